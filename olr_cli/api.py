@@ -198,7 +198,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         ):
             raise UserError(
                 f"recipe: method.prompts is {self.recipe.method.prompts}, and how many of all prompts are marked is not"
-                " known before they have come; set method.keep_fraction"
+                " known before they have come",
+                "set method.keep_fraction",
             )
         self._verified = VerifiedLabels.for_prompts_to_come(self.recipe.data.verified)
         self._reset()
@@ -301,7 +302,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         number = self._step + 1
         if step is not None and step != number:
             raise UserError(
-                f"step {step} came where step {number} is due; load the state after step {step - 1}"
+                f"step {step} came where step {number} is due",
+                f"load the state after step {step - 1}",
             )
         prompts = [prompt for prompt, _ in groups]
         marked = self._verified.mark(prompts)
@@ -445,7 +447,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             return self._run
         if self._run_id is not None:
             raise UserError(
-                f"{path} was closed after step {self._step}; load its state to continue"
+                f"{path} was closed after step {self._step}", "load its state to continue"
             )
         sizes = (
             {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])}
@@ -456,8 +458,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self.recipe = validate(self._tree, "recipe")
         if (path / "manifest.json").exists():
             raise UserError(
-                f"{path} holds a run already ({read_manifest(path)['status']}); load the state that was saved with its"
-                " checkpoint to continue it, or choose another run_dir"
+                f"{path} holds a run already ({read_manifest(path)['status']})",
+                "load the state that was saved with its"
+                " checkpoint to continue it, or choose another run_dir",
             )
         return self._write_to(RunWriter.create(path, self.recipe))
 
@@ -466,12 +469,14 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         path = self.run_dir
         if not is_run(path) and (self._is_temporary or not path.exists()):
             raise UserError(
-                f"the state is of a run that is not in {path}; name its run_dir, or start without the checkpoint"
+                f"the state is of a run that is not in {path}",
+                "name its run_dir, or start without the checkpoint",
             )
         require_run(path)
         if read_manifest(path)["id"] != run_id:
             raise UserError(
-                f"the state was saved by another run than the one in {path}; name the run_dir that it belongs to"
+                f"the state was saved by another run than the one in {path}",
+                "name the run_dir that it belongs to",
             )
         stored, given = read_recipe(path), flatten(self._tree).keys()
         self._tree = overlay(stored.plain(), self._tree)
@@ -481,8 +486,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         keys = changed_keys(stored, self.recipe)
         if changed := [key for key in keys if not key.startswith(("train.", "model."))]:
             raise UserError(
-                f"{path} was begun with another recipe ({'; '.join(changed)}); continue it with its own, or start a new"
-                " run in another run_dir"
+                f"{path} was begun with another recipe ({'; '.join(changed)})",
+                "continue it with its own, or start a new run in another run_dir",
             )
         self._verified = VerifiedLabels.for_prompts_to_come(self.recipe.data.verified)
         self._write_to(RunWriter.resume(path, self.recipe), is_resumed=True)
@@ -519,19 +524,21 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         for (prompt, completions), verified in zip(groups, marked, strict=True):
             if prompt.prompt_id in names:
                 raise UserError(
-                    f"prompt {prompt.prompt_id} comes twice in one step; give its completions at once"
+                    f"prompt {prompt.prompt_id} comes twice in one step",
+                    "give its completions at once",
                 )
             names.add(prompt.prompt_id)
             if len(completions) < 2:
                 raise UserError(
-                    f"prompt {prompt.prompt_id} has one completion, and a vote needs several; give all completions of a"
-                    " prompt in one call, and sample at least 2 of each"
+                    f"prompt {prompt.prompt_id} has one completion, and a vote needs several",
+                    "give all completions of a"
+                    " prompt in one call, and sample at least 2 of each",
                 )
             is_unlabelled = prompt.given_label is None and not verified.is_verified
             if is_unlabelled and self.recipe.method.row.needs_labels:
                 raise UserError(
-                    f"prompt {prompt.prompt_id} has no label, which method {self.recipe.method.name} needs; fill it in"
-                    " or leave the prompt out"
+                    f"prompt {prompt.prompt_id} has no label, which method {self.recipe.method.name} needs",
+                    "fill it in or leave the prompt out",
                 )
             require_same(known.get(prompt.prompt_id, prompt), prompt)
 
@@ -546,10 +553,11 @@ def _recipe_tree(
     for key in flatten(keys):
         section, _, name = key.partition(".")
         if section in _OF_SECTIONS and name not in _OF_SECTIONS[section]:
-            raise UserError(f"recipe: {key} has no effect under {trainer}; leave it out")
+            raise UserError(f"recipe: {key} has no effect under {trainer}", "leave it out")
         if key in known:
             raise UserError(
-                f"recipe: {key} is a setting of {trainer}, which has {known[key]}; leave it out here"
+                f"recipe: {key} is a setting of {trainer}, which has {known[key]}",
+                "leave it out here",
             )
     tree = overlay(dict(settings), keys)
     if isinstance(method := tree.get("method", {}), Mapping):

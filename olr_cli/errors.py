@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Self
 
 _LONGEST = 3000
 """Characters of a message: some list what there is to choose from, but none quotes a whole file."""
@@ -16,22 +17,33 @@ _LONGEST_VALUE = 60
 
 
 class UserError(Exception):
-    """A mistake of the user, in one sentence with place and remedy.
+    """A mistake of the user: what is wrong, what to do about it, and where.
 
-    The command line prints it without a traceback and exits with status 2. Text from files stays on one line, and
-    control characters in it are escaped.
+    The command line prints ``place: problem; remedy`` without a traceback and exits with status 2. Text from files
+    stays on one line, and control characters in it are escaped.
 
     Attributes:
-        place: where it is mended: a recipe's key, a file, or an argument with the name that it has in Python, which the
-            command line spells as its option (``run_dir``; ``template KEY``). Empty where the sentence says it.
+        problem: what is wrong, with the thing it is about.
+        remedy: what the user can do, as an instruction ("choose another name").
+        place: where it is done: a recipe's key, a file, or an argument under its name in Python, which the command
+            line spells as its option (``run_dir``; ``template KEY``). Empty where the problem names it.
     """
 
-    def __init__(self, problem: str = "", place: str = "") -> None:
-        super().__init__(problem)
+    def __init__(self, problem: str, remedy: str, place: str = "") -> None:
+        super().__init__(problem, remedy)
+        self.problem = problem
+        self.remedy = remedy
         self.place = place
 
+    @classmethod
+    def of(cls, sentence: str, *, remedy: str, place: str = "") -> Self:
+        """Make an error of a sentence that may end in its remedy, after the last semicolon; if not, with `remedy`."""
+        problem, semicolon, own_remedy = sentence.rpartition("; ")
+        return cls(problem, own_remedy, place) if semicolon else cls(sentence, remedy, place)
+
     def __str__(self) -> str:
-        line = printable(": ".join(filter(None, (self.place, *self.args))), keep="")
+        sentence = f"{self.problem}; {self.remedy}"
+        line = printable(f"{self.place}: {sentence}" if self.place else sentence, keep="")
         return (
             line
             if len(line) <= _LONGEST
@@ -98,7 +110,7 @@ def no_path(
             else "a link that leads nowhere"
         )
         kind = "a folder" if os.path.isdir(path) else "a file" if os.path.isfile(path) else kind
-        return NotHere(f"{path} is {kind}, which cannot be used here; {remedy}")
+        return NotHere(f"{path} is {kind}, which cannot be used here", remedy)
     folder, name = Path(path).parent, Path(path).name
     neighbours: list[str] = []
     with suppress(OSError):
@@ -107,24 +119,26 @@ def no_path(
     hint = f" (did you mean '{close if close in known else folder / close}'?)" if close else ""
     if not hint and not os.path.isdir(folder):
         hint = f", nor does the folder {folder}"
-    return NotHere(f"{path} does not exist{hint}; {remedy}")
+    return NotHere(f"{path} does not exist{hint}", remedy)
 
 
 def taken(path: Path, detail: str = "", place: str = "") -> UserError:
     """The error for an output path where something is already."""
-    return UserError(f"{path} exists already{detail}; choose another name", place)
+    return UserError(f"{path} exists already{detail}", "choose another name", place)
 
 
 def no_rows(path: Path | str, item: str) -> NoRows:
     """The error for a table without rows, where at least one `item` is needed."""
-    return NoRows(f"{path} has no rows; name a file with at least one {item}")
+    return NoRows(f"{path} has no rows", f"name a file with at least one {item}")
 
 
 def unknown(place: str, value: str, known: Iterable[str]) -> UserError:
     """The error for a name that is none of the known ones."""
     names = list(known)
     return UserError(
-        f"there is no '{value}'{did_you_mean(value, names)}; known: {', '.join(names)}", place
+        f"there is no '{value}'{did_you_mean(value, names)}",
+        f"known: {', '.join(names)}",
+        place,
     )
 
 

@@ -59,10 +59,12 @@ def writing(target: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        remedy = _USERS_TO_MEND.get(error_number(error))
-        if remedy is None:
+        problem = _USERS_TO_MEND.get(error_number(error))
+        if problem is None:
             raise
-        raise UserError(f"{target} could not be written: {remedy}") from error
+        raise UserError.of(
+            f"{target} could not be written: {problem}", remedy="choose another place"
+        ) from error
 
 
 def system_problem(error: BaseException) -> str | None:
@@ -119,7 +121,8 @@ def regular(file: Path) -> Path:
     """Return the path of a file that is to be read; refuse a pipe, a device or a socket, which may never end."""
     if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
         raise UserError(
-            f"{file} is a pipe, a device or a socket; olr reads files alone, so write what it would hold into one"
+            f"{file} is a pipe, a device or a socket",
+            "olr reads files alone, so write what it would hold into one",
         )
     return file
 
@@ -141,16 +144,20 @@ def read_text(file: Path, at_most: int | None = None) -> str:
         with regular(file).open("rb") as source:
             content = source.read(-1 if at_most is None else at_most + 1)
     except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+        raise UserError(
+            f"{file} cannot be read: {error.strerror}", "check its name and permissions"
+        ) from None
     if at_most is not None and len(content) > at_most:
         raise UserError(
-            f"{file} has more than the {at_most // 1024} KiB that a file of settings may have; check what it is"
+            f"{file} has more than the {at_most // 1024} KiB that a file of settings may have",
+            "check what it is",
         )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{file} is not UTF-8 text ({error.reason} at byte {error.start}); save it as UTF-8"
+            f"{file} is not UTF-8 text ({error.reason} at byte {error.start})",
+            "save it as UTF-8",
         ) from None
 
 
@@ -163,7 +170,9 @@ def read_lines(file: Path, *, is_cut: bool = False) -> Iterator[str]:
         with regular(file).open(encoding="utf-8-sig") as lines:
             yield from lines
     except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from None
+        raise UserError(
+            f"{file} cannot be read: {error.strerror}", "check its name and permissions"
+        ) from None
     except UnicodeDecodeError as error:
         if is_cut and error.reason == "unexpected end of data":
             yield "{"  # Python has not decoded any of that line
@@ -202,7 +211,9 @@ def read_json(file: Path) -> Any:
     try:
         return parse_json(read_text(file))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{file} is not valid JSON ({error}); restore it from a copy") from None
+        raise UserError(
+            f"{file} is not valid JSON ({error})", "restore it from a copy"
+        ) from None
 
 
 def read_record(file: Path, version: int) -> Any:
@@ -211,7 +222,8 @@ def read_record(file: Path, version: int) -> Any:
     written = record.get("schema_version") if isinstance(record, dict) else None
     if isinstance(written, int) and written > version:
         raise UserError(
-            f"{file} was written by a newer olr (schema {written}, this one reads {version}); upgrade olr"
+            f"{file} was written by a newer olr (schema {written}, this one reads {version})",
+            "upgrade olr",
         )
     return record
 
@@ -293,16 +305,17 @@ def require_new(outputs: Mapping[str, Path | None], repeatable: Collection[str] 
             continue
         if places.setdefault(os.path.realpath(target), name) != name:
             raise UserError(
-                f"{target} is named for another output too; choose another name", name
+                f"{target} is named for another output too", "choose another name", name
             )
         if os.path.lexists(target) and not (name in repeatable and target.is_file()):
             raise taken(target, place=name)
         folder = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
         refused = errno.ENOTDIR if not folder.is_dir() else errno.EACCES
         if refused == errno.ENOTDIR or not os.access(folder, os.W_OK | os.X_OK):
-            raise UserError(
+            raise UserError.of(
                 f"{target} cannot be written, because of {folder}: {_USERS_TO_MEND[refused]}",
-                name,
+                remedy="choose another place",
+                place=name,
             )
 
 
@@ -312,7 +325,8 @@ def require_table_name(target: Path | None) -> None:
         if os.path.lexists(target):
             raise taken(target, place="out")
         raise UserError(
-            f"{target}: the table is written as Parquet or CSV; give it the ending .parquet or .csv",
+            f"{target}: the table is written as Parquet or CSV",
+            "give it the ending .parquet or .csv",
             "out",
         )
 

@@ -41,7 +41,8 @@ def install_command(extra: str) -> str:
 def not_installed(package: str, needed_by: str) -> NotHere:
     """The error for an optional package that is missing; `needed_by` is a command or a recipe key."""
     return NotHere(
-        f"{needed_by} needs the package {package}, which is not installed; {install_command(EXTRAS[package])}"
+        f"{needed_by} needs the package {package}, which is not installed",
+        f"{install_command(EXTRAS[package])}",
     )
 
 

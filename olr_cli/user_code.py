@@ -49,7 +49,7 @@ def _loaded(place: str, _folder: str) -> Callable[..., Any]:
     function = getattr(module, name, None)
     if not callable(function):
         raise UserError(
-            f"{shown}: {module.__file__ or source} has no function {name}; check the name"
+            f"{shown}: {module.__file__ or source} has no function {name}", "check the name"
         )
     return function  # type: ignore[no-any-return]
 
@@ -78,14 +78,14 @@ def running(what: str, place: str = "") -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of any kind
-        raise UserError(f"{what} raised {raised_at(error)}; fix it", place) from error
+        raise UserError(f"{what} raised {raised_at(error)}", "fix it", place) from error
 
 
 def _load_file(source: str, shown: str) -> ModuleType:
     file = Path(source).absolute()
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None or not file.is_file():
-        raise UserError(f"{shown}: {file} does not exist; check the name")
+        raise UserError(f"{shown}: {file} does not exist", "check the name")
     module = importlib.util.module_from_spec(spec)
     with running(f"{shown}: {file}"):
         # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
@@ -98,8 +98,9 @@ def _load_module(source: str, name: str, shown: str) -> ModuleType:
     is_own = parts[0] not in sys.stdlib_module_names and parts[0] != "olr_cli"
     if not is_own or not all(part.isidentifier() for part in parts):
         raise UserError(
-            f"{shown}: expected package.module:function, a function of a module of your own, or file.py:function; or"
-            " regex:, after: or tag: and a text"
+            f"{shown} names no function of yours",
+            "give package.module:function, of a module of your own, or file.py:function (an extractor may also be"
+            " regex:, after: or tag: and a text)",
         )
     here = os.getcwd()
     sys.path.insert(0, here)  # where `python -m` looks too, and `olr` does not

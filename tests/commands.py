@@ -28,7 +28,8 @@ def done(*words: object) -> Result:
 def refused(*words: object) -> str:
     """The one sentence of a command that is refused; notes may stand before it."""
     result = olr(*words)
-    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert result.exit_code == 2, result.output
+    assert not result.stdout or ("--json" in words and "error" in json.loads(result.stdout))
     *notes, line = result.stderr.splitlines()
     assert line.startswith("Error: ") and not any("Error" in note for note in notes), (
         result.stderr

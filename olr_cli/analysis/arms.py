@@ -231,8 +231,8 @@ def group(runs: Iterable[Run]) -> list[Arm]:
         for one, other in pairwise(ordered):
             if one.seed == other.seed:
                 raise UserError(
-                    f"{one.path} and {other.path} are both seed {one.seed} of arm '{name}'; leave one out, or take the"
-                    " newest run of every arm and seed",
+                    f"{one.path} and {other.path} are both seed {one.seed} of arm '{name}'",
+                    "leave one out, or take the newest run of every arm and seed",
                     "newest",
                 )
         arms.append(Arm(name, tuple(ordered)))
@@ -250,12 +250,13 @@ def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
             raise unknown("label", name, new)
         text = label.removeprefix(name).removeprefix("=").strip()
         if not text:
-            raise UserError(f"{label} has no text; write it as '{name}=TEXT'", "label")
+            raise UserError(f"{label} has no text", f"write it as '{name}=TEXT'", "label")
         new[name] = replace(new[name], name=text, is_labelled=True)
     names = [arm.name for arm in new.values()]
     if len(set(names)) < len(names):
         raise UserError(
-            f"two arms would have one name ({', '.join(names)}); give them different ones",
+            f"two arms would have one name ({', '.join(names)})",
+            "give them different ones",
             "label",
         )
     return list(new.values())

@@ -160,11 +160,13 @@ def read_history(
         one = next(filter(has_run, sorted(runs[0].iterdir())), None)
         raise UserError(
             f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
-            f" (.parquet, .jsonl); name {'one of these' if one is None else f'one of its runs, such as {one}'}"
+            " (.parquet, .jsonl)",
+            f"name {'one of these' if one is None else f'one of its runs, such as {one}'}",
         )
     if len(places) > 1 or columns:
         raise UserError(
-            f"{runs[0]} is a run directory; name it alone, without columns, which are for logs"
+            f"{runs[0]} is a run directory",
+            "name it alone, without columns, which are for logs",
         )
     return _run_history(runs[0], changes, report)
 
@@ -200,8 +202,8 @@ def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
         decides = key.startswith(("method", "verifier")) and not is_of_loss
         if section not in settable and not decides:
             raise UserError(
-                "the stored rollouts are as they are, and no loss is computed; a replay can set method.*, verifier.*,"
-                f" {', '.join(settable)}",
+                "the stored rollouts are as they are, and no loss is computed",
+                f"a replay can set method.*, verifier.*, {', '.join(settable)}",
                 f"set {section}",
             )
 
@@ -295,9 +297,14 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
             matching_files(source)
         prompts = training_prompts(recipe)
     except (UserError, OSError) as error:
-        raise UserError(f"{source} cannot be read from here ({error})") from None
+        raise UserError(
+            f"{source} cannot be read from here ({error})", "put it where the run found it"
+        ) from None
     if digest != prompts.digest and (is_local or digest is not None):
-        raise UserError(f"{source} does not hold the prompts of this run any more")
+        raise UserError(
+            f"{source} does not hold the prompts of this run any more",
+            "restore the file that it was trained on",
+        )
     return prompts
 
 
@@ -342,7 +349,8 @@ def _log_history(
     table, source = log.rows, log.source
     if recipe.data.extractor is not None and "characters" not in table.columns:
         raise UserError(
-            f"{source} has answers and no responses, so data.extractor has nothing to read; leave it out"
+            f"{source} has answers and no responses, so data.extractor has nothing to read",
+            "leave it out",
         )
     labels = labels_of_prompts(table, source)
     marked = sentinel_type(recipe)

@@ -27,15 +27,16 @@ def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
     twice = labels.filter(pl.col("prompt_id").is_duplicated())
     if not twice.is_empty():
         raise UserError(
-            f"{file}: prompt {twice['prompt_id'][0]} has several values of {', '.join(known)}; a prompt's given label,"
-            " true answer and noise type are constant over its visits"
+            f"{file}: prompt {twice['prompt_id'][0]} has several values of {', '.join(known)}",
+            "give each prompt one, the same at all its visits",
         )
     if "noise_type" in known:
         strange = labels.filter(~pl.col("noise_type").is_in(NOISE_TYPES))
         if not strange.is_empty():
             raise UserError(
                 f"{file}: noise_type '{strange['noise_type'][0]}' of prompt {strange['prompt_id'][0]} is not one of"
-                f" {', '.join(NOISE_TYPES)}"
+                f" {', '.join(NOISE_TYPES)}",
+                "correct that column",
             )
     return labels
 
@@ -46,7 +47,8 @@ def require_views(table: pl.DataFrame, source: Path) -> None:
     strange = [view for view in views if view not in get_args(View)]
     if strange:
         raise UserError(
-            f"{source}: view '{strange[0]}' is not one of {', '.join(get_args(View))}"
+            f"{source}: view '{strange[0]}' is not one of {', '.join(get_args(View))}",
+            "correct that column",
         )
 
 

@@ -155,11 +155,13 @@ def _last_scores(run: Path) -> StoredScores | None:
 def _model_scores(place: Path) -> StoredScores:
     scores = stored_scores(place)
     if scores.step is not None:
-        raise UserError(f"{place} is the evaluation of a run's checkpoint; name the run itself")
+        raise UserError(
+            f"{place} is the evaluation of a run's checkpoint", "name the run itself"
+        )
     if scores.benchmarks.keys().isdisjoint(PAPER):
         raise UserError(
-            f"{place} has scores on none of the paper's benchmarks ({', '.join(PAPER)}); leave it out: the runs have"
-            " their own held-out accuracy before training"
+            f"{place} has scores on none of the paper's benchmarks ({', '.join(PAPER)})",
+            "leave it out: the runs have their own held-out accuracy before training",
         )
     return scores
 

@@ -64,13 +64,14 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
             prompt, visit = without.row(0)
             raise UserError(
                 f"{source}: prompt {prompt} has no responses of the view {view} at visit {visit}, which method"
-                f" {method.name} needs; choose another method.name"
+                f" {method.name} needs",
+                "choose another method.name",
             )
     for name in method.statistics:
         if taken[name].null_count():
             raise UserError(
-                f"{source}: method {method.name} needs {name} of every rollout, and some have none; choose another"
-                " method.name"
+                f"{source}: method {method.name} needs {name} of every rollout, and some have none",
+                "choose another method.name",
             )
     return taken
 

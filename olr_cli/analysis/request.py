@@ -134,15 +134,18 @@ def _places(request: Request) -> tuple[list[Path], list[Path]]:
     """Return the places of runs and logs, and the evaluations of models beside them."""
     if request.verified is not None and not request.report:
         raise UserError(
-            "this is for a report; to audit one run alone: olr audit RUN --verified FILE",
+            "this is for a report",
+            "to audit one run alone: olr audit RUN --verified FILE",
             "verified",
         )
     if not request.places:
-        raise UserError("name the run directories to analyse, or folders with runs below them")
+        raise UserError(
+            "no run is named", "name run directories, or folders with runs below them"
+        )
     models = [place for place in request.places if is_evaluation(place)]
     places = [place for place in request.places if place not in models]
     if not places:
-        raise UserError(f"{models[0]} is an evaluation of a model; name run directories too")
+        raise UserError(f"{models[0]} is an evaluation of a model", "name run directories too")
     return places, models
 
 
@@ -160,8 +163,8 @@ def _tables(request: Request, arms: Sequence[Arm], models: Sequence[Path]) -> di
     names = figures.known("table", request.tables(arms), TABLES)
     if (models or request.paper) and set(PUBLISHED_TABLES).isdisjoint(names):
         raise UserError(
-            f"published numbers and evaluations of models are for the paper's tables ({', '.join(PUBLISHED_TABLES)});"
-            " name one",
+            f"published numbers and evaluations of models are for the paper's tables ({', '.join(PUBLISHED_TABLES)})",
+            "name one",
             "table",
         )
     compared, tables = (request.baseline, request.reference), {}
@@ -170,7 +173,9 @@ def _tables(request: Request, arms: Sequence[Arm], models: Sequence[Path]) -> di
             tables[name] = count(name, arms, *compared, models, with_published=request.paper)
         except Lack as lack:
             if request.must_compare:
-                raise UserError(f"this needs {lack}", f"table {name}") from None
+                raise UserError(
+                    f"this needs {lack}", "leave it out, or name other runs", f"table {name}"
+                ) from None
     return tables
 
 
@@ -193,8 +198,9 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
     log = next((arm.log for arm in arms if arm.log is not None), None)
     if log is not None and (request.must_compare or request.report):
         raise UserError(
-            f"tables, reports and baselines need runs of olr, and {log.source} is a log of answers; its labels"
-            f" are checked with `olr audit {shlex.quote(str(log.source))} --report queue.html`"
+            f"tables, reports and baselines need runs of olr, and {log.source} is a log of answers",
+            "its labels"
+            f" are checked with `olr audit {shlex.quote(str(log.source))} --report queue.html`",
         )
 
 
@@ -210,7 +216,7 @@ def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Pa
     parents = {run.path.resolve().parent for run in runs}
     if len(parents) > 1:
         raise UserError(
-            "the runs stand in several folders; say where their figures should go", "out"
+            "the runs stand in several folders", "say where their figures should go", "out"
         )
     return runs[0].path.parent / "figures"
 

@@ -359,12 +359,13 @@ def find_extractor(extractor: str) -> Extractor:
         if kind in EXTRACTORS:
             return EXTRACTORS[kind]
         raise UserError(
-            f"there is no extractor '{shortened(extractor)}'{did_you_mean(extractor, EXTRACTORS)}; known:"
-            f" {', '.join(EXTRACTORS)}, regex:PATTERN, after:TEXT, tag:NAME, package.module:function"
+            f"there is no extractor '{shortened(extractor)}'{did_you_mean(extractor, EXTRACTORS)}",
+            "known:"
+            f" {', '.join(EXTRACTORS)}, regex:PATTERN, after:TEXT, tag:NAME, package.module:function",
         )
     if not text.strip():
         raise UserError(
-            f"nothing follows the colon of the extractor '{shortened(extractor)}'; fill it in"
+            f"nothing follows the colon of the extractor '{shortened(extractor)}'", "fill it in"
         )
     match kind:
         case "regex":
@@ -375,7 +376,8 @@ def find_extractor(extractor: str) -> Extractor:
             return functools.partial(tagged, tag=text)
         case "tag":
             raise UserError(
-                f"{shortened(text)} is not the name of a tag; give it without brackets, as in tag:answer"
+                f"{shortened(text)} is not the name of a tag",
+                "give it without brackets, as in tag:answer",
             )
     return own_extractor(extractor)
 

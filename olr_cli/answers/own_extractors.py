@@ -41,8 +41,9 @@ def _compiled(pattern: str) -> Any:
     except (re2.error, UnicodeEncodeError) as error:
         reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
         raise UserError(
-            f"the regular expression '{shortened(pattern)}' is not valid ({reason}); fix it; look-around"
-            r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'"
+            f"the regular expression '{shortened(pattern)}' is not valid ({reason})",
+            "fix it; look-around"
+            r" and back-references do not exist in RE2, which reads it: take a group, as in '#### (\d+)'",
         ) from None
 
 
@@ -81,7 +82,7 @@ def own_extractor(place: str) -> Extractor:
             value = function(response)
         if value is not None and not isinstance(value, str):
             raise UserError(
-                f"{shown} returns a {type(value).__name__}; it must return text, or None"
+                f"{shown} returns a {type(value).__name__}", "it must return text, or None"
             )
         return value and (value.strip() or None)
 

@@ -119,7 +119,9 @@ def audit(
 
     options.require_no_file(output.out, "the table of prompts", as_json=output.json)
     if count := re.fullmatch("(first|random):([0-9]+)", ",".join(rows.only)):
-        raise UserError(f"--only {count[0]} is now --{count[1]} {count[2]}")
+        raise UserError(
+            f"--only takes statuses, and {count[0]} is none", f"write --{count[1]} {count[2]}"
+        )
     asked = options.given(known, output)
     asked["columns"], as_json = options.read_log_columns(known.columns), asked.pop("json")
     choice = rows._asdict() | {

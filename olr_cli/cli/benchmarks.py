@@ -37,7 +37,10 @@ def benchmarks(
 
     if name is None:
         if any((data, trust_remote_code, *prompts)):
-            raise UserError("name the benchmark of which to show a prompt: olr benchmarks NAME")
+            raise UserError(
+                "no benchmark is named",
+                "name the one whose prompt is to be shown: olr benchmarks NAME",
+            )
         answer = listing()
     else:
         prompting = read_prompting(prompts.system, prompts.chat_template, prompts.template)

@@ -62,12 +62,12 @@ def check(
     from olr_cli.files import require_new
 
     if source is None:
-        raise UserError("missing argument 'SOURCE'; `olr check --help` lists what it takes")
+        raise UserError("missing argument 'SOURCE'", "`olr check --help` lists what it takes")
     require_new({"export": export}, repeatable=["export"])
     if export is not None:
         require_writable(export, source)
     elif drop:
-        raise UserError("--drop chooses the rows of --export FILE; add it")
+        raise UserError("--drop chooses the rows of --export FILE", "add it")
     waiting = Waiting()
     with Judge(report=waiting.say) as judge:
         checked = check_data(source, options.read_columns(columns), judge)

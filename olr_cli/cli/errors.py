@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import typer
 
-from olr_cli.cli.printing import say
+from olr_cli.cli.printing import say, show_error
 from olr_cli.errors import UserError, causes, first_line, printable, shortened
 from olr_cli.files import is_out_of_memory, system_problem
 from olr_cli.packages import missing_package, not_installed, unfit_torchvision
@@ -42,36 +42,51 @@ _OF_A_PATH = {
 
 
 def ends_well(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn a `UserError` into its sentence and status 2; bugs keep their traceback."""
+    """Turn a `UserError` into its sentence and status 2; bugs keep their traceback.
+
+    With ``--json``, standard output has the error too: one object, on one line.
+    """
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             _require_text(kwargs.values())
             return command(*args, **kwargs)
-        except BaseException as error:
-            if isinstance(error, ModuleNotFoundError):
-                package = missing_package(error)
-                if package is not None:
-                    error = not_installed(package, f"olr {command.__name__.replace('_', '-')}")
-                elif unfit := unfit_torchvision(error):
-                    error = UserError(unfit)
-            sentence = (
-                _spelled(error, command)
-                if isinstance(error, UserError)
-                else _system_problem(error)
-            )
-            sentence = sentence or _shard_problem(error, kwargs.values())
-            if sentence is None:
+        except BaseException as bare_error:
+            error = _user_error(bare_error, command, kwargs.values())
+            if error is None:
                 raise
-            say(f"Error: {sentence}")
+            error = _spelled(error, command)
+            if kwargs.get("json"):
+                show_error(error)
+            say(f"Error: {error}")
             raise typer.Exit(2) from None
 
     return wrapped
 
 
-def _spelled(error: UserError, command: Callable[P, R]) -> str:
-    """The sentence of an error; an argument that it names as its place is spelled as the option of the command.
+def _user_error(
+    error: BaseException, command: Callable[P, R], values: Iterable[object]
+) -> UserError | None:
+    """Return the error as one that the user can fix; None for a bug, or a signal."""
+    if isinstance(error, ModuleNotFoundError):
+        package = missing_package(error)
+        if package is not None:
+            return not_installed(package, f"olr {command.__name__.replace('_', '-')}")
+        if unfit := unfit_torchvision(error):
+            return UserError.of(unfit, remedy="install versions that fit")
+    if isinstance(error, UserError):
+        return error
+    sentence = _system_problem(error) or _shard_problem(error, values)
+    return (
+        None
+        if sentence is None
+        else UserError.of(sentence, remedy="check its name and permissions")
+    )
+
+
+def _spelled(error: UserError, command: Callable[P, R]) -> UserError:
+    """Return an error whose place, if it is an argument of the command, is spelled as its option.
 
     So is a recipe's key, as `data.columns`, where the command has an option for it and none for keys. An example of
     its value ("as in data.columns=…") begins with what gives it to the command, so that it can be pasted.
@@ -81,17 +96,23 @@ def _spelled(error: UserError, command: Callable[P, R]) -> str:
     name, giving = key, f"--set {key}="
     if "set" not in arguments:
         name, giving = key.rpartition(".")[2].replace("system_prompt", "system"), f"{key}="
+    place = error.place
     if name in arguments:
         option = f"--{name.replace('_', '-')}"
-        error.place, giving = f"{option}{space}{rest}", f"{option} "
-    return str(error).replace(f" as in {key}=", f" as in {giving}")
+        place, giving = f"{option}{space}{rest}", f"{option} "
+    example, as_typed = f" as in {key}=", f" as in {giving}"
+    return UserError(
+        error.problem.replace(example, as_typed),
+        error.remedy.replace(example, as_typed),
+        place,
+    )
 
 
 def _require_text(values: Iterable[object]) -> None:
     """Refuse arguments that are not UTF-8: Parquet and JSON cannot hold them."""
     for word in _words(values):
         if word != word.encode(errors="replace").decode():
-            raise UserError(f"the name {word} is not UTF-8; rename it")
+            raise UserError(f"the name {word} is not UTF-8", "rename it")
 
 
 def _words(values: Iterable[object]) -> list[str]:

@@ -77,7 +77,7 @@ def inject_noise(
 
     require_new({"out": out}, repeatable=["out"])
     if active_share is not None and type != "mixed":
-        raise UserError("--active-share is for mixed noise; leave it out")
+        raise UserError("--active-share is for mixed noise", "leave it out")
     reading = Reading(options.read_columns(columns), system_prompt=system)
     clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
     frozen = refused = None

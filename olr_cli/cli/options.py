@@ -192,16 +192,16 @@ def _columns(
     columns = _named_columns(text)
     if columns is None:
         raise UserError(
-            f"--columns {text} does not say which column holds what; write it as {example}"
+            f"--columns {text} does not say which column holds what", f"write it as {example}"
         )
     ours = {names.get(role, role): path for role, path in columns.items()}
     strange = [
         f"'{role}'{did_you_mean(str(role), roles)}" for role in ours if role not in roles
     ]
     if strange:
-        raise UserError(f"--columns names {', '.join(strange)}; known: {', '.join(roles)}")
+        raise UserError(f"--columns names {', '.join(strange)}", f"known: {', '.join(roles)}")
     if len(ours) < len(columns):
-        raise UserError(f"--columns {text} names two columns for one role; leave one out")
+        raise UserError(f"--columns {text} names two columns for one role", "leave one out")
     return ours
 
 
@@ -226,7 +226,8 @@ def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:
     """Refuse an `--out` file that `--json` leaves nothing for."""
     if out is not None and as_json:
         raise UserError(
-            f"--out is for {content}, and --json writes to standard output; choose one of them"
+            f"--out is for {content}, and --json writes to standard output",
+            "choose one of them",
         )
 
 
@@ -235,7 +236,7 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
     require_known("format", format_, formats)
     if as_json and format_ != "terminal":
         raise UserError(
-            f"--json and --format {format_} contradict each other; choose one of them"
+            f"--json and --format {format_} contradict each other", "choose one of them"
         )
     return "json" if as_json else format_
 

@@ -13,6 +13,7 @@ import typer
 
 from olr_cli.errors import UserError, printable, style_of
 from olr_cli.tables import Answer, Line, Table, print_table
+from olr_cli.tables.answer import SCHEMA
 
 _WIDEST = 120
 """Columns at which lines are wrapped in a wider terminal."""
@@ -65,6 +66,12 @@ def show(answer: Answer, shape: str = "terminal") -> None:
         _print_next(answer)
 
 
+def show_error(error: UserError) -> None:
+    """Print the fields of an error for a program that reads standard output: one object, on one line."""
+    fields = {"problem": error.problem, "remedy": error.remedy, "place": error.place}
+    typer.echo(json.dumps({"schema": SCHEMA, "error": fields}))
+
+
 def _json(answer: Answer) -> str:
     """Return one object with everything, in characters that standard output can take."""
     text = json.dumps(answer.plain(), indent=2, ensure_ascii=False)
@@ -107,7 +114,11 @@ def show_dry_run(answer: Answer, *, as_json: bool) -> None:
     show(replace(answer, next=following), "json" if as_json else "terminal")
     if missing:
         things = "one thing is" if len(missing) == 1 else f"{len(missing)} things are"
-        raise UserError(f"this run cannot start here: {things} missing, listed above")
+        # Not raised: standard output has its one object already.
+        say(
+            f"Error: this run cannot start here: {things} missing; provide what is listed above"
+        )
+        raise typer.Exit(2)
 
 
 def _print_line(line: Line, indent: int, *, err: bool = False) -> None:

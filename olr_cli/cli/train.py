@@ -89,7 +89,8 @@ def train(
     alone = load_recipe(recipe, recipes.set_)
     if alone.sweep is not None:
         raise UserError(
-            f"{recipe} is a sweep of {len(expand_sweep(recipe, recipes.set_))} runs; add --sweep"
+            f"{recipe} is a sweep of {len(expand_sweep(recipe, recipes.set_))} runs",
+            "add --sweep",
         )
     run_dir, resume, dry_run, as_json = storage
     _train_one(alone, run_dir, resume=resume, dry_run=dry_run, as_json=as_json)
@@ -101,8 +102,9 @@ def _recipe_of_run(storage: Storage) -> str:
 
     if not storage.resume or storage.run_dir is None:
         raise UserError(
-            "name a recipe (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
-            " --run-dir DIR (`olr runs` lists the runs)"
+            "no recipe is named",
+            "name one (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
+            " --run-dir DIR (`olr runs` lists the runs)",
         )
     read_recipe(storage.run_dir)
     return str(storage.run_dir / "recipe.yaml")
@@ -113,13 +115,13 @@ def _require_fitting(recipes: Recipes, storage: Storage) -> None:
     _, sweep, index, jobs = recipes
     for option, value in {"--index": index, "--jobs": jobs}.items():
         if value is not None and not sweep:
-            raise UserError(f"{option} goes with --sweep")
+            raise UserError(f"{option} is for the runs of a sweep", "add --sweep")
     if index is not None and jobs is not None:
-        raise UserError("--index trains one run of the sweep; leave --jobs out")
+        raise UserError("--index trains one run of the sweep", "leave --jobs out")
     if sweep and storage.resume:
-        raise UserError("--sweep resumes automatically; leave --resume out")
+        raise UserError("--sweep resumes automatically", "leave --resume out")
     if sweep and storage.json and index is None and not storage.dry_run:
-        raise UserError("--json shows one run; choose one of the sweep's with --index")
+        raise UserError("--json shows one run", "choose one of the sweep's with --index")
 
 
 def _sweep(
@@ -135,7 +137,9 @@ def _sweep(
     run_dir, _, dry_run, as_json = storage
     runs = expand_sweep(recipe, settings)
     if index is not None and not 0 <= index < len(runs):
-        raise UserError(f"--index {index}: {recipe} has runs 0 to {len(runs) - 1}")
+        raise UserError(
+            f"--index {index}: {recipe} has runs 0 to {len(runs) - 1}", "name one of them"
+        )
     folder = run_dir or Path("runs") / load_recipe(recipe, settings).name
     if index is not None:
         chosen, path = runs[index], folder / runs[index].place

@@ -156,7 +156,7 @@ def arithmetic_prompts(
 
 def _too_few(kind: SetName, size: int, members: int, split: Split) -> UserError:
     problem = f"the {split} split of {SOURCE}:{kind} has {members} prompts, not {size}"
-    return UserError(f"{problem}; ask for at most {members}")
+    return UserError(problem, f"ask for at most {members}")
 
 
 def _prompt(expression: Expression, split: Split) -> Prompt:
@@ -182,7 +182,8 @@ def parse_source(source: str) -> SetName | None:
             return known
     names = ", ".join(f"{SOURCE}:{known}" for known in SETS)
     raise UserError(
-        f"there is no built-in data set '{source}'{did_you_mean(wanted, SETS)}; there are {names}"
+        f"there is no built-in data set '{source}'{did_you_mean(wanted, SETS)}",
+        f"there are {names}",
     )
 
 

@@ -135,14 +135,15 @@ class Checked:
                 left = [row for row in group if row not in out]
                 out.update(left[1:])
         if not (kept := sorted({*range(self.rows)} - out)):
-            raise UserError("no row is left; drop fewer findings, or fix the file", "export")
+            raise UserError("no row is left", "drop fewer findings, or fix the file", "export")
         return kept
 
     def export(self, target: Path, dropped: Iterable[str]) -> File:
         """Write the rows that can be graded, without those of some kinds of findings besides."""
         if self.is_log:
             raise UserError(
-                f"{self.source} is a log of answers; olr audit exports what is left of it",
+                f"{self.source} is a log of answers",
+                "olr audit exports what is left of it",
                 "export",
             )
         kept = self.without([*UNUSABLE, *dropped])
@@ -197,8 +198,8 @@ def _columns_of(
         found = find_columns(rows, named)
     if "answer" not in found:
         raise UserError(
-            f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)});"
-            f" {columns_hint(rows, found)}",
+            f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)})",
+            f"{columns_hint(rows, found)}",
             "data.columns",
         )
     return named, found

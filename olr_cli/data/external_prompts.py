@@ -64,7 +64,8 @@ class ExternalPrompts:
         for name, column in {"completions": completions, **columns}.items():
             if len(column) != size:
                 raise UserError(
-                    f"{size} prompts and {len(column)} {name} were given; give one of each a completion"
+                    f"{size} prompts and {len(column)} {name} were given",
+                    "give one of each a completion",
                 )
         by_id: dict[str, Prompt] = {}
         by_row: dict[Any, Prompt] = {}
@@ -90,7 +91,7 @@ class ExternalPrompts:
         """Return a prompt of the caller's values."""
         if noise_type is not None and noise_type not in NOISE_TYPES:
             raise UserError(
-                f"the noise type '{noise_type}' is not one of {', '.join(NOISE_TYPES)}"
+                f"there is no noise type '{noise_type}'", f"known: {', '.join(NOISE_TYPES)}"
             )
         if noise_type is None and (true_answer is not None or label == SENTINEL):
             noise_type, true_answer = implied_mark(label, true_answer, noise_type_of_sentinel)
@@ -122,8 +123,8 @@ def require_same(before: Prompt, now: Prompt) -> None:
         changed["texts"] = before.messages[-1].content, now.messages[-1].content
     for what, (old, new) in changed.items():
         raise UserError(
-            f"prompt {now.prompt_id} has two {what}, '{shortened(str(old))}' and '{shortened(str(new))}'; give two"
-            " questions two prompt_ids"
+            f"prompt {now.prompt_id} has two {what}, '{shortened(str(old))}' and '{shortened(str(new))}'",
+            "give two questions two prompt_ids",
         )
 
 
@@ -132,6 +133,7 @@ def turns_of_prompt(prompt: str | Chat) -> tuple[Message, ...]:
     turns = prompt_messages(prompt if isinstance(prompt, str) else list(prompt))
     if turns is None:
         raise UserError(
-            f"a prompt is neither text nor a list of messages with role and content: {shortened(repr(prompt))}"
+            f"{shortened(repr(prompt))} is no prompt",
+            "give text, or a list of messages with role and content",
         )
     return turns

@@ -285,7 +285,8 @@ def kind_named(name: str, place: str) -> FindingKind:
     """Return the kind of that name; `place` is the argument that names it, for the error."""
     if name not in KINDS:
         raise UserError(
-            f"there is no finding '{name}'{did_you_mean(name, KINDS)}; known: {', '.join(KINDS)}",
+            f"there is no finding '{name}'{did_you_mean(name, KINDS)}",
+            f"known: {', '.join(KINDS)}",
             place,
         )
     return KINDS[name]

@@ -63,13 +63,13 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
         import datasets
     except ImportError:
         raise NotHere(
-            f"no file or folder {hub_id.name}, and loading it from the Hugging Face hub needs another package:"
-            f" {install_command('hub')}"
+            f"no file or folder {hub_id.name}, and loading it from the Hugging Face hub needs another package",
+            f"install it: {install_command('hub')}",
         ) from None
     if int(datasets.__version__.partition(".")[0]) < _WITHOUT_SCRIPTS:
         raise UserError(
-            f"the package datasets {datasets.__version__} can run code that comes with a data set, and later ones"
-            f" cannot: {install_command('hub')}"
+            f"the package datasets {datasets.__version__} can run code that comes with a data set",
+            f"install a later one, which cannot: {install_command('hub')}",
         )
     try:
         rows = datasets.load_dataset(
@@ -78,8 +78,9 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:240] or type(error).__name__
         raise NotHere(
-            f"{hub_id.name} could not be loaded from the Hugging Face hub ({reason}); check network and name, as in"
-            " org/name/configuration:split@revision, or name a local file"
+            f"{hub_id.name} could not be loaded from the Hugging Face hub ({reason})",
+            "check network and name, as in"
+            " org/name/configuration:split@revision, or name a local file",
         ) from None
     # The commit names the folder of the cache of `datasets`, so it is known without a network too.
     paths = "\n".join(file["filename"] for file in rows.cache_files)

@@ -63,10 +63,12 @@ def json_batches(
                 rows = []
         yield rows
     except ValueError as error:
-        raise UserError(f"{file}{place} is not valid JSON: {error}") from None
+        raise UserError(
+            f"{file}{place} is not valid JSON: {error}", "correct it, or fetch it again"
+        ) from None
     except RecursionError:
         raise UserError(
-            f"{file} has values that are nested too deeply to be prompts; check what it is"
+            f"{file} has values that are nested too deeply to be prompts", "check what it is"
         ) from None
 
 
@@ -78,7 +80,8 @@ def _parsed(text: str) -> Any:
 def _object(value: object, place: str) -> dict[str, Any]:
     if type(value) is not dict:
         raise UserError(
-            f"{place}: a row must be a JSON object, and this is {_KINDS[type(value)]}"
+            f"{place}: a row must be a JSON object, and this is {_KINDS[type(value)]}",
+            "correct it",
         )
     return value
 
@@ -100,7 +103,7 @@ def json_table(
         )
     except UnicodeEncodeError:
         raise UserError(
-            f"{place} has half of a surrogate pair, which is no character; fix its text"
+            f"{place} has half of a surrogate pair, which is no character", "fix its text"
         ) from None
 
 
@@ -112,7 +115,8 @@ def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
     """
     if level > _MOST_LEVELS:
         raise UserError(
-            f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels; flatten it or leave it out"
+            f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels",
+            "flatten it or leave it out",
         )
     # Arrow has no type for a column of an answer here and several there.
     values = _scalars_as_lists(values)
@@ -127,7 +131,7 @@ def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
     if len(kinds) <= 1 or kinds <= {str, int, float}:
         return pa.array([it if it is None or type(it) is str else spelled(it) for it in values])
     names = sorted(map(_KINDS.__getitem__, kinds))
-    raise UserError(f"{place} mixes {' and '.join(names)}; make them one kind")
+    raise UserError(f"{place} mixes {' and '.join(names)}", "make them one kind")
 
 
 def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:

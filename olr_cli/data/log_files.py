@@ -49,7 +49,7 @@ def _files_at(place: Path) -> list[Path]:
             return below
     files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]
     if not files:
-        raise UserError(f"the folder {place} has no file of rollouts; name another")
+        raise UserError(f"the folder {place} has no file of rollouts", "name another")
     # Validation files beside those of training hold rewards too, which count other questions.
     return [file for file in files if not _HELD_OUT.match(file.name)] or files
 

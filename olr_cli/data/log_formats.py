@@ -231,7 +231,7 @@ def require_columns(roles: Collection[str], names: Sequence[str], place: str) ->
     )
     columns = suggested({name: OF_ROLLOUTS[name].likely for name in missing}, names)
     raise UserError(
-        f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}; say which of"
-        f" them it is, as in columns={quote(columns)}{nobody}",
+        f"{place} has no column {' and no column '.join(missing)}; its columns are {', '.join(names)}",
+        f"say which of them it is, as in columns={quote(columns)}{nobody}",
         "columns",
     )

@@ -110,7 +110,8 @@ def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:
         column.dtype == pl.Float64 and not column.equals(whole.cast(pl.Float64))
     ):
         raise UserError(
-            f"{place}: the column {column.name} must hold whole numbers, and it holds others"
+            f"{place}: the column {column.name} must hold whole numbers, and it holds others",
+            "correct it",
         )
     return whole
 

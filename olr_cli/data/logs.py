@@ -136,7 +136,7 @@ def read_log(
     rows, texts = with_ids(_of_first_filter(pl.concat(parts, how="diagonal_relaxed")))
     if any(rows[name].null_count() for name in ("prompt_id", "visit") if name in rows.columns):
         raise UserError(
-            f"{source} has rows without prompt_id or visit; remove or complete them"
+            f"{source} has rows without prompt_id or visit", "remove or complete them"
         )
     notes = [*files.notes(source, len(parts))]
     if files.sample and rows["answer"].null_count() > 0.9 * len(rows):
@@ -204,7 +204,8 @@ class _Files:
         if self._layout.format is not first.format:
             raise UserError(
                 f"{path} looks like a log of {self._layout.format.name}, and the files before it like one of"
-                f" {first.format.name}; read them apart"
+                f" {first.format.name}",
+                "read them apart",
             )
         rows = pl.concat(parts, how="diagonal_relaxed")
         if not first.format.repeats_steps:

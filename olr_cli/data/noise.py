@@ -46,12 +46,13 @@ def inject(
     """
     if wrong_answers is not None and type == "inactive":
         raise UserError(
-            "stored rollouts give active noise its labels; ask for active or mixed noise, not inactive"
+            "stored rollouts give active noise its labels",
+            "ask for active or mixed noise, not inactive",
         )
     if prompts.is_marked:
         raise UserError(
-            f"{prompts.source} is marked already ({describe_counts(prompts)}), and noise on noise has no known ratio;"
-            " start from the file without marks"
+            f"{prompts.source} is marked already ({describe_counts(prompts)}), and noise on noise has no known ratio",
+            "start from the file without marks",
         )
     share, part = exact_share("ratio", ratio), exact_share("active share", active_share)
     prompts.require_labels("injecting noise")
@@ -92,7 +93,7 @@ def exact_share(name: str, value: Share) -> Fraction:
     except InvalidOperation:  # no number, or NaN
         is_share = False
     if not is_share:
-        raise UserError(f"the {name} is {value}; give a number from 0 to 1")
+        raise UserError(f"the {name} is {value}", "give a number from 0 to 1")
     return Fraction(number)
 
 

@@ -53,7 +53,8 @@ def find_columns(
         picked = pick(rows.has, usual, named, place=rows.place, available=rows.paths)
         if "question" not in picked:
             raise UserError(
-                f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)}); {columns_hint(rows, named)}"
+                f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)})",
+                f"{columns_hint(rows, named)}",
             )
     question = picked["question"]
     if (
@@ -181,7 +182,7 @@ def _with_questions(rows: Rows, path: str) -> tuple[Rows, list[Any], list[str]]:
         return rows, asked, []
     first = f"{rows.origins.name(blank[0])} has no '{path}'"
     if len(blank) == len(rows):
-        raise UserError(f"no row of {rows.place} has a question: {first}; fill it in")
+        raise UserError(f"no row of {rows.place} has a question: {first}", "fill it in")
     note = f"{len(blank):,} row{'s' * (len(blank) > 1)} without a question skipped: {first}"
     kept = sorted({*range(len(rows))}.difference(blank))
     return rows.take(kept), [asked[row] for row in kept], [note]
@@ -194,7 +195,8 @@ def _require_structs(rows: Rows) -> None:
         is_fit = any(is_type(field.type) for is_type in are_fit)
         if field.name in ("extra_info", "reward_model") and not is_fit:
             raise UserError(
-                f"{rows.place}: column '{field.name}' holds {field.type}, and it should be a struct; rename or drop it"
+                f"{rows.place}: column '{field.name}' holds {field.type}, and it should be a struct",
+                "rename or drop it",
             )
 
 
@@ -236,8 +238,8 @@ def _messages(
     for row, (question, source, text) in enumerate(zip(asked, sources, systems, strict=True)):
         if reading.is_text_only and (part := chat.unseen_part(question)):
             raise UserError(
-                f"{rows.origins.name(row)}: '{path}' has a part of type '{part}', and only text is shown to the policy;"
-                " leave such rows out, as `olr check` does with --export"
+                f"{rows.origins.name(row)}: '{path}' has a part of type '{part}', and only text is shown to the policy",
+                "leave such rows out, as `olr check` does with --export",
             )
         is_question = isinstance(question, str)
         if text:
@@ -427,7 +429,7 @@ def read_prompts(
         part = next((known for known in SPLIT_ENDS if known == split), None)
         if part is None:
             raise UserError(
-                f"{text} has no split '{split}'; its splits are {', '.join(SPLIT_ENDS)}"
+                f"{text} has no split '{split}'", f"its splits are {', '.join(SPLIT_ENDS)}"
             )
         return prompt_set(arithmetic_prompts(kind, sample or limit, seed, part), text, split)
     rows, name, data_source, revision = load_rows(text, split)
@@ -451,7 +453,9 @@ def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
     if _is_local(text):
         path = Path(text).absolute()
         if os.path.isfile(path / "manifest.json"):
-            raise UserError(f"{text} is a run, not a data set; `olr audit` looks at its labels")
+            raise UserError(
+                f"{text} is a run, not a data set", "`olr audit` looks at its labels"
+            )
         # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
         files = files_of_one_split(text)
         return (
@@ -465,8 +469,10 @@ def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
         table, revision = load_hub_table(hub_id, split)
         return Rows(table, Origins(text)), text, hub_id.name, revision
     built_in = (SOURCE, *(f"{SOURCE}:{kind}" for kind in SETS))
-    guess = did_you_mean(text, built_in) or "; name a file, a folder or a hub id org/name"
-    raise UserError(f"no data set '{text}'{guess}")
+    raise UserError(
+        f"no data set '{text}'{did_you_mean(text, built_in)}",
+        "name a file, a folder or a hub id org/name",
+    )
 
 
 def _is_local(text: str) -> bool:

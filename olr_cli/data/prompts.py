@@ -187,7 +187,8 @@ class PromptSet:
         """A random subset in file order; of one seed, a larger sample contains a smaller one (R18)."""
         if size > len(self):
             raise UserError(
-                f"{self.source} has {len(self)} prompts, so {size} cannot be sampled; ask for fewer"
+                f"{self.source} has {len(self)} prompts, so {size} cannot be sampled",
+                "ask for fewer",
             )
         chosen = sorted(seeding.permutation(len(self), "sample", seed)[:size])
         facts = {**self.facts, "sample.size": str(size), "sample.seed": str(seed)}
@@ -219,10 +220,14 @@ class PromptSet:
     ) -> None:
         missing = [row for row, value in enumerate(values) if value is None]
         if missing and column is None:
-            raise UserError(f"{need} of every prompt, and {self.source} has {lack}")
+            raise UserError(
+                f"{need} of every prompt, and {self.source} has {lack}",
+                "add them, or name other data",
+            )
         if missing:
             raise UserError(
                 f"{need} of every prompt, and {len(missing)} of the {len(self)} in {self.source} have none in"
                 f" '{column}' (the first: {self.origins.name(missing[0])}, prompt_id"
-                f" {self.prompts[missing[0]].prompt_id}); fill them in or leave these rows out"
+                f" {self.prompts[missing[0]].prompt_id})",
+                "fill them in or leave these rows out",
             )

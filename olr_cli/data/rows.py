@@ -139,7 +139,8 @@ class Rows:
             return values
         except (ValueError, OverflowError, KeyError):  # of pyarrow, or of an unknown time zone
             raise UserError(
-                f"{self.place}: column '{path}' holds {column.type} values that cannot be read; write them as text"
+                f"{self.place}: column '{path}' holds {column.type} values that cannot be read",
+                "write them as text",
             ) from None
 
     def _text(self, value: object, path: str, row: int) -> str | None:
@@ -231,8 +232,8 @@ def pick(
     lacking = next((path for path in named.values() if not has(path)), None)
     if lacking is not None:
         raise UserError(
-            f"{place} has no '{lacking}'{did_you_mean(lacking, available)}; its columns are"
-            f" {', '.join(available)}"
+            f"{place} has no '{lacking}'{did_you_mean(lacking, available)}",
+            f"its columns are {', '.join(available)}",
         )
     usual = (
         (role, next(filter(has, paths), None))

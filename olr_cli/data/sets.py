@@ -97,7 +97,8 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     if not drawn or not rest:
         raise UserError(
             f"data.held_out is {share:g}, and {prompts.source} has {len(measurable)} questions with an answer to"
-            " measure by, which leaves none to hold out or none to train; give more data, or set data.held_out=null"
+            " measure by, which leaves none to hold out or none to train",
+            "give more data, or set data.held_out=null",
         )
     held_out = replace(prompts.subset(sorted(drawn)), source=f"{prompts.source} (held out)")
     return prompts.subset(rest), held_out
@@ -115,8 +116,8 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
         )
     if not prompts.is_marked:
         raise UserError(
-            f"noise.type is {noise.type} but noise.ratio is not set, and {prompts.source} carries no marks;"
-            " set noise.ratio or remove the noise section"
+            f"noise.type is {noise.type} but noise.ratio is not set, and {prompts.source} carries no marks",
+            "set noise.ratio or remove the noise section",
         )
     # Frozen noise (R4) is active noise.
     kinds = {prompt.noise_type == "inactive" for prompt in prompts.prompts if prompt.is_marked}
@@ -129,7 +130,8 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
         )
         raise UserError(
             f"noise.type is {noise.type}, but the marks of {prompts.source} are {marks}:"
-            f" {describe_counts(prompts)}{untyped}; set noise.type to {marks}, or noise to null"
+            f" {describe_counts(prompts)}{untyped}",
+            f"set noise.type to {marks}, or noise to null",
         )
     return prompts
 
@@ -154,7 +156,8 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     if without:
         raise UserError(
             f"{prompts.source}: {len(without)} held-out prompts have neither a true answer nor a clean label (first:"
-            f" {prompts.name(without[0])}); remove them"
+            f" {prompts.name(without[0])})",
+            "remove them",
         )
     return prompts
 

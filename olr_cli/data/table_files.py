@@ -50,21 +50,24 @@ def matching_files(source: str) -> list[Path]:
         try:
             names = sorted(os.listdir(path))
         except OSError as error:
-            raise UserError(f"the folder {source} cannot be read: {error.strerror}") from None
+            raise UserError(
+                f"the folder {source} cannot be read: {error.strerror}", "check its permissions"
+            ) from None
         candidates = (path / name for name in names if not name.startswith("."))
         files = [
             file for file in candidates if file.suffix in SUFFIXES and os.path.isfile(file)
         ]
         if not files:
             raise UserError(
-                f"the folder {source} has no file ending in {', '.join(SUFFIXES)}; name another"
+                f"the folder {source} has no file ending in {', '.join(SUFFIXES)}",
+                "name another",
             )
         return files
     if os.path.isfile(regular(path)):
         return [path]
     files = [Path(name) for name in sorted(glob.glob(str(path))) if os.path.isfile(name)]
     if not files and glob.has_magic(str(path)):
-        raise NotHere(f"no file matches {path}; check the pattern")
+        raise NotHere(f"no file matches {path}", "check the pattern")
     if not files:
         is_the_papers = path.name.startswith("dapo_")
         remedy = (
@@ -94,8 +97,8 @@ def files_of_one_split(source: str) -> list[Path]:
         for split in sorted(names)
     ]
     raise UserError(
-        f"the folder {source} holds files of several splits ({', '.join(sorted(names))}); name those of one, as"
-        f" {' or '.join(patterns)}"
+        f"the folder {source} holds files of several splits ({', '.join(sorted(names))})",
+        f"name those of one, as {' or '.join(patterns)}",
     )
 
 
@@ -124,7 +127,7 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
             whole = pa.concat_tables([whole, table], promote_options="permissive")
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise UserError(
-                f"{file} does not fit {files[0]}: {first_line(error)}; read them apart"
+                f"{file} does not fit {files[0]}: {first_line(error)}", "read them apart"
             ) from None
     return whole
 
@@ -142,12 +145,15 @@ def read_batches(file: Path, columns: Columns | None = None) -> Iterator[Rows]:
             yield Rows(table, replace(origins, numbers=EVERY[start:]))
             start += len(table)
     except PermissionError:
-        raise UserError(f"{file} may not be read; change its permissions") from None
+        raise UserError(f"{file} may not be read", "change its permissions") from None
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if problem := system_problem(error):
-            raise UserError(f"{file} could not be read: {problem}") from None
+            raise UserError.of(
+                f"{file} could not be read: {problem}", remedy="check the disk"
+            ) from None
         raise UserError(
-            f"{file} is not a whole Parquet file ({first_line(error)}); fetch or write it again"
+            f"{file} is not a whole Parquet file ({first_line(error)})",
+            "fetch or write it again",
         ) from None
 
 
@@ -205,7 +211,7 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
     names = [field.name for field in fields]
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        raise UserError(f"{place} has '{twice[:60]}' twice{where}; rename or drop one")
+        raise UserError(f"{place} has '{twice[:60]}' twice{where}", "rename or drop one")
     for field in fields:
         inner = field.type
         while (

@@ -70,7 +70,7 @@ class Origins:
 
 def row_error(name: str, path: str, what: str, should: str) -> UserError:
     """The error for a value that is not what its column should hold, in the row of that name."""
-    return UserError(f"{name}: '{path}' is {what}, and it should be {should}")
+    return UserError(f"{name}: '{path}' is {what}, and it should be {should}", "correct it")
 
 
 def own_digits(number: Any) -> float:
@@ -109,7 +109,8 @@ def is_json(file: Path) -> bool:
     """Whether a data file holds JSON, whose columns are those of all its rows."""
     if file.suffix not in SUFFIXES:
         raise UserError(
-            f"{file} ends in none of {', '.join(SUFFIXES)}, so olr cannot read it; convert it to one of these"
+            f"{file} ends in none of {', '.join(SUFFIXES)}, so olr cannot read it",
+            "convert it to one of these",
         )
     return file.suffix in _JSON
 
@@ -162,8 +163,11 @@ def csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
             elif any(map(str.strip, row)):  # else a blank line
                 raise UserError(
                     f"{file}, line {line} has {len(row)} values, and its first line names {columns}"
-                    f" columns; put values that hold {separator!r} or a line break into double quotes"
+                    " columns",
+                    f"put values that hold {separator!r} or a line break into double quotes",
                 )
             line = reader.line_num + 1
     except csv.Error as error:
-        raise UserError(f"{file}, line {line} is not valid CSV: {error}") from None
+        raise UserError(
+            f"{file}, line {line} is not valid CSV: {error}", "correct it"
+        ) from None

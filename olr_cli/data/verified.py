@@ -77,12 +77,13 @@ class VerifiedLabels:
         """
         if not file.is_file():
             raise UserError(
-                f"{file} is no file; name a Parquet or JSON table with prompt_id and true_answer"
+                f"{file} is no file",
+                "name a Parquet or JSON table with prompt_id and true_answer",
             )
         labels = _labels_in(file, reading)
         if not labels or (for_training and all(label.answer is None for label in labels)):
             raise UserError(
-                f"{file} has no true answer in any row; leave it out, or fill some in"
+                f"{file} has no true answer in any row", "leave it out, or fill some in"
             )
         return cls(labels, str(file))
 
@@ -93,8 +94,8 @@ class VerifiedLabels:
             return cls()
         if isinstance(verified, int):
             raise UserError(
-                f"data.verified is {verified}, and labels can't be drawn before all prompts are known; name a file of"
-                " verified labels"
+                f"data.verified is {verified}, and labels can't be drawn before all prompts are known",
+                "name a file of verified labels",
             )
         with at("data.verified"):
             return cls.read(Path(verified), for_training=True)
@@ -158,7 +159,8 @@ class VerifiedLabels:
             ours = prompts[0].prompt_id if prompts else "none"
             raise UserError(
                 f"{self._source}: none of its prompts is among those that it is for (its first prompt_id: {first},"
-                f" theirs: {ours}); verified labels are matched by prompt_id, else by their questions"
+                f" theirs: {ours})",
+                "verified labels are matched by prompt_id, else by their questions",
             )
 
     def _require_one_question(self, prompt: Prompt, label: VerifiedLabel) -> None:
@@ -169,8 +171,9 @@ class VerifiedLabels:
         ):
             raise UserError(
                 f"{self._source} has the prompt_id {prompt.prompt_id} for '{shortened(question_of(label.messages))}',"
-                f" and here it is '{shortened(question_of(prompt.messages))}'; fix the ids of {self._source}, or leave"
-                " them out, so that questions alone count"
+                f" and here it is '{shortened(question_of(prompt.messages))}'",
+                f"fix the ids of {self._source}, or leave"
+                " them out, so that questions alone count",
             )
 
     @cached_property
@@ -193,7 +196,8 @@ class VerifiedLabels:
         if any(not is_match(answers[0], answer) for answer in answers[1:]):
             raise UserError(
                 f"{self._source} has the verified answers {' and '.join(answers[:2])} for one question,"
-                f" '{shortened(question_of(prompt.messages))}'; leave one"
+                f" '{shortened(question_of(prompt.messages))}'",
+                "leave one",
             )
         return chosen[0] if chosen else None
 
@@ -203,8 +207,8 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
     label = None if prompt.is_marked else prompt.given_label
     if judged is not None and label is not None and not is_match(judged, label):
         raise UserError(
-            f"{source} has a verdict on the label {judged} of prompt {prompt.prompt_id}, whose label here is {label};"
-            " judge it again, or give its true_answer"
+            f"{source} has a verdict on the label {judged} of prompt {prompt.prompt_id}, whose label here is {label}",
+            "judge it again, or give its true_answer",
         )
 
 
@@ -216,7 +220,7 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     if "prompt_id" in names and not names.isdisjoint(("true_answer", "verdict")):
         return _labels_of_table(Rows(table, Origins(str(file), [file])), file)
     if "prompt_id" in names and names.isdisjoint(PROMPT_COLUMNS):
-        raise UserError(f"{file} has a column prompt_id and no true_answer; add it")
+        raise UserError(f"{file} has a column prompt_id and no true_answer", "add it")
     prompts = read_prompts(str(file), reading=reading)
     drawn = _are_drawn(Rows(prompts.table, prompts.origins))
     return [
@@ -245,7 +249,8 @@ def _labels_of_table(rows: Rows, file: Path) -> list[VerifiedLabel]:
     for question, is_drawn, prompt_id, answer, verdict, label in zip(*columns, strict=True):
         if verdict not in (None, *VERDICTS):
             raise UserError(
-                f"{file}: the verdict on prompt {prompt_id} is '{verdict}'; known: {', '.join(VERDICTS)}"
+                f"{file}: the verdict on prompt {prompt_id} is '{verdict}'",
+                f"known: {', '.join(VERDICTS)}",
             )
         said = _truth(verdict, answer, label)
         if prompt_id is None or said is None:
@@ -254,12 +259,13 @@ def _labels_of_table(rows: Rows, file: Path) -> list[VerifiedLabel]:
         if _contradicts(verdict, label, truth):
             raise UserError(
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}', with the label {label} and the true answer"
-                f" {truth}; correct one of them"
+                f" {truth}",
+                "correct one of them",
             )
         messages = prompt_messages(question) or ()
         verified = VerifiedLabel(prompt_id, messages, truth, is_drawn, judged)
         if labels.setdefault(prompt_id, verified).answer != truth:
-            raise UserError(f"{file}: prompt {prompt_id} has several true answers; leave one")
+            raise UserError(f"{file}: prompt {prompt_id} has several true answers", "leave one")
     return list(labels.values())
 
 
@@ -323,8 +329,8 @@ def with_verified(
         ]
         if len(known) < verified:
             raise UserError(
-                f"data.verified is {verified}, and the true answer is known of {len(known)} prompts of {source};"
-                " lower it, or name a file of verified labels"
+                f"data.verified is {verified}, and the true answer is known of {len(known)} prompts of {source}",
+                "lower it, or name a file of verified labels",
             )
         # The first of one permutation, so that a larger draw contains a smaller one.
         drawn = {

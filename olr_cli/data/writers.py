@@ -53,7 +53,8 @@ def encode(prompts: PromptSet, target: Path) -> bytes:
     if target.suffix == ".jsonl":
         return _json_lines(table, target, prompts.source)
     raise UserError(
-        f"{target}: prompts are written as .parquet or .jsonl; give the file one of these endings"
+        f"{target}: prompts are written as .parquet or .jsonl",
+        "give the file one of these endings",
     )
 
 
@@ -68,7 +69,8 @@ def require_writable(target: Path, source: str) -> None:
     if target.suffix not in (".parquet", ".jsonl", csv_suffix(source) or ".parquet"):
         raise UserError(
             "rows are written as .parquet or .jsonl, those of one CSV file also as"
-            f" {csv_suffix(source) or '.csv'}; give {target} such an ending",
+            f" {csv_suffix(source) or '.csv'}",
+            f"give {target} such an ending",
             "export",
         )
 
@@ -118,5 +120,6 @@ def _json_lines(table: pa.Table, target: Path, source: str) -> bytes:
         KeyError,
     ) as error:  # KeyError: of an unknown time zone
         raise UserError(
-            f"{target}: a column of {source} does not fit JSON ({first_line(error)}); write .parquet"
+            f"{target}: a column of {source} does not fit JSON ({first_line(error)})",
+            "write .parquet",
         ) from None

@@ -137,13 +137,14 @@ def unfinished_run(
     runs = [path for path in places if _is_unfinished(path, recipe, kind) and not is_held(path)]
     if not runs:
         raise UserError(
-            f"there is no unfinished run of this recipe below {root}/; name one, or start a new run",
+            f"there is no unfinished run of this recipe below {root}/",
+            "name one, or start a new run",
             "run_dir",
         )
     if len(runs) > 1:
         listed = ", ".join(f"{path} ({len(stored_steps(path))} steps)" for path in runs)
         raise UserError(
-            f"several unfinished runs of this recipe: {listed}; choose one", "run_dir"
+            f"several unfinished runs of this recipe: {listed}", "choose one", "run_dir"
         )
     return runs[0]
 

@@ -49,13 +49,15 @@ def policy_path(name: str) -> Path:
         return Path(__file__).parent / "local" / "weights" / plain
     if plain != SMOLLM:
         raise UserError(
-            f"there is no built-in policy '{plain}'{did_you_mean(plain, NAMES)}; there are {', '.join(NAMES)}"
+            f"there is no built-in policy '{plain}'{did_you_mean(plain, NAMES)}",
+            f"there are {', '.join(NAMES)}",
         )
     folder = smollm_path()
     if not (folder / "weights.json").is_file():
         raise NotHere(
-            f"{BUILTIN_PREFIX}{SMOLLM} is not on this machine; `make smollm` in a clone of the repository puts it into"
-            f" {folder}, or, with a network, set model.path to {_ON_THE_HUB}"
+            f"{BUILTIN_PREFIX}{SMOLLM} is not on this machine",
+            "`make smollm` in a clone of the repository puts it into"
+            f" {folder}, or, with a network, set model.path to {_ON_THE_HUB}",
         )
     return folder
 
@@ -86,10 +88,13 @@ def loading(model: str | Path) -> Iterator[None]:
         if is_out_of_memory(error):
             raise
         if problem := system_problem(error):
-            raise UserError(f"{model} could not be loaded: {problem}") from error
+            raise UserError.of(
+                f"{model} could not be loaded: {problem}", remedy="check the disk"
+            ) from error
         if "trust_remote_code" in str(error):
             raise UserError(
-                f"{model} comes with code of its own, which is run only if this is set; set it if you trust its author",
+                f"{model} comes with code of its own, which is run only if this is set",
+                "set it if you trust its author",
                 _TRUST,
             ) from error
         reason = first_line(error)
@@ -98,8 +103,8 @@ def loading(model: str | Path) -> Iterator[None]:
         # A hub id may only lack a network here.
         kind = UserError if Path(model).is_dir() else NotHere
         raise kind(
-            f"cannot load a model from '{model}' ({reason}); give a folder in Hugging Face layout with safetensors"
-            " weights, or a hub id"
+            f"cannot load a model from '{model}' ({reason})",
+            "give a folder in Hugging Face layout with safetensors weights, or a hub id",
         ) from error
 
 
@@ -138,8 +143,8 @@ def open_model(
     require_tokenizer(path, config, tokenizer)
     if runs_code and not trust_remote_code and comes_with_code(path):
         raise UserError(
-            f"{path} comes with code of its own, which OpenRLHF runs without asking; set model.trust_remote_code to"
-            " true if you trust its author"
+            f"{path} comes with code of its own, which OpenRLHF runs without asking",
+            "set model.trust_remote_code to true if you trust its author",
         )
     folder = Path(
         _file_of(path, _CONFIGURATION) or path
@@ -160,7 +165,8 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
     configuration = _file_of(model, _CONFIGURATION)
     if _file_of(model, _ADAPTER) is not None:
         raise UserError(
-            f"{model} is an adapter ({_ADAPTER}), and not a model; merge it into the model that it is for"
+            f"{model} is an adapter ({_ADAPTER}), and not a model",
+            "merge it into the model that it is for",
         )
     if trust_remote_code or configuration is None:
         return
@@ -170,8 +176,8 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
             kernel = _hub_kernel(value) if is_setting else None
             if kernel is not None:
                 raise UserError(
-                    f"{configuration} names the kernel '{kernel}' ({key}), code that would be downloaded and run; set"
-                    f" this if you trust its author, or remove {key}",
+                    f"{configuration} names the kernel '{kernel}' ({key}), code that would be downloaded and run",
+                    f"set this if you trust its author, or remove {key}",
                     _TRUST,
                 )
 
@@ -232,7 +238,7 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
     files = (file for pattern in _OF_TOKENIZERS for file in Path(model).glob(pattern))
     if os.path.isdir(model) and not any(files):
         raise UserError(
-            f"{model} has no tokenizer; save the one that belongs to the model there"
+            f"{model} has no tokenizer", "save the one that belongs to the model there"
         )
     with loading(model):
         text = config.get_text_config()
@@ -242,8 +248,9 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
         number, token = beyond[0]
         raise UserError(
             f"the tokenizer of {model} has {len(tokenizer):,} tokens, and the model embeddings for {rows:,} alone: its"
-            f" token '{token}' is number {number:,}; once, in Python, model.resize_token_embeddings({len(tokenizer)})"
-            " and save it, or let tokenizer.pad_token be one that the model has"
+            f" token '{token}' is number {number:,}",
+            f"once, in Python, model.resize_token_embeddings({len(tokenizer)})"
+            " and save it, or let tokenizer.pad_token be one that the model has",
         )
 
 
@@ -289,8 +296,8 @@ def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> Non
         )  # float8: no aminmax
         if not torch.stack(values.aminmax()).isfinite().all():
             raise UserError(
-                f"{place} has weights that are not finite ({name}): a run that diverged, or a damaged copy; take an"
-                " earlier checkpoint, or download the model again"
+                f"{place} has weights that are not finite ({name}): a run that diverged, or a damaged copy",
+                "take an earlier checkpoint, or download the model again",
             )
 
 
@@ -307,7 +314,7 @@ def require_finite_files(folder: str | Path) -> None:
                 require_finite(file, ((name, stored.get_tensor(name)) for name in names))
         except SafetensorError as error:
             raise UserError(
-                f"{file} is torn ({first_line(error)}); download the model again"
+                f"{file} is torn ({first_line(error)})", "download the model again"
             ) from None
 
 
@@ -319,7 +326,8 @@ def require_safetensors(folder: str | Path) -> None:
     pickle = next((file for file in pickles if file.name != "optimizer.pt"), None)
     if pickle is not None:
         raise UserError(
-            f"{folder} has no safetensors weights but {pickle.name}, a format that can hold code; if you trust it,"
+            f"{folder} has no safetensors weights but {pickle.name}, a format that can hold code",
+            "if you trust it,"
             " convert it once, in Python: transformers.AutoModelForCausalLM.from_pretrained(OLD).save_pretrained(NEW),"
-            " and the tokenizer likewise"
+            " and the tokenizer likewise",
         )

@@ -52,7 +52,7 @@ class ChatFormat:
             text = read_text(Path(template), at_most=_MOST_TEMPLATE_BYTES)
             if not text.strip():
                 raise UserError(
-                    f"{template} is empty; give a chat template, or none for plain text"
+                    f"{template} is empty", "give a chat template, or none for plain text"
                 )
         return cls(text, variables or {})
 
@@ -80,12 +80,12 @@ class ChatFormat:
         for name in self.variables:
             if template is None:
                 raise UserError(
-                    "there is no chat template to take it; leave it out", f"template {name}"
+                    "there is no chat template to take it", "leave it out", f"template {name}"
                 )
             if name == "messages" or name not in words:
                 raise UserError(
-                    f"the chat template has no such variable{did_you_mean(name, words)}; leave it out, or fix the"
-                    " name",
+                    f"the chat template has no such variable{did_you_mean(name, words)}",
+                    "leave it out, or fix the name",
                     f"template {name}",
                 )
 
@@ -156,10 +156,11 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) 
         problem = f"the chat template fails on a prompt of roles {roles} ({type(error).__name__}: {first_line(error)})"
         if Message("system", SYSTEM_PROMPT) in messages:  # as Gemma's, which have no such role
             raise UserError(
-                f"{problem}, and the system message is olr's own; set this to none, or change the template",
+                f"{problem}, and the system message is olr's own",
+                "set this to none, or change the template",
                 "data.system_prompt",
             ) from error
-        raise UserError(f"{problem}; change the prompt's messages or the template") from error
+        raise UserError(problem, "change the prompt's messages or the template") from error
     return text
 
 
@@ -197,7 +198,8 @@ def tokenize(
     for number, tokens in enumerate(ids, start=1):
         if not tokens:
             raise UserError(
-                f"prompt {number} of {len(ids)} is empty; the policy needs at least one token"
+                f"prompt {number} of {len(ids)} is empty, and a policy needs at least one token",
+                "leave it out",
             )
     return ids
 
@@ -244,7 +246,8 @@ def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
         if text not in special and inside:
             raise UserError(
                 f"the stop text {text!r} is never found: it contains the special token {inside[0]}, which responses are"
-                " decoded without; let the token alone be a stop text"
+                " decoded without",
+                "let the token alone be a stop text",
             )
     return [special[text] for text in stop if text in special]
 
@@ -298,12 +301,13 @@ def require_room(
     if long:
         raise UserError(
             f"{len(long)} of {len(prompts)} {what} are longer than train.max_prompt_tokens {limit} (the first:"
-            f" {long[0]}); raise the limit or remove them"
+            f" {long[0]})",
+            "raise the limit or remove them",
         )
     longest = max(map(len, token_ids), default=0)
     if context is not None and longest + recipe.train.max_new_tokens > context:
         raise UserError(
             f"the longest of the {what} has {longest} tokens, and with train.max_new_tokens"
-            f" {recipe.train.max_new_tokens} that is more than the {context} tokens that {recipe.model.path} can read;"
-            f" lower the limit or remove long {what}"
+            f" {recipe.train.max_new_tokens} that is more than the {context} tokens that {recipe.model.path} can read",
+            f"lower the limit or remove long {what}",
         )

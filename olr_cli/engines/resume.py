@@ -32,13 +32,14 @@ def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> No
         return
     if kind == "rollouts":
         raise UserError(
-            f"{path} was begun with other settings ({'; '.join(refused)}); ask as before (but for more"
-            " visits), or start anew under another name",
+            f"{path} was begun with other settings ({'; '.join(refused)})",
+            "ask as before (but for more visits), or start anew under another name",
             "run_dir",
         )
     raise UserError(
-        f"{path} was begun with another recipe ({'; '.join(refused)}); continue it as it was, with olr train --resume"
-        f" --run-dir {quote(str(path))}, or start a new run under another name; a resume may raise train.epochs"
+        f"{path} was begun with another recipe ({'; '.join(refused)})",
+        "continue it as it was, with olr train --resume"
+        f" --run-dir {quote(str(path))}, or start a new run under another name; a resume may raise train.epochs",
     )
 
 
@@ -62,7 +63,8 @@ def require_same_data(path: Path, data: DataSets) -> None:
         if before.get("verified_digest") != facts.get("verified_digest"):
             key, source = "verified", data.train.facts["verified"]
         raise UserError(
-            f"{source} has changed since {path} was begun (data.{key}); restore it, or start a new run"
+            f"{source} has changed since {path} was begun (data.{key})",
+            "restore it, or start a new run",
         )
 
 
@@ -73,7 +75,8 @@ def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine)
     policy = engine.facts["policy_digest"]
     if before.get("policy_digest", policy) != policy:
         raise UserError(
-            f"the weights of {recipe.model.path} have changed since {path} was begun; restore them, or start a new run"
+            f"the weights of {recipe.model.path} have changed since {path} was begun",
+            "restore them, or start a new run",
         )
 
 
@@ -128,8 +131,8 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
     if damage:
         newest = max(damage)
         raise UserError(
-            f"no checkpoint of {path} is whole ({checkpoint_path(path, newest)}: {damage[newest]}); restore one from a"
-            " copy, or start a new run under another name"
+            f"no checkpoint of {path} is whole ({checkpoint_path(path, newest)}: {damage[newest]})",
+            "restore one from a copy, or start a new run under another name",
         )
     return damage
 
@@ -155,13 +158,14 @@ def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) ->
     if missing:
         raise UserError(
             f"{path} continues after step {done}, but shards or the line in metrics.jsonl of step {min(missing)} have"
-            " gone; restore them"
+            " gone",
+            "restore them",
         )
     # The recipe on the disk is the last attempt's: no more steps than between its checkpoints can be ahead of them.
     most = 1 if kind == "rollouts" else read_recipe(path).train.checkpoint_every
     if last - newest > most:
         lost = "lines of metrics.jsonl" if kind == "rollouts" else "checkpoints"
         raise UserError(
-            f"{path} holds step {last} and would go on after step {newest}: {lost} have gone; restore them, or start a"
-            " new run under another name"
+            f"{path} holds step {last} and would go on after step {newest}: {lost} have gone",
+            "restore them, or start a new run under another name",
         )

@@ -148,8 +148,8 @@ def require_engine(recipe: Recipe) -> None:
     """Make sure that an engine of ours trains by this recipe."""
     if isinstance(recipe.engine, ExternalEngine):
         raise UserError(
-            f"engine.name is external: {recipe.engine.trainer} trains and takes its rewards from olr, so start or"
-            " continue it there (docs/trainers.md)"
+            f"engine.name is external: {recipe.engine.trainer} trains and takes its rewards from olr",
+            "start or continue it there (docs/trainers.md)",
         )
 
 
@@ -215,7 +215,8 @@ class NonFinite(UserError):
 
     def __init__(self, quantity: str, model: str = "the policy") -> None:
         super().__init__(
-            f"{model} cannot answer: {quantity} not finite, so it has diverged or is damaged; use another checkpoint"
+            f"{model} cannot answer: {quantity} not finite, so it has diverged or is damaged",
+            "use another checkpoint",
         )
         self.quantity = quantity
 
@@ -238,8 +239,8 @@ def diverged(
     run, recipe = writer.path, writer.recipe
     if failed == 0:
         return Diverged(
-            f"{recipe.model.path} cannot answer: {error.quantity} not finite, before anything is trained; use another"
-            " model, or another precision"
+            f"{recipe.model.path} cannot answer: {error.quantity} not finite, before anything is trained",
+            "use another model, or another precision",
         )
     good = max((saved for saved in checkpoint_steps(run) if saved < failed), default=None)
     remedy = "start a new run with a lower train.learning_rate"
@@ -249,5 +250,6 @@ def diverged(
         remedy += f", from here with model.path={quote(str(checkpoint_path(run, good)))}"
     return Diverged(
         f"the policy has diverged: at step {step} {error.quantity} not finite (train.learning_rate"
-        f" {recipe.train.learning_rate:g}), and the step is not kept; {remedy} (a resume would repeat it)"
+        f" {recipe.train.learning_rate:g}), and the step is not kept",
+        f"{remedy} (a resume would repeat it)",
     )

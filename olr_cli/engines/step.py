@@ -113,7 +113,8 @@ class StepEnd:
         latest = read_metrics(self.writer.path, "rollout/reward")[-steps:]
         if len(latest) == steps and not any(line["rollout/reward"] for line in latest):
             raise UserError(
-                f"no response of the last {steps} steps was rewarded, so the policy learns nothing; look at"
+                f"no response of the last {steps} steps was rewarded, so the policy learns nothing",
+                "look at"
                 f" {self.writer.path}/rollouts and at a prompt as the policy sees it (a dry run)",
                 "train.stop_if_no_reward",
             )

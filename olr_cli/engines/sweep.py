@@ -56,7 +56,8 @@ def train_all(
     """
     if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):
         raise UserError(
-            "every run on OpenRLHF takes this machine's GPUs from the first; run one at a time, or start a Ray cluster"
+            "every run on OpenRLHF takes this machine's GPUs from the first",
+            "run one at a time, or start a Ray cluster"
             " (ray start --head) and set engine.ray_address to auto, where runs wait for free GPUs",
             "jobs",
         )

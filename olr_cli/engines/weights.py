@@ -40,7 +40,8 @@ def require_stored_weights(
             return []
         raise UserError(
             f"the files of {model} lack a part of a weight that transformers puts together, such as one of a layer's"
-            " experts, or hold it in another shape; download the model again"
+            " experts, or hold it in another shape",
+            "download the model again",
         ) from None
     return require_weights(model, config, report)
 
@@ -57,7 +58,8 @@ def _require_no_codes(model: str | Path, stored: Headers) -> None:
         if kind[0] in "IU" or is_scaled:
             raise UserError(
                 f"the files of {model} hold {name} as {kind}, the codes of a quantised model, and its configuration has"
-                " no quantization_config to read them by; take the model before it was quantised, or save it again"
+                " no quantization_config to read them by",
+                "take the model before it was quantised, or save it again",
             )
 
 
@@ -77,19 +79,20 @@ def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -
         others = f", and they hold others that it does not have ({surplus})" if surplus else ""
         raise UserError(
             f"the files of {model} lack {len(missing)} of the weights that its configuration asks for"
-            f" ({_some(missing)}){others}: transformers would draw them at random; download the model again, or save it"
-            " again whole, unwrapped and with its adapters merged"
+            f" ({_some(missing)}){others}: transformers would draw them at random",
+            "download the model again, or save it"
+            " again whole, unwrapped and with its adapters merged",
         )
     for name, *shapes in sorted(report["mismatched_keys"]):
         has, asked = (" x ".join(map(str, shape)) for shape in shapes)
         raise UserError(
-            f"the files of {model} hold {name} in the shape {has}, and its configuration asks for {asked}; give the"
-            " configuration that belongs to the weights, or save the model again"
+            f"the files of {model} hold {name} in the shape {has}, and its configuration asks for {asked}",
+            "give the configuration that belongs to the weights, or save the model again",
         )
     if adapters := [name for name in report["unexpected_keys"] if ".lora_" in name]:
         raise UserError(
-            f"the files of {model} hold an adapter that is not merged ({_some(adapters)}), to be left out; merge it,"
-            " in Python with peft's merge_and_unload, and save the model again"
+            f"the files of {model} hold an adapter that is not merged ({_some(adapters)}), to be left out",
+            "merge it, in Python with peft's merge_and_unload, and save the model again",
         )
     left_out = "weights that its configuration does not ask for, and they are left out"
     return [f"the files of {model} hold {left_out} ({surplus})"] if surplus else []
@@ -125,12 +128,13 @@ def _loaded_files(model: str | Path, folder: Path) -> Iterator[str]:
         names = sorted(set(read_json(index)["weight_map"].values()))
     except (AttributeError, KeyError, TypeError):
         raise UserError(
-            f"{index} does not name the files of the weights (weight_map); download the model again"
+            f"{index} does not name the files of the weights (weight_map)",
+            "download the model again",
         ) from None
     for name in names:
         if not (folder / name).is_file():
             raise UserError(
-                f"{model} lacks {name}, which its index names; download the model again"
+                f"{model} lacks {name}, which its index names", "download the model again"
             )
         yield name
 

@@ -218,7 +218,8 @@ class Benchmark(Section):
         """Refuse a function that only a stored file names, which may be somebody else's."""
         if is_function(self.extractor) and not self._is_named:
             raise UserError(
-                f"only a stored file names this function, for {self.name}; if you trust it too, name it again",
+                f"only a stored file names this function, for {self.name}",
+                "if you trust it too, name it again",
                 f"extractor {shortened(self.extractor)}",
             )
 
@@ -256,10 +257,10 @@ def find_benchmark(name: str) -> Benchmark:
     hint = did_you_mean(
         name, [known for benchmark in registry().values() for known in sorted(benchmark.names)]
     )
-    known = (
-        f"; known: all, {', '.join(registry())}, or a file of your own (YAML, Parquet, JSONL)"
+    raise UserError(
+        f"no benchmark is called '{name}'{hint}",
+        f"known: all, {', '.join(registry())}, or a file of your own (YAML, Parquet, JSONL)",
     )
-    raise UserError(f"no benchmark is called '{name}'{hint or known}")
 
 
 def choose(words: str, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
@@ -274,10 +275,11 @@ def choose(words: str, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
             benchmark = further.get(name) or find_benchmark(name)
             if chosen.setdefault(benchmark.name, benchmark) != benchmark:
                 raise UserError(
-                    f"two different benchmarks are called '{benchmark.name}'; rename the one in {word}"
+                    f"two different benchmarks are called '{benchmark.name}'",
+                    f"rename the one in {word}",
                 )
     if not chosen:
-        raise UserError("no benchmark is named; name some, as in aime24,math500, or all")
+        raise UserError("no benchmark is named", "name some, as in aime24,math500, or all")
     return list(chosen.values())
 
 
@@ -287,7 +289,7 @@ def read_by(
     """Benchmarks with an extractor and a tolerance in place of their own; None: with their own."""
     if tolerance is not None and not 0 <= tolerance < 1:
         raise UserError(
-            f"{tolerance:g} is no tolerance; give a number from 0 to below 1", "tolerance"
+            f"{tolerance:g} is no tolerance", "give a number from 0 to below 1", "tolerance"
         )
     own = {"extractor": extractor, "tolerance": tolerance}.items()
     update = {name: value for name, value in own if value is not None}
@@ -309,8 +311,9 @@ def read_benchmark(file: Path) -> Benchmark:
     try:
         benchmark = Benchmark.model_validate(tree)
     except ValidationError as error:
-        raise UserError(
-            f"{file}: {'; '.join(_sentence(detail) for detail in error.errors())}"
+        raise UserError.of(
+            f"{file}: {'; '.join(_sentence(detail) for detail in error.errors())}",
+            remedy="correct it",
         ) from None
     if benchmark.source.file is None:
         return benchmark
@@ -349,9 +352,10 @@ def _problems(file: Path) -> PromptSet:
         if error.place != "data.columns":
             raise
         raise UserError(
-            f"{error.args[0].partition('; say which')[0]}; name them in a benchmark file, such as"
+            f"{error.problem}; {error.remedy.partition('; say which')[0]}",
+            "name them in a benchmark file, such as"
             f" `{{name: mine, source: {{file: {file.name}}}, fields: {{problem: COLUMN, answer: COLUMN}}}}`, and give"
-            " that as benchmarks"
+            " that as benchmarks",
         ) from None
 
 

@@ -97,7 +97,8 @@ def _by_letter(sample: Generation) -> Generation:
     if None in right or not right:
         raise UserError(
             f"{sample.benchmark}: the gold '{sample.gold}' of problem {sample.problem_id} names none of its {options}"
-            " options; fix it in the data"
+            " options",
+            "fix it in the data",
         )
     letter = sample.answer and option_letter(sample.answer, options, numbered=numbered)
     return replace(sample, answer_class=letter, is_correct=letter in right)
@@ -171,12 +172,13 @@ def _done(
     """Return which of the chosen benchmarks are done, of which there must be one; all must have been begun."""
     if unknown := ", ".join(name for name in chosen if name not in record.benchmarks):
         raise UserError(
-            f"{store.folder} has no generations of {unknown}; it has {', '.join(record.benchmarks)}"
+            f"{store.folder} has no generations of {unknown}",
+            f"it has {', '.join(record.benchmarks)}",
         )
     done = {name: chosen[name] for name in store.finished(record) if name in chosen}
     if not done:
         raise UserError(
-            f"{store.folder}: no benchmark is done yet; the command that began it continues"
+            f"{store.folder}: no benchmark is done yet", "the command that began it continues"
         )
     return done
 

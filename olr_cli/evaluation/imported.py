@@ -98,8 +98,8 @@ def import_log(
     temperatures = {task.sampling.temperature for task in logged}
     if len(tasks) < len(logged) or len(temperatures) > 1:
         raise UserError(
-            f"{log} has tasks of one benchmark, or at several temperatures; import them one by one, each into another"
-            " folder",
+            f"{log} has tasks of one benchmark, or at several temperatures",
+            "import them one by one, each into another folder",
             "out",
         )
     trainer = logged[0].trainer
@@ -130,7 +130,7 @@ def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
     """Return the benchmarks that a request names, if what else it asks for goes with a log."""
     if request.data is not None and request.benchmarks is None:
         raise UserError(
-            "data are the problems of a benchmark; name the one that was asked", "benchmarks"
+            "data are the problems of a benchmark", "name the one that was asked", "benchmarks"
         )
     if request.compare != "paper":
         check_reference(request.compare, [])
@@ -198,7 +198,7 @@ def _read_tasks(
     folders = sorted({str(file.parent) for file in files})
     if len(folders) > 1:
         raise UserError(
-            f"there are logs of {len(folders)} models; name one of {', '.join(folders)}"
+            f"there are logs of {len(folders)} models", f"name one of {', '.join(folders)}"
         )
     tasks = []
     for name, (date, file) in _latest(files or [place]).items():
@@ -214,8 +214,8 @@ def _read_tasks(
         tasks.append(_task(name, date, file, log, say))
     if not tasks:
         raise UserError(
-            f"{place} has likelihoods of given answers and no generated text, so there is nothing to grade again;"
-            " import a task that generates"
+            f"{place} has likelihoods of given answers and no generated text, so there is nothing to grade again",
+            "import a task that generates",
         )
     return tasks
 
@@ -237,12 +237,12 @@ def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _Logge
         say(note)
     if "response" not in log.rows.columns:
         raise UserError(
-            f"{file} has answers and no responses; name the column with the latter", "columns"
+            f"{file} has answers and no responses", "name the column with the latter", "columns"
         )
     sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
     if log.trainer == LM_EVAL:
         if file.is_dir():  # whose tasks lie deeper
-            raise UserError(f"{file} is no sample log of {LM_EVAL}; name another")
+            raise UserError(f"{file} is no sample log of {LM_EVAL}", "name another")
         sampling, unknown = _sampling(log.rows["request"][0], file)
         with suppress(UserError):  # there may be none
             read = read_json(file.with_name(f"results_{date}.json"))
@@ -286,7 +286,7 @@ def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
         asked = json.loads(request)
         sampling = _as_lm_eval_samples(asked)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
-        raise UserError(f"{file} is no sample log of {LM_EVAL}; name another") from None
+        raise UserError(f"{file} is no sample log of {LM_EVAL}", "name another") from None
     by_chance = ("top_p", "top_k", "min_p", "seed") if sampling.temperature else ()
     return sampling, [name for name in by_chance if asked.get(name) is None]
 
@@ -356,7 +356,7 @@ def _golds_of(task: _LoggedTask) -> list[tuple[str, ...]]:
     if () in golds:
         without = task.problems[golds.index(())].prompt.prompt_id
         raise UserError(
-            f"{task.file}: problem {without} has no gold; name its benchmark", "benchmarks"
+            f"{task.file}: problem {without} has no gold", "name its benchmark", "benchmarks"
         )
     return golds
 
@@ -371,7 +371,8 @@ def _asked(
             return benchmark, [problems[place] for place in places]
     names = ", ".join(benchmark.name for benchmark, _ in known)
     raise UserError(
-        f"{task.file} asks other problems than {names}, or one twice; name the benchmark that was asked, or none"
+        f"{task.file} asks other problems than {names}, or one twice",
+        "name the benchmark that was asked, or none",
     )
 
 

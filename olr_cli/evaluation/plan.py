@@ -103,7 +103,7 @@ class EvaluationRequest:
                 load_problems(benchmark, data=self.data, limit=self.limit)
             )
             if not problems:
-                raise UserError(f"{benchmark.name} has no problems; name other data")
+                raise UserError(f"{benchmark.name} has no problems", "name other data")
             by_default = benchmark.samples if self.sampling.temperature else 1
             data = None if self.data is None else str(self.data)
             tasks.append(Task(benchmark, problems, self.samples or by_default, data))
@@ -280,7 +280,9 @@ def _held_out(runs: Sequence[str]) -> Chosen | None:
             benchmark = held_out_benchmark(Path(run))
         except UserError as error:
             raise UserError(
-                f"the held-out prompts of {run}: {error}, or name benchmarks"
+                f"the held-out prompts of {run}: {error.problem}",
+                f"{error.remedy}, or name benchmarks",
+                error.place,
             ) from None
         if benchmark is None:
             continue
@@ -290,7 +292,8 @@ def _held_out(runs: Sequence[str]) -> Chosen | None:
         if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
             raise UserError(
                 f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"
-                " (train.*); evaluate them one at a time, or name benchmarks"
+                " (train.*)",
+                "evaluate them one at a time, or name benchmarks",
             )
     if not chosen:
         return None
@@ -313,7 +316,8 @@ def _tasks_of(models: Sequence[str]) -> str:
     if len(set(of_models.values())) > 1:
         facts = ", ".join(f"{model}: {words}" for model, words in of_models.items())
         raise UserError(
-            f"these models have different benchmarks by default ({facts}); name some",
+            f"these models have different benchmarks by default ({facts})",
+            "name some",
             "benchmarks",
         )
     return next(iter(of_models.values()))
@@ -340,12 +344,13 @@ def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
     }
     if len(begun) > 1:
         raise UserError(
-            "some of these evaluations were begun with the paper's samples and others without; evaluate them one at a"
-            " time"
+            "some of these evaluations were begun with the paper's samples and others without",
+            "evaluate them one at a time",
         )
     if asked and begun - {asked}:
         raise UserError(
-            f"this evaluation was begun as {begun.pop()}; leave it out, or name another folder",
+            f"this evaluation was begun as {begun.pop()}",
+            "leave it out, or name another folder",
             "protocol",
         )
     return begun.pop() if begun else asked or "standard"

@@ -57,7 +57,8 @@ def load_problems(
     if benchmark.problems not in (None, len(problems)):
         raise UserError(
             f"{benchmark.name} has {benchmark.problems} problems, and {len(problems)} were found in"
-            f" {data or benchmark.source.place}; use whole data, each problem once, or limit them to the first few"
+            f" {data or benchmark.source.place}",
+            "use whole data, each problem once, or limit them to the first few",
         )
     return problems
 
@@ -96,11 +97,13 @@ def _hub_table(benchmark: Benchmark) -> pa.Table:
         if source.gated:
             page = benchmark.page or f"https://huggingface.co/datasets/{source.hub}"
             raise UserError(
-                f"{benchmark.name} is gated: accept its terms at {page} and set HF_TOKEN to a token of the account that"
-                f" did, or give a file of its problems as data ({error})"
+                f"{benchmark.name} is gated ({error.problem})",
+                f"accept its terms at {page} and set HF_TOKEN to a token of the account that did, or give a file of its"
+                " problems as data",
             ) from None
         raise UserError(
-            f"{benchmark.name}: {error}; without a network, give a file that has its problems as data"
+            f"{benchmark.name}: {error.problem}",
+            "without a network, give a file that has its problems as data",
         ) from None
 
 
@@ -121,7 +124,8 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     wanted = " or ".join((benchmark.name, *benchmark.aliases))
     raise UserError(
         f"{data} has no rows whose data_source is {wanted} (it has"
-        f" {', '.join(sorted(sources)) or 'none'}); name other data"
+        f" {', '.join(sorted(sources)) or 'none'})",
+        "name other data",
     )
 
 
@@ -195,7 +199,8 @@ def _require_golds(prompts: Sequence[Prompt], place: str) -> None:
     if without:
         raise UserError(
             f"{place}: {len(without)} of {len(prompts)} problems have no true answer to grade by (the first:"
-            f" {without[0]}); fill them in or leave these rows out"
+            f" {without[0]})",
+            "fill them in or leave these rows out",
         )
 
 
@@ -254,7 +259,8 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
         return name
     options = ", ".join(labels)
     raise UserError(
-        f"{place}: the answer to problem {problem_id} is '{gold}', and its options are {options}; fix it"
+        f"{place}: the answer to problem {problem_id} is '{gold}', and its options are {options}",
+        "fix it",
     )
 
 
@@ -263,8 +269,8 @@ def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Tabl
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
         if not rows.has(name):
             raise UserError(
-                f"{rows.place} has no column '{name}'; its columns are {', '.join(rows.table.column_names)}; fix the"
-                f" fields of {benchmark.name}"
+                f"{rows.place} has no column '{name}'; its columns are {', '.join(rows.table.column_names)}",
+                f"fix the fields of {benchmark.name}",
             )
 
     def column(path: str) -> pa.ChunkedArray:
@@ -311,12 +317,14 @@ def _multiple_choice(
         if prompt.given_label not in known:
             raise UserError(
                 f"{place}: '{prompt.given_label}' in {fields.answer} is not the {fields.answer_form} of an option"
-                f" ({', '.join(known)}); fix it or fields.answer_form of {benchmark.name}"
+                f" ({', '.join(known)})",
+                f"fix it or fields.answer_form of {benchmark.name}",
             )
         right = known.index(prompt.given_label)
     if right >= len(labels):
         raise UserError(
-            f"{place} has no {fields.answer}, the right option; fill it in or leave the row out"
+            f"{place} has no {fields.answer}, the right option",
+            "fill it in or leave the row out",
         )
     if fields.shuffle:
         order = seeding.permutation(
@@ -349,6 +357,7 @@ def _checked(labels: Any, texts: Any, place: str) -> tuple[list[str], list[str]]
         or not len(set(labels)) == len(labels) == len(texts)
     ):
         raise UserError(
-            f"{place} needs 2 to {MOST_OPTIONS} options, each with a label of its own; it has {texts}"
+            f"{place} needs 2 to {MOST_OPTIONS} options, each with a label of its own",
+            f"it has {texts}",
         )
     return labels, [str(text).strip() for text in texts]

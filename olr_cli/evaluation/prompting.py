@@ -57,7 +57,9 @@ def read_prompting(
 ) -> Prompting:
     """How prompts are asked: a message, a file or ``none``; template variables as ``key=value``."""
     if system is not None and not system.strip():
-        raise UserError("the text is empty; give one, or none for no system message", "system")
+        raise UserError(
+            "the text is empty", "give one, or none for no system message", "system"
+        )
     with at("template"):
         pairs = read_pairs(variables)
     with at("chat_template"):

@@ -150,7 +150,8 @@ def published_row(setting: Setting) -> PublishedRow:
     if setting.model not in models:
         hint = did_you_mean(setting.model, models)
         raise UserError(
-            f"the paper has no scores of '{setting.model}'{hint}; it has {', '.join(models)}",
+            f"the paper has no scores of '{setting.model}'{hint}",
+            f"it has {', '.join(models)}",
             "paper",
         )
 
@@ -162,7 +163,8 @@ def published_row(setting: Setting) -> PublishedRow:
 
     nearest = sorted((row for row in rows if row.model == setting.model), key=distance)
     raise UserError(
-        f"the paper has no row for {setting}; the nearest are {'; '.join(map(str, nearest[:3]))}",
+        f"the paper has no row for {setting}",
+        f"the nearest are {'; '.join(map(str, nearest[:3]))}",
         "paper",
     )
 

@@ -33,7 +33,7 @@ def reference_of(compare: Path | None, *, paper: bool) -> Compared:
     """The one reference that is asked for."""
     if paper and compare is not None:
         raise UserError(
-            "the paper's scores are a reference already; choose one of the two", "compare"
+            "the paper's scores are a reference already", "choose one of the two", "compare"
         )
     return "paper" if paper else compare
 
@@ -44,7 +44,7 @@ def paper_row(targets: Sequence[Target]) -> PublishedRow:
     if len(settings) > 1:
         names = " and ".join(settings.values())
         raise UserError(
-            f"{names} have different rows in the paper; compare them one at a time", "paper"
+            f"{names} have different rows in the paper", "compare them one at a time", "paper"
         )
     return published_row(*settings)
 
@@ -178,7 +178,7 @@ def _reference(named: Path) -> Target:
     other = evaluations_at(named)[-1]
     if not other.store.finished():
         raise UserError(
-            f"no benchmark is done yet in {other.folder}; finish it first", f"compare {named}"
+            f"no benchmark is done yet in {other.folder}", "finish it first", f"compare {named}"
         )
     return other
 

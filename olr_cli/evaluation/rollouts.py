@@ -92,8 +92,8 @@ def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
     before: BackendName | None = read_manifest(path).get("engine")
     if before is not None and wanted not in (None, before):
         raise UserError(
-            f"{path} was sampled by {before}, and {wanted} draws otherwise; leave this out, or start anew under another"
-            " name",
+            f"{path} was sampled by {before}, and {wanted} draws otherwise",
+            "leave this out, or start anew under another name",
             "backend",
         )
     return before or wanted
@@ -107,7 +107,7 @@ class RolloutSampler:
     ) -> None:
         """Open the model and check that every prompt leaves room for a response."""
         if not data.train.prompts:
-            raise UserError(f"{data.train.source} has no prompts; name other data")
+            raise UserError(f"{data.train.source} has no prompts", "name other data")
         path = recipe.model.path
         section = cast(LocalEngine, recipe.engine)
         self._sampling = Sampling.of(recipe.train)

@@ -162,12 +162,13 @@ def _assert_complete(
         if not complete:
             raise UserError(
                 f"{name}: problem {problem} has {rows} stored sample{'s' * (rows != 1)}, not the {samples} numbered"
-                f" 0 to {samples - 1} that were asked for; {remedy}"
+                f" 0 to {samples - 1} that were asked for",
+                remedy,
             )
     if problem_rows.is_empty() or problems not in (None, problem_rows.height):
         wanted = "" if problems is None else f" of {problems}"
         raise UserError(
-            f"{name}: {problem_rows.height}{wanted} problems have generations; {remedy}"
+            f"{name}: {problem_rows.height}{wanted} problems have generations", remedy
         )
 
 
@@ -271,7 +272,7 @@ def stored_scores(folder: Path) -> StoredScores:
     """The scores in an evaluation's scores.json."""
     file = folder / "scores.json"
     if not file.is_file():
-        raise UserError(f"{folder} has no scores yet; run `olr evaluate` again to finish it")
+        raise UserError(f"{folder} has no scores yet", "run `olr evaluate` again to finish it")
     try:
         plain = json.loads(file.read_text(encoding="utf-8"))
         return StoredScores(
@@ -285,7 +286,7 @@ def stored_scores(folder: Path) -> StoredScores:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
-            f"{file} is damaged; `olr regrade {folder}` writes it again from the generations"
+            f"{file} is damaged", f"`olr regrade {folder}` writes it again from the generations"
         ) from None
 
 

@@ -104,13 +104,14 @@ class EvaluationStore:
         file = self.folder / "evaluation.json"
         if not file.is_file():
             raise UserError(
-                f"{self.folder} is not an evaluation (no evaluation.json); `olr evaluate` makes one"
+                f"{self.folder} is not an evaluation (no evaluation.json)",
+                "`olr evaluate` makes one",
             )
         try:
             return EvaluationRecord.model_validate(read_record(file, VERSION))
         except ValidationError:
             raise UserError(
-                f"{file} is no evaluation's record; restore it from a copy"
+                f"{file} is no evaluation's record", "restore it from a copy"
             ) from None
 
     def write_record(self, record: EvaluationRecord) -> None:
@@ -132,7 +133,8 @@ class EvaluationStore:
         if not is_evaluation(self.folder):
             if not self.is_empty:
                 raise UserError(
-                    f"{self.folder} holds something that is no evaluation; choose another name",
+                    f"{self.folder} holds something that is no evaluation",
+                    "choose another name",
                     "out",
                 )
             return asked
@@ -146,8 +148,8 @@ class EvaluationStore:
                     changes.append(f"{task.benchmark.name} has other problems or golds")
         if changes:
             raise UserError(
-                f"{self.folder} holds an evaluation that was asked otherwise ({'; '.join(changes)}); ask as before, or"
-                " choose another name",
+                f"{self.folder} holds an evaluation that was asked otherwise ({'; '.join(changes)})",
+                "ask as before, or choose another name",
                 "out",
             )
         benchmarks = before.benchmarks | asked.benchmarks
@@ -175,8 +177,8 @@ class EvaluationStore:
             before, now = str(known.get(key)), str(facts.get(key))
             if key in facts and before != now:
                 raise UserError(
-                    f"{self.folder} holds generations of {difference} ({before[:15]} -> {now[:15]}); use the former,"
-                    " choose another name, or remove the folder",
+                    f"{self.folder} holds generations of {difference} ({before[:15]} -> {now[:15]})",
+                    "use the former, choose another name, or remove the folder",
                     "out",
                 )
 
@@ -336,7 +338,7 @@ def evaluations_at(place: Path) -> list[Target]:
         return [EvaluationStore(folder).target() for folder in folders]
     if not os.path.exists(place):
         raise no_path(place, "`olr evaluate` makes evaluations")
-    raise UserError(f"there is no evaluation at {place}; `olr evaluate` makes one")
+    raise UserError(f"there is no evaluation at {place}", "`olr evaluate` makes one")
 
 
 def _changed_settings(
@@ -389,11 +391,11 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
     except UserError as error:
         detail = str(error).removeprefix(f"{file} ").partition(";")[0]
         raise UserError(
-            f"{file} {detail}; remove it, and the command that made it makes it again"
+            f"{file} {detail}", "remove it, and the command that made it makes it again"
         ) from None
     if (table.schema.metadata or {}).get(_MARK) != str(GENERATIONS_VERSION).encode():
         raise UserError(
-            f"{file} is not a file of generations of this version of olr; move it away"
+            f"{file} is not a file of generations of this version of olr", "move it away"
         )
     rows = pl.DataFrame(pl.from_arrow(table))
     if "ended_by" not in rows.columns:  # stored before there was such a column

@@ -67,6 +67,7 @@ def all_targets(
     if checkpoints and (is_served or not any(map(is_run, models))):
         raise UserError(
             f"only runs have checkpoints, and {', '.join(models)} is none (it has no manifest.json)",
+            "name a run",
             "checkpoint",
         )
     named = {
@@ -95,8 +96,8 @@ def _require_own_folders(named: Mapping[str, Sequence[Target]]) -> None:
             other = places.setdefault(target.folder.absolute(), model)
             if other != model:
                 raise UserError(
-                    f"{other} and {model} have the same folder for results,"
-                    f" {target.folder}; evaluate them one at a time, each into another folder",
+                    f"{other} and {model} have the same folder for results, {target.folder}",
+                    "evaluate them one at a time, each into another folder",
                     "out",
                 )
 
@@ -115,7 +116,8 @@ def _model(model: str) -> str:
         return str(path.absolute())
     if os.path.exists(path):
         raise UserError(
-            f"{model} is neither a model (it has no config.json) nor a run (no manifest.json); name one"
+            f"{model} is neither a model (it has no config.json) nor a run (no manifest.json)",
+            "name one",
         )
     is_beside_runs = "/" in model and any(path.parent.glob("*/manifest.json"))
     if is_beside_runs or not _HUB_ID.fullmatch(model) or model.startswith("."):
@@ -159,7 +161,8 @@ def require_models(targets: Sequence[Target]) -> None:
             hint = did_you_mean(model, [f"builtin:{name}" for name in NAMES])
             raise UserError(
                 f"there is no model folder, run or built-in policy '{model}', and no such model on the Hugging Face"
-                f" hub{reason}{hint}; check the name"
+                f" hub{reason}{hint}",
+                "check the name",
             ) from error
 
 
@@ -176,7 +179,8 @@ def _step(run: Path, wanted: str) -> tuple[int, str]:
     steps = checkpoint_steps(run)
     if not steps:
         raise UserError(
-            f"{run} has no checkpoint; train it further, or name the model, {read_recipe(run).model.path}"
+            f"{run} has no checkpoint",
+            f"train it further, or name the model, {read_recipe(run).model.path}",
         )
     if wanted == "last":
         return steps[-1], "last"
@@ -185,12 +189,13 @@ def _step(run: Path, wanted: str) -> tuple[int, str]:
         best = best_step(run)
         if best not in steps:
             raise UserError(
-                f"{run} has no validation set (data.validation), or its best checkpoint is gone; {there}",
+                f"{run} has no validation set (data.validation), or its best checkpoint is gone",
+                there,
                 "checkpoint best",
             )
         return best, "best on the validation set"
     if not wanted.isdecimal() or int(wanted) not in steps:
         raise UserError(
-            f"{run} has no such checkpoint; {there}, last and best", f"checkpoint {wanted}"
+            f"{run} has no such checkpoint", f"{there}, last and best", f"checkpoint {wanted}"
         )
     return int(wanted), "named"

@@ -54,8 +54,9 @@ def find_recipe(name: str | Path) -> Path:
     if os.path.isfile(path):
         if path.suffix in (".csv", ".tsv", ".jsonl", ".parquet"):
             raise UserError(
-                f"{path} is a data set and no recipe; to train on it: olr train own-data --set"
-                f" data.train={shlex.quote(str(path))} --set model.path=MODEL"
+                f"{path} is a data set and no recipe",
+                "to train on it: olr train own-data --set"
+                f" data.train={shlex.quote(str(path))} --set model.path=MODEL",
             )
         return path
     if bundled := _bundled(path):
@@ -157,7 +158,7 @@ def _files(file: Path) -> list[Layer]:
     is_stored = False
     while True:
         if file.resolve() in seen:
-            raise UserError(f"{file}: its `base` leads back to itself; remove one `base`")
+            raise UserError(f"{file}: its `base` leads back to itself", "remove one `base`")
         seen.add(file.resolve())
         keys = _read_keys(file)
         base = keys.pop("base", None)
@@ -176,7 +177,8 @@ def _find_base(file: Path, base: object) -> Path:
             return base_file
     raise UserError(
         f"{file}: its base {shown(base)} is neither a file, relative to the recipe that names it, nor a recipe that"
-        " comes with olr"
+        " comes with olr",
+        "correct it",
     )
 
 
@@ -201,7 +203,8 @@ def _read_keys(file: Path) -> dict[str, Any]:
         kind = "a list" if isinstance(tree, list) else f"the value {shown(tree)}"
         kind = "text" if isinstance(tree, str) else kind
         raise UserError(
-            f"{file} holds {kind}, not the keys of a recipe (`olr recipes show laptop/quickstart`)"
+            f"{file} holds {kind}, not the keys of a recipe",
+            "write it like `olr recipes show laptop/quickstart`",
         )
     return tree
 
@@ -246,12 +249,13 @@ def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
     for setting in overrides:
         key, equals, text = setting.partition("=")
         if not equals or not key.strip():
-            raise UserError(f"expected key=value, not {shortened(setting)}")
+            raise UserError(f"{shortened(setting)} is no setting", "write it as key=value")
         try:
             put(changes, key.strip(), parse_yaml(text))
         except NotPlain as error:
             raise UserError(
-                f"{shortened(key.strip())}: the value {shortened(text)} {error}; put quotes around text"
+                f"{shortened(key.strip())}: the value {shortened(text)} {error}",
+                "put quotes around text",
             ) from None
     return overlay(tree, changes)
 
@@ -271,7 +275,8 @@ def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
         is_section = depth < len(names) or isinstance(value, dict)
         if name in tree and isinstance(tree[name], dict) != is_section:
             raise UserError(
-                f"{shortened(dotted)}: '{name}' is set to a value and to a section at once; leave one of them out"
+                f"{shortened(dotted)}: '{name}' is set to a value and to a section at once",
+                "leave one of them out",
             )
         if depth < len(names):
             tree = tree.setdefault(name, {})
@@ -313,8 +318,12 @@ def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
     first, *others = [sentence_of(detail) for detail in details[:_MOST_PROBLEMS]]
     more = f" (and {len(details) - 1} more: {'; '.join(others)})" if others else ""
     is_unknown = any(detail["type"] == "extra_forbidden" for detail in details)
-    remedy = "; `olr recipes keys` lists all keys" if is_unknown else ""
-    return UserError(f"{first}{more}{remedy}", _source(details[0], first, layers))
+    known = "; `olr recipes keys` lists all keys" if is_unknown else ""
+    return UserError.of(
+        f"{first}{more}{known}",
+        remedy="correct it (`olr recipes keys` lists all keys)",
+        place=_source(details[0], first, layers),
+    )
 
 
 def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:

@@ -36,7 +36,7 @@ def read_yaml(file: Path) -> Any:
         text = read_text(file, at_most=MOST_BYTES)
         return _parse_sections(text) or parse_yaml(text)
     except NotPlain as error:
-        raise UserError(f"{file} {error}") from None
+        raise UserError.of(f"{file} {error}", remedy="correct it") from None
 
 
 def _parse_sections(text: str) -> dict[str, Any] | None:
@@ -136,7 +136,9 @@ def require_plain(value: Any, place: str, key: str = "") -> None:
     """Make sure that a tree can be written as YAML and read again; `key` is the dotted key of `value` in it."""
     problem = _problem(value, key)
     if problem is not None:
-        raise UserError(f"{shortened(key) or 'the recipe'} {problem}", place)
+        raise UserError.of(
+            f"{shortened(key) or 'the recipe'} {problem}", remedy="correct it", place=place
+        )
     items: Iterable[tuple[Any, Any]] = ()
     if isinstance(value, Mapping):
         items = value.items()

@@ -74,7 +74,8 @@ def key_table(prefix: str = "") -> Table:
         everything = chain.from_iterable(_sections())
         names = [key["key"] for group in everything for key in group.keys]
         raise UserError(
-            f"no key of a recipe begins with '{prefix}'{did_you_mean(prefix, names)}; `olr recipes keys` lists them all"
+            f"no key of a recipe begins with '{prefix}'{did_you_mean(prefix, names)}",
+            "`olr recipes keys` lists them all",
         )
     return Table(blocks, chosen)
 

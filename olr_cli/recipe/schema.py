@@ -177,7 +177,8 @@ class Recipe(Section):
                 else "names a function"
             )
             raise UserError(
-                f"only a stored file {what}; if you trust it too, set {self.code_settings()[key]} again",
+                f"only a stored file {what}",
+                f"if you trust it too, set {self.code_settings()[key]} again",
                 key,
             )
 

@@ -42,7 +42,8 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
     whole, layers = with_layers(path, overrides)
     if whole.sweep is None:
         raise UserError(
-            f"{path} has no `sweep` section; leave this out, or write one into the recipe, such as `sweep: {{grid:"
+            f"{path} has no `sweep` section",
+            "leave this out, or write one into the recipe, such as `sweep: {grid:"
             " {method.name: [grpo, olr], seed: [0, 1, 2]}}` for six runs",
             "sweep",
         )
@@ -55,8 +56,9 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
         if places[run.place.casefold()] > 1:
             raise UserError(
                 f"{path}: {shortened(run.place)} would be the folder of two runs of the sweep, or of one and the"
-                " sweep's logs; give arms names, and grid keys values, that differ in letters, digits, '.', '_', '+'"
-                " or '-'"
+                " sweep's logs",
+                "give arms names, and grid keys values, that differ in letters, digits, '.', '_', '+'"
+                " or '-'",
             )
     return runs
 
@@ -66,13 +68,13 @@ def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
     for key in (setting.partition("=")[0].strip() for setting in overrides):
         if key in sweep.grid:
             raise UserError(
-                f"the sweep's grid sets that; set 'sweep.grid.{key}=[…]'", f"set {key}"
+                "the sweep's grid sets that", f"set 'sweep.grid.{key}=[…]'", f"set {key}"
             )
         arms = [arm for arm, settings in sweep.arms.items() if key in settings]
         if arms:
             raise UserError(
-                f"{len(arms)} of the sweep's arms set that ({arms[0]}, …); change it in a recipe of your own"
-                " (`olr recipes cp`)",
+                f"{len(arms)} of the sweep's arms set that ({arms[0]}, …)",
+                "change it in a recipe of your own (`olr recipes cp`)",
                 f"set {key}",
             )
 
@@ -96,6 +98,6 @@ def _sweep_runs(
             recipe = marked(recipe, layers)
             if recipe.sweep is not None:
                 raise UserError(
-                    f"{source} [{place}]: a sweep's run cannot be a sweep; remove that key"
+                    f"{source} [{place}]: a sweep's run cannot be a sweep", "remove that key"
                 )
             yield SweepRun(label, place, recipe)

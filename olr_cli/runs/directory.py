@@ -100,7 +100,9 @@ def require_free(path: Path) -> None:
             )
             resume = "" if status == "finished" else "resume it, or "
             raise UserError(
-                f"{path} holds a run already ({status}); {resume}choose another name", "run_dir"
+                f"{path} holds a run already ({status})",
+                f"{resume}choose another name",
+                "run_dir",
             )
         files = set(path.iterdir()) if path.is_dir() else {path} if path.exists() else set()
         lock, recipe = path / LOCK, path / "recipe.yaml"
@@ -126,7 +128,8 @@ def read_recipe(path: Path) -> Recipe:
     text = file.read_text(encoding="utf-8", errors="replace")
     if (text.startswith(_START) or _START.startswith(text)) and not text.endswith(_END):
         raise UserError(
-            f"{file} is cut off; restore it from a copy: the recipe that the run was begun with will do"
+            f"{file} is cut off",
+            "restore it from a copy: the recipe that the run was begun with will do",
         )
     recipe = load_recipe(file)
     if isinstance(recipe.engine, ExternalEngine):
@@ -138,7 +141,8 @@ def read_recipe(path: Path) -> Recipe:
     attempts = (manifest, *manifest["attempts"])
     if digest not in {attempt.get("recipe_digest", digest) for attempt in attempts}:
         raise UserError(
-            f"{file} was changed since the run was made with it; restore it from a copy, or start a new run with it"
+            f"{file} was changed since the run was made with it",
+            "restore it from a copy, or start a new run with it",
         )
     return recipe
 
@@ -165,7 +169,7 @@ def require_run(path: Path) -> None:
     lacks, remedy = "recipe.yaml", "restore it from a copy"
     if not os.path.isfile(path / "manifest.json"):
         lacks, remedy = "manifest.json", "`olr train` makes one, by default under runs/"
-    raise UserError(f"{path} is not a run directory (no {lacks}); {remedy}")
+    raise UserError(f"{path} is not a run directory (no {lacks})", remedy)
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
@@ -176,7 +180,8 @@ def read_manifest(path: Path) -> dict[str, Any]:
     manifest = read_record(file, MANIFEST_VERSION)
     if not _is_manifest(manifest):
         raise UserError(
-            f"{file} is not a run's manifest; restore it from a copy, or choose another run directory"
+            f"{file} is not a run's manifest",
+            "restore it from a copy, or choose another run directory",
         )
     return dict(manifest)
 
@@ -188,7 +193,8 @@ def start_day(path: Path) -> date:
         return date.fromisoformat(manifest.get("day", manifest.get("created", "")[:10]))
     except ValueError:
         raise UserError(
-            f"{path / 'manifest.json'} names no day on which the run was begun (day); restore it from a copy"
+            f"{path / 'manifest.json'} names no day on which the run was begun (day)",
+            "restore it from a copy",
         ) from None
 
 
@@ -240,13 +246,13 @@ def rules_note(path: Path) -> list[str]:
 def require_kind(path: Path, kind: Kind) -> None:
     """Make sure that a run was begun by the command that is to continue it."""
     if kind_of(read_manifest(path)) != kind:
-        raise UserError(
-            f"{path} holds rollouts without training, which `olr rollouts` resumes; choose another name for a training"
-            " run"
-            if kind == "training"
-            else f"{path} is a training run, which `olr train` resumes; choose another name for rollouts",
-            "run_dir",
-        )
+        if kind == "training":
+            problem = f"{path} holds rollouts without training, which `olr rollouts` resumes"
+            remedy = "choose another name for a training run"
+        else:
+            problem = f"{path} is a training run, which `olr train` resumes"
+            remedy = "choose another name for rollouts"
+        raise UserError(problem, remedy, "run_dir")
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:

@@ -41,7 +41,7 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
     opened = os.open(path, os.O_RDONLY)
     try:
         if not _OURS.fullmatch(regular(file).read_text(errors="replace")):
-            raise UserError(f"{file} is not a lock file of olr; move it out of the folder")
+            raise UserError(f"{file} is not a lock file of olr", "move it out of the folder")
         with writing(path):
             file.write_text(f"{os.getpid()}\n")
         sweep(path, is_held=True)
@@ -49,7 +49,8 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
     except Exception as error:
         if not is_at(path, opened):
             raise UserError(
-                f"{path} was moved or removed while it was written; to go on, name the place where it is now"
+                f"{path} was moved or removed while it was written",
+                "to go on, name the place where it is now",
             ) from error
         raise
     finally:
@@ -78,7 +79,7 @@ def _locked(path: Path, *, make: bool) -> FileLock:
             with suppress(OSError):
                 holder = (path / LOCK).read_text(errors="replace").strip() or holder
             raise UserError(
-                f"{path} is in use by process {holder}; wait for it, or choose another folder"
+                f"{path} is in use by process {holder}", "wait for it, or choose another folder"
             ) from None
         except FileNotFoundError:
             if not make:
@@ -86,10 +87,11 @@ def _locked(path: Path, *, make: bool) -> FileLock:
             # The last holder has just removed the folder, as it was empty.
         except OSError as error:
             raise UserError(
-                f"{path} cannot be locked ({error.strerror}), so that two commands could write there at once; choose"
-                " another folder, on a local disk, and copy the folder when the command has ended"
+                f"{path} cannot be locked ({error.strerror}), so that two commands could write there at once",
+                "choose"
+                " another folder, on a local disk, and copy the folder when the command has ended",
             ) from None
-    raise UserError(f"{path} cannot be made; choose another folder")
+    raise UserError(f"{path} cannot be made", "choose another folder")
 
 
 def is_held(path: Path) -> bool:

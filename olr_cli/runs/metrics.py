@@ -60,7 +60,8 @@ def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
                 metrics = json.loads(line)
             if not isinstance(metrics, dict) or not _is_line(metrics):
                 raise UserError(
-                    f"{file}, line {number} is not a step's metrics; remove the line, or restore the file from a copy"
+                    f"{file}, line {number} is not a step's metrics",
+                    "remove the line, or restore the file from a copy",
                 )
             yield metrics
 

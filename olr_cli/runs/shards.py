@@ -148,7 +148,7 @@ def _checked(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
         for shard, of_rollouts, of_labels in zip(shards, visits, labelled, strict=True):
             if of_rollouts not in (None, of_labels):
                 raise UserError(
-                    f"{shard.path} lacks rollouts of its step's labels, or has others; {RESTORE}"
+                    f"{shard.path} lacks rollouts of its step's labels, or has others", RESTORE
                 )
     return shards
 
@@ -157,11 +157,12 @@ def _complete_steps(run: Path) -> list[int]:
     """Return the complete steps of a run, which must be 1, 2, … without a gap."""
     steps = stored_steps(run)
     if not steps:
-        raise UserError(f"{run} holds no complete step yet; train it for at least one step")
+        raise UserError(f"{run} holds no complete step yet", "train it for at least one step")
     if steps[-1] > len(steps):
         lost = next(step for step, stored in enumerate(steps, start=1) if step != stored)
         raise UserError(
-            f"{run} has no labels or no rollouts of step {lost}, though it has step {steps[-1]}; {RESTORE}"
+            f"{run} has no labels or no rollouts of step {lost}, though it has step {steps[-1]}",
+            RESTORE,
         )
     return steps
 
@@ -190,10 +191,10 @@ def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int
         if row is not None:
             is_of_step = (row["first"], row["last"], row["unknown"]) == (number, number, 0)
         if not is_of_step:
-            raise UserError(f"{path} has no rows, or rows of another step; {RESTORE}")
+            raise UserError(f"{path} has no rows, or rows of another step", RESTORE)
     for path, row in of_shards:
         if row is not None and row["is_twice"]:
-            raise UserError(f"{path} has a prompt's visit twice; {RESTORE}")
+            raise UserError(f"{path} has a prompt's visit twice", RESTORE)
     return [None if row is None else (row["visits"], row["digest"]) for _, row in of_shards]
 
 
@@ -233,19 +234,20 @@ def check_shard(shard: Path, table: str, run: str = "") -> bool:
     marks = _marks(shard)
     if marks.get("olr.table") != table:
         raise UserError(
-            f"{shard} is not a shard of olr's {table} table; move it out of the run directory"
+            f"{shard} is not a shard of olr's {table} table", "move it out of the run directory"
         )
     version = marks.get("olr.schema_version", "")
     if version != str(SCHEMA_VERSION):
         raise UserError(
-            f"{shard} was written by a newer olr (schema {version}, this one reads {SCHEMA_VERSION}); upgrade olr"
+            f"{shard} was written by a newer olr (schema {version}, this one reads {SCHEMA_VERSION})",
+            "upgrade olr",
         )
     if run and marks.get("olr.run", run) != run:
-        raise UserError(f"{shard} is of another run; {RESTORE}")
+        raise UserError(f"{shard} is of another run", RESTORE)
     there = _columns(marks.get("ARROW:schema", ""))
     for field in table_schema(table):
         if not field.nullable and field.name not in there:
-            raise UserError(f"{shard} has no column {field.name}; {RESTORE}")
+            raise UserError(f"{shard} has no column {field.name}", RESTORE)
     return there == tuple(table_schema(table).names)
 
 
@@ -259,9 +261,11 @@ def _marks(shard: Path) -> dict[str, str]:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         problem = system_problem(error)
         if problem is not None:
-            raise UserError(f"{shard} could not be read: {problem}") from None
+            raise UserError.of(
+                f"{shard} could not be read: {problem}", remedy="check the disk"
+            ) from None
         raise UserError(
-            f"{shard} is not a whole Parquet file ({first_line(error)}); {RESTORE}"
+            f"{shard} is not a whole Parquet file ({first_line(error)})", RESTORE
         ) from None
 
 

@@ -175,6 +175,6 @@ def stored_history(path: Path, judge: Judge) -> History:
             history.add(prompt_id, number, Vote.stored(key, answer, count, rollouts))
         except ValueError as error:
             raise UserError(
-                f"the labels of {path} lack a visit, or have another one ({error}); {RESTORE}"
+                f"the labels of {path} lack a visit, or have another one ({error})", RESTORE
             ) from None
     return history

@@ -227,7 +227,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         if self._joined is not None and self._joined != len(
             read_manifest(self.path)["attempts"]
         ):
-            raise UserError(f"{self.path} was resumed by another process; this one has stopped")
+            raise UserError(
+                f"{self.path} was resumed by another process, so this one has stopped",
+                "let that one go on",
+            )
 
     def _note(self, prompts: Sequence[Prompt], mark: Mark) -> None:
         self.prompts |= {prompt.prompt_id: prompt for prompt in prompts}
@@ -247,6 +250,6 @@ def _require_same_rule(path: Path, recipe: Recipe) -> None:
     before, now = read_manifest(path).get("rule"), rule_facts(recipe.method).get("rule")
     if before and now and before["digest"] != now["digest"]:
         raise UserError(
-            f"{path} was begun with another text of {before['function']}, which stands in its manifest.json; restore"
-            " it, or start a new run"
+            f"{path} was begun with another text of {before['function']}, which stands in its manifest.json",
+            "restore it, or start a new run",
         )

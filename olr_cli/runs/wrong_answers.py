@@ -47,7 +47,8 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
         theirs, ours = next(iter(answers), "none"), prompts.prompts[0].prompt_id
         raise UserError(
             f"{source} has no wrong answer to a prompt of {prompts.source} (its first prompt_id: {theirs}, here:"
-            f" {ours}); name a run on the same data, or give the seed it was made with",
+            f" {ours})",
+            "name a run on the same data, or give the seed it was made with",
             "seed",
         )
     return answers
@@ -57,7 +58,7 @@ def _of_run(run: Path) -> pl.DataFrame:
     """Return the answers of a run's rollouts, and which of them are right."""
     if not (run / "rollouts").is_dir():
         raise UserError(
-            f"{run} is not a run directory: it has no folder rollouts; name a run or a table"
+            f"{run} is not a run directory: it has no folder rollouts", "name a run or a table"
         )
     return scan_rollouts(run).select("prompt_id", "is_correct", *_ANSWERS).collect()
 

@@ -34,7 +34,8 @@ class OwnRule:
             except TypeError as error:
                 raise UserError(
                     f"{name} cannot be called with a visit and the recipe's keys {', '.join(arguments) or '(none)'}:"
-                    f" {first_line(error)}; give it what it takes, and no more",
+                    f" {first_line(error)}",
+                    "give it what it takes, and no more",
                     "method.name",
                 ) from None
             self._function = function
@@ -53,8 +54,9 @@ class OwnRule:
             choices.append(replace_by_majority(visit))
         if label not in choices:
             raise UserError(
-                f"{self._place(visit)} the rule returned {label!r:.80}; it must return keep(visit), no_label(visit) or,"
-                " where there is a majority, replace_by_majority(visit)"
+                f"{self._place(visit)} the rule returned {label!r:.80}",
+                "it must return keep(visit), no_label(visit) or,"
+                " where there is a majority, replace_by_majority(visit)",
             )
         return choices[choices.index(label)]
 

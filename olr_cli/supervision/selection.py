@@ -83,10 +83,11 @@ def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fractio
     why = f"method.prompts is {method.prompts} and method.keep_fraction is not set, so that 1 - the share of wrong"
     if any(prompt.noise_type is None for prompt in prompts):
         raise UserError(
-            f"{why} labels would train, which is not known of these data; set method.keep_fraction"
+            f"{why} labels would train, which is not known of these data",
+            "set method.keep_fraction",
         )
     # The share of clean labels, as if each marked one were wrong.
     clean = sum(not prompt.is_marked for prompt in prompts)
     if clean == 0:
-        raise UserError(f"{why} labels would train, which is none; set method.keep_fraction")
+        raise UserError(f"{why} labels would train, which is none", "set method.keep_fraction")
     return Fraction(clean, len(prompts))

@@ -58,7 +58,8 @@ class Verifier:
         )
         if all(exact_number(text) is None for text in labels):
             raise UserError(
-                "error and relative_error compare numbers, and no label here is one; take answer, response or function",
+                "error and relative_error compare numbers, and no label here is one",
+                "take answer, response or function",
                 "verifier.where",
             )
 

@@ -58,8 +58,8 @@ class PromptIndex:
         if twice is not None:
             question = shortened(twice[0].messages[-1].content)
             raise UserError(
-                f"{self._place}: {len(twice)} rows have the prompt '{question}'; remove all but one, or add a column"
-                " prompt_id"
+                f"{self._place}: {len(twice)} rows have the prompt '{question}'",
+                "remove all but one, or add a column prompt_id",
             )
 
     @property
@@ -81,8 +81,8 @@ class PromptIndex:
         if len(same) != 1:
             raise UserError(
                 f"{self._place} has {'no' if not same else 'more than one'} row with the prompt"
-                f" {shortened(repr(row['prompt']))}, which the trainer has sampled from; train on the data set that"
-                " olr was given, without changing its prompts"
+                f" {shortened(repr(row['prompt']))}, which the trainer has sampled from",
+                "train on the data set that olr was given, without changing its prompts",
             )
         return same[0]
 
@@ -99,7 +99,7 @@ def _training_prompts(table: pa.Table, recipe: Recipe, place: str) -> Sequence[P
         prompts.require_labels(f"method '{recipe.method.name}'")
     if len(prompts) < table.num_rows:
         raise UserError(
-            f"the trainer samples from every row, and {prompts.notes[0]}; remove such rows"
+            f"the trainer samples from every row, and {prompts.notes[0]}", "remove such rows"
         )
     return prompts.prompts
 
@@ -147,7 +147,8 @@ def _require_answers_only(recipe: Recipe) -> None:
         return
     raise UserError(
         f"method {section.name} needs more than a reward function gives (token statistics, a second wording, a choice"
-        " of prompts, or another loss), which `olr train` has; with another trainer use olr, grpo or ttrl"
+        " of prompts, or another loss), which `olr train` has",
+        "with another trainer use olr, grpo or ttrl",
     )
 
 
@@ -162,6 +163,7 @@ def _held_out_prompt(row: Mapping[str, Any]) -> Prompt:
     if is_placeholder(prompt.gold or ""):
         raise UserError(
             f"the evaluation data has neither a true answer nor a clean label for the prompt"
-            f" {shortened(repr(row['prompt']))}; remove it"
+            f" {shortened(repr(row['prompt']))}",
+            "remove it",
         )
     return prompt

@@ -57,14 +57,15 @@ def accuracy_reward(
     name = next((name for name in known if columns.get(name) is not None), None)
     if name is None:
         raise UserError(
-            f"accuracy_reward needs one of the columns {', '.join(known)}; rename yours"
+            f"accuracy_reward needs one of the columns {', '.join(known)}", "rename yours"
         )
     extractors = [extractor] * len(completions) if isinstance(extractor, str) else extractor
     marks = [opened] * len(completions) if isinstance(opened, str) else opened
     cells = read_cells(golds_of, columns[name], Origins("accuracy_reward"), name)
     if len(cells) != len(completions):
         raise UserError(
-            f"accuracy_reward has {len(completions)} completions and {len(cells)} golds in '{name}'; give one of each"
+            f"accuracy_reward has {len(completions)} completions and {len(cells)} golds in '{name}'",
+            "give one of each",
         )
     found = _verdicts(
         completions,
@@ -105,7 +106,8 @@ def compute_score(
         row = info.get("index", "unknown")
         raise UserError(
             f"{data_source}: 'reward_model.ground_truth' of the row with extra_info.index {row} is {what}, and it"
-            " should be text or a number; fix it or leave the row out"
+            " should be text or a number",
+            "fix it or leave the row out",
         )
     (verdict,) = _verdicts(
         [solution_str],
@@ -132,7 +134,8 @@ def _verdicts(
     for mark in {*marks} - {None, ""}:
         if not opened_by(str(mark)):
             raise UserError(
-                f"opened is '{mark}', which begins no thinking; give the mark that ends the prompt, such as <think>"
+                f"opened is '{mark}', which begins no thinking",
+                "give the mark that ends the prompt, such as <think>",
             )
     turns = list(map(row_turns, prompts))
     responses = list(map(completion_text, completions))

@@ -90,8 +90,9 @@ class OlrReward(TrainerCallback, ExportableState):
         """A reward a completion of this rank; `columns` are the data set's others, and what else TRL hands over."""
         if self._model is None:
             raise UserError(
-                "OlrReward is a reward function and a callback; give it to the trainer as both:"
-                " GRPOTrainer(..., reward_funcs=reward, callbacks=[reward])"
+                "OlrReward is a reward function and a callback",
+                "give it to the trainer as both:"
+                " GRPOTrainer(..., reward_funcs=reward, callbacks=[reward])",
             )
         rows = _rows({**columns, "prompt": list(prompts)}, len(prompts))
         samples = zip(prompts, completions, completion_ids, strict=True)
@@ -114,7 +115,8 @@ class OlrReward(TrainerCallback, ExportableState):
         """The rewards of all ranks' samples, groups after groups."""
         if self._olr is None or self._index is None:
             raise UserError(
-                "OlrReward has not seen training begin; add it to the callbacks of this trainer"
+                "OlrReward has not seen training begin",
+                "add it to the callbacks of this trainer",
             )
         size = self._args.num_generations
         groups = []
@@ -124,7 +126,8 @@ class OlrReward(TrainerCallback, ExportableState):
             if len(prompts) > 1 or len(members) < size:
                 raise UserError(
                     f"TRL handed over a group of {len(members)} completions of {len(prompts)} prompts, where"
-                    f" num_generations is {size}; OlrReward needs TRL's own sampler and no other trainer class"
+                    f" num_generations is {size}",
+                    "OlrReward needs TRL's own sampler and no other trainer class",
                 )
             groups.append((next(iter(prompts.values())), [rollout for _, rollout in members]))
         step: SupervisedStep = self._olr.supervise(groups)
@@ -177,7 +180,8 @@ class OlrReward(TrainerCallback, ExportableState):
         dataset = kwargs["train_dataloader"].dataset
         if not hasattr(dataset, "with_format") or not hasattr(dataset, "__len__"):
             raise UserError(
-                "OlrReward needs a data set with a length, whose rows it reads before training; not a stream"
+                "OlrReward reads all rows of the data set before training, and a stream has no length",
+                "load it without streaming",
             )
         run_dir = (
             os.path.join(args.output_dir, "olr")
@@ -198,7 +202,8 @@ class OlrReward(TrainerCallback, ExportableState):
             if saved is None:
                 raise UserError(
                     f"the checkpoint of step {state.global_step} was saved without OlrReward, so its step of the run"
-                    " is not known; train from the start"
+                    " is not known",
+                    "train from the start",
                 )
             self._olr.load_state_dict(saved)
 

@@ -150,8 +150,9 @@ class RewardServer:
         if shared:
             raise UserError(
                 f"{shared} prompts of data.val_files are in data.train_files too, and verl does not tell to which of"
-                " the two a response belongs; take them out of one, or set trainer.test_freq=-1"
-                " trainer.val_before_train=False"
+                " the two a response belongs",
+                "take them out of one, or set trainer.test_freq=-1"
+                " trainer.val_before_train=False",
             )
         _require_free_or_resumed(config)
         per_epoch = len(self._index.prompts) // config.data.train_batch_size
@@ -190,7 +191,8 @@ class RewardServer:
                     self._groups.pop(uid, None)
                     raise UserError(
                         f"a group of {self._config.actor_rollout_ref.rollout.n} has had {size} responses for"
-                        f" {self._timeout:.0f} seconds; if they take longer, raise reward.reward_kwargs.group_timeout"
+                        f" {self._timeout:.0f} seconds",
+                        "if they take longer, raise reward.reward_kwargs.group_timeout",
                     ) from None
 
     def _supervise(self, olr: OnlineLabelRefinement, group: _Group, global_step: int) -> None:
@@ -229,8 +231,8 @@ class RewardServer:
         last = max((line.get(GLOBAL_STEP, 0) for line in read_metrics(path)), default=0)
         if last < global_step:
             raise UserError(
-                f"verl continues after step {global_step}, and {path} ends with step {last:.0f}; name the run_dir of"
-                " the run that the checkpoint is of"
+                f"verl continues after step {global_step}, and {path} ends with step {last:.0f}",
+                "name the run_dir of the run that the checkpoint is of",
             )
         olr.load_state_dict({"run": read_manifest(path)["id"], "step": max(steps)})
 
@@ -250,13 +252,14 @@ def require_supported(config: Any) -> None:
     """Make sure that groups come whole, and step after step."""
     if not config.trainer.use_v1:
         raise UserError(
-            "OlrRewardManager needs verl's trainer v1; set trainer.use_v1=True, which is verl's default"
+            "OlrRewardManager needs verl's trainer v1",
+            "set trainer.use_v1=True, which is verl's default",
         )
     mode = config.trainer.v1.trainer_mode
     if mode != "sync":
         raise UserError(
-            f"trainer.v1.trainer_mode is {mode}, where responses of several steps come mixed; set it to sync, verl's"
-            " default"
+            f"trainer.v1.trainer_mode is {mode}, where responses of several steps come mixed",
+            "set it to sync, verl's default",
         )
 
 
@@ -269,7 +272,8 @@ def _require_free_or_resumed(config: Any) -> None:
     )
     if (path / "manifest.json").exists() and not resumes:
         raise UserError(
-            f"{path} holds a run already, and verl starts anew; set reward.reward_kwargs.run_dir to another folder"
+            f"{path} holds a run already, and verl starts anew",
+            "set reward.reward_kwargs.run_dir to another folder",
         )
 
 
@@ -280,7 +284,8 @@ def require_enough_workers(config: Any) -> None:
     if config.reward.num_workers < least:
         raise UserError(
             f"{responses} responses of a step wait in {config.reward.num_workers} reward workers, and each takes"
-            f" {_MOST_WAITING}; set reward.num_workers={least}"
+            f" {_MOST_WAITING}",
+            f"set reward.num_workers={least}",
         )
 
 

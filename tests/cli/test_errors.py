@@ -1,6 +1,7 @@
 """What the system refuses is one sentence and status 2; a bug keeps its traceback."""
 
 import errno
+import json
 import os
 import tempfile
 from pathlib import Path
@@ -71,15 +72,17 @@ def fails(number):
 def test_an_argument_is_spelled_as_its_option(place, spelled, capsys):
     def command(set_: str = "", run_dir: str = "", columns: str = "") -> None:
         with at(place):
-            raise UserError("no")
+            raise UserError("no", "say yes")
 
     with pytest.raises(typer.Exit):
         ends_well(command)()
-    assert capsys.readouterr().err == f"Error: {spelled}\n"
+    assert capsys.readouterr().err == f"Error: {spelled}; say yes\n"
 
 
 def no_question():
-    raise UserError("none; name one, as in data.columns='{question: problem}'", "data.columns")
+    raise UserError(
+        "none", "name one, as in data.columns='{question: problem}'", "data.columns"
+    )
 
 
 def takes_keys(set_: str = "") -> None:
@@ -102,11 +105,47 @@ def test_an_example_of_a_value_can_be_pasted(command, giving, capsys):
 )
 def test_a_key_is_spelled_as_an_option_where_the_command_sets_no_keys(key, option, capsys):
     def command(columns: str = "", system: str = "") -> None:
-        raise UserError("no", f"data.{key}")
+        raise UserError("no", "say yes", f"data.{key}")
 
     with pytest.raises(typer.Exit):
         ends_well(command)()
-    assert capsys.readouterr().err == f"Error: {option}: no\n"
+    assert capsys.readouterr().err == f"Error: {option}: no; say yes\n"
+
+
+def test_with_json_an_error_is_an_object_too(capsys):
+    def command(columns: str = "", json: bool = False) -> None:
+        raise UserError(
+            "there is no column 'a'", "name another, as in data.columns=b", "data.columns"
+        )
+
+    with pytest.raises(typer.Exit):
+        ends_well(command)(json=True)
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {
+        "schema": 1,
+        "error": {
+            "problem": "there is no column 'a'",
+            "remedy": "name another, as in --columns b",
+            "place": "--columns",
+        },
+    }
+    assert printed.err == (
+        "Error: --columns: there is no column 'a'; name another, as in --columns b\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("sentence", "problem", "remedy"),
+    [
+        ("the disk is full; make room", "the disk is full", "make room"),
+        ("a; b; c", "a; b", "c"),
+        ("it is no number", "it is no number", "correct it"),
+    ],
+)
+def test_a_sentence_may_end_in_its_remedy(sentence, problem, remedy):
+    error = UserError.of(sentence, remedy="correct it", place="data.train")
+    assert (error.problem, error.remedy, error.place) == (problem, remedy, "data.train")
+    assert str(error) == f"data.train: {problem}; {remedy}"
 
 
 @each(

@@ -144,10 +144,10 @@ def test_a_mistake_in_the_recipe_is_one_sentence_whatever_is_missing(setting, sa
 def test_only_what_another_machine_may_have_is_noted_and_only_in_a_dry_run(tmp_path):
     lacking = []
     with noting(lacking):
-        raise NotHere("no GPU")
+        raise NotHere("no GPU", "find one")
     assert lacking == ["no GPU"]
     with pytest.raises(NotHere), noting(None):
-        raise NotHere("no GPU")
+        raise NotHere("no GPU", "find one")
     for place, is_lack in (("org/name", True), (str(tmp_path), False)):
         with pytest.raises(models.UserError) as raised, models.loading(place):
             raise OSError("no such thing")

@@ -357,11 +357,11 @@ def test_nothing_is_left_of_an_evaluation_that_never_had_a_sample(
     class Failing(Backend):
         def __enter__(self):
             if at == 0:
-                raise UserError("no such model")
+                raise UserError("no such model", "check it")
             return self
 
     def fail(number):
-        raise UserError("prompts leave no room")
+        raise UserError("prompts leave no room", "shorten them")
 
     with pytest.raises(UserError):
         run(folder, [benchmark], Failing(fail))

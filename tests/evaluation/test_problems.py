@@ -26,7 +26,7 @@ class Hub(dict):
     def load(self, hub_id, split):
         self.asked = hub_id
         if hub_id.name not in self:
-            raise UserError(f"Couldn't reach '{hub_id.name}'")
+            raise UserError(f"Couldn't reach '{hub_id.name}'", "try again")
         return pa.Table.from_pylist(self[hub_id.name]), None
 
 

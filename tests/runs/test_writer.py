@@ -23,7 +23,7 @@ def begun(path):
 @each(
     "error, status",
     (Interrupted(2), "interrupted"), (KeyboardInterrupt(), "interrupted"), (BrokenPipeError(), "interrupted"),
-    (Diverged("so"), "diverged"), (UserError("so"), "failed"), (MemoryError(), "failed"),
+    (Diverged("so", "stop"), "diverged"), (UserError("so", "stop"), "failed"), (MemoryError(), "failed"),
 )  # fmt: skip
 def test_an_error_names_the_status_of_the_run_that_it_ends(tmp_path, error, status):
     with pytest.raises(type(error)), begun(tmp_path / "run"):
@@ -47,7 +47,7 @@ def test_an_error_before_the_attempt_began_leaves_the_manifest_as_it_was(tmp_pat
         writer.close("finished")
     before = read_manifest(tmp_path)
     with pytest.raises(UserError, match="other data"), RunWriter.resume(tmp_path, Recipe()):
-        raise UserError("other data")
+        raise UserError("other data", "choose")
     assert read_manifest(tmp_path) == before
 
 

@@ -455,7 +455,7 @@ def test_a_question_without_an_id_has_the_same_one_in_a_file_a_log_and_a_loop(tm
 @pytest.mark.parametrize("failing", ["create_run", "drop_unfinished", "now"])
 def test_a_run_that_could_not_begin_is_not_held(tmp_path, monkeypatch, failing):
     def fails(*_arguments, **_facts):
-        raise UserError("the disk is full")
+        raise UserError("the disk is full", "make room")
 
     path, step = tmp_path / "run", (["1 + 6 ="] * 4, BOXED, ["7"] * 4)
     if failing != "create_run":

@@ -237,7 +237,7 @@ def test_what_cannot_work_is_said_before_the_first_step(data, tmp_path, undistur
     twice = Dataset.from_list([{"prompt": "1+1=", "answer": "2"}] * 16)
     assert "16 rows have the prompt '1+1='" in refused(twice, tmp_path / "c")
     stream = load_dataset("parquet", data_files=str(data), split="train", streaming=True)
-    assert "not a stream" in refused(stream, tmp_path / "d", {"max_steps": 2})
+    assert "a stream has no length" in refused(stream, tmp_path / "d", {"max_steps": 2})
     unlabelled = Dataset.from_list([{"prompt": f"{number}+1="} for number in range(16)])
     assert "needs the label of every prompt" in refused(unlabelled, tmp_path / "f")
     assert not list(tmp_path.glob("*/olr"))

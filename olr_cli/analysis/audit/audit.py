@@ -90,7 +90,8 @@ def audit_history(
         key = setting.partition("=")[0].strip()
         if not key.startswith(SETTABLE):
             raise UserError(
-                f"an audit makes no label decisions and draws nothing; it can set {SETTABLE[0]}, how answers are read"
+                "an audit makes no label decisions and draws nothing",
+                f"it can set {SETTABLE[0]}, how answers are read"
                 f" from responses, and {SETTABLE[1]}, which columns data and verified labels have",
                 f"set {key}",
             )
@@ -227,7 +228,8 @@ def _verified(
                 )
                 raise UserError(
                     f"{file}: the true answer to prompt {name} is {said}, and {other} in another file of verified"
-                    " labels; leave one"
+                    " labels",
+                    "leave one",
                 )
     return answers, drawn, notes
 

@@ -53,8 +53,8 @@ def _with_label(
         return in_data
     if other not in (None, SENTINEL, label) and not is_match(label, other):
         raise UserError(
-            f"prompt {prompt.prompt_id} has the label {label} in {history.source} and {other} in {data.source}; name"
-            " the data set that the rollouts were made on"
+            f"prompt {prompt.prompt_id} has the label {label} in {history.source} and {other} in {data.source}",
+            "name the data set that the rollouts were made on",
         )
     return replace(prompt, messages=in_data.messages)
 
@@ -124,8 +124,8 @@ def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     if not ids:
         theirs, ours = data.prompts[0].prompt_id, next(iter(history.prompts), "none")
         raise UserError(
-            f"{data.source} has no prompt of {history.source} (its first prompt_id: {theirs}, in the history: {ours});"
-            " prompts are matched by prompt_id, of a data set its extra_info.index, and those of a log by their text"
+            f"{data.source} has no prompt of {history.source} (its first prompt_id: {theirs}, in the history: {ours})",
+            "prompts are matched by prompt_id, of a data set its extra_info.index, and those of a log by their text",
         )
     named = pl.col("prompt_id").replace(ids)
     steps = (rows.with_columns(named) for rows in history.steps)

@@ -72,15 +72,16 @@ class Choice:
     def __post_init__(self) -> None:
         numbers = [name for name in ("first", "random") if getattr(self, name) is not None]
         if numbers and (len(numbers) > 1 or self.drop or self.only or self.pass_rate):
-            raise UserError("this takes of all rows; leave other choices out", numbers[0])
+            raise UserError("this takes of all rows", "leave other choices out", numbers[0])
         for option, names in {"drop": self.drop, "only": self.only}.items():
             if unknown := [name for name in names if name not in (*STATUSES, UNJUDGED)]:
                 known = ", ".join((*STATUSES, UNJUDGED))
-                raise UserError(f"there is no status '{unknown[0]}'; known: {known}", option)
+                raise UserError(f"there is no status '{unknown[0]}'", f"known: {known}", option)
         low, high = self.rates
         if not 0 <= low <= high <= 1:
             raise UserError(
-                "name the least and the largest share, as in 0.1:0.9",
+                "this is no range of shares",
+                "name the least and the largest, as in 0.1:0.9",
                 f"pass_rate {self.pass_rate}",
             )
 
@@ -148,7 +149,11 @@ def require_repairable(audit: Audit) -> str | None:
     if not (
         is_shown or audit.changes["changed"] or audit.changes["added"] or audit.not_in_data
     ):
-        raise UserError(f"{why}, or leave doubted and questionable rows out", "repair")
+        raise UserError.of(
+            f"{why}, or leave doubted and questionable rows out",
+            remedy="leave those out",
+            place="repair",
+        )
     return None if is_shown else why
 
 
@@ -159,7 +164,8 @@ def require_exportable(target: Path) -> None:
     """Refuse what `export` could not write, before an audit takes its time."""
     if target.suffix not in (".parquet", ".jsonl"):
         raise UserError(
-            f"a data set is written as .parquet or .jsonl; give {target} one of these endings",
+            "a data set is written as .parquet or .jsonl",
+            f"give {target} one of these endings",
             "export",
         )
 
@@ -174,7 +180,11 @@ def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:
     try:
         return run_data(history.source, is_local=is_local)
     except UserError as error:
-        raise UserError(f"{error}; name the data set", "data") from None
+        raise UserError(
+            f"{error.place}: {error.problem}" if error.place else error.problem,
+            f"{error.remedy}; name the data set",
+            "data",
+        ) from None
 
 
 def _of_log(history: RolloutHistory) -> PromptSet:
@@ -182,7 +192,8 @@ def _of_log(history: RolloutHistory) -> PromptSet:
     if not logged:
         raise UserError(
             f"{history.source} has no column of prompts ({', '.join(PROMPT_COLUMNS)}), so there is nothing to export"
-            " the labels with; name the data set",
+            " the labels with",
+            "name the data set",
             "data",
         )
     is_question = all(len(prompt.messages) == 1 for prompt in logged)
@@ -217,7 +228,7 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
     rows = [by_id.get(prompt.prompt_id) for prompt in data.prompts]
     chosen = choice.keeps(rows)
     if not chosen:
-        raise UserError("no row is left; keep more", f"export {target}")
+        raise UserError("no row is left", "keep more", f"export {target}")
     prompts = [
         prompt if row is None else _relabelled(prompt, row)
         for prompt, row in zip(data.prompts, rows, strict=True)

@@ -69,18 +69,21 @@ class Request:
         require_table_name(self.out)
         if self.report is not None and self.report.suffix != ".html":
             raise UserError(
-                f"--report {self.report}: the queue is written as a page; give it the ending .html"
+                f"--report {self.report}: the queue is written as a page",
+                "give it the ending .html",
             )
         chooses = any(value for name, value in vars(self.choice).items() if name != "seed")
         if self.export is not None:
             require_exportable(self.export)
         elif chooses:
             raise UserError(
-                "--drop, --only, --first, --random, --pass-rate and --repair choose the rows of --export FILE; add it"
+                "--drop, --only, --first, --random, --pass-rate and --repair choose the rows of --export FILE",
+                "add it",
             )
         if self.rewards and (chooses or self.export is not None or self.report is not None):
             raise UserError(
-                "--rewards takes --columns, --data, --set, --out, --verified and --top; leave the others out"
+                "--rewards takes --columns, --data, --set, --out, --verified and --top",
+                "leave the others out",
             )
 
     def again(self, *more: str) -> str:

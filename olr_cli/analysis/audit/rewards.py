@@ -192,7 +192,8 @@ def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
         table = pl.DataFrame(pl.from_arrow(read_table([file])))
         if missing := {*_CASE, "verdict"} - {*table.columns}:
             raise UserError(
-                f"{file} has no column {min(missing)}; take the table that --out wrote, with its verdicts"
+                f"{file} has no column {min(missing)}",
+                "take the table that --out wrote, with its verdicts",
             )
         table = table.select(pl.col(*_CASE, "verdict").cast(pl.String))
         tables.append(
@@ -201,13 +202,15 @@ def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
     said = pl.concat(tables).filter(pl.col("verdict") != "")
     if strange := sorted({*said["verdict"]} - {*VERDICTS}):
         raise UserError(
-            f"verdict '{strange[0]}' is none of {', '.join(VERDICTS)}; correct it in the table"
+            f"verdict '{strange[0]}' is none of {', '.join(VERDICTS)}",
+            "correct it in the table",
         )
     said = said.unique(maintain_order=True)
     if not (twice := said.filter(pl.struct(_CASE).is_duplicated())).is_empty():
         prompt, label, answer, _ = twice.row(0)
         raise UserError(
-            f"the answer {answer} to prompt {prompt}, whose label is {label}, has several verdicts; leave one"
+            f"the answer {answer} to prompt {prompt}, whose label is {label}, has several verdicts",
+            "leave one",
         )
     is_right = pl.col("verdict").replace_strict(VERDICTS, return_dtype=pl.Boolean)
     return said.select(*_CASE, is_right=is_right)
@@ -259,7 +262,8 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
         rows = rows.drop_nulls(["label", "is_rewarded"]).filter(pl.col("label") != SENTINEL)
     if "label" not in rows.columns or rows.is_empty():
         raise UserError(
-            f"{history.source} has no rewards of 0 and 1 beside labels, so there is nothing to audit; {remedy}"
+            f"{history.source} has no rewards of 0 and 1 beside labels, so there is nothing to audit",
+            remedy,
         )
     response = pl.col("response") if "response" in rows.columns else pl.lit(None, pl.String)
     ending = response.cast(pl.String).str.slice(-_ENDING).alias("response")
@@ -358,7 +362,8 @@ def _by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     asked_prompts = prompts_with(pl.col("is_right").is_not_null())
     if not asked_prompts:
         raise UserError(
-            "people call no answer here right or wrong; judge some in the table that --out writes for this history"
+            "people call no answer here right or wrong",
+            "judge some in the table that --out writes for this history",
         )
     # As unsure as the fewest: prompts with a verdict, or prompts with right answers, or with wrong ones.
     prompts = [
@@ -386,7 +391,8 @@ def _by_cell(judged: pl.DataFrame) -> tuple[Floats, Floats]:
         if reward != verdict and size and not of_cell:
             raise UserError(
                 f"none of the {size:,.0f} rollouts in the queue with reward {int(reward)} has an answer that"
-                " people call right or wrong; judge some in the table that --out writes for this history"
+                " people call right or wrong",
+                "judge some in the table that --out writes for this history",
             )
     of_all = np.where(asked[0] > 0, said[0] / np.maximum(asked[0], 1), _BY_AGREEMENT)
     shares = np.where(asked > 0, said / np.maximum(asked, 1), of_all)

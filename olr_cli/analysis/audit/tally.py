@@ -53,7 +53,8 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
     counted = _counted(history.steps)
     if counted.is_empty():
         raise UserError(
-            f"{history.source} has no rollouts of the original wording, so there is nothing to audit"
+            f"{history.source} has no rollouts of the original wording, so there is nothing to audit",
+            "name a history that has some",
         )
     ids = counted["prompt_id"].unique(maintain_order=True)
     models = counted["model"].unique(maintain_order=True)

@@ -114,7 +114,9 @@ def draw(
                     if name.startswith(OVER)
                     else f"figure {name}"
                 )
-                raise UserError(f"this needs {lack}", place) from None
+                raise UserError(
+                    f"this needs {lack}", "leave it out, or name other runs", place
+                ) from None
         else:
             if is_cut:
                 note = f"{name} is drawn of the first {_MOST_UNASKED} of {len(arms)} arms; --figure {name} draws all."

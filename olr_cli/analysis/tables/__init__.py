@@ -58,7 +58,7 @@ def count(
     if baseline is not None or reference is not None:
         compares = f"with {compared_with(name)[1]}" if name in PAPER_TABLES else "no arms"
         option = f"baseline {baseline}" if reference is None else f"reference {reference}"
-        raise UserError(f"this is for the table arms; {name} compares {compares}", option)
+        raise UserError("this is for the table arms", f"{name} compares {compares}", option)
     if name == "cost":
         return cost_table(arms, with_published=with_published)
     # In runs of `olr rollouts` the recipe's method trained nothing.

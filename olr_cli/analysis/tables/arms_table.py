@@ -77,7 +77,8 @@ def _compared(
     """Return the baseline or reference, and the arm that each other arm is compared with."""
     if baseline is not None and reference is not None:
         raise UserError(
-            "both say what arms are compared with; leave one of them out",
+            "both say what arms are compared with",
+            "leave one of them out",
             "baseline and reference",
         )
     best = reference or baseline or names[0]
@@ -112,7 +113,8 @@ def _plain_arms(names: Sequence[str], reference: str) -> dict[str, str]:
     plain = {name: arm for name, arm in plain.items() if arm in names and arm != reference}
     if not plain:
         raise UserError(
-            "no arm is named after another one, as active+olr is after active; name them so with --label",
+            "no arm is named after another one, as active+olr is after active",
+            "name them so with --label",
             f"reference {reference}",
         )
     return plain

@@ -50,5 +50,6 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
             or f"it has no state of this run's optimiser ({first_line(error)})"
         )
         raise UserError(
-            f"{checkpoint} could not be continued: {problem}; remove it, and --resume takes the one before"
+            f"{checkpoint} could not be continued: {problem}",
+            "remove it, and --resume takes the one before",
         ) from error

@@ -47,7 +47,8 @@ def end_ids(model: Any, tokenizer: Any) -> list[int]:
     ids = {*listed, tokenizer.eos_token_id, prompt_text.turn_end(tokenizer)} - {None}
     if not ids:
         raise UserError(
-            "neither the model's generation config nor its tokenizer names an end token; set eos_token"
+            "neither the model's generation config nor its tokenizer names an end token",
+            "set eos_token",
         )
     return sorted(ids)
 
@@ -56,7 +57,7 @@ def device_of(name: Device) -> torch.device:
     has_gpu = torch.cuda.is_available()
     if name == "cuda" and not has_gpu:
         raise UserError(
-            "engine.device is 'cuda' but torch sees no GPU here; use 'cpu' or 'auto'"
+            "engine.device is 'cuda' but torch sees no GPU here", "use 'cpu' or 'auto'"
         )
     return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
 
@@ -90,5 +91,6 @@ def _check_architecture(model: Any, path: str | Path) -> None:
     if not has_attention_only or not has_cache or "position_ids" not in known:
         raise UserError(
             f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention in every layer,"
-            f" whose keys and values it can keep, and positions that it can number; {OTHER_MODEL}"
+            " whose keys and values it can keep, and positions that it can number",
+            OTHER_MODEL,
         )

@@ -68,8 +68,8 @@ class LoraPolicy(Policy):
                 model = peft.get_peft_model(policy.model, settings)
         except ValueError as error:
             raise UserError(
-                f"train.lora_layers '{layers}' fits no layer of {recipe.model.path} ({first_line(error)}); all-linear"
-                " takes every linear layer"
+                f"train.lora_layers '{layers}' fits no layer of {recipe.model.path} ({first_line(error)})",
+                "all-linear takes every linear layer",
             ) from None
         return cls(policy, model.eval())._require_untied(layers)
 
@@ -83,7 +83,8 @@ class LoraPolicy(Policy):
             if uses[getattr(getattr(module, "base_layer", None), "weight", None)] > 1:
                 raise UserError(
                     f"train.lora_layers '{layers}' reaches {name}, whose weights another layer has too (tied"
-                    " embeddings), so a merged checkpoint would not be the policy that trained; leave it out"
+                    " embeddings), so a merged checkpoint would not be the policy that trained",
+                    "leave it out",
                 )
         return self
 
@@ -134,8 +135,8 @@ class LoraPolicy(Policy):
         gap = (trained_TV - merged_TV).abs().nan_to_num(0).amax(-1).median().item()
         if gap > _MOST_GAP:
             raise UserError(
-                f"the merged policy is {gap:.2g} nats from the one that trains, so its checkpoint would be another one;"
-                " name other layers in train.lora_layers"
+                f"the merged policy is {gap:.2g} nats from the one that trains, so its checkpoint would be another one",
+                "name other layers in train.lora_layers",
             )
 
 

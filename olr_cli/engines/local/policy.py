@@ -249,7 +249,8 @@ class Policy:
         if not self._layers:
             raise UserError(
                 f"engine.gradient_checkpointing: transformers has none for {self.name}"
-                f" ({self.model.config.model_type}); leave it out"
+                f" ({self.model.config.model_type})",
+                "leave it out",
             )
         self.recomputes = True
 

@@ -41,7 +41,8 @@ def counts_tokens(policy: Policy) -> bool:
             raise
         raise UserError(
             f"the local engine cannot run {kind}: it cannot continue prompts as sampling does"
-            f" ({type(error).__name__}: {first_line(error)}); {OTHER_MODEL}"
+            f" ({type(error).__name__}: {first_line(error)})",
+            OTHER_MODEL,
         ) from error
 
 
@@ -68,8 +69,8 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
     tolerance = 0.01 * _distance(plain[-1], other_first[-1]) + 1e-5 * plain.abs().median()
     if _distance(plain[:-1], other_last[:-1]) > tolerance:
         raise UserError(
-            f"{kind} scores a token by those after it too, as an encoder does, so no response can be sampled from it;"
-            " take a causal language model"
+            f"{kind} scores a token by those after it too, as an encoder does, so no response can be sampled from it",
+            "take a causal language model",
         )
 
     prompts = [tokens[: _SHARED + _LONGER], [*tokens[:_SHARED], tokens[_SHARED + 1]]]
@@ -97,8 +98,8 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
 
     if not are_as_alone(shared=0):
         raise UserError(
-            f"the local engine cannot run {kind}: beside a longer prompt it scores a prompt differently than alone;"
-            f" {OTHER_MODEL}"
+            f"the local engine cannot run {kind}: beside a longer prompt it scores a prompt differently than alone",
+            f"{OTHER_MODEL}",
         )
     if any(
         type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers

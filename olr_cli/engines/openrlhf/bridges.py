@@ -140,8 +140,8 @@ def _refusing(module: ModuleType) -> Iterator[None]:
 
 def _refuse(*_: object, **__: object) -> NoReturn:
     raise UserError(
-        "the model comes with code of its own, which OpenRLHF was about to run; set model.trust_remote_code to true if"
-        " you trust its author"
+        "the model comes with code of its own, which OpenRLHF was about to run",
+        "set model.trust_remote_code to true if you trust its author",
     )
 
 

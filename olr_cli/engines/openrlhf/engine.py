@@ -328,7 +328,7 @@ class OpenRlhfRunner:
         if end is not None and end.kind == "stopped":  # by somebody who made the file
             raise Interrupted(signal.SIGTERM)
         if end is not None and end.kind == "diverged":
-            raise Diverged(end.reason)
+            raise Diverged.of(end.reason, remedy="use another checkpoint")
         saved = max(checkpoint_steps(files.run), default=0)
         resume = f"--resume --run-dir {files.run}"
         after = (
@@ -338,7 +338,7 @@ class OpenRlhfRunner:
         )
         rest = f"the log is {files.log}; {after}"
         if end is None:
-            raise UserError(f"OpenRLHF ended without a word ({how}); {rest}")
+            raise UserError(f"OpenRLHF ended without a word ({how})", rest)
         if end.kind == "bug":
             raise EngineFailed(f"{end.reason}; {rest}")
-        raise UserError(f"{end.reason}; {rest}")
+        raise UserError(f"{end.reason}", rest)

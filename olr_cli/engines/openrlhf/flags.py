@@ -83,7 +83,7 @@ def openrlhf_parser() -> argparse.ArgumentParser:
             if isinstance(parser, argparse.ArgumentParser):
                 return parser
     raise UserError(
-        f"the installed openrlhf has no parser where {OPENRLHF_VERSION} has it; {INSTALL}"
+        f"the installed openrlhf has no parser where {OPENRLHF_VERSION} has it", INSTALL
     )
 
 

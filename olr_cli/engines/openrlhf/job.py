@@ -89,7 +89,8 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
         present = int(ray.cluster_resources().get(resource, 0))
         if present < wanted:
             raise UserError(
-                f"the recipe needs {wanted} {resource}s and Ray's cluster has {present}; add nodes, or ask for fewer"
+                f"the recipe needs {wanted} {resource}s and Ray's cluster has {present}",
+                "add nodes, or ask for fewer",
             )
     _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
     sys.argv = ["train_ppo_ray", *flags]

@@ -130,7 +130,8 @@ def saved_parts(checkpoint: Path) -> int:
     parts = list((checkpoint / OPENRLHF_PART / "_actor").glob("*/*_optim_states.pt"))
     if not parts:
         raise UserError(
-            f"{checkpoint} has no state of the optimiser to go on from; restore it from a copy"
+            f"{checkpoint} has no state of the optimiser to go on from",
+            "restore it from a copy",
         )
     return len(parts)
 

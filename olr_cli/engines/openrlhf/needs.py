@@ -71,7 +71,8 @@ def require_unlocked() -> None:
     for lock in stale_locks():
         raise NotHere(
             f"{lock} is there and no process of this machine has it open: DeepSpeed's build was killed, and each start"
-            " waits for its end; remove the file, unless another machine is compiling into that folder now"
+            " waits for its end",
+            "remove the file, unless another machine is compiling into that folder now",
         )
 
 

@@ -44,7 +44,8 @@ class StartingModel:
         if hasattr(config, "vision_config"):
             raise UserError(
                 f"{path} reads images too (its configuration has a vision_config), and the engine openrlhf trains"
-                " models of text alone; give the text model that it is made of"
+                " models of text alone",
+                "give the text model that it is made of",
             )
         digest = _policy_digest(path, config)
         place = str(Path(path).absolute()) if Path(path).is_dir() else path
@@ -79,7 +80,8 @@ class StartingModel:
                 return candidate
         raise UserError(
             f"{self.path} puts special tokens into prompt {prompt_id} that cannot be written as text, and OpenRLHF"
-            " reads text; give the model a chat template that writes them"
+            " reads text",
+            "give the model a chat template that writes them",
         )
 
 
@@ -88,7 +90,7 @@ def _policy_digest(path: str, config: Any) -> str:
     folder = Path(path)
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
         raise UserError(
-            f"{folder} has no safetensors weights; convert them, or give another model"
+            f"{folder} has no safetensors weights", "convert them, or give another model"
         )
     digest = model_digest(path, config, WEIGHTS)
     return digest.removeprefix("sha256:").replace("commit:", "commit ")

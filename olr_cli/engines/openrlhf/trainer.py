@@ -160,7 +160,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         if loaded != {self._done}:
             raise UserError(
                 f"{self.run_path} continues after step {self._done}, but DeepSpeed loaded the state of step"
-                f" {', '.join(map(str, sorted(loaded)))}; restore the checkpoint's folder"
+                f" {', '.join(map(str, sorted(loaded)))}",
+                "restore the checkpoint's folder",
             )
         return {
             "episode": self._done // self.schedule.per_epoch,

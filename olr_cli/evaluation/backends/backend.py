@@ -132,7 +132,8 @@ class Backend(AbstractContextManager["Backend"]):
         if too_long:
             raise UserError(
                 f"{len(too_long)} of {len(tokens)} prompts leave no room for a response (the longest has"
-                f" {max(too_long)} tokens, and {self.model} can read {self.context}); use a model with a longer context"
+                f" {max(too_long)} tokens, and {self.model} can read {self.context})",
+                "use a model with a longer context",
             )
         return tokens, [
             min(sampling.max_new_tokens, self.context - len(prompt)) for prompt in tokens

@@ -142,7 +142,8 @@ class OpenAIBackend(Backend):
         """
         if chat.template is not None:
             raise UserError(
-                "a server renders prompts by its own chat template; leave this out",
+                "a server renders prompts by its own chat template",
+                "leave this out",
                 "chat_template",
             )
         self.model, self.tokenizer, self.context, self.chat = model, None, None, chat
@@ -156,7 +157,8 @@ class OpenAIBackend(Backend):
         key = os.environ.get(KEY, "").strip()
         if not (key.isascii() and key.isprintable()):
             raise UserError(
-                f"{KEY} has a character that no key has (a line break, or no ASCII); set it again"
+                f"{KEY} has a character that no key has (a line break, or no ASCII)",
+                "set it again",
             )
         self.headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._secrets = [key] * bool(key) + _secrets_in(self._url)
@@ -206,8 +208,9 @@ class OpenAIBackend(Backend):
                 if losses.in_a_row >= MOST_LOST:
                     raise UserError(
                         f"{self._shown} did not answer {losses.in_a_row} requests in a row, in {ATTEMPTS} attempts each"
-                        f" ({losses.reason}); see to the server, or lower the concurrency, and run the same command"
-                        " again"
+                        f" ({losses.reason})",
+                        "see to the server, or lower the concurrency, and run the same command"
+                        " again",
                     )
                 if asking.done() and (error := asking.exception()) is not None:
                     raise error.exceptions[0] if isinstance(error, ExceptionGroup) else error
@@ -218,7 +221,8 @@ class OpenAIBackend(Backend):
         if losses.total:
             raise UserError(
                 f"{losses.total} of {wanted} samples are lost: {self._shown} did not answer in {ATTEMPTS} attempts"
-                f" ({losses.reason}); the others are stored, and the same command asks for these again"
+                f" ({losses.reason})",
+                "the others are stored, and the same command asks for these again",
             )
 
     async def _ask_all(
@@ -349,7 +353,8 @@ class OpenAIBackend(Backend):
                 reply = await self._send(client, "GET", "models", min(CONNECTING, self.timeout))
         except (*_FAILURES, _BadReply) as error:
             raise UserError(
-                f"no server answers at {self._shown} ({self._reason(error)}); start it, or fix the URL",
+                f"no server answers at {self._shown} ({self._reason(error)})",
+                "start it, or fix the URL",
                 "url",
             ) from None
         if reply.status_code in (401, 403):
@@ -360,13 +365,15 @@ class OpenAIBackend(Backend):
         except _NO_JSON:
             if reply.status_code == 404 and not self._shown.endswith("/v1"):
                 raise UserError(
-                    f"{self._shown} has no list of models; the API's address mostly ends in /v1 ({self._shown}/v1?)"
+                    f"{self._shown} has no list of models",
+                    f"the API's address mostly ends in /v1 ({self._shown}/v1?)",
                 ) from None
             return {}  # it does not list them
         if models and self.model not in models:
             raise UserError(
-                f"{self._shown} has no model '{self.model}'{did_you_mean(self.model, models)}; it has"
-                f" {', '.join(shortened(self._without_secrets(model)) for model in list(models)[:20])}"
+                f"{self._shown} has no model '{self.model}'{did_you_mean(self.model, models)}",
+                "it has"
+                f" {', '.join(shortened(self._without_secrets(model)) for model in list(models)[:20])}",
             )
         return {"served_model": storable(str(root))} if root else {}
 
@@ -375,10 +382,12 @@ class OpenAIBackend(Backend):
         if reply.status_code in (401, 403):
             key = f"the key in {KEY}" if self.headers else "a request without a key"
             return UserError(
-                f"{self._shown} refuses {key} (status {reply.status_code}{said}); set the environment variable {KEY}"
+                f"{self._shown} refuses {key} (status {reply.status_code}{said})",
+                f"set the environment variable {KEY}",
             )
         return UserError(
-            f"{self._shown} refuses a request (status {reply.status_code}{said}); fix what it names"
+            f"{self._shown} refuses a request (status {reply.status_code}{said})",
+            "fix what it names",
         )
 
     def _said(self, reply: httpx.Response) -> str:
@@ -457,7 +466,9 @@ def _url(text: str) -> httpx.URL:
     except httpx.InvalidURL:
         url = httpx.URL()
     if url.scheme not in ("http", "https") or not url.host or (url.port or 0) > 65535:
-        raise UserError("this is no URL of a server; give one like http://host:8000/v1", "url")
+        raise UserError(
+            "this is no URL of a server", "give one like http://host:8000/v1", "url"
+        )
     return url
 
 

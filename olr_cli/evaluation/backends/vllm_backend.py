@@ -204,8 +204,8 @@ class VllmBackend(Backend):
             return engine.step()
         except (RuntimeError, OSError) as error:
             raise UserError(
-                f"vLLM stopped ({_reason(error)}); fix that (less memory: max_num_seqs=64), and the same"
-                " command continues"
+                f"vLLM stopped ({_reason(error)})",
+                "fix that (less memory: max_num_seqs=64), and the same command continues",
             ) from error
 
     def _settings(self, sampling: Sampling, limit: int) -> Any:
@@ -230,8 +230,8 @@ class VllmBackend(Backend):
         if completion.finish_reason in ("abort", "error"):
             # This says something of the engine, and nothing of the model.
             raise UserError(
-                f"vLLM gave up a response (finish reason '{completion.finish_reason}'); the others are stored, and the"
-                " same command continues"
+                f"vLLM gave up a response (finish reason '{completion.finish_reason}')",
+                "the others are stored, and the same command continues",
             )
         truncated = completion.finish_reason == "length"
         tokens = list(completion.token_ids)
@@ -278,7 +278,8 @@ class VllmBackend(Backend):
             return LLM(self.model, **(settings | self._remote | self._engine_settings))
         except (OSError, ValueError, RuntimeError, TypeError, AssertionError) as error:
             raise UserError(
-                f"vLLM cannot run '{self.model}' here ({_reason(error)}); fix that, or use the transformers backend"
+                f"vLLM cannot run '{self.model}' here ({_reason(error)})",
+                "fix that, or use the transformers backend",
             ) from error
 
     def _stop(self) -> None:
@@ -299,8 +300,8 @@ def _import_vllm() -> Any:
             from vllm import LLM, EngineArgs, SamplingParams  # noqa: F401
         except ImportError as error:
             raise UserError(
-                f"vLLM is installed but cannot be imported ({first_line(error)}); install it again, or use the"
-                " transformers backend"
+                f"vLLM is installed but cannot be imported ({first_line(error)})",
+                "install it again, or use the transformers backend",
             ) from error
     return vllm
 
@@ -355,19 +356,21 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
     for key in settings:
         if key in _SET_BY_OLR:
             raise UserError(
-                "olr sets it itself; leave it out (more GPUs for one model: tensor_parallel_size, or a server with a"
+                "olr sets it itself",
+                "leave it out (more GPUs for one model: tensor_parallel_size, or a server with a"
                 " URL)",
                 f"vllm {key}",
             )
         if key not in known:
             raise UserError(
-                f"vLLM's engine has no setting '{key}'{did_you_mean(key, known)}; its engine arguments are on"
-                " https://docs.vllm.ai, and lora=DIR adds an adapter"
+                f"vLLM's engine has no setting '{key}'{did_you_mean(key, known)}",
+                "its engine arguments are on"
+                " https://docs.vllm.ai, and lora=DIR adds an adapter",
             )
     for key in ("tensor_parallel_size", "max_model_len"):
         value = settings.get(key, 1)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UserError(f"{shown(value)} is no number from 1 on; give one", f"vllm {key}")
+            raise UserError(f"{shown(value)} is no number from 1 on", "give one", f"vllm {key}")
 
 
 def adapter_rank(folder: str) -> int:
@@ -381,13 +384,15 @@ def adapter_rank(folder: str) -> int:
         rank = int(read_json(file)["r"])
     except (UserError, ValueError, KeyError, TypeError):
         raise UserError(
-            f"{folder} is no LoRA adapter (its adapter_config.json has no rank r); name a folder that PEFT has saved",
+            f"{folder} is no LoRA adapter (its adapter_config.json has no rank r)",
+            "name a folder that PEFT has saved",
             "vllm lora",
         ) from None
     roomy = [most for most in _RANKS if most >= rank]
     if not roomy:
         raise UserError(
             f"the adapter {folder} has rank {rank}, and vLLM takes at most {_RANKS[-1]}",
+            "merge it into its model and name that",
             "vllm lora",
         )
     return roomy[0]
