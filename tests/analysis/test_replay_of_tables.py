@@ -184,7 +184,7 @@ def test_what_is_no_history_is_refused(tmp_path):
     ),
     ("noise.ratio=0.5", "noise.ratio: the stored"),
     ("name=other", "name: the stored"),
-    ("seed", "expected key=value, not seed"),
+    ("seed", "seed is no setting; write it as key=value"),
     ("method.slope_treshold=0", "did you mean 'method.slope_threshold'"),
     ("noise.draw=often", "noise.draw is 'often'"),
 )

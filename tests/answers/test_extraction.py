@@ -249,8 +249,8 @@ def test_a_regular_expression_takes_time_in_proportion_to_its_response(
         "importing no_such_module from .* raised ModuleNotFoundError: No module named 'no_such_module'; fix it",
     ),
     ("numpy:read", "has no function read"),
-    ("os:system", "a function of a module of your own"),
-    ("olr_cli.errors:shown", "a function of a module of your own"),
+    ("os:system", "give package.module:function, of a module of your own"),
+    ("olr_cli.errors:shown", "give package.module:function, of a module of your own"),
     (
         "broken:read",
         r"importing broken from .* raised ZeroDivisionError: .*broken\.py line 1; fix it",

@@ -247,7 +247,7 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
     (("RUN/labels",), "is not a run directory"),
     (("RUN", "--out", "RUN/recipe.yaml"), "could not be written"),
     (("RUN", "OTHER/run"), "--out: the runs stand in several folders"),
-    (("--report", "--out", "none"), "name the run directories to analyse"),
+    (("--report", "--out", "none"), "no run is named; name run directories"),
     (
         ("ARMS", "--label", "olt=x"),
         "--label: there is no 'olt' (did you mean 'olr'?); known: grpo, olr",

@@ -594,7 +594,7 @@ def test_labels_are_data(here):
         ("log.jsonl", "--columns", "answer"),
         "does not say which column holds what; write it as prompt=query,",
     ),
-    (("log.jsonl", "--set", "data.extractor"), "expected key=value"),
+    (("log.jsonl", "--set", "data.extractor"), "data.extractor is no setting"),
     (("log.jsonl", "--drop", "doubted"), "choose the rows of --export FILE"),
     (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known: doubted, questionable"),
     (("log.jsonl", "--export", "o.jsonl", "--first", "x"), "invalid value for '--first'"),
@@ -604,7 +604,7 @@ def test_labels_are_data(here):
     ),
     (
         ("log.jsonl", "--export", "o.jsonl", "--pass-rate", "1:0"),
-        "--pass-rate 1:0: name the least",
+        "--pass-rate 1:0: this is no range of shares; name the least",
     ),
 )
 def test_what_cannot_be_is_refused_in_a_sentence(here, log, arguments, complaint):

@@ -252,13 +252,13 @@ KEYS = [
     (f"name={'x' * 300}", "at most 100 characters"),
 ]
 OPTIONS = [
-    ((), "name a recipe"),
-    (("--resume",), "name a recipe"),
+    ((), "no recipe is named; name one ("),
+    (("--resume",), "no recipe is named; name one ("),
     (("--resume", "--run-dir", "."), "not a run directory"),
     ((*QUICKSTART, "--run-dir", "x" * 300), "too long"),
     ((*QUICKSTART, "--run-dir", "x" * 300, "--resume"), "does not exist"),
-    (("laptop/quickstart", "--jobs", 2), "--jobs goes with --sweep"),
-    (("laptop/quickstart", "--index", 0), "--index goes with --sweep"),
+    (("laptop/quickstart", "--jobs", 2), "--jobs is for the runs of a sweep; add --sweep"),
+    (("laptop/quickstart", "--index", 0), "--index is for the runs of a sweep; add --sweep"),
     (("laptop/coherence", "--sweep", "--index", 0, "--jobs", 1), "leave --jobs out"),
     (("laptop/coherence", "--sweep", "--resume"), "leave --resume out"),
     (
@@ -293,7 +293,10 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
         "check my data.csv",
         "extra argument(s) (data.csv); `olr check --help` lists what it takes, and a",
     ),
-    ("audit log --only first:25", "--only first:25 is now --first 25"),
+    (
+        "audit log --only first:25",
+        "--only takes statuses, and first:25 is none; write --first 25",
+    ),
     (
         "train examples/sums.csv",
         "to train on it: olr train own-data --set data.train=examples/sums.csv",
@@ -311,7 +314,7 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
     ("check x --columns question=a,prompt=b", "names two columns for one role; leave one out"),
     (
         "benchmarks --system s",
-        "name the benchmark of which to show a prompt: olr benchmarks NAME",
+        "no benchmark is named; name the one whose prompt is to be shown: olr benchmarks NAME",
     ),
     ("check x --columns question", "--columns question does not say which column holds what"),
 )

@@ -74,7 +74,7 @@ def test_the_papers_recipe_is_shown_without_data_openrlhf_gpus_and_network(
     assert bare_machine == ["config.json"]  # one attempt, not one a file
     assert (
         result.stderr
-        == "Error: this run cannot start here: 4 things are missing, listed above\n"
+        == "Error: this run cannot start here: 4 things are missing; provide what is listed above\n"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -88,7 +88,7 @@ def test_with_the_model_and_data_at_hand_the_prompt_is_as_the_policy_sees_it(mon
     assert result.exit_code == 2
     assert (
         result.stderr
-        == "Error: this run cannot start here: one thing is missing, listed above\n"
+        == "Error: this run cannot start here: one thing is missing; provide what is listed above\n"
     )
 
 
@@ -145,7 +145,7 @@ def test_only_what_another_machine_may_have_is_noted_and_only_in_a_dry_run(tmp_p
     lacking = []
     with noting(lacking):
         raise NotHere("no GPU", "find one")
-    assert lacking == ["no GPU"]
+    assert lacking == ["no GPU; find one"]
     with pytest.raises(NotHere), noting(None):
         raise NotHere("no GPU", "find one")
     for place, is_lack in (("org/name", True), (str(tmp_path), False)):

@@ -59,7 +59,7 @@ def test_a_prompt_is_shown_as_the_settings_make_it(words, prompt):
     (["--chat-template", "t.jinja", "--template", "messages=1"], "no such variable"),
     (
         ["--chat-template", "t.jinja", "--template", "deep"],
-        "--template: expected key=value, not deep",
+        "--template: deep is no setting; write it as key=value",
     ),
     (
         ["--chat-template", "t.jinja", "--template", "deep=[1"],

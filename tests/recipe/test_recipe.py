@@ -140,7 +140,9 @@ def test_overrides_are_yaml_values_and_reach_every_section(tmp_path):
     assert (recipe.train.epochs, recipe.noise, recipe.data.test) == (3, noise, None)
     with pytest.raises(UserError, match=r"method\.name is \['a'\]; known: 'grpo', 'olr'"):
         load_recipe(write(tmp_path, "method: {name: olr}", "olr.yaml"), ["method.name=[a]"])
-    assert "expected key=value" in refusal(load_recipe, path, ["train.epochs"])
+    assert "train.epochs is no setting; write it as key=value" in refusal(
+        load_recipe, path, ["train.epochs"]
+    )
     assert "did you mean 'train.epochs'" in refusal(load_recipe, path, ["train.epoch=3"])
 
 

@@ -182,7 +182,7 @@ def test_a_dry_run_and_the_first_line_of_a_run_say_which_code_runs(folder):
     ("mine.py:absent", "has no function absent"),
     ("yours.py:rule", "yours.py does not exist"),
     ("no_module:rule", "importing no_module"),
-    ("os:getcwd", "a function of a module of your own"),
+    ("os:getcwd", "give package.module:function, of a module of your own"),
 )
 def test_what_is_wrong_with_it_is_said_in_one_sentence(folder, setting, sentence):
     assert sentence in refused_train(f"method.name={setting}")

@@ -363,7 +363,7 @@ def test_a_recipe_that_cannot_be_meant_is_refused(recipe, message):
     ({"labels": ["7", "7", "7", "8"]}, "has two labels, '7' and '8'"),
     ({"labels": [None] * 4}, "has no label, which method olr needs"),
     ({"prompts": ["a", "a", "b", "b"], "prompt_ids": ["x"] * 4}, "has two texts, 'a' and 'b'"),
-    ({"noise_types": ["wrong"] * 4}, "'wrong' is not one of clean, inactive"),
+    ({"noise_types": ["wrong"] * 4}, "there is no noise type 'wrong'; known: clean, inactive"),
     ({"step": 3}, "step 3 came where step 1 is due"),
 )
 def test_arguments_that_do_not_fit_are_refused(arguments, message):

@@ -195,7 +195,7 @@ def test_metrics_that_a_run_lacks_are_said_to_be_missing(run):
 
 
 def test_a_report_needs_runs_and_whole_files(run, tmp_path):
-    assert "name the run directories" in refused("--report")
+    assert "name run directories" in refused("--report")
     shard = run / "rollouts" / "step-000001.parquet"
     shard.write_bytes(shard.read_bytes()[:100])
     assert f"{shard} is not a whole Parquet file" in refused(run, "--report")

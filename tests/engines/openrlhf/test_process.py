@@ -104,7 +104,9 @@ def test_a_job_finds_the_programs_of_its_environment_also_if_nobody_activated_it
     assert log.read_text() == "compiling\n"
 
 
-@pytest.mark.parametrize("error", [None, KeyboardInterrupt, UserError])
+@pytest.mark.parametrize(
+    "error", [None, KeyboardInterrupt("stopped"), UserError("stopped", "start again")]
+)
 def test_a_job_does_not_outlive_the_block_nor_does_a_process_it_started(error, log):
     def block():
         with started(python(WITH_CHILD), log) as job:
@@ -112,13 +114,13 @@ def test_a_job_does_not_outlive_the_block_nor_does_a_process_it_started(error, l
             wait_for("child", log)
             jobs.append(job)
             if error is not None:
-                raise error("stopped")
+                raise error
 
     pids, jobs = [], []
     if error is None:
         block()
     else:
-        with pytest.raises(error):
+        with pytest.raises(type(error)):
             block()
     assert jobs[0].has_ended() and jobs[0].how() == "signal SIGTERM"
     wait_until(lambda: not is_alive(pids[0]))
