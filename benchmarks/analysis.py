@@ -104,7 +104,9 @@ def print_growth(
         try:
             costs.append(measure(words, run, repetitions))
         except subprocess.CalledProcessError as error:
-            print(f"| {name} | {run}: {error.stderr.strip().splitlines()[-1]} |", flush=True)
+            print(
+                f"| {name} | {run}: {error.stderr.strip().splitlines()[-1]} |", flush=True
+            )
             return
     cells = [
         f"{cost.wall:.1f} s ({cost.core:.1f}), {cost.memory / 1e9:.2f} GB" for cost in costs

@@ -130,7 +130,12 @@ class Case:
         truths: Sequence[Any],
         judge: Judge,
     ) -> None:
-        self.counted, self.last, self.wrong, self.defective = counted, last, wrong, defective
+        self.counted, self.last, self.wrong, self.defective = (
+            counted,
+            last,
+            wrong,
+            defective,
+        )
         self.model = annotators.fit(counted)
         spellings = counted.answers["spelling"]
         self.has_proposal = (self.model.leaders >= 0) & (
@@ -234,7 +239,16 @@ def make(folder: Path, task: str, arm: str, seed: int) -> Path:
     if (run / "manifest.json").exists():
         return run
     if arm == "untrained":
-        options = ["--visits", VISITS, "--max-new-tokens", 5, "--device", "cpu", "--seed", seed]
+        options = [
+            "--visits",
+            VISITS,
+            "--max-new-tokens",
+            5,
+            "--device",
+            "cpu",
+            "--seed",
+            seed,
+        ]
         olr("rollouts", policy, data, *options, "--run-dir", run)
         return run
     if arm.startswith("frozen"):
@@ -317,7 +331,9 @@ def _cut(run: Path, first: int, last: int, judge: Judge) -> Tally:
     """The tally of some visits."""
     if (run, first, last) not in _TALLIES:
         history = read_history(run)
-        steps = (rows.filter(pl.col("visit").is_between(first, last)) for rows in history.steps)
+        steps = (
+            rows.filter(pl.col("visit").is_between(first, last)) for rows in history.steps
+        )
         _TALLIES[run, first, last] = tally(replace(history, steps=steps), judge)
     return _TALLIES[run, first, last]
 
@@ -332,14 +348,19 @@ def with_wrong_labels(
     judge: Judge,
 ) -> tuple[Tally, Tally]:
     """The tallies with the same labels, of which that share are wrong answers of the whole history."""
-    spellings, prompts = whole.answers["spelling"].to_list(), whole.answers["prompt"].to_list()
+    spellings, prompts = (
+        whole.answers["spelling"].to_list(),
+        whole.answers["prompt"].to_list(),
+    )
     right = is_right(spellings, [truths[p] for p in prompts], judge)
     wrong: dict[int, list[str]] = {}
     for spelling, prompt, is_true in zip(spellings, prompts, right, strict=True):
         if not is_true:
             wrong.setdefault(prompt, []).append(spelling)
     labels = list(truths)
-    order = [p for p in seeding.permutation(len(labels), "wrong labels", seed) if p in wrong]
+    order = [
+        p for p in seeding.permutation(len(labels), "wrong labels", seed) if p in wrong
+    ]
     for prompt in order[: round(ratio * len(labels))]:
         place = seeding.key("wrong answer", seed, prompt) % len(wrong[prompt])
         labels[prompt] = wrong[prompt][place]
@@ -350,7 +371,9 @@ def with_wrong_labels(
 def _relabelled(counted: Tally, by_id: Mapping[str, str], judge: Judge) -> Tally:
     labels = [by_id[prompt_id] for prompt_id in counted.prompt_ids]
     prompts = counted.answers["prompt"].to_list()
-    same = is_right(counted.answers["spelling"].to_list(), [labels[p] for p in prompts], judge)
+    same = is_right(
+        counted.answers["spelling"].to_list(), [labels[p] for p in prompts], judge
+    )
     answers = np.full(len(counted), -1)
     answers[np.array(prompts)[same == 1]] = np.flatnonzero(same == 1)
     return replace(counted, labels=tuple(labels), label_answers=answers)
@@ -419,7 +442,11 @@ def ranks(measured: Cells) -> Iterator[dict[str, Any]]:
                 continue
             scored = [(case, case.scores()[rule]) for case in cases]
             row = {**_named(key), "rule": rule}
-            row |= _ranks_of_gsm8k(*scored[0]) if key[0] == "GSM8K" else _ranks_of_noise(scored)
+            row |= (
+                _ranks_of_gsm8k(*scored[0])
+                if key[0] == "GSM8K"
+                else _ranks_of_noise(scored)
+            )
             yield row | (
                 _kept(cases) if rule == "audit" and key[2] in (*GSM8K, str(VISITS)) else {}
             )
@@ -468,7 +495,9 @@ def status_kept(case: Case) -> np.ndarray:
     """(P,) rows that `--drop doubted,questionable` keeps, as `audit` decides it without verified labels."""
     model, labels = case.model, case.counted.label_answers
     is_questionable = ~model.is_settled & ((model.leaders != labels) | (labels < 0))
-    several = (case.counted.prompts["visits"].to_numpy() > 1) | (len(case.counted.models) > 1)
+    several = (case.counted.prompts["visits"].to_numpy() > 1) | (
+        len(case.counted.models) > 1
+    )
     is_doubted = model.is_settled & (model.leaders != labels) & (model.odds > 0) & several
     return ~(is_questionable | is_doubted) & case.is_labelled
 
@@ -478,7 +507,11 @@ def repairs(measured: Cells) -> Iterator[dict[str, Any]]:
     for key, cases in measured.items():
         if key[2] in (*GSM8K, str(VISITS)):
             for size in CHECKED:
-                yield {**_named(key), "checked": str(size), **_repair(cases, size, top=False)}
+                yield {
+                    **_named(key),
+                    "checked": str(size),
+                    **_repair(cases, size, top=False),
+                }
             yield {**_named(key), "checked": "first 50", **_repair(cases, 50, top=True)}
 
 
@@ -524,7 +557,9 @@ def summary(rows: pl.DataFrame) -> Iterator[str]:
         precisions = dict(
             part.group_by("rule").agg(pl.col("ap").mean()).drop_nulls().iter_rows()
         )
-        shares = part.select(pl.col("kept", "right_before", "right_after").mean() * 100).row(0)
+        shares = part.select(
+            pl.col("kept", "right_before", "right_after").mean() * 100
+        ).row(0)
         of_50 = part.filter(checked="50")
         gain = of_50["gain"].mean()
         cells = [

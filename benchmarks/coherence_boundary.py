@@ -59,9 +59,9 @@ def measured(run: Run) -> Iterator[dict[str, Any]]:
     drawn = labels.select(
         "prompt_id", pl.col("visit") + 1, "noisy_label", "rollouts", own=share
     )
-    kept = drawn.join(given, on=["prompt_id", "visit", "noisy_label"], how="left").with_columns(
-        kept=pl.col("len").fill_null(0) / pl.col("rollouts")
-    )
+    kept = drawn.join(
+        given, on=["prompt_id", "visit", "noisy_label"], how="left"
+    ).with_columns(kept=pl.col("len").fill_null(0) / pl.col("rollouts"))
     model, test = run.recipe.model.path, run.recipe.data.test
     steps, accuracies = zip(*held_out, strict=True)
     visits = labels["visit"].max()
@@ -94,7 +94,9 @@ def mean_visits(rows: pl.DataFrame) -> pl.DataFrame:
         change=change, later=change.shift(-1).over(ARM)
     )
     return means.join(
-        rows.group_by(ARM).agg(runs=pl.col("seed").n_unique()), on=ARM, maintain_order="left"
+        rows.group_by(ARM).agg(runs=pl.col("seed").n_unique()),
+        on=ARM,
+        maintain_order="left",
     )
 
 
@@ -111,7 +113,10 @@ def end_block(visits: pl.DataFrame) -> Block:
     heads = [Column(head) for head in (*ARM, "runs", *(f"{name}, %" for name in names))]
     lines = [
         Row(
-            [*(str(end[name]) for name in (*ARM, "runs")), *(Cell(end[name]) for name in names)]
+            [
+                *(str(end[name]) for name in (*ARM, "runs")),
+                *(Cell(end[name]) for name in names),
+            ]
         )
         for end in ends_of(visits).iter_rows(named=True)
     ]
@@ -152,7 +157,9 @@ def chart(rows: pl.DataFrame, visits: pl.DataFrame) -> Chart:
             colour = matplotlib.colors.to_hex(1 - (1 - red_green_blue) * (1 - 0.14 * place))
             look = {"clip_on": False, **style.mark(style.MARKERS[place])}
             label = f"{prompts} \N{MULTIPLICATION SIGN} {most}"
-            sheet.curve(axes, line["step"], line["majority"].to_numpy(), label, colour, **look)
+            sheet.curve(
+                axes, line["step"], line["majority"].to_numpy(), label, colour, **look
+            )
         axes.set_title(style.lettered(number, f"{task}: noisy majority right"))
         axes.set_xlabel("step (prompts \N{MULTIPLICATION SIGN} visits)")
         style.percent_axis(axes, (0.3, 1.0))
@@ -202,7 +209,9 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     options = parser.parse_args(words)
     try:
-        rows = pl.DataFrame([row for run in find_runs(options.runs) for row in measured(run)])
+        rows = pl.DataFrame(
+            [row for run in find_runs(options.runs) for row in measured(run)]
+        )
     except UserError as error:
         parser.error(str(error))
     if rows.is_empty():

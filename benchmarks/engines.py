@@ -91,7 +91,8 @@ def difference(pairs: list[list[pl.DataFrame]]) -> str:
     sizes = [len(pair[0]) for pair in columns]
     found = points([np.arange(size) for size in sizes])
     samples = [
-        points([random.integers(size, size=size) for size in sizes]) for _ in range(RESAMPLES)
+        points([random.integers(size, size=size) for size in sizes])
+        for _ in range(RESAMPLES)
     ]
     low, high = np.quantile(samples, (0.025, 0.975))
     return f"{found:+.1f} points ({low:+.1f} to {high:+.1f})"

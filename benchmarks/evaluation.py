@@ -71,7 +71,9 @@ class MixedAnswers:
         """The backend's rollouts with other texts."""
         for finished in self._backend.stream(requests, sampling):
             yield {
-                number: [replace(rollout, response=self._response()) for rollout in rollouts]
+                number: [
+                    replace(rollout, response=self._response()) for rollout in rollouts
+                ]
                 for number, rollouts in finished.items()
             }
 
@@ -93,7 +95,9 @@ def tasks_in(folder: Path, scale: float, settings: EvaluationRequest) -> list[Ta
             }
             for number in range(max(1, int(problems * scale)))
         ]
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (folder / f"{name}.jsonl").write_text(
+            "".join(json.dumps(row) + "\n" for row in rows)
+        )
         entries = {
             "name": name,
             "samples": samples,
@@ -128,7 +132,9 @@ def ways(
             seeded = {"seed": seed} if backend.facts["seeds"] == "of each sample" else {}
             prompts.append({"prompt_token_ids": ids})
             params.append(
-                SamplingParams(temperature=1.0, max_tokens=limit, detokenize=False, **seeded)
+                SamplingParams(
+                    temperature=1.0, max_tokens=limit, detokenize=False, **seeded
+                )
             )
     return {
         "pool": lambda: pool(backend),
@@ -150,7 +156,9 @@ def cost(call: Callable[[], object]) -> tuple[float, float, float]:
 
     before = now()
     call()
-    clock, thread, others = (after - start for after, start in zip(now(), before, strict=True))
+    clock, thread, others = (
+        after - start for after, start in zip(now(), before, strict=True)
+    )
     return clock, thread, others
 
 
@@ -160,13 +168,18 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("model")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of problems")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="of the numbers of problems"
+    )
     parser.add_argument("--max-new-tokens", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=9)
     words = parser.parse_args()
     model = str(policy_path(words.model)) if is_builtin(words.model) else words.model
     settings = EvaluationRequest(sampling=Sampling(1.0, words.max_new_tokens))
-    with tempfile.TemporaryDirectory() as name, BackendOptions("vllm").open(model) as backend:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        BackendOptions("vllm").open(model) as backend,
+    ):
         assert isinstance(backend, VllmBackend)
         tasks = tasks_in(Path(name), words.scale, settings)
         backend.generate(

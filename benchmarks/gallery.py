@@ -108,7 +108,9 @@ ENTRIES = (
 )
 
 _TYPES = "{ttrl,co_reward,self_certainty,token_entropy,sequence_entropy}"
-_MIXED = "{,+confidence_penalty,+label_smoothing,+small_loss_selection,+random_selection,+olr}"
+_MIXED = (
+    "{,+confidence_penalty,+label_smoothing,+small_loss_selection,+random_selection,+olr}"
+)
 TABLES = {
     "the paper's main table": f"{BOTH_NOISES}{{,-0.?}}{{,+olr}}_seed-* --table noise_ratios --paper",
     "every method under 50 % noise": f"{RUNS}/{_TYPES}_seed-* {BOTH_NOISES}{_MIXED}_seed-* --table baselines --paper",
@@ -144,7 +146,9 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time"
+    )
     names = [entry.name for entry in ENTRIES]
     parser.add_argument(
         "--only",
@@ -189,7 +193,9 @@ def page(took: str) -> str:
         command = entry.command.replace("{out}", "figures")
         image = f"![{entry.title}]({IMAGES.name}/{entry.name}.png)"
         parts.append(f"## {entry.title}\n\n{entry.text}\n\n    {command}\n\n{image}")
-    tables = "\n".join(f"    olr analyze {words}    # {what}" for what, words in TABLES.items())
+    tables = "\n".join(
+        f"    olr analyze {words}    # {what}" for what, words in TABLES.items()
+    )
     parts.append(
         f"## Tables\n\nWith `--format markdown` they are for a paper or a README.\n\n{tables}"
     )
@@ -208,7 +214,8 @@ def _seconds(manifest: Path) -> float:
     """How long a run was worked on, in all its attempts."""
     attempts = json.loads(manifest.read_text(encoding="utf-8"))["attempts"]
     times = [
-        [datetime.fromisoformat(each[key]) for key in ("started", "ended")] for each in attempts
+        [datetime.fromisoformat(each[key]) for key in ("started", "ended")]
+        for each in attempts
     ]
     return sum((end - start).total_seconds() for start, end in times)
 

@@ -90,7 +90,9 @@ class Log:
         with self.file.open("a") as file:
             file.write(json.dumps({"at": at, "what": what, **values}) + "\n")
 
-    def measure(self, what: str, work: Callable[[], Any], tokens: int, **values: Any) -> None:
+    def measure(
+        self, what: str, work: Callable[[], Any], tokens: int, **values: Any
+    ) -> None:
         """Time `work` on so many tokens, twice: the first time has what is set up once. A failure is said too."""
         for lap in (1, 2):
             if time.perf_counter() - BEGAN > self.until:
@@ -133,7 +135,9 @@ def timed(work: Callable[[], Any]) -> tuple[float, float | None]:
 
 def keys_of(prompts: int, rollouts: int) -> Any:
     """One key per rollout."""
-    keys = [[seeding.key("benchmark", p, g) for g in range(rollouts)] for p in range(prompts)]
+    keys = [
+        [seeding.key("benchmark", p, g) for g in range(rollouts)] for p in range(prompts)
+    ]
     return np.array(keys, dtype=np.uint64)
 
 
@@ -142,7 +146,9 @@ def given(
 ) -> SampledRollouts:
     """Responses that nobody sampled, for an update of a known number of tokens."""
     shape, device = (len(prompts), rollouts), policy.device
-    drawn = torch.randint(4, 90, (*shape, tokens), generator=torch.Generator().manual_seed(1))
+    drawn = torch.randint(
+        4, 90, (*shape, tokens), generator=torch.Generator().manual_seed(1)
+    )
     return SampledRollouts(
         prompts=prompts,
         tokens_PGT=drawn.to(device),
@@ -164,10 +170,14 @@ def generate(
     log.measure("generate", work, keys.size * new, rows=keys.size, new=new)
 
 
-def update(log: Log, grpo: Grpo, prompts: list[list[int]], rollouts: int, tokens: int) -> None:
+def update(
+    log: Log, grpo: Grpo, prompts: list[list[int]], rollouts: int, tokens: int
+) -> None:
     """An optimiser step on rollouts of so many tokens."""
     some = given(grpo.policy, prompts, rollouts, tokens)
-    advantages = torch.randn(len(prompts), rollouts, generator=torch.Generator().manual_seed(2))
+    advantages = torch.randn(
+        len(prompts), rollouts, generator=torch.Generator().manual_seed(2)
+    )
     work = partial(grpo.update, some, advantages, [True] * len(prompts))
     shape = f"{len(prompts)} x {rollouts} x {tokens}"
     log.measure("update", work, len(prompts) * rollouts * tokens, shape=shape)
@@ -187,7 +197,9 @@ def bare(log: Log, policy: Policy, tokens: int) -> None:
             cut_1TD.split(2048, dim=1), said_1T.split(2048, dim=1), strict=True
         ):
             logits_TV = model.lm_head(piece)[0].float()
-            torch.nn.functional.cross_entropy(logits_TV, said[0], reduction="sum").backward()
+            torch.nn.functional.cross_entropy(
+                logits_TV, said[0], reduction="sum"
+            ).backward()
         hidden_1TD.backward(cut_1TD.grad)
 
     log.measure("bare forward and backward", once, tokens)
@@ -205,10 +217,16 @@ def main() -> None:
     parser.add_argument("--rollouts", type=int, default=8)
     parser.add_argument("--prompt-tokens", type=int, default=128)
     parser.add_argument("--new-tokens", type=int, default=512)
-    parser.add_argument("--long", type=int, default=16_384, help="tokens of one sequence alone")
-    parser.add_argument("--micro-batch-tokens", type=int, help="as engine.micro_batch_tokens")
     parser.add_argument(
-        "--gradient-checkpointing", action="store_true", help="as engine.gradient_checkpointing"
+        "--long", type=int, default=16_384, help="tokens of one sequence alone"
+    )
+    parser.add_argument(
+        "--micro-batch-tokens", type=int, help="as engine.micro_batch_tokens"
+    )
+    parser.add_argument(
+        "--gradient-checkpointing",
+        action="store_true",
+        help="as engine.gradient_checkpointing",
     )
     parser.add_argument(
         "--memory", type=float, help="GB that torch may have, as if the card had no more"
@@ -219,7 +237,9 @@ def main() -> None:
     of = parser.parse_args()
     log, on_gpu = Log(of.out, of.until), torch.cuda.is_available()
     card = torch.cuda.get_device_name() if on_gpu else "cpu"
-    log("machine", card=card, torch=torch.__version__, transformers=transformers.__version__)
+    log(
+        "machine", card=card, torch=torch.__version__, transformers=transformers.__version__
+    )
     if of.memory and on_gpu:
         torch.cuda.set_per_process_memory_fraction(
             of.memory * 1e9 / torch.cuda.mem_get_info()[1]
@@ -233,7 +253,9 @@ def main() -> None:
     few = max(8, of.new_tokens // 8)
     for new in (few, of.new_tokens):
         generate(log, policy, prompts, of.rollouts, new)
-    settings = TrainSection(learning_rate=1e-6, kl_weight=0.0, mini_batch_prompts=len(prompts))
+    settings = TrainSection(
+        learning_rate=1e-6, kl_weight=0.0, mini_batch_prompts=len(prompts)
+    )
     grpo = Grpo(
         policy,
         None,

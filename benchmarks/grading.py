@@ -84,7 +84,8 @@ def math_verify(pairs: Iterable[Pair]) -> list[bool]:
     from math_verify import parse, verify
 
     return [
-        bool(verify(parse(f"\\boxed{{{gold}}}"), parse(response))) for gold, response in pairs
+        bool(verify(parse(f"\\boxed{{{gold}}}"), parse(response)))
+        for gold, response in pairs
     ]
 
 
@@ -96,7 +97,9 @@ def figures(cases: Sequence[Case], grade: Grader) -> tuple[dict[str, int], list[
         company = [(case.gold, case.response) for case in cases if case.gold == gold]
         random.Random(gold).shuffle(company)
         together |= dict(zip(company, grade(company), strict=True))
-    amiss = [case for case, verdict in zip(cases, alone, strict=True) if verdict != case.right]
+    amiss = [
+        case for case, verdict in zip(cases, alone, strict=True) if verdict != case.right
+    ]
     changed = sum(
         together[case.gold, case.response] != own
         for case, own in zip(cases, alone, strict=True)
@@ -122,7 +125,9 @@ def speed(cases: Sequence[Case]) -> None:
     one_by_one = ours(Judge())  # in this process, as integers need no worker
     integers = [(str(n), f"\\boxed{{{n + n % 2}}}") for n in range(1000, 1000 + PAIRS)]
     distinct = list(dict.fromkeys((case.gold, case.response) for case in cases))
-    forms = [(gold, response) for gold, response in distinct if _needs_algebra(gold, response)]
+    forms = [
+        (gold, response) for gold, response in distinct if _needs_algebra(gold, response)
+    ]
     random.Random(0).shuffle(forms)
     graders: dict[str, Callable[[Pair], object]] = {
         "olr": lambda pair: one_by_one([pair]),
@@ -182,7 +187,9 @@ def main() -> None:
             print(json.dumps({"grader": name, **counts}), flush=True)
             for case in amiss if arguments.amiss and name == "olr" else ():
                 verdict = "missed" if case.right else "accepted"
-                print(f"  {verdict:8} {case.kind:12} {case.gold}   {extract(case.response)}")
+                print(
+                    f"  {verdict:8} {case.kind:12} {case.gold}   {extract(case.response)}"
+                )
 
 
 if __name__ == "__main__":

@@ -30,7 +30,14 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.metrics import Stopwatch
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.writer import RunWriter
-from olr_cli.supervision import Decided, Rollout, RolloutGroup, Step, compose, make_supervisor
+from olr_cli.supervision import (
+    Decided,
+    Rollout,
+    RolloutGroup,
+    Step,
+    compose,
+    make_supervisor,
+)
 from olr_cli.supervision.metrics import step_metrics
 from olr_cli.supervision.selection import keep_fraction
 
@@ -108,7 +115,11 @@ def write_run(
 def _fill(writer: RunWriter, judge: Judge, characters: int, steps: int | None) -> None:
     recipe = writer.recipe
     data = training_prompts(recipe)
-    facts = {"source": str(data.source), "digest": data.digest, "prompts": len(data.prompts)}
+    facts = {
+        "source": str(data.source),
+        "digest": data.digest,
+        "prompts": len(data.prompts),
+    }
     writer.begin(after=0, data={"train": facts}, facts={"engine": "synthetic"})
     policy = _Policy(recipe, data.prompts, characters)
     supervisor = make_supervisor(
@@ -156,7 +167,8 @@ class _Policy:
         slips = self._rng.permutation([-100, -1, 1, 2, 10, 100])[: ANSWERS - 2]
         # The systematic error is a dropped carry.
         return [
-            str(answer) for answer in (true, true - 10, *(true + int(slip) for slip in slips))
+            str(answer)
+            for answer in (true, true - 10, *(true + int(slip) for slip in slips))
         ]
 
     def _reasoning(self) -> str:
@@ -178,7 +190,8 @@ class _Policy:
             "one",
         ]
         words = [
-            "".join(self._rng.choice(syllables, self._rng.integers(1, 4))) for _ in range(2000)
+            "".join(self._rng.choice(syllables, self._rng.integers(1, 4)))
+            for _ in range(2000)
         ]
         # Words are as frequent as in a language (Zipf).
         frequency = 1 / np.arange(1, len(words) + 1)
@@ -231,7 +244,12 @@ class _Policy:
         """What is rewarded becomes likelier, and the truth everywhere as far as labels are right."""
         right = 0
         labels = decided.labels
-        names = "effective_label", "effective_label_is_correct", "has_zero_variance", "trains"
+        names = (
+            "effective_label",
+            "effective_label_is_correct",
+            "has_zero_variance",
+            "trains",
+        )
         for row, label, is_correct, is_uniform, trains in zip(
             rows, *map(labels.get, names), strict=True
         ):

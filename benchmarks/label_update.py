@@ -150,7 +150,9 @@ def measure(answers: Answers, repetitions: int) -> dict[str, float]:
         start = time.perf_counter() - began
         for repetition in range(repetitions):
             visits = groups(answers, random.Random(repetition))
-            supervisor = Supervisor(compose(OlrMethod(warmup_epochs=5)), judge, seed=repetition)
+            supervisor = Supervisor(
+                compose(OlrMethod(warmup_epochs=5)), judge, seed=repetition
+            )
             seconds = []
             with watched() as asked:
                 for visit in visits:

@@ -50,7 +50,12 @@ from local_step import (
     long_prompts,
     reward,
 )
-from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback, TrainerCallback
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PrinterCallback,
+    TrainerCallback,
+)
 from trl import GRPOConfig, GRPOTrainer
 
 from olr_cli.engines.local.engine import set_up_torch
@@ -150,14 +155,18 @@ def report(own: Steps, of_trl: list[float], length_of_trl: float, warm_up: int) 
     rate, square = own.gemm_rate(), gemm_rate(2048, 2048, 2048)
     ratio = statistics.median(t / o for t, o in zip(theirs, ours, strict=True))
 
-    print(f"KL weight {setting.kl_weight:g}: {len(steps)} steps, {setting.rows} rollouts each")
+    print(
+        f"KL weight {setting.kl_weight:g}: {len(steps)} steps, {setting.rows} rollouts each"
+    )
     tokens = statistics.mean(len(prompt) for prompt in own.sampled[0].prompts)
     print(f"  prompt tokens: {tokens:.0f}; threads: {torch.get_num_threads()}")
     print(f"  response tokens: {length:.2f}, TRL's {length_of_trl:.2f}")
     print(f"  groups of equal rewards: {1 - teaching:.0%}")
     for name, seconds in (("local engine", ours), ("TRL", theirs)):
         median = statistics.median(seconds)
-        print(f"  {name}: {setting.rows / median:.3g} rollouts/s, {1e3 * median:.0f} ms a step")
+        print(
+            f"  {name}: {setting.rows / median:.3g} rollouts/s, {1e3 * median:.0f} ms a step"
+        )
     print(f"  paired ratio: {ratio:.2f}")
     print(
         f"  matrix product: {rate / 1e9:.0f} GFLOP/s at the step's shape, {square / 1e9:.0f} at 2048 x 2048"
@@ -175,7 +184,9 @@ def main() -> None:
     )
     parser.add_argument("--model", default=MODEL, help="a built-in policy")
     parser.add_argument(
-        "--long", action="store_true", help="prompts of 200 tokens that have nothing in common"
+        "--long",
+        action="store_true",
+        help="prompts of 200 tokens that have nothing in common",
     )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--prompts", type=int, default=80)
@@ -189,12 +200,20 @@ def main() -> None:
     arguments = parser.parse_args()
     set_up_torch(load_recipe(RECIPE, [f"engine.threads={arguments.threads}"]))
     make = (
-        arithmetic if arguments.model == MODEL else long_prompts if arguments.long else few_shot
+        arithmetic
+        if arguments.model == MODEL
+        else long_prompts
+        if arguments.long
+        else few_shot
     )
     prompts = make(arguments.prompts)
     for kl_weight in arguments.kl_weights:
         setting = Setting(
-            prompts, arguments.rollouts, arguments.max_new_tokens, kl_weight, arguments.model
+            prompts,
+            arguments.rollouts,
+            arguments.max_new_tokens,
+            kl_weight,
+            arguments.model,
         )
         measure(setting, arguments.steps, arguments.warm_up)
 

@@ -210,7 +210,8 @@ class Steps:
             )
         ]
         forward_P = [
-            forward(len(p), texts) for p, texts in zip(sampled.prompts, texts_PG, strict=True)
+            forward(len(p), texts)
+            for p, texts in zip(sampled.prompts, texts_PG, strict=True)
         ]
         if self.setting.kl_weight:
             return 5 * (
@@ -301,7 +302,8 @@ def print_run(epochs: int | None) -> None:
     plain = [line for line in lines if "time/evaluation" not in line]
     whole = statistics.median(line["time/step"] for line in plain)
     parts = sorted(
-        {name for line in plain for name in line if name.startswith("time/")} - {"time/step"}
+        {name for line in plain for name in line if name.startswith("time/")}
+        - {"time/step"}
     )
     medians = {
         name.removeprefix("time/"): statistics.median(line[name] for line in plain)
@@ -319,7 +321,9 @@ def print_run(epochs: int | None) -> None:
     )
 
 
-def print_steps(name: str, policy: Policy, count: int, setting: Setting | None = None) -> None:
+def print_steps(
+    name: str, policy: Policy, count: int, setting: Setting | None = None
+) -> None:
     """Time, share of the limit, and kernels of one policy's steps."""
     steps = Steps(policy, setting or Setting(arithmetic(80), 8, 6, 1e-3))
     for _ in range(WARM_UP_STEPS + count):

@@ -109,7 +109,8 @@ def chart(rows: pl.DataFrame) -> Chart:
     """A panel for each task: noises down, methods across, the colour how far a cell is below clean labels."""
     tasks = rows["task"].unique(maintain_order=True).to_list()
     noises, methods = (
-        _ordered(rows[name], names) for name, names in (("noise", NOISES), ("method", METHODS))
+        _ordered(rows[name], names)
+        for name, names in (("noise", NOISES), ("method", METHODS))
     )
     height = 0.55 + 0.2 * len(noises)
     sheet = Sheet(len(tasks), 1, width=style.TEXT_WIDTH, panel_height=height)
@@ -122,7 +123,10 @@ def chart(rows: pl.DataFrame) -> Chart:
             for row in rows.filter(task=task).iter_rows(named=True)
         }
         scores = np.array(
-            [[shown.get((noise, method), np.nan) for method in methods] for noise in noises],
+            [
+                [shown.get((noise, method), np.nan) for method in methods]
+                for noise in noises
+            ],
             float,
         )
         loss = shown[CLEAN, ""] - scores
@@ -168,7 +172,8 @@ def chart(rows: pl.DataFrame) -> Chart:
 def table(rows: pl.DataFrame) -> Table:
     """A block for each task: its cells with sd, and what a method recovers: of the gap, or in points."""
     noises, methods = (
-        _ordered(rows[name], names) for name, names in (("noise", NOISES), ("method", METHODS))
+        _ordered(rows[name], names)
+        for name, names in (("noise", NOISES), ("method", METHODS))
     )
     heads = [
         "noise",

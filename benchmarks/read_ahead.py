@@ -27,9 +27,7 @@ from olr_cli.answers import Judge
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.supervision import RolloutGroup, Step, Supervisor, compose
 
-COMPUTE = (
-    "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass"
-)
+COMPUTE = "import time\nend = time.process_time() + {seconds}\nwhile time.process_time() < end: pass"
 
 
 def waiting(seconds: float) -> None:
@@ -78,7 +76,9 @@ def main() -> None:
     )
     for is_running, forward in itertools.product((False, True), (waiting, computing)):
         seconds: dict[bool, list[float]] = {False: [], True: []}
-        for repetition, ahead in itertools.product(range(arguments.repetitions), (False, True)):
+        for repetition, ahead in itertools.product(
+            range(arguments.repetitions), (False, True)
+        ):
             visit = groups(mixed, random.Random(repetition))[0]
             with Judge() as judge:
                 if is_running:

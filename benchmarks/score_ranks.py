@@ -34,7 +34,9 @@ def pairs_won(run: Path, epoch: int) -> dict[str, float]:
         .select("prompt_id", "is_correct", **SCORES)
         .collect()
     )
-    right, wrong = (rows.filter(pl.col("is_correct") == is_right) for is_right in (True, False))
+    right, wrong = (
+        rows.filter(pl.col("is_correct") == is_right) for is_right in (True, False)
+    )
     pairs = right.join(wrong, on="prompt_id", suffix=" of wrong")
     return {name: _won(pairs[name] - pairs[f"{name} of wrong"]) for name in SCORES}
 
@@ -54,7 +56,9 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"| score | {' | '.join(f'epoch {epoch}' for epoch in arguments.epochs)} |")
     print("|---" * (1 + len(arguments.epochs)) + "|")
-    found = [[pairs_won(run, epoch) for run in arguments.runs] for epoch in arguments.epochs]
+    found = [
+        [pairs_won(run, epoch) for run in arguments.runs] for epoch in arguments.epochs
+    ]
     for name in SCORES:
         means = (sum(own[name] for own in runs) / len(runs) for runs in found)
         print(f"| {name} | {' | '.join(f'{mean:.2f}' for mean in means)} |")

@@ -38,7 +38,9 @@ def lengths_of_a_step(rng: random.Random, median: float, spread: float) -> Group
         return [
             min(
                 LONGEST,
-                max(1, round(median * 2.718281828 ** (own + rng.gauss(0, spread / 2**0.5)))),
+                max(
+                    1, round(median * 2.718281828 ** (own + rng.gauss(0, spread / 2**0.5)))
+                ),
             )
             for _ in range(ROLLOUTS)
         ]
@@ -95,9 +97,9 @@ def forward_time(ranks: list[list[list[int]]]) -> float:
 
 def time_together(ranks: list[list[list[int]]]) -> float:
     """Ranks wait for each other after every micro-batch."""
-    return sum(max(map(padded, together)) for together in zip(*ranks, strict=True)) / _share(
-        ranks
-    )
+    return sum(
+        max(map(padded, together)) for together in zip(*ranks, strict=True)
+    ) / _share(ranks)
 
 
 def _share(ranks: list[list[list[int]]]) -> float:
@@ -110,16 +112,22 @@ def token_weights(responses: Sequence[int], rng: random.Random) -> list[tuple[in
     """(Length, weight) with one mean over the tokens of a mini-batch, drawn at random."""
     mini_batches = cut(rng.sample(responses, len(responses)), MINI_BATCH)
     return [
-        (length, length / statistics.mean(batch)) for batch in mini_batches for length in batch
+        (length, length / statistics.mean(batch))
+        for batch in mini_batches
+        for length in batch
     ]
 
 
-def sequence_weights(responses: Sequence[int], rng: random.Random) -> list[tuple[int, float]]:
+def sequence_weights(
+    responses: Sequence[int], rng: random.Random
+) -> list[tuple[int, float]]:
     """(Length, weight) with a mean over responses."""
     return [(length, 1.0) for length in responses]
 
 
-def authors_weights(responses: Sequence[int], rng: random.Random) -> list[tuple[int, float]]:
+def authors_weights(
+    responses: Sequence[int], rng: random.Random
+) -> list[tuple[int, float]]:
     """(Length, weight) with verl's `balance_batch`, micro-batches of 4 and a token mean of each.
 
     Samples are dealt to ranks in turns, which stands for verl's partition; each rank's are sorted by length, every
@@ -170,7 +178,9 @@ def main() -> None:
         ("olr: dealt out by length", after, after),
     ):
         pairs = ((forward_time, ranks), (time_together, ranks), (time_together, update))
-        print(f"{name:44}", *(f"{statistics.mean(map(time, of)):7.2f}" for time, of in pairs))
+        print(
+            f"{name:44}", *(f"{statistics.mean(map(time, of)):7.2f}" for time, of in pairs)
+        )
     print(f"\n{'weight in the loss, 5 % of the responses':44} longest shortest")
     rules: dict[str, Callable[[Sequence[int], random.Random], list[tuple[int, float]]]] = {
         "loss_average: token": token_weights,

@@ -212,7 +212,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._clock = Stopwatch()
         self._prompts = ExternalPrompts()
         self._pending: tuple[int, int, dict[str, float]] | None = None
-        self._supervisor = self._make_supervisor(Judge(tolerance=self.recipe.data.tolerance))
+        self._supervisor = self._make_supervisor(
+            Judge(tolerance=self.recipe.data.tolerance)
+        )
 
     def _make_supervisor(self, judge: Judge, history: History | None = None) -> Supervisor:
         return make_supervisor(
@@ -343,7 +345,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         number = self._step + 1
         with self._clock.measure("store"):
             tables = run.store(number, labels, rollouts)
-        counts = (sum(part.timeouts for part in parts), sum(part.undecided for part in parts))
+        counts = (
+            sum(part.timeouts for part in parts),
+            sum(part.undecided for part in parts),
+        )
         metrics = step_metrics(*tables, *counts)
         times = self._clock.metrics()
         times.pop("time/step", None)
@@ -548,7 +553,9 @@ def _recipe_tree(
 ) -> dict[str, Any]:
     """The keys of a run that another trainer makes."""
     recipe = {} if recipe is None else recipe
-    keys = dict(recipe) if isinstance(recipe, Mapping) else read_tree(find_recipe(str(recipe)))
+    keys = (
+        dict(recipe) if isinstance(recipe, Mapping) else read_tree(find_recipe(str(recipe)))
+    )
     known = flatten(dict(settings))
     for key in flatten(keys):
         section, _, name = key.partition(".")
@@ -589,6 +596,8 @@ def _joined(parts: Sequence[Columns]) -> Columns:
 def _rollout(completion: str | Chat | Rollout, prompt: Sequence[Message]) -> Rollout:
     """Return a completion of a prompt, with what that opened in front: stored, it is read again without the prompt."""
     rollout = (
-        completion if isinstance(completion, Rollout) else Rollout(completion_text(completion))
+        completion
+        if isinstance(completion, Rollout)
+        else Rollout(completion_text(completion))
     )
     return replace(rollout, response=with_opened(ending(prompt), rollout.response))

@@ -39,7 +39,9 @@ class UserError(Exception):
     def of(cls, sentence: str, *, remedy: str, place: str = "") -> Self:
         """Make an error of a sentence that may end in its remedy, after the last semicolon; if not, with `remedy`."""
         problem, semicolon, own_remedy = sentence.rpartition("; ")
-        return cls(problem, own_remedy, place) if semicolon else cls(sentence, remedy, place)
+        return (
+            cls(problem, own_remedy, place) if semicolon else cls(sentence, remedy, place)
+        )
 
     def __str__(self) -> str:
         sentence = f"{self.problem}; {self.remedy}"
@@ -64,7 +66,8 @@ def at(place: str) -> Iterator[None]:
 def printable(text: str, keep: str = "\n\t\N{NO-BREAK SPACE}") -> str:
     """Text in which control characters are escaped, but for those of `keep`: file names and data may hold any."""
     return "".join(
-        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode()
+        for c in text
     )
 
 
@@ -109,14 +112,22 @@ def no_path(
             if os.path.exists(path)
             else "a link that leads nowhere"
         )
-        kind = "a folder" if os.path.isdir(path) else "a file" if os.path.isfile(path) else kind
+        kind = (
+            "a folder"
+            if os.path.isdir(path)
+            else "a file"
+            if os.path.isfile(path)
+            else kind
+        )
         return NotHere(f"{path} is {kind}, which cannot be used here", remedy)
     folder, name = Path(path).parent, Path(path).name
     neighbours: list[str] = []
     with suppress(OSError):
         neighbours = os.listdir(folder)
     close = closest(str(path), known) or closest(name, neighbours)
-    hint = f" (did you mean '{close if close in known else folder / close}'?)" if close else ""
+    hint = (
+        f" (did you mean '{close if close in known else folder / close}'?)" if close else ""
+    )
     if not hint and not os.path.isdir(folder):
         hint = f", nor does the folder {folder}"
     return NotHere(f"{path} does not exist{hint}", remedy)
@@ -152,7 +163,9 @@ def closest(name: str, known: Iterable[str]) -> str | None:
     """The known name that is nearly `name`, else one that `name` is the beginning of, else one that is alike."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.85)
-    close += sorted((longer for longer in names if name and longer.startswith(name)), key=len)
+    close += sorted(
+        (longer for longer in names if name and longer.startswith(name)), key=len
+    )
     close += difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     return close[0] if close else None
 
@@ -173,7 +186,9 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
     """An error, and the errors behind it that its traceback shows."""
     while error is not None:
         yield error
-        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        error = error.__cause__ or (
+            None if error.__suppress_context__ else error.__context__
+        )
 
 
 def first_line(error: BaseException) -> str:

@@ -101,7 +101,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, of the machine or of a GPU; torch's errors on a CPU have no type of their own."""
     text = str(error)
     return (
-        isinstance(error, MemoryError) or "out of memory" in text or "allocate memory" in text
+        isinstance(error, MemoryError)
+        or "out of memory" in text
+        or "allocate memory" in text
     )
 
 
@@ -228,7 +230,9 @@ def read_record(file: Path, version: int) -> Any:
     return record
 
 
-def write_whole(target: Path, write: Callable[[Path], object], *, durable: bool = True) -> None:
+def write_whole(
+    target: Path, write: Callable[[Path], object], *, durable: bool = True
+) -> None:
     """Let `write` fill a temporary file beside `target`, then rename it over `target`.
 
     If `durable`, it waits until the bytes are on the disk, so that the file survives a power cut.
@@ -254,7 +258,11 @@ class _SameBytes(Exception):
 
 
 def write_new(
-    target: Path, write: Callable[[Path], object], place: str = "", *, replaces: bool = False
+    target: Path,
+    write: Callable[[Path], object],
+    place: str = "",
+    *,
+    replaces: bool = False,
 ) -> bool:
     """Let `write` fill a new file; return whether it was written: False if it was there already with the same bytes.
 
@@ -287,12 +295,16 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
             age = (
                 time.time() - leftover.lstat().st_mtime
             )  # on another host its process may live
-            is_abandoned = age > _ABANDONED_SECONDS and not os.path.exists(f"/proc/{process}")
+            is_abandoned = age > _ABANDONED_SECONDS and not os.path.exists(
+                f"/proc/{process}"
+            )
             if process.isdecimal() and (is_held or is_abandoned):
                 leftover.unlink()
 
 
-def require_new(outputs: Mapping[str, Path | None], repeatable: Collection[str] = ()) -> None:
+def require_new(
+    outputs: Mapping[str, Path | None], repeatable: Collection[str] = ()
+) -> None:
     """Refuse output files before any work is done: what is there, two of one name, a place that cannot be written.
 
     Args:
@@ -309,7 +321,9 @@ def require_new(outputs: Mapping[str, Path | None], repeatable: Collection[str] 
             )
         if os.path.lexists(target) and not (name in repeatable and target.is_file()):
             raise taken(target, place=name)
-        folder = next(folder for folder in target.absolute().parents if os.path.lexists(folder))
+        folder = next(
+            folder for folder in target.absolute().parents if os.path.lexists(folder)
+        )
         refused = errno.ENOTDIR if not folder.is_dir() else errno.EACCES
         if refused == errno.ENOTDIR or not os.access(folder, os.W_OK | os.X_OK):
             raise UserError.of(

@@ -24,6 +24,8 @@ def many(size, *, wrong=(), visits=4):
     """`size` prompts whose rollouts mostly give 7; those in `wrong` are labelled 8, the others 7."""
     rows = []
     for number in range(size):
-        answers = [["7", "7", "7", "8" if number % 2 else "9", "7", "7.0", "5", None]] * visits
+        answers = [
+            ["7", "7", "7", "8" if number % 2 else "9", "7", "7.0", "5", None]
+        ] * visits
         rows += rollouts(f"p{number}", answers, given_label="8" if number in wrong else "7")
     return rows

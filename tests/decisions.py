@@ -25,7 +25,21 @@ LABEL = LabelRecord(
 )  # fmt: skip
 """A clean prompt's second visit, at which three of four rollouts are right."""
 ROLLOUT = RolloutRecord(
-    "clean", 2, 2, 0, "original", "\\boxed{1}", "1", "1", 1.0, True, 6, False, None, None, None
+    "clean",
+    2,
+    2,
+    0,
+    "original",
+    "\\boxed{1}",
+    "1",
+    "1",
+    1.0,
+    True,
+    6,
+    False,
+    None,
+    None,
+    None,
 )
 
 

@@ -97,7 +97,9 @@ class Command:
         self, folder: Path, *words: object, plan: Plan | None = None, is_read: bool = True
     ) -> None:
         Command._count += 1
-        self._out, self._err = (folder / f"{Command._count}.{kind}" for kind in ("out", "err"))
+        self._out, self._err = (
+            folder / f"{Command._count}.{kind}" for kind in ("out", "err")
+        )
         self._process = fork(
             _be_olr, folder, [*map(str, words)], self._out, self._err, plan, is_read
         )
@@ -179,7 +181,10 @@ def _watch(plan: Plan) -> None:
         is_busy = True
         place = _place(event, arguments)
         line = f"{event} {os.path.relpath(place, plan.folder)}"
-        if place.startswith(str(plan.folder)) and plan.kind in ("", kind_of_operation(line)):
+        if place.startswith(str(plan.folder)) and plan.kind in (
+            "",
+            kind_of_operation(line),
+        ):
             count += 1
             if plan.number == 0:
                 with open(plan.log, "a") as lines:

@@ -31,7 +31,12 @@ from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
 from olr_cli.supervision.metrics import label_metrics
-from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
+from olr_cli.supervision.types import (
+    SCHEMA_VERSION,
+    LabelRecord,
+    RolloutRecord,
+    arrow_schema,
+)
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
 """Settings of a history that is written in no time, for `write_history`."""
@@ -96,7 +101,9 @@ def write_history(
         "seed": seed,
         "data": {"limit": prompts, **(data or {})},
         "verifier": verifier,
-        "method": dict(method or {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3}),
+        "method": dict(
+            method or {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3}
+        ),
         "train": {
             "epochs": epochs,
             "prompts_per_step": prompts_per_step,
@@ -115,10 +122,15 @@ def write_history(
     whole = -(-prompts // prompts_per_step) * epochs
     lines: list[dict[str, float]] = [{"step": 0, "epoch": 0, **history.held_out(0)}]
     for step in range(1, min(steps or whole, whole) + 1):
-        labels, answers = history.step(step, knows_truth=knows_truth, knows_noise=knows_noise)
+        labels, answers = history.step(
+            step, knows_truth=knows_truth, knows_noise=knows_noise
+        )
         _write(run, "labels", step, labels)
         _write(
-            run, "rollouts", step, answers if store_rollouts else {name: [] for name in answers}
+            run,
+            "rollouts",
+            step,
+            answers if store_rollouts else {name: [] for name in answers},
         )
         lines.append({"step": step, "epoch": int(labels["visit"][0]), **_metrics(labels)})
     lines[-1] |= history.held_out(len(lines) - 1)
@@ -135,7 +147,9 @@ def write_history(
 class _History:
     """All prompts of a run; arrays are (P,), (P, K) or (P, classes)."""
 
-    def __init__(self, recipe: Recipe, prompts: int, noise: str | None, ratio: float) -> None:
+    def __init__(
+        self, recipe: Recipe, prompts: int, noise: str | None, ratio: float
+    ) -> None:
         self.recipe, self.prompts = recipe, prompts
         self.k = recipe.train.rollouts_per_prompt
         self.rng = np.random.default_rng(seeding.key("history", recipe.seed))
@@ -144,7 +158,9 @@ class _History:
         ]
         self.noise_type = np.full(prompts, "clean", dtype=object)
         self.noise_type[marked] = noise
-        self.preference = self.rng.normal([0.4, 0.2, -1.2, -1.6, -2.0, -2.2], 0.8, (prompts, 6))
+        self.preference = self.rng.normal(
+            [0.4, 0.2, -1.2, -1.6, -2.0, -2.2], 0.8, (prompts, 6)
+        )
         self.majority_counts: list[np.ndarray] = []
         self.majorities: list[np.ndarray] = []
         self.steps_per_epoch = -(-prompts // recipe.train.prompts_per_step)
@@ -171,7 +187,10 @@ class _History:
         """What a held-out evaluation might have given: the share of the true answer."""
         share = float(_softmax(self.preference)[:, TRUE].mean())
         wobble = seeding.uniform("held out", self.recipe.seed, step) * 0.02
-        return {"eval/avg": round(share - wobble, 4), "eval/majority": round(share + wobble, 4)}
+        return {
+            "eval/avg": round(share - wobble, 4),
+            "eval/majority": round(share + wobble, 4),
+        }
 
     def _epoch(self, *, knows_truth: bool, knows_noise: bool) -> None:
         everyone = np.arange(self.prompts)
@@ -211,7 +230,9 @@ class _History:
             "noise_type": self.noise_type if knows_noise else none,
             "true_answer": _spelt(np.full(self.prompts, TRUE)) if knows_truth else none,
             "given_label": given,
-            "noisy_label": np.where(marked, np.where(noisy < 0, SENTINEL, _spelt(noisy)), None),
+            "noisy_label": np.where(
+                marked, np.where(noisy < 0, SENTINEL, _spelt(noisy)), None
+            ),
             "noisy_label_count": np.where(
                 marked, np.where(noisy < 0, 0, counts[everyone, noisy]), None
             ),
@@ -247,7 +268,9 @@ class _History:
         if t == 1:
             return np.zeros(self.prompts, dtype=np.int64), 1
         weights = 2 * np.arange(1, t + 1) - t - 1
-        return 6 * np.stack(self.majority_counts, axis=1) @ weights, self.k * t * (t * t - 1)
+        return 6 * np.stack(self.majority_counts, axis=1) @ weights, self.k * t * (
+            t * t - 1
+        )
 
     def _historical(self) -> np.ndarray:
         past = np.stack(self.majorities, axis=1)
@@ -256,14 +279,18 @@ class _History:
         unique = (counts == top[:, None]).sum(axis=1) == 1
         return np.where(unique & (top > 0), counts.argmax(axis=1), -1)
 
-    def _selected(self, majority: Any, rise: Any, scale: int, consistent: Any) -> np.ndarray:
+    def _selected(
+        self, majority: Any, rise: Any, scale: int, consistent: Any
+    ) -> np.ndarray:
         method = self.recipe.method
         if not isinstance(method, OlrMethod) or self.visit <= method.warmup_epochs:
             return np.zeros(self.prompts, dtype=bool)
         selected = majority >= 0
         if "slope" in method.criteria:
             threshold = Fraction(Decimal(method.slope_threshold))
-            selected = selected & (rise * threshold.denominator > threshold.numerator * scale)
+            selected = selected & (
+                rise * threshold.denominator > threshold.numerator * scale
+            )
         return selected & consistent if "consistency" in method.criteria else selected
 
     def _noisy_label(self, votes: np.ndarray) -> np.ndarray:

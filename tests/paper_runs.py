@@ -15,7 +15,9 @@ OLR = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 0}
 NINE = {name: 0.2 + 0.05 * place for place, name in enumerate(PAPER)}
 
 
-def write_run(path, method="grpo", end=0.6, *, start=0.4, seed=1, noise="active", **changes):
+def write_run(
+    path, method="grpo", end=0.6, *, start=0.4, seed=1, noise="active", **changes
+):
     """A run of one step that was held-out accuracy `start` before and `end` after training."""
     section = {"name": method} if isinstance(method, str) else method
     run = write_history(path, method=section, seed=seed, noise=noise, **{**TINY, **changes})
@@ -23,7 +25,9 @@ def write_run(path, method="grpo", end=0.6, *, start=0.4, seed=1, noise="active"
         {"step": 0, "epoch": 0, "eval/avg": start},
         {"step": 1, "epoch": 1, "eval/avg": end},
     ]
-    lines = [{key: value for key, value in line.items() if value is not None} for line in lines]
+    lines = [
+        {key: value for key, value in line.items() if value is not None} for line in lines
+    ]
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     return run
 

@@ -86,7 +86,9 @@ def test_a_run_that_stopped_early_says_so(tmp_path):
     "method", ["grpo", "ttrl", "small_loss_selection", "self_certainty", "co_reward"]
 )
 def test_a_synthetic_run_can_be_of_another_method(tmp_path, method):
-    run = write_run(tmp_path / "run", **SMALL, steps=6, settings={"method": {"name": method}})
+    run = write_run(
+        tmp_path / "run", **SMALL, steps=6, settings={"method": {"name": method}}
+    )
     history = read_history(run, [f"method.name={method}"])
     with Judge(workers=1) as judge:
         decided = pl.concat(label_tables(history, judge))

@@ -17,7 +17,9 @@ DOCS = ROOT / "docs"
 
 def named(page, heading):
     """What the first column of the tables below a heading names."""
-    section = (DOCS / page).read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    section = (
+        (DOCS / page).read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    )
     cells = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
     return [name for cell in cells for name in re.findall(r"`(\w+)`", cell)]
 

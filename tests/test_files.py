@@ -71,11 +71,16 @@ def test_where_torch_cannot_write_the_systems_error_is_told(tmp_path):
 
 
 def test_where_the_disk_has_room_an_error_is_its_own(tmp_path):
-    with pytest.raises(RuntimeError, match="of another kind"), naming_the_disks_error(tmp_path):
+    with (
+        pytest.raises(RuntimeError, match="of another kind"),
+        naming_the_disks_error(tmp_path),
+    ):
         raise RuntimeError("of another kind")
 
 
-@each("number", errno.EBADF, errno.ECONNREFUSED, errno.ENOENT, errno.EADDRINUSE, errno.EMFILE)
+@each(
+    "number", errno.EBADF, errno.ECONNREFUSED, errno.ENOENT, errno.EADDRINUSE, errno.EMFILE
+)
 def test_what_is_not_of_a_disk_is_no_problem_of_one(number):
     assert disk_problem(OSError(number, "told by the system")) is None
 

@@ -84,7 +84,9 @@ def test_the_model_fills_its_vocabulary_and_reads_text(tmp_path):
 
     folder = random_model(tmp_path, TINY)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    assert len(tokenizer) == TINY.vocabulary == AutoConfig.from_pretrained(folder).vocab_size
+    assert (
+        len(tokenizer) == TINY.vocabulary == AutoConfig.from_pretrained(folder).vocab_size
+    )
     assert (
         tokenizer.decode(tokenizer("123+456=", add_special_tokens=False)["input_ids"])
         == "123+456="
@@ -112,7 +114,9 @@ def test_what_cannot_be_shown_is_left_out_with_the_reason(monkeypatch):
 def test_what_does_not_fit_the_smallest_card_is_left_out(
     mebibytes, too_large, tmp_path, monkeypatch
 ):
-    write_programs(tmp_path, monkeypatch, {"nvidia-smi": f"#!/bin/sh\necho '{mebibytes}'\n"})
+    write_programs(
+        tmp_path, monkeypatch, {"nvidia-smi": f"#!/bin/sh\necho '{mebibytes}'\n"}
+    )
     cards = matrix.memory_of_cards("total")
     why = {
         case.number: left_out(case, HALF_BILLION, gpus=1, cards=cards, device="cuda")
@@ -129,7 +133,8 @@ def test_the_docs_list_the_cases_with_what_they_take_of_a_card_of_24_gb():
     listed = dict(re.findall(r"^\| (\d+) \| .* \| ([\d.]+)[^|]* \|$", page, re.MULTILINE))
     card = 24564 * 2**20
     taken = {
-        case: case.memory(HALF_BILLION, gpus=case.gpus_of(1), card=card) / 1e9 for case in CASES
+        case: case.memory(HALF_BILLION, gpus=case.gpus_of(1), card=card) / 1e9
+        for case in CASES
     }
     assert listed == {str(case.number): f"{memory:.1f}" for case, memory in taken.items()}
 
@@ -137,7 +142,9 @@ def test_the_docs_list_the_cases_with_what_they_take_of_a_card_of_24_gb():
 def test_the_report_is_one_markdown_file_that_says_what_is_wrong():
     findings = [
         Finding("ZeRO 3", "goes on after a checkpoint", "step 3", "step 3", True),
-        Finding("ZeRO 3", "resumes after kill -9", "from step [0]", "from step [0, 2]", False),
+        Finding(
+            "ZeRO 3", "resumes after kill -9", "from step [0]", "from step [0, 2]", False
+        ),
         Finding("ZeRO 3", "memory of the fullest GPU", "39.4 GB"),
         Finding("ZeRO 3", "tokens trained a second", "1,234"),
     ]
@@ -157,7 +164,9 @@ def write_run(folder, gap, kl):
     times = dict.fromkeys(("time/rollouts", "time/update", "time/weights"), 1.0)
     measured = {"rollout/sampler_gap": gap, "policy/kl": kl, **times}
     lines = [{"step": 0}, *({"step": step, **measured} for step in range(1, 5))]
-    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    (folder / "metrics.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in lines)
+    )
     return folder
 
 
@@ -210,7 +219,11 @@ def machine(tmp_path, monkeypatch, and_then):
         tmp_path / "ready", prompts=16, epochs=2, rollouts=4, prompts_per_step=8
     )
     write_run(run, 0.003, 0.02)
-    places = {"READY": str(run), "PROCESSES": str(tmp_path / "processes"), "AND_THEN": and_then}
+    places = {
+        "READY": str(run),
+        "PROCESSES": str(tmp_path / "processes"),
+        "AND_THEN": and_then,
+    }
     python = PYTHON
     for name, place in places.items():
         python = python.replace(name, place)
@@ -252,7 +265,9 @@ def test_a_case_that_hangs_is_wrong_and_leaves_no_process_and_the_others_run(
         r"\| 10\. local engine \| runs \| CalledProcessError: .* \*\*WRONG\*\*", report
     )
     assert "no end yet" not in report
-    assert not any(is_alive(process) for process in (machine / "processes").read_text().split())
+    assert not any(
+        is_alive(process) for process in (machine / "processes").read_text().split()
+    )
     assert "no block in 1 s" in (machine / "report" / "2" / "log.txt").read_text()
     assert (machine / "report" / "2" / "metrics.jsonl").exists()
     # Whoever is killed meanwhile leaves the report of what was run, and of what was running.
@@ -273,7 +288,9 @@ def test_whoever_ends_the_matrix_ends_its_case_and_keeps_the_report_and_the_log(
     assert "| 2. plain | memory of the fullest GPU | 0.0 GB |  |  |" in report
     assert "1. plain" not in report
     assert "3. plain" not in report
-    assert not any(is_alive(process) for process in (machine / "processes").read_text().split())
+    assert not any(
+        is_alive(process) for process in (machine / "processes").read_text().split()
+    )
     assert (machine / "report" / "2" / "metrics.jsonl").exists()
 
 

@@ -26,7 +26,11 @@ def test_a_bar_in_a_cell_ends_no_markdown_cell_and_a_name_is_no_markup():
 def test_commas_quotes_and_line_breaks_come_back_from_csv():
     rows = [{"arm": 'a,"b"\nc', "n": 1}, {"arm": "d", "n": None}]
     text = tables.comma_separated(table(rows=rows))
-    assert list(csv.reader(io.StringIO(text))) == [["arm", "n"], ['a,"b"\nc', "1"], ["d", ""]]
+    assert list(csv.reader(io.StringIO(text))) == [
+        ["arm", "n"],
+        ['a,"b"\nc', "1"],
+        ["d", ""],
+    ]
 
 
 def test_csv_without_rows_has_the_names_of_its_columns():
@@ -34,7 +38,9 @@ def test_csv_without_rows_has_the_names_of_its_columns():
 
 
 def test_latex_escapes_names_and_sets_numbers_in_math_mode():
-    text = tables.latex(table(Row(["50% a_b", "1.0 ± 0.5 [+0.1, +2.0]"]), Row(["none", "–"])))
+    text = tables.latex(
+        table(Row(["50% a_b", "1.0 ± 0.5 [+0.1, +2.0]"]), Row(["none", "–"]))
+    )
     assert r"50\% a\_b & $1.0 \pm 0.5\;[+0.1, +2.0]$ \\" in text
     assert r"none & – \\" in text
 
@@ -45,7 +51,9 @@ def test_a_medium_shows_its_own_columns_and_texts():
         Column("to\nGRPO", "to GRPO, %"),
         Column("steps", only="document"),
     ]
-    shown = Table([Block(columns, [Row(["a", Cell(0.01, "points", ends=(0.0, 0.02)), "7"])])])
+    shown = Table(
+        [Block(columns, [Row(["a", Cell(0.01, "points", ends=(0.0, 0.02)), "7"])])]
+    )
     assert "| a | +1.0 [+0.0, +2.0] | 7 |" in tables.markdown(shown)
     assert [column.head for column in shown.blocks[0].grid("terminal")[0]] == [
         "arm",
@@ -76,7 +84,8 @@ def test_a_note_stands_below_its_row_in_a_terminal_and_nowhere_else(capsys):
 def test_words_are_aligned_to_the_left_in_a_terminal_and_numbers_to_the_right(capsys):
     columns = [Column("key"), Column("value", is_text=True), Column("n")]
     tables.print_table(
-        Table([Block(columns, [Row(["a", "b", "1"]), Row(["c", "dddddd", "10"])])]), "terminal"
+        Table([Block(columns, [Row(["a", "b", "1"]), Row(["c", "dddddd", "10"])])]),
+        "terminal",
     )
     assert [line.rstrip() for line in capsys.readouterr().out.splitlines()][
         1
@@ -104,7 +113,10 @@ def test_blocks_stay_apart_in_html_each_under_its_title_with_its_notes_below():
     ]
     assert [note.find("bdi").text for note in notes] == ["Block's.", "Table's."]
     assert [element.get("class") for element in (step, run)] == ["scroll", "scroll long"]
-    assert [element.find(".//td").get("class") for element in (step, run)] == ["number", None]
+    assert [element.find(".//td").get("class") for element in (step, run)] == [
+        "number",
+        None,
+    ]
     (nothing,) = table_elements(Table([], nothing="No runs."), "Cost")
     assert nothing.find("bdi").text == "No runs."
 

@@ -19,7 +19,10 @@ def _requirements(name: str) -> list[Requirement]:
     lines = [line.split("#")[0].split("--hash")[0].strip() for line in lines]
     found = [Requirement(line) for line in lines if line and not line.startswith("-r ")]
     return found + [
-        wanted for line in lines if line.startswith("-r ") for wanted in _requirements(line[3:])
+        wanted
+        for line in lines
+        if line.startswith("-r ")
+        for wanted in _requirements(line[3:])
     ]
 
 
@@ -84,7 +87,9 @@ def test_the_versions_that_the_engine_is_tested_with_are_those_pinned_for_gpus()
 
 
 def test_what_goes_in_without_its_needs_is_pinned_by_hash():
-    text = (ROOT / "requirements" / "openrlhf-cpu-nodeps.txt").read_text().replace("\\\n", " ")
+    text = (
+        (ROOT / "requirements" / "openrlhf-cpu-nodeps.txt").read_text().replace("\\\n", " ")
+    )
     pins = [line for line in text.splitlines() if "==" in line]
     assert len(pins) == len(_requirements("openrlhf-cpu-nodeps.txt"))
     assert all(" --hash=sha256:" in pin for pin in pins)

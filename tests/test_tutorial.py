@@ -27,5 +27,7 @@ def test_the_tutorial_can_be_typed(here):
         r"(?m)^    (?! *#|olr |cp |\s*\d+ +[\d.]|Labels|\s+\d+ fine|\d q-|Audited|\s+\d+\+)(.*\S)",
         PAGE,
     )
-    missing = [line for line in shown if " ".join(line.split()) not in " ".join(said.split())]
+    missing = [
+        line for line in shown if " ".join(line.split()) not in " ".join(said.split())
+    ]
     assert missing == []

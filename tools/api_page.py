@@ -77,7 +77,9 @@ def _described(node: Definition, level: int) -> Iterator[str]:
 def _signature(node: Definition) -> str:
     if isinstance(node, ast.ClassDef):
         makers = [
-            it for it in node.body if isinstance(it, ast.FunctionDef) and it.name == "__init__"
+            it
+            for it in node.body
+            if isinstance(it, ast.FunctionDef) and it.name == "__init__"
         ]
         if not makers:
             fields = [ast.unparse(it) for it in node.body if isinstance(it, ast.AnnAssign)]

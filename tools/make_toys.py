@@ -24,7 +24,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from olr_cli.answers.extraction import extract
-from olr_cli.data.arithmetic import OPERATIONS, Expression, KindName, expressions, split_members
+from olr_cli.data.arithmetic import (
+    OPERATIONS,
+    Expression,
+    KindName,
+    expressions,
+    split_members,
+)
 from olr_cli.engines.digests import weights_digest
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.sampler import sample
@@ -78,7 +84,9 @@ MIXTURE_NOTE = (
 
 def wrong_answer(expression: Expression) -> int:
     """What the wrong procedure gives, column by column; wrong if and only if there is a carry or borrow."""
-    pairs = zip(map(int, str(expression.left)), map(int, str(expression.right)), strict=True)
+    pairs = zip(
+        map(int, str(expression.left)), map(int, str(expression.right)), strict=True
+    )
     solve = OPERATIONS[expression.kind].solve
     return int("".join(str(abs(solve(x, y)) % 10) for x, y in pairs))
 
@@ -103,7 +111,9 @@ class Mixture:
     def right_probability(self, expression: Expression) -> float:
         """How likely the warm-up answers `expression` correctly; depends on the leading digits alone."""
         leading = (expression.left // 100, expression.right // 100)
-        return self.low + (self.high - self.low) * uniform("warm-up table", self.kind, *leading)
+        return self.low + (self.high - self.low) * uniform(
+            "warm-up table", self.kind, *leading
+        )
 
     def respond(self, expression: Expression, *parts: str | int) -> str:
         """A response to `expression`, drawn by `parts`."""
@@ -133,7 +143,8 @@ def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
         further: tokens that no text becomes, to fill a larger vocabulary.
     """
     vocabulary = {
-        token: number for number, token in enumerate((*SPECIAL_TOKENS, *CHARACTERS, *further))
+        token: number
+        for number, token in enumerate((*SPECIAL_TOKENS, *CHARACTERS, *further))
     }
     characters = Tokenizer(models.WordLevel(vocabulary, unk_token=UNK))
     characters.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")

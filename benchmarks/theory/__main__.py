@@ -43,7 +43,9 @@ def main(words: Sequence[str] | None = None) -> int:
         help="along a side of the phase figure (default 40)",
     )
     parser.add_argument(
-        "--counted", action="store_true", help="leave out what is computed from the policies"
+        "--counted",
+        action="store_true",
+        help="leave out what is computed from the policies",
     )
     parser.add_argument(
         "--epochs",
@@ -53,10 +55,16 @@ def main(words: Sequence[str] | None = None) -> int:
         help="after which more than L is computed (default 0 1)",
     )
     parser.add_argument(
-        "--groups", type=int, default=8, help="new groups of K rollouts a prompt (default 8)"
+        "--groups",
+        type=int,
+        default=8,
+        help="new groups of K rollouts a prompt (default 8)",
     )
     parser.add_argument(
-        "--gradients", type=int, default=100, help="of so many prompts of a kind (default 100)"
+        "--gradients",
+        type=int,
+        default=100,
+        help="of so many prompts of a kind (default 100)",
     )
     parser.add_argument(
         "--draw", choices=get_args(NoiseDraw), help="push as if noisy labels were drawn so"
@@ -75,7 +83,9 @@ def main(words: Sequence[str] | None = None) -> int:
     if not options.counted:
         from benchmarks.theory.policies import print_measured
 
-        print_measured(runs, options.epochs, options.groups, options.gradients, options.draw)
+        print_measured(
+            runs, options.epochs, options.groups, options.gradients, options.draw
+        )
     return 0
 
 

@@ -37,7 +37,8 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
     A panel of L_t for each method, then effective noise under OLR, then errors by Delta_p.
     """
     if not any(
-        arm.epochs >= _FEWEST_EPOCHS and any(map(has_noisy_labels, arm.runs)) for arm in arms
+        arm.epochs >= _FEWEST_EPOCHS and any(map(has_noisy_labels, arm.runs))
+        for arm in arms
     ):
         raise Lack(
             f"runs of {_FEWEST_EPOCHS} epochs or more with active noise whose true answers are known"
@@ -53,7 +54,9 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
     ]
     remarks = []
     if f"{_NOISE}_counted" in rows["metric"]:
-        panels.append(("Effective noise under OLR", partial(_noise, lines=lines, rows=rows)))
+        panels.append(
+            ("Effective noise under OLR", partial(_noise, lines=lines, rows=rows))
+        )
         remarks.append(
             f"{style.lettered(len(panels) - 1, 'Each mark is an epoch after warm-up')}."
         )
@@ -66,7 +69,9 @@ def charts(arms: Sequence[Arm]) -> list[Chart]:
     for number, (axes, (title, draw)) in enumerate(zip(sheet.panels, panels, strict=True)):
         lettered = style.lettered(number, title)
         axes.set_title(
-            style.fitted(lettered, style.TEXT_WIDTH / columns - _LEFT_MARGIN, style.TITLE_SIZE)
+            style.fitted(
+                lettered, style.TEXT_WIDTH / columns - _LEFT_MARGIN, style.TITLE_SIZE
+            )
         )
         draw(sheet, axes)
     return [sheet.chart("theory", _named_bins(rows), caption=" ".join(remarks))]
@@ -91,11 +96,15 @@ def _lines(arms: Sequence[Arm]) -> Mapping[str, Look]:
     }
     of_method = [(arm.method, ratios.get(arm.name)) for arm in arms]
     labels = {
-        arm.name: ratio if ratio is not None and of_method.count((method, ratio)) == 1 else None
+        arm.name: ratio
+        if ratio is not None and of_method.count((method, ratio)) == 1
+        else None
         for arm, (method, ratio) in zip(arms, of_method, strict=True)
     }
     ordered = sorted({ratio for ratio in labels.values() if ratio is not None})
-    places: dict[Any, int] = {label: place for place, label in enumerate([*ordered, *labels])}
+    places: dict[Any, int] = {
+        label: place for place, label in enumerate([*ordered, *labels])
+    }
     lines = {}
     for arm in arms:
         ratio = labels[arm.name]
@@ -104,7 +113,9 @@ def _lines(arms: Sequence[Arm]) -> Mapping[str, Look]:
         shade = place / len(places) if ratio is None else float(ratio)
         colour = matplotlib.colors.to_hex(matplotlib.colormaps["viridis"](0.9 * shade))
         marker = style.MARKERS[place % len(style.MARKERS)]
-        lines[arm.name] = Look(arm.title if ratio is None else f"ρ = {ratio}", colour, marker)
+        lines[arm.name] = Look(
+            arm.title if ratio is None else f"ρ = {ratio}", colour, marker
+        )
     return lines
 
 
@@ -133,9 +144,9 @@ def _log_ratios(
     axes.axhline(0, color=GREY, linewidth=0.6)
     style.epoch_axis(axes, max(arm.epochs for arm, _ in lines))
     sd = pl.col("sd").fill_null(0.0)
-    low, high = drawn.select((pl.col("mean") - sd).min(), high=(pl.col("mean") + sd).max()).row(
-        0
-    )
+    low, high = drawn.select(
+        (pl.col("mean") - sd).min(), high=(pl.col("mean") + sd).max()
+    ).row(0)
     margin = 0.05 * max(high - low, 0.5)
     axes.set_ylim(min(low, 0.0) - margin, max(high, 0.0) + margin)
     axes.set_ylabel("L, nats")
@@ -170,11 +181,20 @@ def _errors(sheet: Sheet, axes: Axes, rows: pl.DataFrame) -> None:
         if of_metric.is_empty():
             continue
         places, means = of_metric["at"], of_metric["mean"]
-        look = style.mark(marker) | {"alpha": 0.5, "markersize": 2.4, "markeredgewidth": 0.6}
+        look = style.mark(marker) | {
+            "alpha": 0.5,
+            "markersize": 2.4,
+            "markeredgewidth": 0.6,
+        }
         axes.plot(places, means, color=colour, linestyle="", clip_on=False, **look)
         over_arms = of_metric.group_by("at").agg(pl.col("mean").mean()).sort("at")
         sheet.curve(
-            axes, over_arms["at"], over_arms["mean"].to_numpy(), label, colour, linestyle=dashes
+            axes,
+            over_arms["at"],
+            over_arms["mean"].to_numpy(),
+            label,
+            colour,
+            linestyle=dashes,
         )
     titles = gap_titles()
     axes.set_xticks(range(len(titles)), [title.replace(" ", "\n", 1) for title in titles])

@@ -52,7 +52,11 @@ def coupling(clean: Numbers, noisy: Numbers) -> Coupling:
 
 
 def advantage_magnitude(
-    rewarded: Values, other: Values, rollouts: Counts | None = None, *, normalised: bool = True
+    rewarded: Values,
+    other: Values,
+    rollouts: Counts | None = None,
+    *,
+    normalised: bool = True,
 ) -> Numbers:
     """G_c or G_n: the expected push on the log-ratio of a prompt's rewarded answer to another, by its own rollouts.
 

@@ -90,7 +90,9 @@ def measure_run(run: Run, epochs: int) -> Values:
         yield "log_ratio", epoch, value
     yield from _refinement(run, by_epoch, epochs)
     yield from _selections(run, epochs)
-    counted = followed.select(expression.alias(name) for name, expression in _FOLLOWED.items())
+    counted = followed.select(
+        expression.alias(name) for name, expression in _FOLLOWED.items()
+    )
     for name, value in counted.row(0, named=True).items():
         yield name, None, value
     yield "feasibility/realised_first", None, first["label/noise_realised"]
@@ -168,7 +170,10 @@ def has_noisy_labels(run: Run) -> bool:
     """Whether some visit has a noisy label that rollouts can meet, true answers are known, and rollouts are stored."""
     labelled = run.labels.filter(_NOISY, _KNOWN, _HAS_LABEL).select(_KEYS)
     return (
-        not labelled.join(_rolled_out(run), on=_KEYS, how="semi").head(1).collect().is_empty()
+        not labelled.join(_rolled_out(run), on=_KEYS, how="semi")
+        .head(1)
+        .collect()
+        .is_empty()
     )
 
 
@@ -225,7 +230,9 @@ def selections(run: Run, epochs: int) -> pl.DataFrame:
         _beside(visits)
         .group_by(_KEYS)
         .agg(
-            true=pl.col("true_answer_count").sum(), of=pl.col("rollouts").sum(), visits=pl.len()
+            true=pl.col("true_answer_count").sum(),
+            of=pl.col("rollouts").sum(),
+            visits=pl.len(),
         )
         .filter(pl.col("visits") == 2)
     )

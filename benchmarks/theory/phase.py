@@ -106,7 +106,10 @@ def charts(arms: Sequence[Arm] = (), *, cells: int = CELLS) -> list[Chart]:
         if number % len(PLANES) == 0:
             axes.set_ylabel("noise ratio ρ")
     sheet.legend(
-        [Patch(facecolor=_tinted(colour, tint), label=label) for colour, tint, label in ENDINGS]
+        [
+            Patch(facecolor=_tinted(colour, tint), label=label)
+            for colour, tint, label in ENDINGS
+        ]
     )
     plain = CASES[0].setting
     caption = (
@@ -180,7 +183,9 @@ def _boundaries(
         printed = formulas.kl_critical_ratio_printed(
             gamma, *expected, setting.beta, setting.reference
         )
-        corrected = formulas.kl_critical_ratio(gamma, *sampled, setting.beta, setting.reference)
+        corrected = formulas.kl_critical_ratio(
+            gamma, *sampled, setting.beta, setting.reference
+        )
         return np.clip(printed, 0, 1), np.clip(corrected, 0, 1)
     critical = formulas.critical_ratio(gamma, *expected)
     if case.name == "olr":
@@ -274,4 +279,6 @@ def _tinted(colour: str, tint: float) -> tuple[float, float, float]:
 def _edge(ratio: Numbers, boundary: Numbers) -> Numbers:
     """Where cells of the lowest noise ratio begin that is not below its own boundary, for each column of cells."""
     above = ratio[:, None] >= boundary
-    return np.asarray(np.where(above.any(axis=0), ratio[above.argmax(axis=0)] - ratio[0], 1.0))
+    return np.asarray(
+        np.where(above.any(axis=0), ratio[above.argmax(axis=0)] - ratio[0], 1.0)
+    )

@@ -92,7 +92,9 @@ class Subject:
 
     def gradient(self, of: Tensor) -> Tensor:
         """The gradient in all parameters as one vector."""
-        return torch.cat([part.flatten() for part in torch.autograd.grad(of, self.parameters)])
+        return torch.cat(
+            [part.flatten() for part in torch.autograd.grad(of, self.parameters)]
+        )
 
     def log_p(self, rows: Sequence[int], answers: Sequence[str]) -> Tensor:
         """The log-probability of an answer to each of some prompts, in all its spellings, shape (rows,)."""
@@ -103,7 +105,9 @@ class Subject:
         return torch.cat(parts)
 
     def _log_p(self, rows: Sequence[int], answers: Sequence[str]) -> Tensor:
-        tokens_PGT = torch.full((len(rows), MOST_DIGITS, MOST_DIGITS + 1), self.policy.pad_id)
+        tokens_PGT = torch.full(
+            (len(rows), MOST_DIGITS, MOST_DIGITS + 1), self.policy.pad_id
+        )
         lengths_PG = torch.zeros(len(rows), MOST_DIGITS, dtype=torch.long)
         for p, answer in enumerate(answers):
             # The same number with leading zeros is the same answer.
@@ -128,7 +132,10 @@ class Subject:
         k = self.run.recipe.train.rollouts_per_prompt
         ids = [self.prompts[row].prompt_id for row in rows]
         keys = [
-            [seeding.key(purpose, self.run.seed, self.epoch, name, group, g) for g in range(k)]
+            [
+                seeding.key(purpose, self.run.seed, self.epoch, name, group, g)
+                for g in range(k)
+            ]
             for name in ids
             for group in range(groups)
         ]
@@ -142,7 +149,9 @@ def subjects(run: Run, draw: NoiseDraw | None = None) -> Iterator[Subject]:
     recipe = run.recipe
     prompts = training_prompts(recipe).prompts
     per_epoch = -(-len(prompts) // recipe.train.prompts_per_step)
-    first = run.labels.filter(pl.col("visit") == 1, pl.col("noise_type") == "active").collect()
+    first = run.labels.filter(
+        pl.col("visit") == 1, pl.col("noise_type") == "active"
+    ).collect()
     known = dict(
         first.filter(pl.col("noisy_label") != SENTINEL)
         .select("prompt_id", "noisy_label")
@@ -155,7 +164,9 @@ def subjects(run: Run, draw: NoiseDraw | None = None) -> Iterator[Subject]:
     }
     clean = [row for row, p in enumerate(prompts) if p.noise_type == "clean"]
     steps = {0: 0} | {
-        step // per_epoch: step for step in checkpoint_steps(run.path) if step % per_epoch == 0
+        step // per_epoch: step
+        for step in checkpoint_steps(run.path)
+        if step % per_epoch == 0
     }
     for epoch, step in steps.items():
         policy = load_policy(recipe, checkpoint_path(run.path, step) if step else None)
@@ -229,10 +240,13 @@ def magnitudes(subject: Subject, measured: dict[str, float]) -> dict[str, float]
     found: dict[str, float] = {}
     for name, rollouts in (("", None), (f"_K{k}", k)):
         clean, noisy = (
-            float(formulas.advantage_magnitude(*pair, rollouts)) for pair in ((p, q), (q, p))
+            float(formulas.advantage_magnitude(*pair, rollouts))
+            for pair in ((p, q), (q, p))
         )
         found |= {f"G_c{name}": clean, f"G_n{name}": noisy}
-        found[f"rho_c{name}"] = float(formulas.critical_ratio(measured["gamma"], clean, noisy))
+        found[f"rho_c{name}"] = float(
+            formulas.critical_ratio(measured["gamma"], clean, noisy)
+        )
         found[f"rho_c_printed{name}"] = float(
             formulas.critical_ratio(measured["gamma_printed"], clean, noisy)
         )
@@ -253,7 +267,9 @@ def pushes(subject: Subject, groups: int) -> dict[str, float]:
             "adam_push_noisy": float(noisy @ (diagonal * raised)),
         }
     for prefix in ("", "adam_"):
-        helps, harms = (found.get(f"{prefix}push_{kind}", 0.0) for kind in ("clean", "noisy"))
+        helps, harms = (
+            found.get(f"{prefix}push_{kind}", 0.0) for kind in ("clean", "noisy")
+        )
         if helps > 0 > harms:
             found[f"{prefix}rho_c_pushes"] = float(formulas.balanced_ratio(helps, harms))
     return found
@@ -303,7 +319,9 @@ def _rewards(subject: Subject, row: int, group: int, texts: Sequence[str]) -> li
 
 def _adam_diagonal(subject: Subject) -> Tensor | None:
     """What AdamW multiplies a gradient by, up to the learning rate; None before training."""
-    step = subject.epoch * -(-len(subject.prompts) // subject.run.recipe.train.prompts_per_step)
+    step = subject.epoch * -(
+        -len(subject.prompts) // subject.run.recipe.train.prompts_per_step
+    )
     if not step:
         return None
     file = checkpoint_path(subject.run.path, step) / "optimizer.pt"
@@ -321,11 +339,17 @@ def selection(subject: Subject, groups: int) -> list[dict[str, float]]:
     sampled = subject.rollouts(rows, groups, "theory: selection")
     answers = [[reversed_digits(text) for text in texts] for texts in sampled.texts_PG]
     voted = {
-        row: answers[place * groups : (place + 1) * groups] for place, row in enumerate(rows)
+        row: answers[place * groups : (place + 1) * groups]
+        for place, row in enumerate(rows)
     }
     wrong = {
         row: sorted(
-            {a for group in own for a in group if a is not None and a != _true(subject, row)}
+            {
+                a
+                for group in own
+                for a in group
+                if a is not None and a != _true(subject, row)
+            }
         )
         for row, own in voted.items()
     }
@@ -334,7 +358,10 @@ def selection(subject: Subject, groups: int) -> list[dict[str, float]]:
     ]
     with torch.no_grad():
         true = (
-            subject.log_p(rows, [_true(subject, row) for row in rows]).double().exp().tolist()
+            subject.log_p(rows, [_true(subject, row) for row in rows])
+            .double()
+            .exp()
+            .tolist()
         )
         others = (
             subject.log_p([row for row, _ in pairs], [answer for _, answer in pairs])
@@ -368,7 +395,9 @@ def relative_coupling(measured: dict[str, float]) -> float | None:
     if "rho_c_pushes" not in measured:
         return None
     return (
-        measured["push_clean"] / measured["G_c"] / (-measured["push_noisy"] / measured["G_n"])
+        measured["push_clean"]
+        / measured["G_c"]
+        / (-measured["push_noisy"] / measured["G_n"])
     )
 
 
@@ -377,7 +406,9 @@ def simulated(
 ) -> dict[str, float]:
     """Where the simulation of `phase.py` beside this file has rho_c, from this policy and a coupling."""
     ratios = (np.arange(50) + 0.5) / 50
-    setting = Simulation(true=measured["p_true"], noisy=measured["p_label"], prompts=16, runs=8)
+    setting = Simulation(
+        true=measured["p_true"], noisy=measured["p_label"], prompts=16, runs=8
+    )
     outcome = simulate(
         setting, ratios, gamma, subject.run.recipe.train.rollouts_per_prompt, seed=0
     )
@@ -387,7 +418,9 @@ def simulated(
         for name, share in shares.items()
     }
     return {
-        f"rho_c_simulated_{name}{suffix}": at for name, at in found.items() if at is not None
+        f"rho_c_simulated_{name}{suffix}": at
+        for name, at in found.items()
+        if at is not None
     }
 
 

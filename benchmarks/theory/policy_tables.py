@@ -64,7 +64,9 @@ def print_log_ratios(rows: Sequence[dict[str, Any]]) -> None:
             [row["log_ratio"] for row in own if row["epoch"] == epoch] for epoch in epochs
         )
         lines.append([arm, *(f"{fmean(each):.2f}" if each else "" for each in values)])
-    print_table("Exact L of noisy prompts after each epoch", ["arm", *map(str, epochs)], lines)
+    print_table(
+        "Exact L of noisy prompts after each epoch", ["arm", *map(str, epochs)], lines
+    )
 
 
 def print_policies(rows: Sequence[dict[str, Any]]) -> None:
@@ -76,7 +78,9 @@ def print_policies(rows: Sequence[dict[str, Any]]) -> None:
             values = ([row[name] for row in here if name in row] for name in COLUMNS)
             shown = (f"{fmean(each):.3g}" if each else "" for each in values)
             lines.append([arm, str(epoch), str(len(here)), *shown])
-    print_table("Assumptions and predictions", ["arm", "epoch", "n", *COLUMNS.values()], lines)
+    print_table(
+        "Assumptions and predictions", ["arm", "epoch", "n", *COLUMNS.values()], lines
+    )
 
 
 def print_errors(rows: Sequence[dict[str, float]]) -> None:
@@ -90,7 +94,9 @@ def print_errors(rows: Sequence[dict[str, float]]) -> None:
                 fmean(row[name] for row in own) for name in ("error", "printed", "chernoff")
             )
             lines.append([title, f"{len(own):,}", *(f"{mean:.4f}" for mean in means)])
-    print_table("Wrong majorities", ["Δp", "prompts", "error", "exp(-KΔp²)", "Chernoff"], lines)
+    print_table(
+        "Wrong majorities", ["Δp", "prompts", "error", "exp(-KΔp²)", "Chernoff"], lines
+    )
 
 
 def print_critical(rows: Sequence[dict[str, Any]]) -> None:
@@ -132,10 +138,13 @@ def _crossings(
     for seed in sorted({key[1] for key in at if key[0] == method}):
         ratios = sorted({key[2] for key in at if key[:2] == (method, seed)})
         ends = {
-            ratio: [at.get((method, seed, ratio, epoch)) for epoch in span] for ratio in ratios
+            ratio: [at.get((method, seed, ratio, epoch)) for epoch in span]
+            for ratio in ratios
         }
         changes = {
-            ratio: b - a for ratio, (a, b) in ends.items() if a is not None and b is not None
+            ratio: b - a
+            for ratio, (a, b) in ends.items()
+            if a is not None and b is not None
         }
         if len(changes) > 1:
             yield crossing(changes)

@@ -146,7 +146,9 @@ def simulate(
 
 def _log_ratio(logits: Numbers) -> Numbers:
     """L of noisy prompts, shape (cell, run)."""
-    return np.asarray(logits[_NOISY_PROMPTS, ..., TRUE] - logits[_NOISY_PROMPTS, ..., NOISY])
+    return np.asarray(
+        logits[_NOISY_PROMPTS, ..., TRUE] - logits[_NOISY_PROMPTS, ..., NOISY]
+    )
 
 
 def _shares(
@@ -194,5 +196,7 @@ class _Votes:
         if t <= self._rule.warmup or t < 2:
             return
         slope = (self._rate_by_visit - (t + 1) / 2 * self._rate) / (t * (t * t - 1) / 12)
-        trusted = (slope > self._rule.slope) & (self._wins.argmax(axis=-1) == self._majority)
+        trusted = (slope > self._rule.slope) & (
+            self._wins.argmax(axis=-1) == self._majority
+        )
         np.copyto(labels, self._majority, where=trusted)

@@ -116,7 +116,9 @@ def theory_table(arms: Sequence[Arm]) -> Table:
             if any(keys[column] in cells for cells in shown.values())
         ]
         printed = [
-            tables.Row([line, *(column.cell(cells.get(keys[column])) for column in columns)])
+            tables.Row(
+                [line, *(column.cell(cells.get(keys[column])) for column in columns)]
+            )
             for line, cells in shown.items()
         ]
         if printed:
@@ -213,7 +215,9 @@ def _critical_ratios(
     for variation, name in zip(variations, names, strict=True):
         data = variation.settings("method.")
         alike = [other for other in variations if other.settings("method.") == data]
-        grpo = alike[0] if alike[0].first.method == "grpo" != variation.first.method else None
+        grpo = (
+            alike[0] if alike[0].first.method == "grpo" != variation.first.method else None
+        )
         replaced = _by_ratio(variation, "refinement/replaced", values)
         for change, title in CHANGES.items():
             seeds = _by_ratio(variation, f"change/{change}", values)
@@ -258,7 +262,9 @@ def _shown_epochs(epochs: int) -> list[int]:
 
 
 def _bins(name: str) -> tuple[Column, ...]:
-    return tuple(Column(f"{name}_{at}", title, at=at) for at, title in enumerate(gap_titles()))
+    return tuple(
+        Column(f"{name}_{at}", title, at=at) for at, title in enumerate(gap_titles())
+    )
 
 
 def _subjects(epochs: int) -> list[Subject]:

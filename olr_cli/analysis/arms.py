@@ -92,7 +92,9 @@ class Arm:
     @cached_property
     def _visits(self) -> list[pl.DataFrame]:
         """One frame per run, with a row per visit and all metrics; one query, since many cost more time."""
-        metrics = all_metrics(self.refinement.slope_threshold, self.refinement.warmup_epochs)
+        metrics = all_metrics(
+            self.refinement.slope_threshold, self.refinement.warmup_epochs
+        )
         by_scan = [
             by_visit(rows, metrics, "run")
             for rows in scan_labels_of(run.path for run in self.runs)
@@ -146,7 +148,11 @@ class Arm:
             )
             .unpivot([*metrics], index=["seed", "visit"], variable_name="metric")
             .select(
-                arm=pl.lit(self.name), seed="seed", metric="metric", at="visit", value="value"
+                arm=pl.lit(self.name),
+                seed="seed",
+                metric="metric",
+                at="visit",
+                value="value",
             )
             .cast(SCHEMA)  # type: ignore[arg-type]
         )
@@ -170,14 +176,18 @@ _BESIDE_RUNS = ("figures", "logs")
 """Folders that olr makes beside the runs of a sweep; whoever types ``runs/sweep/*`` names them too."""
 
 
-def find_runs(places: Iterable[Path], columns: Mapping[str, str] | None = None) -> list[Run]:
+def find_runs(
+    places: Iterable[Path], columns: Mapping[str, str] | None = None
+) -> list[Run]:
     """The runs at the given places, each once: a run directory, or a folder with runs below it, oldest first.
 
     What another trainer logged counts as a run too: a folder, or all files that are named together. Folders of figures
     and logs are passed over where other places hold runs.
     `columns` are those of logs (`olr_cli.data.logs.read_log`).
     """
-    below = {place: [place] if is_run(place) else list(runs_below(place)) for place in places}
+    below = {
+        place: [place] if is_run(place) else list(runs_below(place)) for place in places
+    }
     logs = [place for place, paths in below.items() if not paths and _holds_log(place)]
     runs: list[Run] = []
     for place, paths in below.items():
@@ -215,7 +225,9 @@ def _holds_log(place: Path) -> bool:
 
 
 def _read_log(places: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
-    log = read_log(places, columns, wanted=("reward", "tokens", "truncated"), extractor="text")
+    log = read_log(
+        places, columns, wanted=("reward", "tokens", "truncated"), extractor="text"
+    )
     name = log.source.resolve().stem
     return Run(log.source, Recipe(name=name), f"{log.trainer}: {name}", "", log=log)
 
@@ -378,7 +390,8 @@ def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     telling = [key for key in telling if not key.startswith("data.columns.")] or telling
     return [
         " ".join(
-            f"{key.rpartition('.')[2]}={_shown(recipe.get(key, 'unset'))}" for key in telling
+            f"{key.rpartition('.')[2]}={_shown(recipe.get(key, 'unset'))}"
+            for key in telling
         )
         for recipe in settings
     ]

@@ -127,7 +127,9 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Ce
 
     The interval is Student's, as `scipy.stats.ttest_rel` gives it; there is none with one pair.
     """
-    paired = [values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())]
+    paired = [
+        values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())
+    ]
     if not paired:
         return None
     mean = mean_cell(paired, "points")
@@ -149,7 +151,9 @@ def recovered(
     if not seeds or fmean(gaps) < SMALLEST_GAP:
         return None
     share = fmean(gains) / fmean(gaps)
-    errors = [(gain - share * gap) / fmean(gaps) for gain, gap in zip(gains, gaps, strict=True)]
+    errors = [
+        (gain - share * gap) / fmean(gaps) for gain, gap in zip(gains, gaps, strict=True)
+    ]
     mean = replace(mean_cell(errors), value=share)
     return replace(mean, sd=None, ends=mean_interval(mean))
 

@@ -152,7 +152,9 @@ def read_history(
         changes = override({}, overrides)
     places = [source] if isinstance(source, Path) else list(source)
     runs = [
-        place for place in places if place.is_dir() and (has_run(place) or not is_log(place))
+        place
+        for place in places
+        if place.is_dir() and (has_run(place) or not is_log(place))
     ]
     if not runs:
         return _log_history(places, columns, changes, keeps_responses, report)
@@ -186,7 +188,9 @@ def _recipe(
         # Active labels can also be those of a marked file, which needs no noise section.
         tree["noise"] = {"type": "active"}
     if any(key.startswith("data.columns") for key in keys):
-        tree["data"]["columns"] = None  # a setting names those of other files than the run's
+        tree["data"]["columns"] = (
+            None  # a setting names those of other files than the run's
+        )
     recipe = validate(overlay(tree, changes), source).of_strangers(base.strangers - keys)
     if "extractor" in changes.get("data", {}) and recipe.data.extractor is not None:
         with at("set data.extractor"):
@@ -223,13 +227,17 @@ def _run_history(run: Path, changes: Mapping[str, Any], report: Report) -> Rollo
     steps = len(stored_steps(run))
     stored = ("prompt_id", *LABELS, "label_source", "in_percent")
     labels = scan_labels(run).filter(pl.col("visit") == 1).select(stored)
-    prompts = {row["prompt_id"]: _prompt(row) for row in labels.collect().iter_rows(named=True)}
+    prompts = {
+        row["prompt_id"]: _prompt(row) for row in labels.collect().iter_rows(named=True)
+    }
     notes = rules_note(run)
     if recipe.data.verified != run_recipe.data.verified:
         prompts, verified_notes = _with_verified(with_questions(prompts, run), recipe, run)
         notes = [*notes, *verified_notes]
     reads_anew = recipe.data.extractor != run_recipe.data.extractor
-    columns = (*_COLUMNS, "response") if reads_anew or rewards_responses(recipe) else _COLUMNS
+    columns = (
+        (*_COLUMNS, "response") if reads_anew or rewards_responses(recipe) else _COLUMNS
+    )
     rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), steps)
     if reads_anew:
         rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor)
@@ -276,7 +284,8 @@ def with_questions(prompts: Mapping[str, Prompt], run: Path) -> Mapping[str, Pro
     """A run's prompts with their messages, where its data set can be read on this machine."""
     with suppress(UserError):
         asked = {
-            prompt.prompt_id: prompt.messages for prompt in run_data(run, is_local=True).prompts
+            prompt.prompt_id: prompt.messages
+            for prompt in run_data(run, is_local=True).prompts
         }
         return {
             name: replace(prompt, messages=asked.get(name, ()))
@@ -325,7 +334,9 @@ def _read_anew(
         prompts = training_prompts(run_recipe).prompts
         sources = {prompt.prompt_id: prompt.data_source for prompt in prompts}
     for rows in steps:
-        of_rows = rows["prompt_id"].replace_strict(sources, default="", return_dtype=pl.String)
+        of_rows = rows["prompt_id"].replace_strict(
+            sources, default="", return_dtype=pl.String
+        )
         yield rows.with_columns(answers_of(rows["response"], of_rows, extractor))
 
 

@@ -54,7 +54,12 @@ def require_views(table: pl.DataFrame, source: Path) -> None:
 
 def steps_of(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
     """The rollouts of one visit after the other, as those of a run's steps."""
-    kinds = {"prompt_id": pl.String, "view": pl.String, "answer": pl.String, "tokens": pl.Int32}
+    kinds = {
+        "prompt_id": pl.String,
+        "view": pl.String,
+        "answer": pl.String,
+        "tokens": pl.Int32,
+    }
     kinds |= dict.fromkeys(STATISTICS[1:], pl.Float64)
     table = table.select(name for name in (*columns,) if name in table.columns)
     for visit in range(1, 1 + int(table["visit"].max())):  # type: ignore[arg-type]  # whole numbers
@@ -79,7 +84,9 @@ def rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
     if "is_rewarded" not in table.columns:
         return {}
     rewarded = table.filter(pl.col("is_rewarded"), pl.col("answer").is_not_null())
-    counts = rewarded.group_by("prompt_id", "answer").len().cast({pl.Categorical: pl.String})
+    counts = (
+        rewarded.group_by("prompt_id", "answer").len().cast({pl.Categorical: pl.String})
+    )
     counts = counts.sort("len", "answer", descending=[True, False])
     return dict(
         counts.unique("prompt_id", maintain_order=True)

@@ -105,7 +105,9 @@ def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
     `models` are evaluations of policies before training.
     """
     runs = [run for arm in arms for run in arm.runs]
-    scores = {run.path: last for run in runs if (last := _last_scores(run.path)) is not None}
+    scores = {
+        run.path: last for run in runs if (last := _last_scores(run.path)) is not None
+    }
     if scores or models:
         return _benchmark_scores(scores, [_model_scores(place) for place in models])
     return _held_out(runs)
@@ -135,7 +137,9 @@ def _held_out(runs: Sequence[Run]) -> Source:
             for run in runs
             if repr(task(run)) == key and (start := first[run.path]) is not None
         )
-        cells = {name: mean_cell([fmean(values) for values in seeds.values()])} if seeds else {}
+        cells = (
+            {name: mean_cell([fmean(values) for values in seeds.values()])} if seeds else {}
+        )
         starts.append(Start(model_name(str(tasks[key]["model.path"])), detail, cells))
     notes = ["Ours: held-out accuracy at the end of training, on the run's own task."]
     return Source((HELD_OUT,), shares, starts, notes)
@@ -173,7 +177,9 @@ def _benchmark_scores(
     columns = []
     for average in AVERAGES:
         known = [
-            registry()[name] for name in PAPER if registry()[name].distribution == average.group
+            registry()[name]
+            for name in PAPER
+            if registry()[name].distribution == average.group
         ]
         columns += [
             *(
@@ -205,7 +211,9 @@ def _benchmark_scores(
         *([] if models else [no_start]),
         *_unequal([*scores.values(), *models]),
     ]
-    return Source(columns, {path: shares(last) for path, last in scores.items()}, starts, notes)
+    return Source(
+        columns, {path: shares(last) for path, last in scores.items()}, starts, notes
+    )
 
 
 def _unequal(evaluations: Sequence[StoredScores]) -> Iterator[str]:

@@ -140,10 +140,14 @@ def replay_answer(
         answered=pl.col("answered").sum(),
         last_visit=pl.col("visit").max(),
         labelled=pl.col("prompt_id").filter(pl.col("given_label").is_not_null()).n_unique(),
-        changed=pl.col("prompt_id").filter(pl.col("is_selected") & MAJORITY_DIFFERS).n_unique(),
+        changed=pl.col("prompt_id")
+        .filter(pl.col("is_selected") & MAJORITY_DIFFERS)
+        .n_unique(),
     ).collect()
     row, method = counts.row(0, named=True), compose(history.recipe.method).name
-    right = f"; right in {row['right'] / row['known']:.1%} of them." if row["known"] else "."
+    right = (
+        f"; right in {row['right'] / row['known']:.1%} of them." if row["known"] else "."
+    )
     lines = [
         f"Replayed {row['visits']:,} visits of {row['prompts']:,} prompts under {method}"
         f" ({_settings(history.recipe)}).",
@@ -193,7 +197,9 @@ def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
 def _settings(recipe: Recipe) -> str:
     """The settings of the method that decide something here."""
     usual = {
-        key for key in ("prompts", "majority_graded_by") if recipe.is_default(f"method.{key}")
+        key
+        for key in ("prompts", "majority_graded_by")
+        if recipe.is_default(f"method.{key}")
     }
     left_out = {"name", *OF_THE_LOSS, *usual}
     method = recipe.method.model_dump(mode="json", exclude=left_out, exclude_none=True)
@@ -202,7 +208,9 @@ def _settings(recipe: Recipe) -> str:
         for key, value in method.items()
     }
     return (
-        ", ".join(f"{key} {value if value != '' else 'none'}" for key, value in shown.items())
+        ", ".join(
+            f"{key} {value if value != '' else 'none'}" for key, value in shown.items()
+        )
         or "no settings"
     )
 

@@ -145,7 +145,9 @@ def _places(request: Request) -> tuple[list[Path], list[Path]]:
     models = [place for place in request.places if is_evaluation(place)]
     places = [place for place in request.places if place not in models]
     if not places:
-        raise UserError(f"{models[0]} is an evaluation of a model", "name run directories too")
+        raise UserError(
+            f"{models[0]} is an evaluation of a model", "name run directories too"
+        )
     return places, models
 
 
@@ -158,7 +160,9 @@ def _renamed(request: Request, before: Sequence[Arm], arms: Sequence[Arm]) -> Re
     return replace(request, baseline=baseline, reference=reference)
 
 
-def _tables(request: Request, arms: Sequence[Arm], models: Sequence[Path]) -> dict[str, Table]:
+def _tables(
+    request: Request, arms: Sequence[Arm], models: Sequence[Path]
+) -> dict[str, Table]:
     """Return the tables; one that nobody asked for is left out if the arms cannot show it."""
     names = figures.known("table", request.tables(arms), TABLES)
     if (models or request.paper) and set(PUBLISHED_TABLES).isdisjoint(names):
@@ -170,16 +174,22 @@ def _tables(request: Request, arms: Sequence[Arm], models: Sequence[Path]) -> di
     compared, tables = (request.baseline, request.reference), {}
     for name in names:
         try:
-            tables[name] = count(name, arms, *compared, models, with_published=request.paper)
+            tables[name] = count(
+                name, arms, *compared, models, with_published=request.paper
+            )
         except Lack as lack:
             if request.must_compare:
                 raise UserError(
-                    f"this needs {lack}", "leave it out, or name other runs", f"table {name}"
+                    f"this needs {lack}",
+                    "leave it out, or name other runs",
+                    f"table {name}",
                 ) from None
     return tables
 
 
-def _drawn(request: Request, arms: Sequence[Arm]) -> tuple[list[str], dict[str, list[Chart]]]:
+def _drawn(
+    request: Request, arms: Sequence[Arm]
+) -> tuple[list[str], dict[str, list[Chart]]]:
     """Return the names of the figures to save, and the charts of these, and of all where there is a report."""
     wanted, more = request.wanted_figures, ["all"] if request.report else []
     try:
@@ -221,7 +231,9 @@ def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Pa
     return runs[0].path.parent / "figures"
 
 
-def _notes(runs: Sequence[Run], left_out: Sequence[str], arms: Sequence[Arm]) -> Iterator[str]:
+def _notes(
+    runs: Sequence[Run], left_out: Sequence[str], arms: Sequence[Arm]
+) -> Iterator[str]:
     policies = sorted({run.recipe.model.path for run in runs if run.log is None})
     yield from (note for note in map(mixture_note, policies) if note is not None)
     yield from left_out
@@ -244,7 +256,10 @@ def _next(
         if tables[-1] in PUBLISHED_TABLES and not request.paper:
             yield "the same command with --paper", "the published numbers beside"
         else:
-            yield "the same command with --format markdown", "the table for a paper or README"
+            yield (
+                "the same command with --format markdown",
+                "the table for a paper or README",
+            )
         return
     first = arms[0].runs[0]
     run = shlex.quote(str(first.path))

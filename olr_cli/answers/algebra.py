@@ -107,7 +107,9 @@ def _set(value: sympy.Set) -> Form:
         case sympy.FiniteSet() | sympy.sets.sets.EmptySet():
             return unordered(map(_form, value.args))
         case sympy.Interval():
-            brackets = ("(" if value.left_open else "[") + (")" if value.right_open else "]")
+            brackets = ("(" if value.left_open else "[") + (
+                ")" if value.right_open else "]"
+            )
             ends = (_form(value.start), _form(value.end))
             if brackets == "()":
                 # It is written like an ordered pair, and only the prompt can tell them apart.
@@ -267,7 +269,9 @@ def _binary(part: Any) -> tuple[int, int, int]:
 def _rounded(mantissa: int, shift: int) -> int:
     if shift >= 0:
         return mantissa << shift
-    return round(Fraction(mantissa, 1 << -shift)) if -shift <= mantissa.bit_length() + 1 else 0
+    return (
+        round(Fraction(mantissa, 1 << -shift)) if -shift <= mantissa.bit_length() + 1 else 0
+    )
 
 
 def _rational(value: tuple[_Point, int]) -> Fraction | None:
@@ -346,7 +350,9 @@ def evaluate(expression: Any) -> Any:
         Unreadable: a number in it is too large to compute.
     """
     limits = [
-        limit for bound in expression.atoms(*_Bounded) for limit in getattr(bound, "limits", ())
+        limit
+        for bound in expression.atoms(*_Bounded)
+        for limit in getattr(bound, "limits", ())
     ]
     return _evaluated(expression, "i" not in {str(limit[0]) for limit in limits})
 
@@ -359,7 +365,9 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
     arguments = [_evaluated(argument, has_imaginary_unit) for argument in expression.args]
     if isinstance(expression, sympy.UnevaluatedExpr):
         return arguments[0]
-    if isinstance(expression, _Signed) and any(argument.free_symbols for argument in arguments):
+    if isinstance(expression, _Signed) and any(
+        argument.free_symbols for argument in arguments
+    ):
         return _signed(expression, arguments)
     # sympy takes complex odd roots of negative numbers, and letters for positive.
     root = _root(*arguments) if isinstance(expression, sympy.Pow) else None
@@ -396,9 +404,18 @@ def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
 def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
     """Return a root of letters; that of a square is an absolute value."""
     factor, square = base.as_coeff_Mul()
-    if square.is_Add and sympy.count_ops(square) <= _MOST_FACTORED and square.is_polynomial():
+    if (
+        square.is_Add
+        and sympy.count_ops(square) <= _MOST_FACTORED
+        and square.is_polynomial()
+    ):
         square = sympy.factor(square)
-    if factor.is_positive and square.is_Pow and square.exp.is_even and square.base.free_symbols:
+    if (
+        factor.is_positive
+        and square.is_Pow
+        and square.exp.is_even
+        and square.base.free_symbols
+    ):
         return factor**exponent * _signed(
             sympy.Abs(square.base, evaluate=False), [square.base]
         ) ** (square.exp * exponent)

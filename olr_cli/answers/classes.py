@@ -107,7 +107,9 @@ class Form:
             case "percent":
                 return number(exact(self) / 100).key
             # `90^\circ` is 90, and `5 apples` are 5.
-            case "quantity" if self.label in UNITS_LEFT_OUT or self.label.startswith(COUNTED):
+            case "quantity" if self.label in UNITS_LEFT_OUT or self.label.startswith(
+                COUNTED
+            ):
                 return self.parts[0].key
             # In any order: `x = 1, y = 2` is `y = 2, x = 1`.
             case "system":
@@ -153,7 +155,9 @@ def short(label: str) -> str:
         return label
     return (
         "#"
-        + hashlib.blake2b(label.encode("utf-8", "surrogatepass"), digest_size=20).hexdigest()
+        + hashlib.blake2b(
+            label.encode("utf-8", "surrogatepass"), digest_size=20
+        ).hexdigest()
     )
 
 
@@ -236,7 +240,9 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
         counts = Counter({key: spellings[answer] for key, answer in spelling.items()})
     else:
         counts, spelling = Counter(), {}
-        for answer, count in sorted(spellings.items(), key=lambda item: (-item[1], item[0])):
+        for answer, count in sorted(
+            spellings.items(), key=lambda item: (-item[1], item[0])
+        ):
             counts[keys[answer]] += count
             spelling.setdefault(keys[answer], answer)
     most = max(counts.values(), default=0)

@@ -53,7 +53,12 @@ def _is_abbreviation(gold: Form, answer: Form) -> bool:
 def is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
     """Whether two numbers, or the entries of two tuples, differ by no more than a part of the gold's."""
     gold, answer = _without_names(gold, answer)
-    if gold.kind == answer.kind and gold.kind in ("quantity", "tuple", "matrix", "interval"):
+    if gold.kind == answer.kind and gold.kind in (
+        "quantity",
+        "tuple",
+        "matrix",
+        "interval",
+    ):
         # Of one unit, or of one size.
         is_alike = gold.label == answer.label and len(gold.parts) == len(answer.parts)
         return is_alike and all(
@@ -100,7 +105,9 @@ def compare(gold: Form, answer: Form) -> bool | None:
             return _compare_systems(gold, answer)
         case ("other", _) | (_, "other"):
             return None
-        case ("equation", "equation") if not (" = " in gold.label and " = " in answer.label):
+        case ("equation", "equation") if not (
+            " = " in gold.label and " = " in answer.label
+        ):
             return None  # without the sign its label is that of a text
         # `(1, 2)` and a matrix of one row or one column.
         case ("tuple" | "interval", "matrix") | ("matrix", "tuple" | "interval"):
@@ -228,7 +235,9 @@ def _may_be_one_unit(one: str, other: str) -> bool:
 
 def _compare_words(gold: Form, answer: Form) -> bool:
     """Compare words by meaning: `no solution` is the empty set, and an adjective may have its noun."""
-    expected, said = (_FILLER.sub("", form.label).removesuffix("s") for form in (gold, answer))
+    expected, said = (
+        _FILLER.sub("", form.label).removesuffix("s") for form in (gold, answer)
+    )
     if gold.kind != answer.kind:
         # A word and a set: the label of a set is empty.
         is_empty = not (gold.parts or answer.parts)
@@ -299,7 +308,9 @@ def _compare_by_name(gold: Form, answer: Form) -> bool | None:
 
 
 def _in_order_of_names(form: Form) -> Sequence[Form]:
-    return form.parts if form.kind == "tuple" else sorted(form.parts, key=attrgetter("label"))
+    return (
+        form.parts if form.kind == "tuple" else sorted(form.parts, key=attrgetter("label"))
+    )
 
 
 def _solutions(system: Form) -> list[Form]:

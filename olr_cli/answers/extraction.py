@@ -26,7 +26,9 @@ ARITHMETIC_SOURCES = frozenset(_BUILT_IN)
 """Data sources of the built-in prompts; any other name, even "arithmetic-mine", is a user's own."""
 
 # An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
-_TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})")
+_TOKEN = re.compile(
+    r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})"
+)
 _REVERSED = re.compile(r"([0-9]+)(-?)")
 
 
@@ -242,7 +244,9 @@ def _last_code_line(response: str) -> str:
     fenced = response.split("```")
     if len(fenced) < 3 or len(fenced) % 2 == 0:
         return ""
-    block = fenced[-2].partition("\n")[2].strip()  # its first line is the name of a language
+    block = (
+        fenced[-2].partition("\n")[2].strip()
+    )  # its first line is the name of a language
     return "" if "\n" in block else block
 
 
@@ -290,7 +294,9 @@ def option_letter(answer: str, options: int, *, numbered: bool = False) -> str |
     if match is None:
         return None
     letter = _letter(match["label"], options, numbered)
-    others = {_letter(a or b, options, numbered) for a, b in _ANOTHER.findall(match["text"])}
+    others = {
+        _letter(a or b, options, numbered) for a, b in _ANOTHER.findall(match["text"])
+    }
     return letter if others <= {letter, None} else None
 
 
@@ -365,7 +371,8 @@ def find_extractor(extractor: str) -> Extractor:
         )
     if not text.strip():
         raise UserError(
-            f"nothing follows the colon of the extractor '{shortened(extractor)}'", "fill it in"
+            f"nothing follows the colon of the extractor '{shortened(extractor)}'",
+            "fill it in",
         )
     match kind:
         case "regex":
@@ -384,7 +391,14 @@ def find_extractor(extractor: str) -> Extractor:
 
 def reading_more(responses: Sequence[str]) -> str | None:
     """A sentence on the most specific extractor that reads more than half of the responses; None if none does."""
-    for name in ("boxed", "after:####", "tag:answer", "choice", "last_answer", "last_number"):
+    for name in (
+        "boxed",
+        "after:####",
+        "tag:answer",
+        "choice",
+        "last_answer",
+        "last_number",
+    ):
         read = sum(extract(response, name) is not None for response in responses)
         if 2 * read > len(responses):
             return f"The extractor {name} reads {read} of {len(responses)} responses."

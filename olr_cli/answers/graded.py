@@ -141,7 +141,8 @@ def verdicts(
     grading = Grading([[answer] for answer in answers], judge, tolerance)
     grading.ask(of_all)
     return [
-        grading.verdict(of_one, answer) for of_one, answer in zip(of_all, answers, strict=True)
+        grading.verdict(of_one, answer)
+        for of_one, answer in zip(of_all, answers, strict=True)
     ]
 
 

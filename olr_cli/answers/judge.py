@@ -150,7 +150,9 @@ class Judge(AbstractContextManager["Judge"]):
             if pair[0] not in plain or pair[2] not in plain
         }
         decided = self._decide(tasks.values())
-        return [decided[tasks[pair]] if pair in tasks else pair[0] == pair[2] for pair in asked]
+        return [
+            decided[tasks[pair]] if pair in tasks else pair[0] == pair[2] for pair in asked
+        ]
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
         """The key or the verdict of every task: remembered, decided here, or by a worker."""
@@ -223,7 +225,9 @@ def _read_ledger(file: Path | None) -> set[Task]:
 def _spelled(pair: Pair) -> tuple[str, bool, str]:
     """Return the text of a gold, whether it is in percent, and the answer, of a caller who may have numbers."""
     gold, answer = pair
-    return (*gold, str(answer)) if isinstance(gold, Gold) else (str(gold), False, str(answer))
+    return (
+        (*gold, str(answer)) if isinstance(gold, Gold) else (str(gold), False, str(answer))
+    )
 
 
 def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = "") -> Task:

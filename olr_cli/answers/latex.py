@@ -16,7 +16,11 @@ import sympy
 from antlr4.atn.ParserATNSimulator import ParserATNSimulator  # type: ignore[import-untyped]
 from antlr4.atn.PredictionMode import PredictionMode  # type: ignore[import-untyped]
 from latex2sympy2_extended.antlr_parser import PSParser
-from latex2sympy2_extended.latex2sympy2 import ConversionConfig, _Latex2Sympy, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import (
+    ConversionConfig,
+    _Latex2Sympy,
+    normalize_latex,
+)
 from latex2sympy2_extended.math_normalization import NormalizationConfig
 
 from olr_cli.answers.reading import TooLarge, Unreadable
@@ -92,7 +96,9 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
     def create_parser(self, latex_str: str) -> Any:
         parser = super().create_parser(latex_str)
         old = parser._interp
-        parser._interp = _Prediction(parser, old.atn, old.decisionToDFA, old.sharedContextCache)
+        parser._interp = _Prediction(
+            parser, old.atn, old.decisionToDFA, old.sharedContextCache
+        )
         return parser
 
     def parse_number(self, text: str) -> Any:

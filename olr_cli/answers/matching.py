@@ -75,7 +75,8 @@ def decide(
             # Lenient on purpose: frozen noise (R4) must not write a label into the file that some grader calls right.
             ways = ((text, answer), (answer, text))
             return any(
-                matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way) for way in ways
+                matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way)
+                for way in ways
             )
     relative = Fraction(tolerance or 0)
     verdict = matches(text, answer, leaf, proof, relative)
@@ -139,7 +140,8 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
             for ours, theirs in pairs
         )
         or any(
-            compare(gold.form, read_tidied(side, leaf)) for side in _sides(answer.given, leaf)
+            compare(gold.form, read_tidied(side, leaf))
+            for side in _sides(answer.given, leaf)
         )
         or _differ_by_a_constant(gold.text, answer.text, leaf)
     )
@@ -188,11 +190,20 @@ def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
 
 def _are_joined_otherwise(gold: str, answer: str) -> bool:
     """Whether both texts have parts that are joined by words, and by no word in common."""
-    ours, theirs = ({_JOINTS[sign] for sign in _JOINT.findall(text)} for text in (gold, answer))
+    ours, theirs = (
+        {_JOINTS[sign] for sign in _JOINT.findall(text)} for text in (gold, answer)
+    )
     return bool(ours and theirs) and ours.isdisjoint(theirs)
 
 
-_JOINTS = {"and": "and", "land": "and", "wedge": "and", "or": "or", "lor": "or", "vee": "or"}
+_JOINTS = {
+    "and": "and",
+    "land": "and",
+    "wedge": "and",
+    "or": "or",
+    "lor": "or",
+    "vee": "or",
+}
 _JOINT = re.compile(rf"(?<![a-zA-Z])({'|'.join(_JOINTS)})(?![a-zA-Z])")
 
 

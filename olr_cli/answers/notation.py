@@ -52,7 +52,9 @@ def _command(names: str) -> str:
 _BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _SQRT = r"\\sqrt(?:\s*\[[^\[\]]*\])?"
 _CHOOSE = r"(?<![a-zA-Z\\])(?:C|\{\s*C\s*\}|\\text\{\s*C\s*\})"
-_ALL = r"(?:\{\s*(?=[^{}()]*[\dkmnN])([^{}()]+)\}|([3-9kmnN]))"  # C_1^2 is a constant, squared
+_ALL = (
+    r"(?:\{\s*(?=[^{}()]*[\dkmnN])([^{}()]+)\}|([3-9kmnN]))"  # C_1^2 is a constant, squared
+)
 _SOME = r"(?:\{\s*([^{}()]+)\}|(\w))"
 
 _BARE_FUNCTION = "(?:arc|ar|a)?(?:sin|cos|tan|cot)h?|csc|ln|log|(?:arc)?c?tg|cotg|cosec|lg"
@@ -91,9 +93,7 @@ _CALLS = {
     },
     **{"Integral": r"\int_{#3}^{#4} (#1) d#2", "Sum": r"\sum_{#2=#3}^{#4} (#1)"},
 }
-_CALL = (
-    rf"\\?(?<![a-zA-Z])({'|'.join(_CALLS)})\s*\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)"
-)
+_CALL = rf"\\?(?<![a-zA-Z])({'|'.join(_CALLS)})\s*\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)"
 
 
 def _called(match: re.Match[str]) -> str:
@@ -145,7 +145,9 @@ def _derivative(match: re.Match[str]) -> str:
     )
     by = "t" if order.startswith("d") else re.sub(r"[\\{}_]", "", groups.get("by", ""))
     name = re.sub(
-        r"[\\{}_]", "", "".join(groups.get(part, "") for part in ("name", "beside", "index"))
+        r"[\\{}_]",
+        "",
+        "".join(groups.get(part, "") for part in ("name", "beside", "index")),
     )
     return f"\\text{{derivative{times} {name}{f' by {by}' if by else ''}}}"
 
@@ -153,7 +155,8 @@ def _derivative(match: re.Match[str]) -> str:
 def _from_either_side(angle: re.Match[str]) -> str:
     """`angle ABC` for both `ABC` and `CBA`."""
     points = [
-        re.sub(r"[_{}]", "", point) for point in re.findall(r"[A-Z](?:_?\{?\d\}?)?", angle[1])
+        re.sub(r"[_{}]", "", point)
+        for point in re.findall(r"[A-Z](?:_?\{?\d\}?)?", angle[1])
     ]
     return f"\\text{{angle {''.join(min(points, points[::-1]))}}}"
 
@@ -215,7 +218,9 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"\\log\s*_\s*(?:\{\s*e\s*\}|e(?![a-zA-Z]))": r"\\ln ",
     # styles
     rf"\\operatorname\*?\s*\{{\s*({_FUNCTION}|[sct]h)\s*\}}": r"\\\1 ",
-    _command(r"text[a-z]*|[fmh]box|framebox|emph|math(?:rm|it|sf|tt|normal|up)|operatorname\*?")
+    _command(
+        r"text[a-z]*|[fmh]box|framebox|emph|math(?:rm|it|sf|tt|normal|up)|operatorname\*?"
+    )
     + r"\s*(?=\{)": r"\\text",
     r"\\text\{\s*([ied])\s*\}": r"\1",
     r"\\text\{\s*(\(?)\s*mod(?:ulo)?(?![a-zA-Z])([^{}]*)\}|\\(?:[pb]?mod|pod)(?![a-zA-Z])"
@@ -298,7 +303,9 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"(?<=[a-zA-Z}\])])\s*\^\s*(?:\{\s*)?(?:\\text\{\s*T\s*\}|(?:\\math[a-z]{2}\s*)?T(?![a-zA-Z])|\\top|\\intercal)"
     r"(?:\s*\})?": "_{transposed}",
 }
-_COMPILED = [(re.compile(pattern), replacement) for pattern, replacement in _REWRITES.items()]
+_COMPILED = [
+    (re.compile(pattern), replacement) for pattern, replacement in _REWRITES.items()
+]
 
 _STYLED_LETTER = re.compile(r"\\math(?:cal|scr|frak)\s*(?:\{\s*([a-zA-Z])\s*\}|([a-zA-Z]))")
 _VARIANTS = {
@@ -319,7 +326,9 @@ def _in_one_style(text: re.Match[str]) -> str:
         {*_COMMAND.findall(plain)},
     )
     bare = _STYLED_LETTER.sub(
-        lambda styled: styled[0] if (letter := styled[1] or styled[2]) in letters else letter,
+        lambda styled: (
+            styled[0] if (letter := styled[1] or styled[2]) in letters else letter
+        ),
         text[0],
     )
     return _VARIANT.sub(
@@ -392,7 +401,9 @@ _RARE_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # before th
     r"\\num\s*\{([^{}]*)\}": r"\1",
     r"\\ang\s*\{([^{};]*)\}": r"\1^\\circ ",
 }  # fmt: skip
-_RARE = [(re.compile(pattern), replacement) for pattern, replacement in _RARE_REWRITES.items()]
+_RARE = [
+    (re.compile(pattern), replacement) for pattern, replacement in _RARE_REWRITES.items()
+]
 _HAS_RARE = re.compile(
     r"[«*'_\]₹]|</su|\d,\d\d,|[\d})]\s*[xX]\s*[\d(]|\\(?:[nsx][a-z]*frac|over|root|lnot|sim|num|ang|AA|ell|mathring|mu|Omega|euro"
     r"|[lLR]\w*ightarrow|hat|vec|bm|boldsymbol|overrightarrow|math(?:bf|cal|scr|frak|bb\s)|var|mathbb\{Z\}\s*/)|cis|^\(.$|^.[).]$"
@@ -426,13 +437,18 @@ def tidy(answer: str) -> str:
     if not answer.isascii() and len(answer) <= _LONGEST_NORMALIZED:
         answer = _SCRIPT.sub(lambda run: f"{'^' if run[1] else '_'}{{{run[0]}}}", answer)
         answer = unicodedata.normalize("NFKC", answer.translate(_TRANSLATION))
-        answer = re.sub(r"[^\D0-9]", lambda digit: str(unicodedata.decimal(digit[0])), answer)
+        answer = re.sub(
+            r"[^\D0-9]", lambda digit: str(unicodedata.decimal(digit[0])), answer
+        )
     text = " ".join(answer.translate(_TRANSLATION).replace(_MONEY, "\\$").split())
     if text.isdecimal() or len(text) > LONGEST_READ:
         return text
     # Numbers and fractions are most of what is asked, and need no rewriting.
     if not _NEEDS_NO_REWRITING.fullmatch(text):
-        for pattern, replacement in (*(_RARE if _HAS_RARE.search(text) else ()), *_COMPILED):
+        for pattern, replacement in (
+            *(_RARE if _HAS_RARE.search(text) else ()),
+            *_COMPILED,
+        ):
             text = pattern.sub(replacement, text)
     return " ".join(text.split())
 

@@ -153,9 +153,7 @@ def _as_intervals(text: str) -> str:
     if (between := _BETWEEN.fullmatch(condition)) is not None:  # |x| < 2, and |x - 1| > 2
         letter, shift, sign, bound = between.groups(default="0")
         joint = " or " if sign in (">", "\\ge", "\\gt") else ", "
-        condition = (
-            f"{letter} {sign} {bound} - ({shift}){joint}-({bound}) - ({shift}) {sign} {letter}"
-        )
+        condition = f"{letter} {sign} {bound} - ({shift}){joint}-({bound}) - ({shift}) {sign} {letter}"
     if not _ORDER.search(condition):
         return text
     whole, *excluded = _UNEQUAL.split(condition)
@@ -170,7 +168,9 @@ def _as_intervals(text: str) -> str:
 _BETWEEN = re.compile(
     r"\|\s*([a-zA-Z])\s*([+-][^|]*)?\|\s*([<>]|\\[lg][et])(?![a-zA-Z])\s*([^|<>]+)"
 )
-_BOTH = re.compile(r"\s*(?:,|\\text\{\s*,?\s*and\s*\}|\band\b|\\(?:land|wedge)(?![a-zA-Z]))\s*")
+_BOTH = re.compile(
+    r"\s*(?:,|\\text\{\s*,?\s*and\s*\}|\band\b|\\(?:land|wedge)(?![a-zA-Z]))\s*"
+)
 
 
 def _as_interval(text: str) -> str | None:
@@ -273,7 +273,12 @@ def _lists(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Words and options joined by `and`, by commas or by nothing: `red and blue`, `ACD` beside `A, C, D`."""
     ours, theirs = _WORDS.fullmatch(gold), _WORDS.fullmatch(answer)
     # `red and blue`, `red, blue`.
-    if ours and theirs and _BETWEEN_WORDS.search(ours[1]) and _BETWEEN_WORDS.search(theirs[1]):
+    if (
+        ours
+        and theirs
+        and _BETWEEN_WORDS.search(ours[1])
+        and _BETWEEN_WORDS.search(theirs[1])
+    ):
         yield _BETWEEN_WORDS.sub(", ", ours[1]), _BETWEEN_WORDS.sub(", ", theirs[1])
     # `ACD`, `A, C and D`.
     are_options = _OPTION_LIST.fullmatch(gold) and _OPTION_LIST.fullmatch(answer)

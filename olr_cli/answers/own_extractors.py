@@ -27,7 +27,9 @@ def found_by(pattern: str) -> Callable[[str], bool]:
         UserError: RE2 cannot read the pattern.
     """
     compiled = _compiled(pattern)
-    return lambda text: compiled.search(text.encode("utf-8", "replace").decode()) is not None
+    return lambda text: (
+        compiled.search(text.encode("utf-8", "replace").decode()) is not None
+    )
 
 
 def _compiled(pattern: str) -> Any:
@@ -39,7 +41,9 @@ def _compiled(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except (re2.error, UnicodeEncodeError) as error:
-        reason = error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
+        reason = (
+            error.args[0].decode() if isinstance(error, re2.error) else "it is not Unicode"
+        )
         raise UserError(
             f"the regular expression '{shortened(pattern)}' is not valid ({reason})",
             "fix it; look-around"
@@ -56,7 +60,9 @@ def last_match(pattern: str) -> Extractor:
     compiled = _compiled(pattern)
 
     def answer(response: str) -> str | None:
-        text = response.encode("utf-8", "replace").decode()  # a lone surrogate is no Unicode
+        text = response.encode(
+            "utf-8", "replace"
+        ).decode()  # a lone surrogate is no Unicode
         for start in (0, max(0, len(text) - _TAIL)):
             last, searched = None, 0
             for last in compiled.finditer(text, start):

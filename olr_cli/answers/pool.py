@@ -243,7 +243,9 @@ class WorkerPool:
             self._report(len(tasks), len(pending) + len(failed), workers)
         return failed
 
-    def _start_workers(self, workers: list[_Worker], waiting: int, *, is_alone: bool) -> None:
+    def _start_workers(
+        self, workers: list[_Worker], waiting: int, *, is_alone: bool
+    ) -> None:
         """Start a worker for each waiting task, or for many of them where workers stay."""
         wanted = len(workers) + waiting if is_alone else -(-waiting // _TASKS_A_WORKER)
         while len(workers) < min(self.size, wanted):
@@ -252,7 +254,9 @@ class WorkerPool:
     def _report(self, tasks: int, waiting: int, workers: Sequence[_Worker]) -> None:
         if self.report is not None:
             done = tasks - waiting - sum(len(worker.tasks) for worker in workers)
-            self.report(f"Verified {done:,} of {tasks:,} answers that need computer algebra")
+            self.report(
+                f"Verified {done:,} of {tasks:,} answers that need computer algebra"
+            )
 
     def _start_worker(self) -> _Worker:
         """Start a worker; raises RuntimeError if that fails several times."""

@@ -286,7 +286,9 @@ def _names(forms: Sequence[Form]) -> set[str]:
     things = [
         form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)
     ]
-    return {form.label for form in things or forms if form.kind in ("assignment", "quantity")}
+    return {
+        form.label for form in things or forms if form.kind in ("assignment", "quantity")
+    }
 
 
 _COMMANDS = re.compile(r"\\(?:frac|sqrt|cdot|times|pi|binom|circ|div|%)(?![a-zA-Z])|\\%")
@@ -481,7 +483,9 @@ def _quantity(text: str, leaf: Leaf) -> Form | None:
         return None
     form = _statement(body, leaf)
     return (
-        Form("quantity", unit, (form,)) if form.kind in ("number", "value", "percent") else None
+        Form("quantity", unit, (form,))
+        if form.kind in ("number", "value", "percent")
+        else None
     )
 
 
@@ -491,5 +495,7 @@ def _ratio(text: str, leaf: Leaf) -> Form | None:
     if len(terms) < 2:
         return None
     return Form(
-        "tuple", ":", tuple(_statement(f"\\frac{{{term}}}{{{first}}}", leaf) for term in terms)
+        "tuple",
+        ":",
+        tuple(_statement(f"\\frac{{{term}}}{{{first}}}", leaf) for term in terms),
     )

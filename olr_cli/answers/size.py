@@ -108,7 +108,10 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
 
 def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
     """The size of a function of values, given that of its largest argument; of a vector or the like, that alone."""
-    if isinstance(node, sympy.Function) and size.top + size.bottom > _MOST_BITS_IN_A_FUNCTION:
+    if (
+        isinstance(node, sympy.Function)
+        and size.top + size.bottom > _MOST_BITS_IN_A_FUNCTION
+    ):
         raise TooLarge
     if isinstance(node, sympy.exp):
         return _of_power(_Size(1.45, 0, math.e), size)
@@ -123,7 +126,9 @@ def _of_power(base: _Size, exponent: _Size) -> _Size:
         (base.bottom, base.top) if exponent.value.real < 0 else (base.top, base.bottom)
     )
     times = abs(exponent.value)
-    return _Size(top * times, bottom * times, _value(operator.pow, base.value, exponent.value))
+    return _Size(
+        top * times, bottom * times, _value(operator.pow, base.value, exponent.value)
+    )
 
 
 def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
@@ -136,7 +141,9 @@ def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
             terms *= abs(bounds[1] - bounds[0]) + 1
     top, bottom, value = check_size(node.function, inner)
     if isinstance(node, sympy.Product):
-        return _Size(terms * max(top, 1), terms * bottom, _value(operator.pow, value, terms))
+        return _Size(
+            terms * max(top, 1), terms * bottom, _value(operator.pow, value, terms)
+        )
     if isinstance(node, sympy.Sum):
         return _Size(
             top + terms * max(bottom, 1), terms * bottom, _value(operator.mul, value, terms)

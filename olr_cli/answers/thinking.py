@@ -86,7 +86,9 @@ class ResponseTexts:
             *(id for id, token in added.items() if token.special),
         }
         names = {id: str(tokenizer.convert_ids_to_tokens(id)) for id in special}
-        marks = {id for id, name in names.items() if any(name in mark for mark in _ALL_MARKS)}
+        marks = {
+            id for id, name in names.items() if any(name in mark for mark in _ALL_MARKS)
+        }
         self._left_out = special - marks if marks else None
 
     def decode(self, tokens: Sequence[Sequence[int]]) -> list[str]:
@@ -96,7 +98,9 @@ class ResponseTexts:
             tokens = [[token for token in row if token not in left_out] for row in tokens]
         return list(
             self._tokenizer.batch_decode(
-                tokens, skip_special_tokens=left_out is None, clean_up_tokenization_spaces=False
+                tokens,
+                skip_special_tokens=left_out is None,
+                clean_up_tokenization_spaces=False,
             )
         )
 

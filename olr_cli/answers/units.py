@@ -12,9 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from olr_cli.answers.classes import COUNTED
 
-_PREFIXES = (
-    "k kilo M mega G giga T tera h hecto d deci c centi m milli uμµ micro n nano p pico f femto"
-)
+_PREFIXES = "k kilo M mega G giga T tera h hecto d deci c centi m milli uμµ micro n nano p pico f femto"
 _PREFIXED = (  # units with their other names; a symbol takes a prefix's letter, a name its word
     "m meter metre|g gram gramme|s second sec|A ampere amp|K kelvin|mol mole|L l liter litre|J joule|W watt|N newton"
     "|Pa pascal|Hz hertz|V volt|C coulomb|F farad|H henry|T tesla|Wb weber|ohm Ω|eV electronvolt|cal calorie|bit b"
@@ -46,7 +44,9 @@ _NO_UNIT = re.compile(
 def _known_units() -> Iterator[tuple[str, str]]:
     """Every name of a unit, and the one by which it is known here."""
     prefixes = [
-        (sign, word) for signs, word in re.findall(r"(\S+) (\w+)", _PREFIXES) for sign in signs
+        (sign, word)
+        for signs, word in re.findall(r"(\S+) (\w+)", _PREFIXES)
+        for sign in signs
     ]
     for table, taken in ((_PREFIXED, prefixes), (_ALONE, [])):
         for first, *others in map(str.split, table.split("|")):
@@ -150,7 +150,9 @@ def _unit(text: str, shortest: int = 0) -> str:
             name = _name(written, is_plain=shortest > 0)
             if not name or (not powers and len(written) < shortest):
                 return ""
-            powers[name] = powers.get(name, 0) + sign * dimensions * int(match["power"] or 1)
+            powers[name] = powers.get(name, 0) + sign * dimensions * int(
+                match["power"] or 1
+            )
             dimensions = 1
     return _product(powers)
 
@@ -165,7 +167,9 @@ def _in_units(compound: re.Match[str]) -> str:
 def _product(powers: Mapping[str, int]) -> str:
     """Spell a product of units; things that are counted show only where nothing is measured."""
     # `5 kg apples` are kg, and `5 apples` are apples.
-    measured = {name: power for name, power in powers.items() if not name.startswith(COUNTED)}
+    measured = {
+        name: power for name, power in powers.items() if not name.startswith(COUNTED)
+    }
     shown = sorted((measured or powers).items())
     return " ".join(name if power == 1 else f"{name}^{power}" for name, power in shown)
 

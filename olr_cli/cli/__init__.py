@@ -39,7 +39,10 @@ def _one_sentence() -> Iterator[None]:
         yield
     except Exception as error:
         # Of click or of the copy of it in typer, so known by its attributes; without arguments the help is the answer.
-        if not hasattr(error, "format_message") or type(error).__name__ == "NoArgsIsHelpError":
+        if (
+            not hasattr(error, "format_message")
+            or type(error).__name__ == "NoArgsIsHelpError"
+        ):
             raise
         message = error.format_message().removesuffix(".").replace("Value error, ", "")
         message = printable(message[:1].lower() + message[1:], keep="")
@@ -106,7 +109,10 @@ _COMMANDS: dict[str, list[tuple[Any, str]]] = {
         (runs.runs, "olr runs --sort accuracy"),
         (analyze.analyze, "olr analyze runs/quickstart --figure dynamics"),
         (replay.replay, "olr replay runs/quickstart --set method.slope_threshold=0.1"),
-        (evaluate.evaluate, "olr evaluate runs/quickstart --benchmarks math500 --samples 4"),
+        (
+            evaluate.evaluate,
+            "olr evaluate runs/quickstart --benchmarks math500 --samples 4",
+        ),
         (regrade.regrade, "olr regrade evaluations/mine --extractor last_number"),
         (benchmarks.benchmarks, "olr benchmarks math500"),
     ],
@@ -135,7 +141,11 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
+        False,
+        "--version",
+        callback=_version,
+        is_eager=True,
+        help="Print the version and exit.",
     ),
 ) -> None:
     pass

@@ -145,10 +145,13 @@ def analyze(
         runs or [], **asked, report=output.report, verified=output.verified, shape=shape
     )
     answer = carry_out(request)
-    if sys.argv[1:2] == ["analyze"]:  # else a program calls this, whose words nobody can type
+    if sys.argv[1:2] == [
+        "analyze"
+    ]:  # else a program calls this, whose words nobody can type
         again = shlex.join(["olr", *sys.argv[1:]])
         following = {
-            it.replace("the same command with", again): why for it, why in answer.next.items()
+            it.replace("the same command with", again): why
+            for it, why in answer.next.items()
         }
         answer = replace(answer, next=following)
     show(answer, shape)

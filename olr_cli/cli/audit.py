@@ -53,7 +53,10 @@ class Rows(NamedTuple):
         [], metavar="STATUS,...", help="Keep only these rows, to be checked."
     )
     first: int | None = Option(
-        None, metavar="N", min=1, help="Keep only the first N rows of the queue, to be checked."
+        None,
+        metavar="N",
+        min=1,
+        help="Keep only the first N rows of the queue, to be checked.",
     )
     random: int | None = Option(
         None, metavar="N", min=1, help="Keep only N rows drawn at random, to be checked."
@@ -120,7 +123,8 @@ def audit(
     options.require_no_file(output.out, "the table of prompts", as_json=output.json)
     if count := re.fullmatch("(first|random):([0-9]+)", ",".join(rows.only)):
         raise UserError(
-            f"--only takes statuses, and {count[0]} is none", f"write --{count[1]} {count[2]}"
+            f"--only takes statuses, and {count[0]} is none",
+            f"write --{count[1]} {count[2]}",
         )
     asked = options.given(known, output)
     asked["columns"], as_json = options.read_log_columns(known.columns), asked.pop("json")

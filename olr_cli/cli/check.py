@@ -62,7 +62,9 @@ def check(
     from olr_cli.files import require_new
 
     if source is None:
-        raise UserError("missing argument 'SOURCE'", "`olr check --help` lists what it takes")
+        raise UserError(
+            "missing argument 'SOURCE'", "`olr check --help` lists what it takes"
+        )
     require_new({"export": export}, repeatable=["export"])
     if export is not None:
         require_writable(export, source)
@@ -103,7 +105,9 @@ def _lines(checked: Checked) -> Iterator[Line]:
     counted = " (counted from 1)" * any(
         name(it.rows[0]).startswith("row") for it in checked.findings
     )
-    yield Line("Checked", f"{checked.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}")
+    yield Line(
+        "Checked", f"{checked.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}"
+    )
     for finding in checked.findings:
         more = ", …" if len(finding.rows) > len(finding.examples) else ""
         rows = ", ".join(map(name, finding.rows[: len(finding.examples)]))
@@ -114,16 +118,24 @@ def _lines(checked: Checked) -> Iterator[Line]:
         yield Line("", "Nothing was found that looks wrong.")
 
 
-def _next(checked: Checked, named: str, columns: str, export: Path | None) -> dict[str, str]:
+def _next(
+    checked: Checked, named: str, columns: str, export: Path | None
+) -> dict[str, str]:
     """The next command, for a data set of this name and columns, and its export, if there is one."""
     from olr_cli.data.findings import UNUSABLE
     from olr_cli.data.writers import csv_suffix
 
-    data_set = shlex.join([str(export or named), *(("--columns", columns) if columns else ())])
+    data_set = shlex.join(
+        [str(export or named), *(("--columns", columns) if columns else ())]
+    )
     if checked.is_log:
         return {f"olr audit {data_set}": "which labels its answers contradict"}
     if export is None and any(finding.kind in UNUSABLE for finding in checked.findings):
-        suffix = csv_suffix(named) or (".parquet" if named.endswith(".parquet") else ".jsonl")
-        return {f"olr check {data_set} --export clean{suffix}": "without what cannot be graded"}
+        suffix = csv_suffix(named) or (
+            ".parquet" if named.endswith(".parquet") else ".jsonl"
+        )
+        return {
+            f"olr check {data_set} --export clean{suffix}": "without what cannot be graded"
+        }
     sampling = f"olr rollouts MODEL {data_set} --visits 4"
     return {sampling: "then olr audit: which labels the answers contradict"}

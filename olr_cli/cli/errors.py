@@ -151,7 +151,11 @@ def _system_problem(error: BaseException) -> str | None:
 
 @contextmanager
 def shown_until_stopped(
-    progress: Progress, path: Path, words: Sequence[str], *, kept_at_once: str = "checkpoint"
+    progress: Progress,
+    path: Path,
+    words: Sequence[str],
+    *,
+    kept_at_once: str = "checkpoint",
 ) -> Iterator[None]:
     """End the display with the block; if the run is stopped, say where everything is and how it is continued.
 
@@ -168,9 +172,7 @@ def shown_until_stopped(
     except (Interrupted, KeyboardInterrupt, BrokenPipeError) as stop:
         progress.stop()  # before the sentence, which would end up in the progress bar
         kept = "complete step" if isinstance(stop, Interrupted) else kept_at_once
-        stored = (
-            f"Everything up to the last {kept} is in {path}; continue with {shlex.join(words)}"
-        )
+        stored = f"Everything up to the last {kept} is in {path}; continue with {shlex.join(words)}"
         if not (path / "manifest.json").exists():
             stored = "Nothing is written yet; the same command starts anew."
         say(f"Stopped. {printable(stored)}")
@@ -190,7 +192,9 @@ def program() -> Iterator[None]:
         try:
             yield
         finally:
-            print(end="", flush=True)  # not at the interpreter's end, which can only complain
+            print(
+                end="", flush=True
+            )  # not at the interpreter's end, which can only complain
     except (SystemExit, KeyboardInterrupt, OSError) as end:
         # rich and typer turn what stopped the program into exits with other statuses
         stops = (
@@ -207,7 +211,8 @@ def program() -> Iterator[None]:
             drop_output(1)
             if not getattr(end.__context__, "code", 0):  # no command has said it
                 print(
-                    f"Error: standard output could not be written: {problem}", file=sys.stderr
+                    f"Error: standard output could not be written: {problem}",
+                    file=sys.stderr,
                 )
             sys.exit(2)
         else:

@@ -170,7 +170,16 @@ class More(NamedTuple):
     trust_remote_code: bool = options.TRUST_REMOTE_CODE
 
 
-_AS_GIVEN = ("data", "limit", "samples", "seed", "protocol", "extractor", "tolerance", "out")
+_AS_GIVEN = (
+    "data",
+    "limit",
+    "samples",
+    "seed",
+    "protocol",
+    "extractor",
+    "tolerance",
+    "out",
+)
 """Options that the request takes as they are."""
 
 
@@ -233,7 +242,9 @@ def evaluate(
             evaluated.append((evaluation.target, evaluate_one(evaluation, progress)))
         except (Interrupted, KeyboardInterrupt) as stop:
             done = (
-                f"What is done is in {folder}" if folder.exists() else "Nothing is stored yet"
+                f"What is done is in {folder}"
+                if folder.exists()
+                else "Nothing is stored yet"
             )
             typer.echo(f"Stopped. {printable(done)}; the same command continues.", err=True)
             raise typer.Exit(exit_status(stop)) from None

@@ -124,7 +124,9 @@ def _answer(
 
     is_addition = noisy.source in ("arithmetic", "arithmetic:addition")
     recipe = "laptop/quickstart" if is_addition else "own-data --set model.path=MODEL"
-    command = f"olr train {recipe} --set {quote(f'data.train={file.path}')} --set noise=null"
+    command = (
+        f"olr train {recipe} --set {quote(f'data.train={file.path}')} --set noise=null"
+    )
     result = {
         key: getattr(noisy, key)
         for key in ("source", "revision", "digest", "label_column", "facts")

@@ -135,7 +135,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
                 option = copy(group._field_defaults[name])
                 option.rich_help_panel = group.__doc__.partition(":")[0].rstrip(".")
                 parameters.append(
-                    parameter.replace(name=name, kind=keyword, default=option, annotation=hint)
+                    parameter.replace(
+                        name=name, kind=keyword, default=option, annotation=hint
+                    )
                 )
         else:
             parameters.append(parameter.replace(kind=keyword))
@@ -146,7 +148,9 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         command(**values)
 
     flat.__name__, flat.__doc__ = command.__name__, command.__doc__
-    flat.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    flat.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
     flat.__dict__["__signature__"] = inspect.Signature(parameters)
     return flat
 
@@ -192,14 +196,17 @@ def _columns(
     columns = _named_columns(text)
     if columns is None:
         raise UserError(
-            f"--columns {text} does not say which column holds what", f"write it as {example}"
+            f"--columns {text} does not say which column holds what",
+            f"write it as {example}",
         )
     ours = {names.get(role, role): path for role, path in columns.items()}
     strange = [
         f"'{role}'{did_you_mean(str(role), roles)}" for role in ours if role not in roles
     ]
     if strange:
-        raise UserError(f"--columns names {', '.join(strange)}", f"known: {', '.join(roles)}")
+        raise UserError(
+            f"--columns names {', '.join(strange)}", f"known: {', '.join(roles)}"
+        )
     if len(ours) < len(columns):
         raise UserError(f"--columns {text} names two columns for one role", "leave one out")
     return ours
@@ -210,7 +217,9 @@ def _named_columns(text: str) -> dict[str, str] | None:
     from olr_cli.recipe.plain import NotPlain, parse_yaml
 
     try:
-        if text.startswith("{"):  # as recipes have it, and errors that propose what to paste
+        if text.startswith(
+            "{"
+        ):  # as recipes have it, and errors that propose what to paste
             columns = parse_yaml(text)
         else:  # the name of a column may have a comma
             columns = dict(pair.split("=", 1) for pair in re.split(r",\s*(?=\w+=)", text))

@@ -34,7 +34,9 @@ def say(sentence: str, *, err: bool = True) -> None:
 
     console = Console(stderr=err, highlight=False)
     text = Text(
-        textwrap.fill(sentence, console.width, break_long_words=False, break_on_hyphens=False)
+        textwrap.fill(
+            sentence, console.width, break_long_words=False, break_on_hyphens=False
+        )
     )
     length, style = style_of(sentence)
     text.stylize(style, 0, length)

@@ -15,7 +15,9 @@ from olr_cli.cli.printing import show as print_answer
 from olr_cli.files import read_text, require_new, write_new
 from olr_cli.tables import Answer, File
 
-app = typer.Typer(cls=Group, help="List, show, copy and check recipes.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Group, help="List, show, copy and check recipes.", no_args_is_help=True
+)
 
 
 _GROUPS = {
@@ -146,7 +148,19 @@ def validate(
     lines.append(f"{recipe} is a valid recipe{runs} (digest {resolved.digest()}).")
     words = [word for setting in set_ for word in ("--set", setting)]
     command = shlex.join(
-        ["olr", "train", recipe, *words, *(["--sweep"] if resolved.sweep else []), "--dry-run"]
+        [
+            "olr",
+            "train",
+            recipe,
+            *words,
+            *(["--sweep"] if resolved.sweep else []),
+            "--dry-run",
+        ]
     )
-    data = {"recipe": recipe, "digest": resolved.digest(), "runs": count, "warnings": warnings}
+    data = {
+        "recipe": recipe,
+        "digest": resolved.digest(),
+        "runs": count,
+        "warnings": warnings,
+    }
     print_answer(Answer(lines, data, next={command: ""}), "json" if json else "terminal")

@@ -64,7 +64,9 @@ def regrade(
     else:
         for option, value in {"--data": data, "--out": out, "--columns": columns}.items():
             if value:
-                raise UserError(f"{option} is for a log, and {place} is none", "leave it out")
+                raise UserError(
+                    f"{option} is for a log, and {place} is none", "leave it out"
+                )
         waiting = Waiting()
         answer = grade_again(request, place, say, waiting.say)
         waiting.done()

@@ -40,13 +40,18 @@ def replay(
     options.require_no_file(out, "the labels table", as_json=json)
     require_new({"out": out}, repeatable=["out"])
     require_table_name(out)
-    source = read_history(history, set_, options.read_log_columns(columns), report=waiting.say)
+    source = read_history(
+        history, set_, options.read_log_columns(columns), report=waiting.say
+    )
     tolerance = source.recipe.data.tolerance
     with Judge(
         ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.say
     ) as judge:
         if not json:
-            named = [*map(str, history), *(["--columns", ",".join(columns)] if columns else [])]
+            named = [
+                *map(str, history),
+                *(["--columns", ",".join(columns)] if columns else []),
+            ]
             answer = replay_answer(source, judge, out or replay_file(source), named, set_)
             waiting.done()
             show(answer)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 class Prompts(NamedTuple):
     """What is asked."""
 
-    limit: int | None = Option(None, metavar="N", min=1, help="Use only the first N prompts.")
+    limit: int | None = Option(
+        None, metavar="N", min=1, help="Use only the first N prompts."
+    )
     columns: list[str] = options.DATA_COLUMNS
     system: str | None = options.SYSTEM_PROMPT
     chat_template: str | None = options.CHAT_TEMPLATE
@@ -42,7 +44,9 @@ class Place(NamedTuple):
     """Where it runs."""
 
     backend: str | None = Option(
-        None, metavar="NAME", help="vllm or transformers; by default vLLM if it can run here."
+        None,
+        metavar="NAME",
+        help="vllm or transformers; by default vLLM if it can run here.",
     )
     device: str = options.DEVICE_NAME
     trust_remote_code: bool = options.TRUST_REMOTE_CODE

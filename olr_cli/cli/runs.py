@@ -20,7 +20,9 @@ def runs(
         metavar="STATUS",
         help="Only runs that are finished, running, stopped, failed, diverged, crashed or damaged.",
     ),
-    arm: str | None = Option(None, metavar="TEXT", help="Only arms whose name contains TEXT."),
+    arm: str | None = Option(
+        None, metavar="TEXT", help="Only arms whose name contains TEXT."
+    ),
     sort: str = Option(
         "created",
         metavar="KEY",

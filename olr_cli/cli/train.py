@@ -145,7 +145,12 @@ def _sweep(
         chosen, path = runs[index], folder / runs[index].place
         resume = (path / "manifest.json").exists()
         _train_one(
-            chosen.recipe, path, resume=resume, dry_run=dry_run, arm=chosen.arm, as_json=as_json
+            chosen.recipe,
+            path,
+            resume=resume,
+            dry_run=dry_run,
+            arm=chosen.arm,
+            as_json=as_json,
         )
     elif dry_run:
         show_dry_run(sweep_answer(runs, folder), as_json=as_json)
@@ -188,7 +193,9 @@ def _train_one(
         check_same_recipe(path, recipe)
         if is_complete(path, recipe):
             answer = run_summary(path)
-            command = f"olr train --resume --run-dir {quote(str(path))} --set train.epochs=N"
+            command = (
+                f"olr train --resume --run-dir {quote(str(path))} --set train.epochs=N"
+            )
             more = (
                 {command: f"more than {recipe.train.epochs} epochs"}
                 if recipe.can_be_extended

@@ -193,7 +193,9 @@ def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
     left, right = (side.ravel() for side in np.mgrid[100:1000, 100:1000])
     rule = OPERATIONS[kind]
     # A carry or borrow in some column, and no negative answer.
-    crosses = [rule.crosses(left // place % 10, right // place % 10) for place in (1, 10, 100)]
+    crosses = [
+        rule.crosses(left // place % 10, right // place % 10) for place in (1, 10, 100)
+    ]
     valid = np.any(crosses, axis=0) & (rule.solve(left, right) > 0)
     indices: NDArray[np.int64] = left[valid] * 1000 + right[valid]
     place = _draws(indices, "arithmetic split", kind)

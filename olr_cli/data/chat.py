@@ -84,7 +84,9 @@ def prompt_messages(
 ) -> tuple[Message, ...] | None:
     """Messages as they are, or a text as the user's turn between `before` and `after`; None for anything else."""
     return (
-        (*before, Message("user", value), *after) if isinstance(value, str) else messages(value)
+        (*before, Message("user", value), *after)
+        if isinstance(value, str)
+        else messages(value)
     )
 
 

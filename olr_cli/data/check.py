@@ -52,7 +52,9 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,(?:\d{1,2}|\d{4,})")
 _PROOF = re.compile(
     r"(?i)\W*(?:proof\b|prove[dn]\b|q\.?e\.?d\b)|.*\b(?:we|to) (?:prove|show)\b|.*\bas (?:required|desired)\W*$"
 )
-_PARTS = re.compile(r"(?is).*\(a\).*\(b\)|.*\(i\).*\(ii\)|\s*(?:1|a)\).*\b(?:2|b)\)|.*\S;\s*\S")
+_PARTS = re.compile(
+    r"(?is).*\(a\).*\(b\)|.*\(i\).*\(ii\)|\s*(?:1|a)\).*\b(?:2|b)\)|.*\S;\s*\S"
+)
 _FIGURE = re.compile(
     r"(?i)\b(?:in|from|see) the (?:\w+ )?(?:figure|diagram|picture|drawing)\b"
     r"|\bin (?:figure|fig\.) ?\d"
@@ -135,7 +137,9 @@ class Checked:
                 left = [row for row in group if row not in out]
                 out.update(left[1:])
         if not (kept := sorted({*range(self.rows)} - out)):
-            raise UserError("no row is left", "drop fewer findings, or fix the file", "export")
+            raise UserError(
+                "no row is left", "drop fewer findings, or fix the file", "export"
+            )
         return kept
 
     def export(self, target: Path, dropped: Iterable[str]) -> File:
@@ -148,7 +152,9 @@ class Checked:
             )
         kept = self.without([*UNUSABLE, *dropped])
         is_new = write_rows(self.table, kept, target)
-        return File.written(target, f" ({len(kept):,} of {self.rows:,} rows)", is_new=is_new)
+        return File.written(
+            target, f" ({len(kept):,} of {self.rows:,} rows)", is_new=is_new
+        )
 
 
 def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:
@@ -182,7 +188,9 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         prompts = read_rows(
             rows.take(kept), data_source=data_source, split="train", reading=reading
         ).prompts
-        findings += _findings([*zip(kept, prompts, strict=True)], judge, rows.origins, cells)
+        findings += _findings(
+            [*zip(kept, prompts, strict=True)], judge, rows.origins, cells
+        )
     return Checked(
         name, len(rows), rows, found, [finding for finding in findings if finding.rows]
     )
@@ -281,11 +289,15 @@ def _rejected(
 def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
     """Yield the findings in labels that look like something else than one answer."""
     yield _found("proof", [pair for pair in labels if _PROOF.match(pair[1])])
-    yield _found("parts", [pair for pair in labels if _PARTS.match(ends_of(unescape(pair[1])))])
+    yield _found(
+        "parts", [pair for pair in labels if _PARTS.match(ends_of(unescape(pair[1])))]
+    )
     # In a data set of formulas or names a word is nothing unusual.
     numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in labels)
     if numbers >= _MOSTLY * len(labels):
-        yield _found("word", [pair for pair in labels if not any(map(str.isdecimal, pair[1]))])
+        yield _found(
+            "word", [pair for pair in labels if not any(map(str.isdecimal, pair[1]))]
+        )
         commas = [pair for pair in labels if _DECIMAL_COMMA.fullmatch(pair[1].strip())]
         yield _found("decimal_comma", commas)
 
@@ -313,7 +325,9 @@ def _questions_and_labels(
         if _FIGURE.search(text) and not _DRAWN.search(text)
     ]
     yield _found("no_figure", figures)
-    templated = [(row, asked[row]) for row, prompt in prompts if has_template(prompt.messages)]
+    templated = [
+        (row, asked[row]) for row, prompt in prompts if has_template(prompt.messages)
+    ]
     yield _found("template", templated)
 
 

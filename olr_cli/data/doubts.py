@@ -64,7 +64,13 @@ _UNIT_ASKED = re.compile(r"(?i)\b(?:in|how many) ([a-z°]{1,12})\b")
 _DIGITS_ASKED = re.compile(
     r"(?i)\b([1-4]|one|two|three|four) decimal|nearest (whole|integer|\w+th)\b"
 )
-_PLACES = ("whole integer", "1 one tenth", "2 two hundredth", "3 three thousandth", "4 four")
+_PLACES = (
+    "whole integer",
+    "1 one tenth",
+    "2 two hundredth",
+    "3 three thousandth",
+    "4 four",
+)
 _REDUCED_ASKED = re.compile(r"(?i)\bsimplif|\breduced\b|lowest terms|simplest")
 _TOLD = re.compile(
     r"(?i)(?:\banswer(?: is|:)|####|\\boxed\{)\s*(.*?)[}.\s]*$|=\s*([\d.,/]+)\s*\?\s*$"
@@ -88,7 +94,9 @@ def doubts(question: str, label: str) -> Iterator[str]:
 @functools.lru_cache(1 << 16)  # labels repeat, numbers most of all
 def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
     """The kinds that a label may be of, each with what its question must have then."""
-    return [(kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)]
+    return [
+        (kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)
+    ]
 
 
 def ends_of(text: str, longest: int = LONGEST_READ) -> str:
@@ -131,7 +139,8 @@ def _letters(text: str) -> set[str]:
     """Letters that stand alone, as variables do."""
     return {
         *re.findall(
-            r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z'’])", re.sub(r"\\text\w*\{[^{}]*\}", " ", text)
+            r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z'’])",
+            re.sub(r"\\text\w*\{[^{}]*\}", " ", text),
         )
     }
 
@@ -152,7 +161,9 @@ def _is_no_option(question: str, label: str) -> bool:
     """Whether the label names none of the options shown, or is the letter of one where there are none."""
     has_second = any(mark in question for mark in ("B)", "B.", "B:"))
     named = {*_OPTION.findall(_DRAWING.sub("", question))} if has_second else set()
-    shown = next(at for at, letter in enumerate(f"{ascii_uppercase}-") if letter not in named)
+    shown = next(
+        at for at, letter in enumerate(f"{ascii_uppercase}-") if letter not in named
+    )
     if shown > 2:
         return option_letter(label, shown) is None
     letter = re.fullmatch(

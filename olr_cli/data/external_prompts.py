@@ -94,7 +94,9 @@ class ExternalPrompts:
                 f"there is no noise type '{noise_type}'", f"known: {', '.join(NOISE_TYPES)}"
             )
         if noise_type is None and (true_answer is not None or label == SENTINEL):
-            noise_type, true_answer = implied_mark(label, true_answer, noise_type_of_sentinel)
+            noise_type, true_answer = implied_mark(
+                label, true_answer, noise_type_of_sentinel
+            )
         elif noise_type == "clean" and true_answer is None:
             true_answer = label
         name = self._name(messages) if name is None else str(name)

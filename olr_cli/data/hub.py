@@ -48,7 +48,9 @@ def hub_answers() -> bool:
         return False
     try:
         get_session().head(constants.ENDPOINT, timeout=_PATIENCE_SECONDS)
-    except Exception:  # each HTTP library that huggingface_hub has used has errors of its own
+    except (
+        Exception
+    ):  # each HTTP library that huggingface_hub has used has errors of its own
         constants.HF_HUB_OFFLINE = True
         return False
     return True
@@ -73,7 +75,10 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
         )
     try:
         rows = datasets.load_dataset(
-            hub_id.name, hub_id.config, split=hub_id.split or split, revision=hub_id.revision
+            hub_id.name,
+            hub_id.config,
+            split=hub_id.split or split,
+            revision=hub_id.revision,
         )
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:240] or type(error).__name__

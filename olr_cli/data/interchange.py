@@ -35,13 +35,17 @@ def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> 
         "index": index_column([p.prompt_id for p in prompts]),
         "split": pa.array([split] * size),
     }
-    standard["reward_model"] = with_fields(columns.get("reward_model"), reward, replace=False)
+    standard["reward_model"] = with_fields(
+        columns.get("reward_model"), reward, replace=False
+    )
     standard["extra_info"] = with_fields(columns.get("extra_info"), place, replace=False)
     others = {name: c for name, c in columns.items() if name not in standard}
     # The column stays where it is empty, too, so that nothing of the source is lost.
     rephrased = columns.get(REPHRASED_COLUMN)
     if rephrased is not None or any(p.rephrased is not None for p in prompts):
-        others[REPHRASED_COLUMN] = _message_column(rephrased, [p.rephrased for p in prompts])
+        others[REPHRASED_COLUMN] = _message_column(
+            rephrased, [p.rephrased for p in prompts]
+        )
     return pa.table(standard | others)
 
 
@@ -51,7 +55,9 @@ def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> 
     return PromptSet(tuple(prompts), interchange_table(no_columns, prompts, split), source)
 
 
-def _message_column(column: Any, turns_of_rows: Sequence[Sequence[Message] | None]) -> pa.Array:
+def _message_column(
+    column: Any, turns_of_rows: Sequence[Sequence[Message] | None]
+) -> pa.Array:
     """A column of messages as it is; in place of any other one the turns."""
     if column is not None and pa.types.is_nested(column.type):
         return column
@@ -98,14 +104,17 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
         # unlike `field`, `flatten` makes the fields of a missing struct missing too
         have = {f.name: part for f, part in zip(whole.type, whole.flatten(), strict=True)}
-    merged = have | {name: part for name, part in fields.items() if replace or name not in have}
+    merged = have | {
+        name: part for name, part in fields.items() if replace or name not in have
+    }
     return pa.StructArray.from_arrays(list(merged.values()), list(merged))
 
 
 def index_column(prompt_ids: Sequence[str]) -> pa.Array:
     """Prompt ids as a column: whole numbers where all are, so that they look as in the authors' files."""
     if all(
-        i.isascii() and i.isdecimal() and len(i) < 18 and str(int(i)) == i for i in prompt_ids
+        i.isascii() and i.isdecimal() and len(i) < 18 and str(int(i)) == i
+        for i in prompt_ids
     ):
         return pa.array([int(i) for i in prompt_ids])
     return pa.array(list(prompt_ids))

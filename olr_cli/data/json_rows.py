@@ -46,7 +46,9 @@ def json_batches(
             yield [_object(row, f"{file}, row {at} (counted from 1)") for at, row in array]
             return
         rows: list[dict[str, Any]] = []
-        for number, line in enumerate(read_lines(file, is_cut=note_cut is not None), start=1):
+        for number, line in enumerate(
+            read_lines(file, is_cut=note_cut is not None), start=1
+        ):
             text = line.strip()
             if not text:
                 continue
@@ -68,7 +70,8 @@ def json_batches(
         ) from None
     except RecursionError:
         raise UserError(
-            f"{file} has values that are nested too deeply to be prompts", "check what it is"
+            f"{file} has values that are nested too deeply to be prompts",
+            "check what it is",
         ) from None
 
 
@@ -129,7 +132,9 @@ def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
         with suppress(OverflowError):  # whole numbers beyond 64 bits become text
             return pa.array(values)
     if len(kinds) <= 1 or kinds <= {str, int, float}:
-        return pa.array([it if it is None or type(it) is str else spelled(it) for it in values])
+        return pa.array(
+            [it if it is None or type(it) is str else spelled(it) for it in values]
+        )
     names = sorted(map(_KINDS.__getitem__, kinds))
     raise UserError(f"{place} mixes {' and '.join(names)}", "make them one kind")
 
@@ -141,7 +146,9 @@ def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
         return pa.nulls(len(values))
     fields = [
         column_of(
-            [(value or {}).get(name) for value in values], f"{place[:-1]}.{name}'", level + 1
+            [(value or {}).get(name) for value in values],
+            f"{place[:-1]}.{name}'",
+            level + 1,
         )
         for name in names
     ]
@@ -152,7 +159,9 @@ def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
 
 def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
     """Lists as an array of lists, whose items are one column."""
-    items = column_of([item for value in values if value for item in value], place, level + 1)
+    items = column_of(
+        [item for value in values if value for item in value], place, level + 1
+    )
     ends = accumulate((len(value or ()) for value in values), initial=0)
     is_missing = pa.array([value is None for value in values])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, mask=is_missing)

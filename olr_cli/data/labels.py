@@ -44,7 +44,9 @@ def golds_of(cell: Any) -> tuple[str, ...]:
         case str():
             written = _written(cell)
             return (
-                tuple(filter(None, [_answer(cell)])) if written is None else golds_of(written)
+                tuple(filter(None, [_answer(cell)]))
+                if written is None
+                else golds_of(written)
             )
         case list() | tuple():
             return tuple(dict.fromkeys(gold for item in cell for gold in golds_of(item)))

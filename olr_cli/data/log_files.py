@@ -64,7 +64,9 @@ def is_log(place: Path) -> bool:
 
 def natural(name: str) -> list[Any]:
     """A key that sorts names with their numbers as numbers: a2 before a10."""
-    return [int(part) if at % 2 else part for at, part in enumerate(re.split("([0-9]+)", name))]
+    return [
+        int(part) if at % 2 else part for at, part in enumerate(re.split("([0-9]+)", name))
+    ]
 
 
 def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:

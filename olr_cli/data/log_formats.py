@@ -139,7 +139,9 @@ def unpacked(row: dict[str, Any]) -> list[dict[str, Any]]:
     """
     if {"doc_id", "resps"} <= row.keys():
         # What is none of lm-eval's lines stays as it is, without the columns of a log.
-        with suppress(TypeError, LookupError, AttributeError, StopIteration, RecursionError):
+        with suppress(
+            TypeError, LookupError, AttributeError, StopIteration, RecursionError
+        ):
             return _of_lm_eval(row)
     texts = row.get("completion", row.get("content"))
     is_packed = {"step", "advantages"} <= row.keys() or "rewards" in row
@@ -159,7 +161,11 @@ def unpacked(row: dict[str, Any]) -> list[dict[str, Any]]:
 def _with_response(row: dict[str, Any]) -> dict[str, Any]:
     """Return a rollout with prompt and response in place of NeMo-RL's `content`, the texts of all turns."""
     turns = row.get("content")
-    if not isinstance(turns, list) or not turns or not all(isinstance(it, str) for it in turns):
+    if (
+        not isinstance(turns, list)
+        or not turns
+        or not all(isinstance(it, str) for it in turns)
+    ):
         return row
     others = {key: value for key, value in row.items() if key != "content"}
     return others | {"prompt": "\n".join(turns[:-1]), "response": turns[-1]}
@@ -210,7 +216,9 @@ def recognised(names: Collection[str]) -> LogFormat:
     """The format of a file that has columns of these names; `TABLE` if it is none of a trainer's."""
     # A table with these two is olr's own, whichever columns of a trainer it kept.
     is_table = {"prompt_id", "visit"} <= set(names)
-    return next((one for one in LOG_FORMATS if one.marks <= set(names) and not is_table), TABLE)
+    return next(
+        (one for one in LOG_FORMATS if one.marks <= set(names) and not is_table), TABLE
+    )
 
 
 def require_columns(roles: Collection[str], names: Sequence[str], place: str) -> None:

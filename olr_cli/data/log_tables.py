@@ -36,7 +36,11 @@ class Layout:
 
     def note(self, source: Path, files: int) -> str:
         """A sentence on which columns were read as what."""
-        kind = "a table of rollouts" if self.format is TABLE else f"a log of {self.format.name}"
+        kind = (
+            "a table of rollouts"
+            if self.format is TABLE
+            else f"a log of {self.format.name}"
+        )
         renamed = [
             f"{column} as {name}" for name, column in self.places.items() if name != column
         ]
@@ -61,7 +65,9 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
     """Return a column with the type that its name stands for."""
     if name in _OF_VERDICTS or name in STATISTICS:
         return _numeric(rows, name, path)
-    is_flat = path in rows.table.column_names and not pa.types.is_nested(rows.table[path].type)
+    is_flat = path in rows.table.column_names and not pa.types.is_nested(
+        rows.table[path].type
+    )
     if name in ("prompt", "response") and not is_flat:
         chats = [
             chat_text(cell, name, path, row, rows.origins)
@@ -118,7 +124,9 @@ def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:
 
 def chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> str | None:
     """A prompt or a response, which may be messages, as text."""
-    text = None if cell is None else as_text(cell) if name == "prompt" else response_text(cell)
+    text = (
+        None if cell is None else as_text(cell) if name == "prompt" else response_text(cell)
+    )
     if text is None and cell is not None and messages(cell) is None:
         raise row_error(
             origins.name(row),
@@ -134,7 +142,9 @@ def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
     # What another column holds already, or is made of the rewards, is none of them.
     others = {*places.values(), "advantage", "advantages"}
     numeric = [
-        one.name for one in schema if pa.types.is_floating(one.type) and one.name not in others
+        one.name
+        for one in schema
+        if pa.types.is_floating(one.type) and one.name not in others
     ]
     return [name for name in numeric if "reward" in name.lower()] or numeric
 
@@ -145,7 +155,9 @@ def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
         [_typed(rows, name, path) for name, path in layout.places.items() if rows.has(path)]
     )
     if layout.rewards:
-        sums = [pl.Series(name, rows.numbers(name)).cast(pl.Float64) for name in layout.rewards]
+        sums = [
+            pl.Series(name, rows.numbers(name)).cast(pl.Float64) for name in layout.rewards
+        ]
         # TRL weighs every reward function alike unless it is told otherwise, and skips those that give none.
         frame = frame.with_columns(pl.DataFrame(sums).sum_horizontal().alias("reward"))
         # Which of several rewards says whether the answer is right is told by its name alone.
@@ -156,7 +168,9 @@ def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
             frame = frame.with_columns(verdict[0].alias("verdict"))
     if "step" not in frame.columns or frame["step"].null_count():
         known = [pl.col("step")] if "step" in frame.columns else []
-        frame = frame.with_columns(pl.coalesce(*known, pl.lit(step, pl.Int64)).alias("step"))
+        frame = frame.with_columns(
+            pl.coalesce(*known, pl.lit(step, pl.Int64)).alias("step")
+        )
     return frame
 
 
@@ -172,7 +186,11 @@ def with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
         return rows, {}
     if "prompt_id" not in rows.columns:
         texts = (
-            rows["prompt"].drop_nulls().unique(maintain_order=True).cast(pl.String).to_list()
+            rows["prompt"]
+            .drop_nulls()
+            .unique(maintain_order=True)
+            .cast(pl.String)
+            .to_list()
         )
         ids, prompt = question_ids(map(turns_of, texts)), pl.col("prompt").cast(pl.String)
         names = prompt.replace_strict(texts, ids, default=None, return_dtype=pl.String)
@@ -204,7 +222,9 @@ def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     )
     count = several["prompt_id"].n_unique()
     are = (
-        "s have different labels and count" if count > 1 else " has different labels and counts"
+        "s have different labels and count"
+        if count > 1
+        else " has different labels and counts"
     )
     return rows, [f"{count:,} prompt{are} once for each label."]
 
@@ -213,7 +233,9 @@ def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """Return the rows with `visit` 1, 2, … of each prompt, and a note if visits had to be told apart."""
     rows, order, notes = _with_groups(rows)
     rank = order.rank("dense").over("prompt_id").cast(pl.Int32)
-    return rows.with_columns(rank.alias("visit")).drop("_group", "group", strict=False), notes
+    return rows.with_columns(rank.alias("visit")).drop(
+        "_group", "group", strict=False
+    ), notes
 
 
 def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:

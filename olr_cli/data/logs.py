@@ -134,7 +134,9 @@ def read_log(
     if first is None or not sum(map(len, parts)):
         raise no_rows(source, "rollout")
     rows, texts = with_ids(_of_first_filter(pl.concat(parts, how="diagonal_relaxed")))
-    if any(rows[name].null_count() for name in ("prompt_id", "visit") if name in rows.columns):
+    if any(
+        rows[name].null_count() for name in ("prompt_id", "visit") if name in rows.columns
+    ):
         raise UserError(
             f"{source} has rows without prompt_id or visit", "remove or complete them"
         )
@@ -148,7 +150,9 @@ def read_log(
     rows, groups = with_visits(rows)
     rows, verdicts = with_verdicts(rows, first)
     notes += groups + verdicts
-    return RolloutLog(source, rows, _questions(rows, texts), first.format.name, notes, has_ids)
+    return RolloutLog(
+        source, rows, _questions(rows, texts), first.format.name, notes, has_ids
+    )
 
 
 def _of_first_filter(rows: pl.DataFrame) -> pl.DataFrame:
@@ -289,7 +293,9 @@ class _Files:
                 column = self._layout.places[name]
                 for place, cells in enumerate(rollouts):
                     if type(cells.get(column)) not in (str, NoneType):
-                        cells[column] = chat_text(cells[column], name, column, place, origins)
+                        cells[column] = chat_text(
+                            cells[column], name, column, place, origins
+                        )
             yield Rows(json_table(rollouts, str(path), used), origins)
 
     def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
@@ -304,7 +310,9 @@ class _Files:
         needed = {*self.wanted, *_NEEDED}
         read = {name: place for name, place in places.items() if name in needed}
         # Responses are large, and needless where their answers are stored.
-        if "response" not in self.wanted and not {"answer", "answer_class"}.isdisjoint(read):
+        if "response" not in self.wanted and not {"answer", "answer_class"}.isdisjoint(
+            read
+        ):
             read.pop("response", None)
         self._layout = Layout(schema.names, form, read, rewards)
         return {column.partition(".")[0] for column in read.values()} | set(rewards)
@@ -322,7 +330,9 @@ class _Files:
         if "response" in rows.columns and not self.sample:
             self.sample = rows["response"].drop_nulls().head(_SAMPLE).to_list()
         rows = _answered(rows, self.extractor, keeps_responses=self.keeps_responses)
-        return rows.cast({name: pl.Categorical() for name in _REPEATED if name in rows.columns})
+        return rows.cast(
+            {name: pl.Categorical() for name in _REPEATED if name in rows.columns}
+        )
 
 
 def _schema_of(lists: Iterable[list[dict[str, Any]]]) -> pa.Schema:
@@ -386,7 +396,9 @@ def answers_of(
         of_rows = map(names.__getitem__, sources)
     endings: Iterable[str] = repeat("", len(responses))
     if prompts is not None:
-        opened = {text: opened_by(ending(turns_of(text or ""))) for text in prompts.unique()}
+        opened = {
+            text: opened_by(ending(turns_of(text or ""))) for text in prompts.unique()
+        }
         endings = map(opened.__getitem__, prompts)
     cases = zip(responses, of_rows, endings, strict=True)
     answers = [

@@ -69,12 +69,15 @@ def inject(
     if type == "mixed":
         facts["noise.active_share"] = decimal_text(part)
     marked = [
-        _mark(p, types.get(row), seed, wrong_answers) for row, p in enumerate(prompts.prompts)
+        _mark(p, types.get(row), seed, wrong_answers)
+        for row, p in enumerate(prompts.prompts)
     ]
     if wrong_answers is not None:
         facts["noise.draw"] = "frozen"
         without = sum(
-            marked[row].noise_type == "inactive" for row, it in types.items() if it == "active"
+            marked[row].noise_type == "inactive"
+            for row, it in types.items()
+            if it == "active"
         )
         facts["noise.without_wrong_answer"] = str(without)
     return prompts.with_prompts(marked, facts)
@@ -112,7 +115,9 @@ def counts(prompts: PromptSet) -> dict[NoiseType, int]:
 def examples(prompts: PromptSet, size: int) -> list[Prompt]:
     """A few prompts to look at: one of each noise type that marks, then more marked ones, then clean ones."""
     first_of_type = {
-        prompt.noise_type: prompt for prompt in reversed(prompts.prompts) if prompt.is_marked
+        prompt.noise_type: prompt
+        for prompt in reversed(prompts.prompts)
+        if prompt.is_marked
     }
     chosen = list(reversed(first_of_type.values()))
     marked_first = sorted(prompts.prompts, key=lambda prompt: not prompt.is_marked)
@@ -123,7 +128,9 @@ def default_target(source: str, kind: str, ratio: Share) -> Path:
     """The default file for injected noise: ``data/<source>-<kind>-<ratio>.parquet``."""
     name = source if "/" in source else source.removesuffix(Path(source).suffix)
     stem = re.sub(r"[^\w.+-]+", "-", name)
-    return Path("data") / f"{stem}-{kind}-{decimal_text(exact_share('ratio', ratio))}.parquet"
+    return (
+        Path("data") / f"{stem}-{kind}-{decimal_text(exact_share('ratio', ratio))}.parquet"
+    )
 
 
 def describe_counts(prompts: PromptSet) -> str:
@@ -147,10 +154,14 @@ def _mark(
     if noise_type is None:
         return replace(prompt, true_answer=truth, noise_type="clean")
     if noise_type == "inactive" or wrong_answers is None:
-        return replace(prompt, given_label=SENTINEL, true_answer=truth, noise_type=noise_type)
+        return replace(
+            prompt, given_label=SENTINEL, true_answer=truth, noise_type=noise_type
+        )
     # Sorted, so that the draw does not depend on the order of rollouts.
     wrong = sorted(set(wrong_answers.get(prompt.prompt_id, ())) - {SENTINEL, truth})
     if not wrong:
-        return replace(prompt, given_label=SENTINEL, true_answer=truth, noise_type="inactive")
+        return replace(
+            prompt, given_label=SENTINEL, true_answer=truth, noise_type="inactive"
+        )
     drawn = wrong[int(seeding.uniform("frozen label", seed, prompt.prompt_id) * len(wrong))]
     return replace(prompt, given_label=drawn, true_answer=truth, noise_type="active_frozen")

@@ -17,7 +17,13 @@ from olr_cli.answers import ARITHMETIC_SOURCES, is_match
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.answers.guesses import with_points
 from olr_cli.data import chat
-from olr_cli.data.arithmetic import SETS, SOURCE, SPLIT_ENDS, arithmetic_prompts, parse_source
+from olr_cli.data.arithmetic import (
+    SETS,
+    SOURCE,
+    SPLIT_ENDS,
+    arithmetic_prompts,
+    parse_source,
+)
 from olr_cli.data.chat import Message
 from olr_cli.data.columns import (
     ID_COLUMNS,
@@ -27,7 +33,12 @@ from olr_cli.data.columns import (
     REPHRASED_COLUMN,
 )
 from olr_cli.data.hub import load_hub_table, parse_hub_id
-from olr_cli.data.interchange import index_column, interchange_table, prompt_set, with_fields_of
+from olr_cli.data.interchange import (
+    index_column,
+    interchange_table,
+    prompt_set,
+    with_fields_of,
+)
 from olr_cli.data.labels import read_labels
 from olr_cli.data.prompts import NOISE_TYPES, SYSTEM_PROMPT, NoiseType, Prompt, PromptSet
 from olr_cli.data.questions import question_ids
@@ -109,7 +120,9 @@ class Reading:
             text = None if self.system_prompt == NO_SYSTEM_PROMPT else self.system_prompt
         else:
             text = (
-                SYSTEM_PROMPT if is_question and data_source not in ARITHMETIC_SOURCES else None
+                SYSTEM_PROMPT
+                if is_question and data_source not in ARITHMETIC_SOURCES
+                else None
             )
         return () if text is None else (Message("system", text),)
 
@@ -235,7 +248,9 @@ def _messages(
 ) -> list[tuple[Message, ...]]:
     """Return the chat turns, with a system message where `reading` or the row itself (`systems`) gives one."""
     messages = []
-    for row, (question, source, text) in enumerate(zip(asked, sources, systems, strict=True)):
+    for row, (question, source, text) in enumerate(
+        zip(asked, sources, systems, strict=True)
+    ):
         if reading.is_text_only and (part := chat.unseen_part(question)):
             raise UserError(
                 f"{rows.origins.name(row)}: '{path}' has a part of type '{part}', and only text is shown to the policy",
@@ -348,7 +363,9 @@ def _marks(
     marks: list[Mark] = []
     for label, original, noise_type in zip(labels, originals, noise_types, strict=True):
         # Where other rows are called clean, one without a type and without marks is of unknown quality.
-        is_unknown = not has_marks or (names_types and original is None and label != SENTINEL)
+        is_unknown = not has_marks or (
+            names_types and original is None and label != SENTINEL
+        )
         if noise_type is not None:
             is_true = original is None and noise_type == "clean"
             marks.append((noise_type, label if is_true else original))
@@ -431,7 +448,9 @@ def read_prompts(
             raise UserError(
                 f"{text} has no split '{split}'", f"its splits are {', '.join(SPLIT_ENDS)}"
             )
-        return prompt_set(arithmetic_prompts(kind, sample or limit, seed, part), text, split)
+        return prompt_set(
+            arithmetic_prompts(kind, sample or limit, seed, part), text, split
+        )
     rows, name, data_source, revision = load_rows(text, split)
     prompts = read_rows(
         rows,
@@ -449,7 +468,12 @@ def read_prompts(
 def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
     """The rows of a built-in set, in a file or on the hub, their name, data source by default, and revision."""
     if parse_source(text) is not None:
-        return Rows(read_prompts(text, split=split).table, Origins(text)), text, SOURCE, None
+        return (
+            Rows(read_prompts(text, split=split).table, Origins(text)),
+            text,
+            SOURCE,
+            None,
+        )
     if _is_local(text):
         path = Path(text).absolute()
         if os.path.isfile(path / "manifest.json"):

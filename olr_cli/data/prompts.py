@@ -171,7 +171,9 @@ class PromptSet:
         """A prompt's id, or its row in the file where the file has no ids: nobody finds a digest in it."""
         has_place = self.origins.files and not self.has_ids
         return (
-            self.origins.name(row, is_short=True) if has_place else self.prompts[row].prompt_id
+            self.origins.name(row, is_short=True)
+            if has_place
+            else self.prompts[row].prompt_id
         )
 
     def subset(self, rows: Sequence[int]) -> PromptSet:
@@ -194,7 +196,9 @@ class PromptSet:
         facts = {**self.facts, "sample.size": str(size), "sample.seed": str(seed)}
         return replace(self.subset(chosen), facts=facts)
 
-    def with_prompts(self, prompts: Iterable[Prompt], facts: Mapping[str, str]) -> PromptSet:
+    def with_prompts(
+        self, prompts: Iterable[Prompt], facts: Mapping[str, str]
+    ) -> PromptSet:
         """The same rows with other labels."""
         return replace(self, prompts=tuple(prompts), facts={**self.facts, **facts})
 

@@ -164,10 +164,13 @@ class QuestionIndex:
         return [
             place
             for place in self._by_last.get(_normal(last), ())
-            if is_rendered or (_is_dialogue(turns) and not _is_dialogue(self._questions[place]))
+            if is_rendered
+            or (_is_dialogue(turns) and not _is_dialogue(self._questions[place]))
         ]
 
-    def in_same_words(self, turns: Sequence[Message], places: Iterable[int]) -> Sequence[int]:
+    def in_same_words(
+        self, turns: Sequence[Message], places: Iterable[int]
+    ) -> Sequence[int]:
         """Which of `places` hold a question in exactly the words of the prompt."""
         words = _words(turns)
         return [place for place in places if _words(self._questions[place]) == words]
@@ -204,7 +207,9 @@ def _words(turns: Iterable[Message]) -> list[str]:
     return [turn.content for turn in turns if turn.role == "user"]
 
 
-def same_prompts(logged: Mapping[str, Prompt], prompts: Sequence[Prompt]) -> dict[str, Prompt]:
+def same_prompts(
+    logged: Mapping[str, Prompt], prompts: Sequence[Prompt]
+) -> dict[str, Prompt]:
     """Which of `prompts` each logged prompt is, by the text of the question; others are left out.
 
     A log may have more text than the data set around its question: then the longest question of the data set counts
@@ -213,12 +218,16 @@ def same_prompts(logged: Mapping[str, Prompt], prompts: Sequence[Prompt]) -> dic
     """
     index = QuestionIndex([prompt.messages for prompt in prompts])
     places = {
-        name: index.find(prompt.messages) for name, prompt in logged.items() if prompt.messages
+        name: index.find(prompt.messages)
+        for name, prompt in logged.items()
+        if prompt.messages
     }
     places |= index.find_within(
         {n: question_of(logged[n].messages) for n, same in places.items() if not same}
     )
-    found = {name: [prompts[place] for place in same] for name, same in places.items() if same}
+    found = {
+        name: [prompts[place] for place in same] for name, same in places.items() if same
+    }
     return {
         name: next(
             (one for one in same if one.given_label == logged[name].given_label), same[0]

@@ -91,7 +91,9 @@ class Rows:
             )
             if is_text or kinds.is_integer(kind) or kinds.is_null(kind):
                 return column.cast(pa.large_string())
-        texts = [self._text(value, path, row) for row, value in enumerate(self.values(path))]
+        texts = [
+            self._text(value, path, row) for row, value in enumerate(self.values(path))
+        ]
         return pa.chunked_array([pa.array(texts, pa.large_string())])
 
     def numbers(self, path: str) -> pa.ChunkedArray:
@@ -105,7 +107,9 @@ class Rows:
         ):
             doubles = column.cast(pa.float64(), safe=False)
         else:
-            doubles = pa.chunked_array([pa.array(map(_number, self.texts(path)), pa.float64())])
+            doubles = pa.chunked_array(
+                [pa.array(map(_number, self.texts(path)), pa.float64())]
+            )
         # NaN is how pandas writes a missing number; a text that is no number has become infinite.
         known = pc.if_else(pc.is_nan(doubles), None, doubles)
         wrong = pc.index(pc.is_inf(known), True).as_py()
@@ -137,7 +141,11 @@ class Rows:
             if "float" in str(column.type):
                 values = [_own(value, column.type) for value in values]
             return values
-        except (ValueError, OverflowError, KeyError):  # of pyarrow, or of an unknown time zone
+        except (
+            ValueError,
+            OverflowError,
+            KeyError,
+        ):  # of pyarrow, or of an unknown time zone
             raise UserError(
                 f"{self.place}: column '{path}' holds {column.type} values that cannot be read",
                 "write them as text",
@@ -201,7 +209,9 @@ def _walk(value: Any, steps: Sequence[str]) -> Any:
             value = value[int(step)] if int(step) < len(value) else None
         elif isinstance(value, list):
             contents = [
-                turn.content for turn in filter(None, map(message, value)) if turn.role == step
+                turn.content
+                for turn in filter(None, map(message, value))
+                if turn.role == step
             ]
             value = contents[-1] if contents else None
         else:
@@ -244,7 +254,9 @@ def pick(
 
 
 def suggested(
-    likely: Mapping[str, Sequence[str]], available: Sequence[str], named: Mapping[str, str] = {}
+    likely: Mapping[str, Sequence[str]],
+    available: Sequence[str],
+    named: Mapping[str, str] = {},
 ) -> str:
     """A guess at which column holds what, as a recipe writes it: ``{question: Question, answer: COLUMN}``.
 
@@ -256,7 +268,9 @@ def suggested(
         # No column is suggested for two roles.
         left = [other for other in left if other != path]
         is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", path)
-        parts.append(f"{role}: {path if is_plain else json.dumps(path, ensure_ascii=False)}")
+        parts.append(
+            f"{role}: {path if is_plain else json.dumps(path, ensure_ascii=False)}"
+        )
     return f"{{{', '.join(parts)}}}"
 
 

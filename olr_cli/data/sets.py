@@ -75,7 +75,8 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     if share is None or recipe.data.test is not None:
         return prompts, None
     rows = gathered(
-        (normal_question(prompt.messages), row) for row, prompt in enumerate(prompts.prompts)
+        (normal_question(prompt.messages), row)
+        for row, prompt in enumerate(prompts.prompts)
     )
     measurable = [
         question_rows
@@ -120,7 +121,9 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
             "set noise.ratio or remove the noise section",
         )
     # Frozen noise (R4) is active noise.
-    kinds = {prompt.noise_type == "inactive" for prompt in prompts.prompts if prompt.is_marked}
+    kinds = {
+        prompt.noise_type == "inactive" for prompt in prompts.prompts if prompt.is_marked
+    }
     marks = "mixed" if len(kinds) == 2 else "inactive" if True in kinds else "active"
     if marks != noise.type:
         untyped = (
@@ -139,7 +142,9 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
 def sentinel_type(recipe: Recipe) -> NoiseType:
     """The noise type of a sentinel row that names none (R1): the recipe's type, inactive if that names none either."""
     return (
-        "active" if recipe.noise is not None and recipe.noise.type == "active" else "inactive"
+        "active"
+        if recipe.noise is not None and recipe.noise.type == "active"
+        else "inactive"
     )
 
 
@@ -151,7 +156,9 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     reading = replace(recipe_reading(recipe), are_optional=True, is_text_only=True)
     prompts = read_prompts(source, split=split, seed=recipe.seed, reading=reading)
     without = [
-        row for row, prompt in enumerate(prompts.prompts) if is_placeholder(prompt.gold or "")
+        row
+        for row, prompt in enumerate(prompts.prompts)
+        if is_placeholder(prompt.gold or "")
     ]
     if without:
         raise UserError(
@@ -166,5 +173,7 @@ def noise_draw(recipe: Recipe) -> NoiseDraw:
     """How an active noisy label is drawn from a visit's wrong answers (R3)."""
     noise = recipe.noise
     return (
-        noise.draw if isinstance(noise, ActiveNoiseSection | MixedNoiseSection) else "uniform"
+        noise.draw
+        if isinstance(noise, ActiveNoiseSection | MixedNoiseSection)
+        else "uniform"
     )

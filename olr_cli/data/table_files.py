@@ -51,7 +51,8 @@ def matching_files(source: str) -> list[Path]:
             names = sorted(os.listdir(path))
         except OSError as error:
             raise UserError(
-                f"the folder {source} cannot be read: {error.strerror}", "check its permissions"
+                f"the folder {source} cannot be read: {error.strerror}",
+                "check its permissions",
             ) from None
         candidates = (path / name for name in names if not name.startswith("."))
         files = [
@@ -86,7 +87,9 @@ def files_of_one_split(source: str) -> list[Path]:
     """
     files = matching_files(source)
     names = gathered(
-        (split[1].lower(), file.name) for file in files if (split := _SPLIT.search(file.name))
+        (split[1].lower(), file.name)
+        for file in files
+        if (split := _SPLIT.search(file.name))
     )
     if len(names) < 2 or not os.path.isdir(os.path.expanduser(source)):
         return files
@@ -168,7 +171,8 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             return
         kinds = {name: schema.field(name).type for name in names}
         plain = pa.schema(
-            {n: _plain(pa.array([], kind)).type for n, kind in kinds.items()}, schema.metadata
+            {n: _plain(pa.array([], kind)).type for n, kind in kinds.items()},
+            schema.metadata,
         )
         stored = sum(
             metadata.row_group(number).total_byte_size
@@ -195,7 +199,9 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
 def _plain(column: pa.Array) -> pa.Array:
     """Return a column in a type that all of pyarrow's functions take: no categories, and no views of texts."""
     column = (
-        column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        column.cast(column.type.value_type)
+        if pa.types.is_dictionary(column.type)
+        else column
     )
     has_views = re.search("(string|binary)_view", str(column.type))
     return pl.Series(column).to_arrow() if has_views else column

@@ -64,7 +64,9 @@ class Origins:
     @cached_property
     def _places(self) -> list[tuple[str, int, str]]:
         return [
-            (unit, at, str(file)) for file in self.files for unit, at in places_of_rows(file)
+            (unit, at, str(file))
+            for file in self.files
+            for unit, at in places_of_rows(file)
         ]
 
 

@@ -214,7 +214,14 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
 
 def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
     """Return the labels of a file: a table with a column of ids and what people found, or a data set."""
-    columns = ("prompt_id", "true_answer", "verdict", "given_label", "drawn", *PROMPT_COLUMNS)
+    columns = (
+        "prompt_id",
+        "true_answer",
+        "verdict",
+        "given_label",
+        "drawn",
+        *PROMPT_COLUMNS,
+    )
     table = read_table([file], columns)
     names = {*table.column_names}
     if "prompt_id" in names and not names.isdisjoint(("true_answer", "verdict")):
@@ -265,7 +272,9 @@ def _labels_of_table(rows: Rows, file: Path) -> list[VerifiedLabel]:
         messages = prompt_messages(question) or ()
         verified = VerifiedLabel(prompt_id, messages, truth, is_drawn, judged)
         if labels.setdefault(prompt_id, verified).answer != truth:
-            raise UserError(f"{file}: prompt {prompt_id} has several true answers", "leave one")
+            raise UserError(
+                f"{file}: prompt {prompt_id} has several true answers", "leave one"
+            )
     return list(labels.values())
 
 
@@ -315,7 +324,11 @@ def _are_drawn(rows: Rows) -> list[bool]:
 
 
 def with_verified(
-    prompts: Iterable[Prompt], verified: str | int, seed: int, source: object, reading: Reading
+    prompts: Iterable[Prompt],
+    verified: str | int,
+    seed: int,
+    source: object,
+    reading: Reading,
 ) -> tuple[list[Prompt], list[str]]:
     """The prompts with the verified ones marked, and with the true answers that are verified; and how many there are.
 
@@ -338,7 +351,8 @@ def with_verified(
             for rank in seeding.permutation(len(known), "trusted labels", seed)[:verified]
         }
         return [
-            replace(prompt, is_verified=place in drawn) for place, prompt in enumerate(unmarked)
+            replace(prompt, is_verified=place in drawn)
+            for place, prompt in enumerate(unmarked)
         ], []
     with at("data.verified"):
         labels = VerifiedLabels.read(Path(verified), reading, for_training=True)

@@ -16,7 +16,9 @@ _MODEL_FILES = (*WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt")
 """Weights, configurations, tokenizer and chat template: what a response depends on."""
 
 
-def model_digest(model: str, config: Any = None, names: Sequence[str] = _MODEL_FILES) -> str:
+def model_digest(
+    model: str, config: Any = None, names: Sequence[str] = _MODEL_FILES
+) -> str:
     """Identify a model: ``sha256:`` over a folder's files of these names, or ``commit:`` of the hub's."""
     folder = Path(model)
     if not folder.is_dir():

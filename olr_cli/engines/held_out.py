@@ -6,7 +6,14 @@ import statistics
 from collections.abc import Mapping, Sequence
 from operator import truediv
 
-from olr_cli.answers import Gold, Grading, Judge, default_extractor, read_answer, right_answers
+from olr_cli.answers import (
+    Gold,
+    Grading,
+    Judge,
+    default_extractor,
+    read_answer,
+    right_answers,
+)
 from olr_cli.data.chat import ending
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.runs.metrics import Metrics
@@ -76,9 +83,13 @@ def _answers(
 ) -> list[str | None]:
     """Return the answers in responses to a prompt."""
     read_as = extractor or default_extractor(prompt.data_source)
-    return [read_answer(response, read_as, ending(prompt.messages)) for response in responses]
+    return [
+        read_answer(response, read_as, ending(prompt.messages)) for response in responses
+    ]
 
 
 def _golds(prompt: Prompt) -> list[Gold]:
     """Return the answers of which any is right, as the prompt asks for them."""
-    return [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []
+    return (
+        [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []
+    )

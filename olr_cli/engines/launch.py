@@ -64,7 +64,9 @@ def engine_of(
 
 def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
     """Likely mistakes in this recipe on these data, a sentence each."""
-    own_test = () if data.test is None or recipe.data.test is not None else data.test.prompts
+    own_test = (
+        () if data.test is None or recipe.data.test is not None else data.test.prompts
+    )
     whole = [*data.train.prompts, *own_test]
     sentences = [*data_warnings(recipe, data.train), *label_notes(whole, recipe.data)]
     if kind == "rollouts":
@@ -134,7 +136,9 @@ def unfinished_run(
 ) -> Path:
     """The one run of a kind below `root` that was begun with this recipe, under this name, and lacks epochs of it."""
     places = [manifest.parent for manifest in sorted(root.glob("**/manifest.json"))]
-    runs = [path for path in places if _is_unfinished(path, recipe, kind) and not is_held(path)]
+    runs = [
+        path for path in places if _is_unfinished(path, recipe, kind) and not is_held(path)
+    ]
     if not runs:
         raise UserError(
             f"there is no unfinished run of this recipe below {root}/",
@@ -203,7 +207,9 @@ def launch(
         done = _rolled_back(writer, data, engine, progress, kind) if resume else 0
         history = stored_history(path, judge) if done else None
         supervisor = make_supervisor(recipe, data.keep_fraction, judge, history)
-        writer.begin(after=done, data=data.facts, facts={**engine.facts, "day": str(data.day)})
+        writer.begin(
+            after=done, data=data.facts, facts={**engine.facts, "day": str(data.day)}
+        )
         for departure in sorted(departures):
             progress.say(f"Note: {departure}.")
         if recipe.data.test is None and data.test is not None:
@@ -212,7 +218,9 @@ def launch(
             truth=any(prompt.true_answer is not None for prompt in data.train.prompts),
             held_out=data.test is not None,
         )
-        facts = engine.complete(Attempt(recipe, path, data, supervisor, writer, done, progress))
+        facts = engine.complete(
+            Attempt(recipe, path, data, supervisor, writer, done, progress)
+        )
         writer.close("finished", **facts)
 
 

@@ -25,7 +25,12 @@ _PROCESSORS = (
     "preprocessor_config.json",
     "video_preprocessor_config.json",
 )
-_NAMES_CODE = (_CONFIGURATION, "tokenizer_config.json", *_PROCESSORS, "generation_config.json")
+_NAMES_CODE = (
+    _CONFIGURATION,
+    "tokenizer_config.json",
+    *_PROCESSORS,
+    "generation_config.json",
+)
 """Files in which a model names classes of its own (`auto_map`)."""
 _GENERATION_CODE = "custom_generate/generate.py"
 _ADAPTER = "adapter_config.json"
@@ -132,7 +137,9 @@ def open_model(
     from transformers import AutoConfig, AutoTokenizer
 
     # A hub id is a name or owner/name.
-    is_path = isinstance(path, Path) or path.startswith((".", "~", "/")) or path.count("/") > 1
+    is_path = (
+        isinstance(path, Path) or path.startswith((".", "~", "/")) or path.count("/") > 1
+    )
     if is_path and not Path(path).is_dir():
         raise no_path(path, "name a folder in Hugging Face layout, or a hub id")
     require_safetensors(path)
@@ -149,7 +156,9 @@ def open_model(
     folder = Path(
         _file_of(path, _CONFIGURATION) or path
     ).parent  # of a hub id, what is in its cache
-    notes = require_stored_weights(path, folder, config, trust_remote_code=trust_remote_code)
+    notes = require_stored_weights(
+        path, folder, config, trust_remote_code=trust_remote_code
+    )
     if not checks_weights:
         require_finite_files(path)
     return config, tokenizer, notes
@@ -172,7 +181,9 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
         return
     for mapping in _mappings(Path(configuration)):
         for key, value in mapping.items():
-            is_setting = key.strip("_").endswith(("implementation", "implementation_internal"))
+            is_setting = key.strip("_").endswith(
+                ("implementation", "implementation_internal")
+            )
             kernel = _hub_kernel(value) if is_setting else None
             if kernel is not None:
                 raise UserError(
@@ -278,7 +289,9 @@ def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
     """Return the files that make tokens of images, videos and sounds, by name; none of a model of text alone."""
     names = _PROCESSORS if config.get_text_config() is not config else ()
     files = {name: _file_of(model, name) for name in names}
-    return {name: Path(file).read_bytes() for name, file in files.items() if file is not None}
+    return {
+        name: Path(file).read_bytes() for name, file in files.items() if file is not None
+    }
 
 
 def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> None:

@@ -80,7 +80,9 @@ class ChatFormat:
         for name in self.variables:
             if template is None:
                 raise UserError(
-                    "there is no chat template to take it", "leave it out", f"template {name}"
+                    "there is no chat template to take it",
+                    "leave it out",
+                    f"template {name}",
                 )
             if name == "messages" or name not in words:
                 raise UserError(
@@ -107,9 +109,7 @@ def template_warnings(tokenizer: Any, recipe: Recipe) -> list[str]:
 
 def no_template(model: str) -> str:
     """The sentence for a model without a chat template, where nobody asked for plain text."""
-    return (
-        f"{model} has no chat template: prompts are given to it as plain text, roles left out"
-    )
+    return f"{model} has no chat template: prompts are given to it as plain text, roles left out"
 
 
 def render(
@@ -120,7 +120,9 @@ def render(
 
 
 def render_all(
-    tokenizer: Any, prompts: Sequence[Sequence[Message]], chat: ChatFormat = AS_THE_MODEL_HAS_IT
+    tokenizer: Any,
+    prompts: Sequence[Sequence[Message]],
+    chat: ChatFormat = AS_THE_MODEL_HAS_IT,
 ) -> list[str]:
     """Prompts as texts, exactly as the policy will read them.
 
@@ -154,7 +156,9 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) 
     except Exception as error:  # whatever Python raises for an expression in a template
         roles = ", ".join(message.role for message in messages)
         problem = f"the chat template fails on a prompt of roles {roles} ({type(error).__name__}: {first_line(error)})"
-        if Message("system", SYSTEM_PROMPT) in messages:  # as Gemma's, which have no such role
+        if (
+            Message("system", SYSTEM_PROMPT) in messages
+        ):  # as Gemma's, which have no such role
             raise UserError(
                 f"{problem}, and the system message is olr's own",
                 "set this to none, or change the template",
@@ -215,7 +219,9 @@ def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | No
     if not has_chat_template(tokenizer, chat):
         return None
     turns = Message("user", "What is 2 + 2?"), Message("assistant", _SAID)
-    as_answered = replace(chat, variables={**chat.variables, "add_generation_prompt": False})
+    as_answered = replace(
+        chat, variables={**chat.variables, "add_generation_prompt": False}
+    )
     try:
         text = _by_template(tokenizer, turns, as_answered)
     except UserError:  # a template for other turns than these
@@ -228,7 +234,9 @@ def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | No
 
 def _special_tokens(tokenizer: Any) -> dict[str, int]:
     """Return the tokens that decoding leaves out, with their ids."""
-    special = dict(zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True))
+    special = dict(
+        zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
+    )
     # Llama 3 lists its <|eot_id|> here alone.
     return special | {
         token.content: id

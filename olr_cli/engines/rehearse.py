@@ -65,7 +65,9 @@ class Rehearsal:
         if self.is_example and recipe.data.limit is None:
             return dict.fromkeys(("prompts", "marked", "verified", "steps", "rollouts"))
         prompts, views = len(train.prompts), len(compose(recipe.method).views)
-        known = [p for p in train.prompts if p.noise_type is not None and not self.is_example]
+        known = [
+            p for p in train.prompts if p.noise_type is not None and not self.is_example
+        ]
         return {
             "prompts": prompts,
             "marked": sum(prompt.is_marked for prompt in known) if known else None,
@@ -92,7 +94,11 @@ class Rehearsal:
         lines += [*self.amount_lines(), *engine.plan, *self._prompt_lines(prompt, views)]
         if self.missing:
             lines += ["missing here:", *(f"  - {sentence}" for sentence in self.missing)]
-        example = {"prompt_id": prompt.prompt_id, "is_made_up": self.is_example, "views": views}
+        example = {
+            "prompt_id": prompt.prompt_id,
+            "is_made_up": self.is_example,
+            "views": views,
+        }
         if not self.is_example:
             extractor = extractor_of(self.recipe, prompt)
             example |= {"given_label": prompt.given_label, "extractor": extractor}
@@ -123,7 +129,9 @@ class Rehearsal:
                 else f"{count} of them marked as noise"
             )
             verified = (
-                f", {amount['verified']} with a verified label" if amount["verified"] else ""
+                f", {amount['verified']} with a verified label"
+                if amount["verified"]
+                else ""
             )
             yield f"{amount['prompts']} prompts from {source}, {marked}{verified}"
             if (test := self.data.test) is not None:
@@ -215,7 +223,9 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
         for number, run in enumerate(runs)
     ]
     amounts = zip(*(_takes(first, run.recipe) for run in runs), strict=True)
-    steps, rollouts, disk = (None if None in of else sum(filter(None, of)) for of in amounts)
+    steps, rollouts, disk = (
+        None if None in of else sum(filter(None, of)) for of in amounts
+    )
     size = "unknown" if disk is None else f"about {size_text(disk)} at most"
     counts = "unknown" if steps is None else f"{steps:,} steps, {rollouts:,} rollouts"
     lines = [
@@ -231,7 +241,9 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
         "warnings": first.warnings,
         "missing": first.missing,
     }
-    return Answer(lines, result | {"steps": steps, "rollouts": rollouts, "disk_bytes": disk})
+    return Answer(
+        lines, result | {"steps": steps, "rollouts": rollouts, "disk_bytes": disk}
+    )
 
 
 def _takes(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int | None]:

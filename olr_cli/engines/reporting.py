@@ -23,7 +23,9 @@ def start_progress(run: Attempt, schedule: Schedule) -> None:
     """Begin to show the steps after `run.done`, with what the epoch's steps so far measured."""
     epochs, steps = divmod(run.done, schedule.per_epoch)
     lines = read_metrics(run.path) if steps else []
-    seen = [line for line in lines if line["epoch"] == epochs + 1 and line["step"] <= run.done]
+    seen = [
+        line for line in lines if line["epoch"] == epochs + 1 and line["step"] <= run.done
+    ]
     run.progress.start(schedule.last, run.done, schedule.per_epoch, seen)
 
 
@@ -146,7 +148,9 @@ class _Signs:
 def _tensorboard(run: Path, done: int) -> Iterator[MetricLog]:
     from torch.utils.tensorboard import SummaryWriter
 
-    with SummaryWriter(str(run / "tensorboard"), purge_step=done + 1 if done else 0) as writer:
+    with SummaryWriter(
+        str(run / "tensorboard"), purge_step=done + 1 if done else 0
+    ) as writer:
 
         def log(step: int, metrics: Metrics) -> None:
             for name, value in metrics.items():

@@ -195,9 +195,7 @@ def loss_average_departure(recipe: Recipe) -> str:
             f"the loss is one mean over a mini-batch's response tokens, and long responses weigh more; {authors} is in"
             " effect a mean over responses (train.loss_average sequence)"
         )
-    return (
-        f"the loss is exactly a mean over a mini-batch's responses; {authors} comes close to it"
-    )
+    return f"the loss is exactly a mean over a mini-batch's responses; {authors} comes close to it"
 
 
 # Runs that diverge end at the first loss, gradient or logit that is not finite, before a step is taken with it: both

@@ -64,7 +64,9 @@ class StepEnd:
             if failed == step:
                 self.writer.drop_after(step - 1)
             epoch = self.schedule.epoch(step)
-            raise diverged(self.writer, error, step=step, epoch=epoch, failed=failed) from error
+            raise diverged(
+                self.writer, error, step=step, epoch=epoch, failed=failed
+            ) from error
 
     def complete(
         self,

@@ -84,7 +84,9 @@ def _unfinished(runs: Sequence[SweepRun], folder: Path) -> dict[int, str]:
     for run in begun:
         check_same_recipe(folder / run.place, run.recipe)
     finished = {run.place for run in begun if is_complete(folder / run.place, run.recipe)}
-    return {number: run.place for number, run in enumerate(runs) if run.place not in finished}
+    return {
+        number: run.place for number, run in enumerate(runs) if run.place not in finished
+    }
 
 
 def _train_side_by_side(
@@ -106,7 +108,9 @@ def _train_side_by_side(
                 number, place = waiting.pop(0)
                 training[place] = _start(train_one, number, _log(folder, place), jobs)
             time.sleep(_POLL_SECONDS)
-            for place in [place for place, child in training.items() if not child.is_alive()]:
+            for place in [
+                place for place, child in training.items() if not child.is_alive()
+            ]:
                 statuses[place] = _report(folder, place, training.pop(place))
                 if left := len(waiting) + len(training):
                     seconds = (time.monotonic() - began) / len(statuses) * left
@@ -181,7 +185,8 @@ def _last_words(log: Path) -> str:
     """The last line of a run's log."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next(
-        (line.removeprefix("Error: ") for line in reversed(lines) if line.strip()), "no output"
+        (line.removeprefix("Error: ") for line in reversed(lines) if line.strip()),
+        "no output",
     )
 
 
@@ -191,7 +196,9 @@ def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
         print(f"Next: olr analyze {quote(str(folder))}")
         return 0
     logs = ", ".join(str(_log(folder, place)) for place in failed)
-    print(f"Error: {len(failed)} of {runs} runs did not finish; see {logs}", file=sys.stderr)
+    print(
+        f"Error: {len(failed)} of {runs} runs did not finish; see {logs}", file=sys.stderr
+    )
     return 2 if all(status in (2, *_STOPPED) for status in failed.values()) else 1
 
 

@@ -54,7 +54,9 @@ def _require_no_codes(model: str | Path, stored: Headers) -> None:
         if not name.endswith(("weight", "proj")):
             continue
         layer = name.removesuffix("weight")
-        is_scaled = kind.startswith("F8") and any(other.startswith(layer) for other in scales)
+        is_scaled = kind.startswith("F8") and any(
+            other.startswith(layer) for other in scales
+        )
         if kind[0] in "IU" or is_scaled:
             raise UserError(
                 f"the files of {model} hold {name} as {kind}, the codes of a quantised model, and its configuration has"
@@ -76,7 +78,9 @@ def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -
     ]
     surplus = _some(report["unexpected_keys"])
     if missing and not _is_quantised(config):
-        others = f", and they hold others that it does not have ({surplus})" if surplus else ""
+        others = (
+            f", and they hold others that it does not have ({surplus})" if surplus else ""
+        )
         raise UserError(
             f"the files of {model} lack {len(missing)} of the weights that its configuration asks for"
             f" ({_some(missing)}){others}: transformers would draw them at random",
@@ -113,7 +117,10 @@ def _headers(model: str | Path, folder: Path) -> Headers:
                 for weight in file.keys():  # noqa: SIM118
                     header = file.get_slice(weight)
                     stored[weight] = header.get_dtype(), header.get_shape()
-        except (OSError, SafetensorError):  # of which whoever reads the weights has a sentence
+        except (
+            OSError,
+            SafetensorError,
+        ):  # of which whoever reads the weights has a sentence
             return {}
     return stored
 
@@ -150,7 +157,9 @@ def _rehearsed_load(
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     verbosity = logging.get_verbosity()
     logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its report would be of weights that nobody loads
-    weights = {name: torch.empty(shape, device="meta") for name, (_, shape) in stored.items()}
+    weights = {
+        name: torch.empty(shape, device="meta") for name, (_, shape) in stored.items()
+    }
     try:
         with torch.random.fork_rng(devices=[]):  # making a model draws numbers
             with torch.device("meta"):

@@ -87,7 +87,8 @@ class ProblemSource(Section):
         if self.hub is None:
             return {"task": self.task} if self.file is None else {"file": self.file}
         return {
-            key: getattr(self, key) for key in ("hub", "revision", "config", "split", "gated")
+            key: getattr(self, key)
+            for key in ("hub", "revision", "config", "split", "gated")
         }
 
     @property
@@ -201,7 +202,11 @@ class Benchmark(Section):
     @property
     def grading(self) -> dict[str, object]:
         """The settings that decide grades."""
-        return {"grader": self.grader, "extractor": self.extractor, "tolerance": self.tolerance}
+        return {
+            "grader": self.grader,
+            "extractor": self.extractor,
+            "tolerance": self.tolerance,
+        }
 
     @property
     def notes(self) -> Sequence[str]:
@@ -255,7 +260,8 @@ def find_benchmark(name: str) -> Benchmark:
             find_extractor(benchmark.extractor)
         return benchmark.named()
     hint = did_you_mean(
-        name, [known for benchmark in registry().values() for known in sorted(benchmark.names)]
+        name,
+        [known for benchmark in registry().values() for known in sorted(benchmark.names)],
     )
     raise UserError(
         f"no benchmark is called '{name}'{hint}",
@@ -317,19 +323,27 @@ def read_benchmark(file: Path) -> Benchmark:
         ) from None
     if benchmark.source.file is None:
         return benchmark
-    source = ProblemSource(file=str(file.parent / os.path.expanduser(benchmark.source.file)))
+    source = ProblemSource(
+        file=str(file.parent / os.path.expanduser(benchmark.source.file))
+    )
     return benchmark.model_copy(update={"source": source})
 
 
 def _sentence(detail: Any) -> str:
     if detail["type"] != "extra_forbidden":
         return sentence_of(detail)
-    known = (*Benchmark.model_fields, *ProblemSource.model_fields, *ProblemFields.model_fields)
+    known = (
+        *Benchmark.model_fields,
+        *ProblemSource.model_fields,
+        *ProblemFields.model_fields,
+    )
     key = ".".join(map(str, detail["loc"]))
     return f"unknown key '{key}'{did_you_mean(str(detail['loc'][-1]), known)}"
 
 
-def file_benchmarks(data: Path | None, names: Iterable[str] | None = None) -> list[Benchmark]:
+def file_benchmarks(
+    data: Path | None, names: Iterable[str] | None = None
+) -> list[Benchmark]:
     """A benchmark for each file at a place, called after the file.
 
     Rows are asked as training asks them: questions under R21's system message, messages as they are.
@@ -362,7 +376,11 @@ def _problems(file: Path) -> PromptSet:
 def held_out_set(run: Path) -> str | None:
     """The file, data set or task that a run holds out (`data.test`, `data.held_out`)."""
     test = read_recipe(run).data.test
-    return str(run / HELD_OUT_FILE) if test is None and (run / HELD_OUT_FILE).exists() else test
+    return (
+        str(run / HELD_OUT_FILE)
+        if test is None and (run / HELD_OUT_FILE).exists()
+        else test
+    )
 
 
 def held_out_benchmark(run: Path) -> Benchmark | None:
@@ -387,10 +405,14 @@ def held_out_benchmark(run: Path) -> Benchmark | None:
         name = hub_id.name.rpartition("/")[2]
     benchmark = _benchmark(source, name, prompts, recipe.data.extractor)
     fields = _fields(recipe.data.columns or {}, source)
-    return benchmark.model_copy(update={"tolerance": recipe.data.tolerance, "fields": fields})
+    return benchmark.model_copy(
+        update={"tolerance": recipe.data.tolerance, "fields": fields}
+    )
 
 
-def _fields(columns: Mapping[ColumnRole, str], source: ProblemSource) -> ProblemFields | None:
+def _fields(
+    columns: Mapping[ColumnRole, str], source: ProblemSource
+) -> ProblemFields | None:
     """The recipe's columns; None where a held-out file has those of standard names (`data.sets.recipe_reading`)."""
     if source.file is None or not {"question", "answer"} <= columns.keys() <= {
         "question",

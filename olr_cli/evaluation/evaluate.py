@@ -55,7 +55,9 @@ def evaluate(
             chat = replace(request.prompting.chat, day=record.day)
             open_here = partial(request.backend.open, target.model, chat)
             try:
-                scored = _sample(evaluation, pool, record, open_model or open_here, progress)
+                scored = _sample(
+                    evaluation, pool, record, open_model or open_here, progress
+                )
             finally:
                 progress.stop()
         else:
@@ -105,7 +107,9 @@ def _sample(
         if not backend.has_chat_template and request.prompting.chat.template is None:
             progress.say(f"Warning: {no_template(evaluation.target.model)}")
         store.check_backend(record, backend.facts)
-        progress.generating(list(dict.fromkeys(entry.task.benchmark.title for entry in pool)))
+        progress.generating(
+            list(dict.fromkeys(entry.task.benchmark.title for entry in pool))
+        )
         prompts = backend.render([entry.problem.messages for entry in pool])
         requests = list(map(PooledProblem.request, pool, prompts))
         with (
@@ -116,7 +120,11 @@ def _sample(
         ):
             refused: Collection[str] = ()
             for finished in stream:
-                if finished and not refused and (refused := backend.facts.get("sampling", ())):
+                if (
+                    finished
+                    and not refused
+                    and (refused := backend.facts.get("sampling", ()))
+                ):
                     progress.say(
                         f"Note: the server refuses {', '.join(refused)}, and samples by its own defaults there"
                     )
@@ -188,14 +196,18 @@ class Progress:
         self._bar.advance(task.id, samples)
         if not self._is_live and (now - self._said > _LINE_EVERY_SECONDS or task.finished):
             self._said = now
-            left = "\N{EN DASH}" if task.time_remaining is None else clock(task.time_remaining)
+            left = (
+                "\N{EN DASH}" if task.time_remaining is None else clock(task.time_remaining)
+            )
             self.say(
                 f"{task.description}: {task.completed:,.0f} of {task.total:,.0f} samples in all, {left} left"
             )
 
     def say(self, sentence: str) -> None:
         """A line of its own."""
-        self._console.print(printable(sentence), markup=False, highlight=False, soft_wrap=True)
+        self._console.print(
+            printable(sentence), markup=False, highlight=False, soft_wrap=True
+        )
 
     def stop(self) -> None:
         """The work on a model ended, however."""

@@ -90,7 +90,9 @@ def _golds(sample: Generation) -> list[Gold]:
 
 def _by_letter(sample: Generation) -> Generation:
     """Grade a sample that names one of several options."""
-    options = sample.choices or MOST_OPTIONS  # of a problem that doesn't say how many it has
+    options = (
+        sample.choices or MOST_OPTIONS
+    )  # of a problem that doesn't say how many it has
     golds = right_answers(sample.gold)
     numbered = all(gold.strip().isdecimal() for gold in golds)
     right = [option_letter(gold, options, numbered=numbered) for gold in golds]
@@ -159,7 +161,9 @@ def regrade(
     return [scores[name] for name in done]
 
 
-def _summary(pairs: Sequence[tuple[Generation, Generation]], unfinished: Sequence[str]) -> str:
+def _summary(
+    pairs: Sequence[tuple[Generation, Generation]], unfinished: Sequence[str]
+) -> str:
     """Return how many samples were graded again, how many grades changed, and what is not done yet."""
     changed = sum(old.is_correct != new.is_correct for old, new in pairs)
     left_out = f"; not done yet: {', '.join(unfinished)}" if unfinished else ""
@@ -178,12 +182,15 @@ def _done(
     done = {name: chosen[name] for name in store.finished(record) if name in chosen}
     if not done:
         raise UserError(
-            f"{store.folder}: no benchmark is done yet", "the command that began it continues"
+            f"{store.folder}: no benchmark is done yet",
+            "the command that began it continues",
         )
     return done
 
 
-def _changes(pairs: Sequence[tuple[Generation, Generation]], unscored: str) -> Iterator[str]:
+def _changes(
+    pairs: Sequence[tuple[Generation, Generation]], unscored: str
+) -> Iterator[str]:
     """Yield why samples are not scored, an extractor that reads more where most have no answer, and changed grades."""
     if unscored:
         yield f"not scored, and counted as wrong: {unscored}"

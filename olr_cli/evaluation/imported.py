@@ -49,7 +49,15 @@ from olr_cli.supervision import Rollout
 from olr_cli.tables import Answer
 
 _PATTERN = "samples_*.jsonl"
-_WANTED = ("response", "true_answer", "given_label", "tokens", "truncated", "doc", "request")
+_WANTED = (
+    "response",
+    "true_answer",
+    "given_label",
+    "tokens",
+    "truncated",
+    "doc",
+    "request",
+)
 _MAX_NEW_TOKENS = 256
 """The length limit that lm-eval takes where a task names none."""
 _LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
@@ -113,7 +121,9 @@ def import_log(
     target = _target(logged[0], results, request.out, origin)
     sampling, left_open = _common_sampling(logged)
     made = {"name": trainer, "version": version, "sampling": left_open}
-    record = Evaluation(target, [*tasks.values()], replace(request, sampling=sampling)).record()
+    record = Evaluation(
+        target, [*tasks.values()], replace(request, sampling=sampling)
+    ).record()
     record = record.model_copy(update={"generated_by": (made,)})
     store = target.store
     with store.locked(), Judge(ledger=target.folder / GIVEN_UP) as judge:
@@ -130,7 +140,9 @@ def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
     """Return the benchmarks that a request names, if what else it asks for goes with a log."""
     if request.data is not None and request.benchmarks is None:
         raise UserError(
-            "data are the problems of a benchmark", "name the one that was asked", "benchmarks"
+            "data are the problems of a benchmark",
+            "name the one that was asked",
+            "benchmarks",
         )
     if request.compare != "paper":
         check_reference(request.compare, [])
@@ -138,7 +150,9 @@ def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
 
 
 def _as_tasks(
-    logged: Sequence[_LoggedTask], benchmarks: Sequence[Benchmark], request: EvaluationRequest
+    logged: Sequence[_LoggedTask],
+    benchmarks: Sequence[Benchmark],
+    request: EvaluationRequest,
 ) -> dict[str, Task]:
     """Return what each task asks, by its benchmark: one of those that are named, if any, else one of its own."""
     known = [
@@ -149,12 +163,17 @@ def _as_tasks(
     for task in logged:
         benchmark, problems = _asked(task, known) if known else _of_its_own(task)
         [benchmark] = read_by(request.extractor, [benchmark], request.tolerance)
-        tasks[benchmark.name] = Task(benchmark, problems, len(task.problems[0].rollouts), data)
+        tasks[benchmark.name] = Task(
+            benchmark, problems, len(task.problems[0].rollouts), data
+        )
     return tasks
 
 
 def _target(
-    first: _LoggedTask, results: Mapping[str, Any], out: Path | None, origin: Mapping[str, Any]
+    first: _LoggedTask,
+    results: Mapping[str, Any],
+    out: Path | None,
+    origin: Mapping[str, Any],
 ) -> Target:
     """Return the model that a log is of, as its file of scores or its path names it, and its evaluation's folder."""
     is_lm_eval = first.trainer == LM_EVAL
@@ -175,7 +194,9 @@ def _common_sampling(logged: Sequence[_LoggedTask]) -> tuple[Sampling, dict[str,
         for name, value in first.items()
         if any(other[name] != value for other in others)
     }
-    return sampling, left_open | {name: "unknown" for task in logged for name in task.unknown}
+    return sampling, left_open | {
+        name: "unknown" for task in logged for name in task.unknown
+    }
 
 
 def _samples(task: Task, logged: _LoggedTask) -> Iterator[Generation]:
@@ -237,7 +258,9 @@ def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _Logge
         say(note)
     if "response" not in log.rows.columns:
         raise UserError(
-            f"{file} has answers and no responses", "name the column with the latter", "columns"
+            f"{file} has answers and no responses",
+            "name the column with the latter",
+            "columns",
         )
     sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
     if log.trainer == LM_EVAL:
@@ -340,7 +363,8 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
     )
     if are_letters:
         golds = [
-            tuple(option_letter(it, MOST_OPTIONS) or it for it in of_one) for of_one in golds
+            tuple(option_letter(it, MOST_OPTIONS) or it for it in of_one)
+            for of_one in golds
         ]
     right = [any_of([*map(storable, of_one)]) for of_one in golds]
     return benchmark, [
@@ -356,7 +380,9 @@ def _golds_of(task: _LoggedTask) -> list[tuple[str, ...]]:
     if () in golds:
         without = task.problems[golds.index(())].prompt.prompt_id
         raise UserError(
-            f"{task.file}: problem {without} has no gold", "name its benchmark", "benchmarks"
+            f"{task.file}: problem {without} has no gold",
+            "name its benchmark",
+            "benchmarks",
         )
     return golds
 

@@ -167,7 +167,9 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
 def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list[Target]]:
     """Return the targets of each model, in other folders where they are not sampled as they are by default."""
     is_served = request.backend.url is not None
-    named = all_targets(request.models, request.checkpoints, request.out, is_served=is_served)
+    named = all_targets(
+        request.models, request.checkpoints, request.out, is_served=is_served
+    )
     if request.out is not None:
         return named
     return {
@@ -288,7 +290,9 @@ def _held_out(runs: Sequence[str]) -> Chosen | None:
             continue
         train = read_recipe(Path(run)).train
         drawn = (train.max_new_tokens, train.top_p, train.top_k, train.min_p, train.stop)
-        measured.add((Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts))
+        measured.add(
+            (Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts)
+        )
         if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
             raise UserError(
                 f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"

@@ -79,14 +79,18 @@ class PooledProblem:
                 )
 
 
-def pool_of(store: EvaluationStore, tasks: Sequence[Task], seed: int) -> list[PooledProblem]:
+def pool_of(
+    store: EvaluationStore, tasks: Sequence[Task], seed: int
+) -> list[PooledProblem]:
     """The problems of all tasks that lack samples, in the order in which they are asked."""
     pool = []
     for task in tasks:
         name, missing = task.benchmark.name, store.missing(task)
         stored: dict[str, list[Generation]] = {}
         if any(len(numbers) < task.samples for numbers in missing.values()):
-            for sample in filter(lambda it: it.problem_id in missing, store.generations(name)):
+            for sample in filter(
+                lambda it: it.problem_id in missing, store.generations(name)
+            ):
                 stored.setdefault(sample.problem_id, []).append(sample)
         pool += [
             PooledProblem(
@@ -168,7 +172,9 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._waiting = []
 
     def _grade(self, problems: Sequence[tuple[PooledProblem, list[Generation]]]) -> None:
-        for task in {entry.task.benchmark.name: entry.task for entry, _ in problems}.values():
+        for task in {
+            entry.task.benchmark.name: entry.task for entry, _ in problems
+        }.values():
             part = [(entry, samples) for entry, samples in problems if entry.task is task]
             samples = [sample for _, of_problem in part for sample in of_problem]
             graded = grade(task.benchmark, samples, self.judge, self.counted)

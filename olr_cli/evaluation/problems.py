@@ -114,7 +114,9 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
         sources.update(filter(None, names))
         if not benchmark.names.isdisjoint(names):
             tables.append(
-                read_table([file]).filter(pa.array([name in benchmark.names for name in names]))
+                read_table([file]).filter(
+                    pa.array([name in benchmark.names for name in names])
+                )
             )
     if tables:
         table = pa.concat_tables(tables, promote_options="permissive")
@@ -131,8 +133,12 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
 
 def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
     """The benchmarks among the paper's nine that files have rows of, and all data sources that the rows name."""
-    sources = {name for _, names in _data_sources(data) for name in names if name is not None}
-    return [name for name in PAPER if not registry()[name].names.isdisjoint(sources)], sources
+    sources = {
+        name for _, names in _data_sources(data) for name in names if name is not None
+    }
+    return [
+        name for name in PAPER if not registry()[name].names.isdisjoint(sources)
+    ], sources
 
 
 def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
@@ -170,7 +176,9 @@ def _of_table(
             prompts, _ = _prompts(table.take(list(first.values())), benchmark, place)
     _require_golds(prompts, place)
     is_plain = not _has_messages(table)
-    return [_problem(benchmark, prompt, is_plain=is_plain, place=place) for prompt in prompts]
+    return [
+        _problem(benchmark, prompt, is_plain=is_plain, place=place) for prompt in prompts
+    ]
 
 
 def _of_columns(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[Prompt]:
@@ -184,7 +192,9 @@ def _of_columns(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list
     if fields.right_option is None:
         _require_golds(prompts, place)
     if options is None:
-        return [_problem(benchmark, prompt, is_plain=True, place=place) for prompt in prompts]
+        return [
+            _problem(benchmark, prompt, is_plain=True, place=place) for prompt in prompts
+        ]
     return [
         _multiple_choice(
             benchmark, fields, prompt, options[row], f"{place}: problem {prompt.prompt_id}"
@@ -209,7 +219,9 @@ def _problem(benchmark: Benchmark, prompt: Prompt, *, is_plain: bool, place: str
     messages, gold = prompt.messages, prompt.gold
     if is_plain:
         messages = _messages(benchmark, benchmark.ask(messages[-1].content))
-    elif benchmark.system is not None and all(message.role != "system" for message in messages):
+    elif benchmark.system is not None and all(
+        message.role != "system" for message in messages
+    ):
         messages = (Message("system", benchmark.system), *messages)
     labels = _labels(messages[-1].content) if benchmark.grader == "choice" else []
     if labels and gold is not None:
@@ -275,7 +287,9 @@ def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Tabl
 
     def column(path: str) -> pa.ChunkedArray:
         named = path in rows.table.column_names
-        return rows.table[path] if named else pa.chunked_array([pa.array(rows.values(path))])
+        return (
+            rows.table[path] if named else pa.chunked_array([pa.array(rows.values(path))])
+        )
 
     columns = {"problem": column(fields.problem)}
     if fields.right_option is None:
@@ -294,7 +308,9 @@ def _options(fields: ProblemFields, rows: Rows) -> list[tuple[Any, Any]]:
         return [(None, list(texts)) for texts in zip(*columns, strict=True)]
     [name] = fields.options
     return [
-        (value.get("label"), value.get("text")) if isinstance(value, dict) else (None, value)
+        (value.get("label"), value.get("text"))
+        if isinstance(value, dict)
+        else (None, value)
         for value in rows.values(name)
     ]
 

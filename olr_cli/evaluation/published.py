@@ -127,7 +127,13 @@ def _scores() -> list[tuple[str, Setting, str, Decimal]]:
         return [
             (
                 line["table"],
-                read({f.name: line[f.name] or None for f in fields(Setting) if f.name in line}),
+                read(
+                    {
+                        f.name: line[f.name] or None
+                        for f in fields(Setting)
+                        if f.name in line
+                    }
+                ),
                 line["benchmark"],
                 Decimal(line["score"]),
             )

@@ -129,7 +129,9 @@ class EvaluationRecord(Section):
     @property
     def old_grades(self) -> list[str]:
         """The benchmarks with grades by other rules than today's."""
-        return [name for name, task in self.benchmarks.items() if task.answer_rules != RULES]
+        return [
+            name for name, task in self.benchmarks.items() if task.answer_rules != RULES
+        ]
 
     @property
     def not_as_asked(self) -> dict[str, str]:

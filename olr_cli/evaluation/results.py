@@ -44,7 +44,9 @@ def paper_row(targets: Sequence[Target]) -> PublishedRow:
     if len(settings) > 1:
         names = " and ".join(settings.values())
         raise UserError(
-            f"{names} have different rows in the paper", "compare them one at a time", "paper"
+            f"{names} have different rows in the paper",
+            "compare them one at a time",
+            "paper",
         )
     return published_row(*settings)
 
@@ -64,7 +66,9 @@ def check_reference(named: Compared, targets: Sequence[Target]) -> None:
         _reference(named)
 
 
-def scores_answer(evaluated: Evaluated, compare: Compared, note: str | None = None) -> Answer:
+def scores_answer(
+    evaluated: Evaluated, compare: Compared, note: str | None = None
+) -> Answer:
     """The scores of evaluations side by side and beside the reference, and what to do next.
 
     Of several evaluations at the reference's place, the last counts, as the last checkpoint of a run.
@@ -151,7 +155,9 @@ def _notes(target: Target) -> Iterator[str]:
     else:
         yield f"Sampled at temperature {record.sampling.temperature:g}{others}."
     for name, metrics in target.origin.get("metrics", {}).items():
-        scores = ", ".join(f"{metric} {100 * value:.1f}" for metric, value in metrics.items())
+        scores = ", ".join(
+            f"{metric} {100 * value:.1f}" for metric, value in metrics.items()
+        )
         if scores:
             yield f"{target.origin['tool']} itself scored {name}: {scores}."
 
@@ -166,7 +172,9 @@ def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str
     command = f"olr regrade {shlex.quote(str(place))}"
     if compare is None:
         with suppress(UserError):
-            return {f"{command} --paper": f"the paper's scores of {paper_row(targets).setting}"}
+            return {
+                f"{command} --paper": f"the paper's scores of {paper_row(targets).setting}"
+            }
     else:
         command += (
             " --paper" if compare == "paper" else f" --compare {shlex.quote(str(compare))}"
@@ -178,7 +186,9 @@ def _reference(named: Path) -> Target:
     other = evaluations_at(named)[-1]
     if not other.store.finished():
         raise UserError(
-            f"no benchmark is done yet in {other.folder}", "finish it first", f"compare {named}"
+            f"no benchmark is done yet in {other.folder}",
+            "finish it first",
+            f"compare {named}",
         )
     return other
 

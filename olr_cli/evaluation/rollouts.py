@@ -154,7 +154,9 @@ class RolloutSampler:
         run.supervisor.expect(prompts)
         schedule = Schedule.of(recipe, len(prompts))
         start_progress(run, schedule)
-        waiting = "Stopping when the step in progress is stored; Ctrl-C again stops at once."
+        waiting = (
+            "Stopping when the step in progress is stored; Ctrl-C again stops at once."
+        )
         with stop_requests(lambda: run.progress.say(waiting)) as stop, self._backend:
             for step in schedule.after(run.done):
                 metrics = self._step(
@@ -172,11 +174,16 @@ class RolloutSampler:
                     if (sentence := reading_more(stored_responses(run.path))) is not None:
                         run.progress.say(sentence)
                 run.progress.step(step, metrics)
-                if step < schedule.last and (interruption := stop.interruption()) is not None:
+                if (
+                    step < schedule.last
+                    and (interruption := stop.interruption()) is not None
+                ):
                     raise interruption
         return {"steps": schedule.last}
 
-    def _step(self, run: Attempt, step: int, visit: int, prompts: Sequence[Prompt]) -> Metrics:
+    def _step(
+        self, run: Attempt, step: int, visit: int, prompts: Sequence[Prompt]
+    ) -> Metrics:
         recipe, clock = run.recipe, Stopwatch()
         with clock.measure("rollouts"):
             names = [prompt.prompt_id for prompt in prompts]
@@ -219,14 +226,18 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
         answered=pl.col("answered").sum() / pl.col("rollouts").sum(),
     )
     labels = shares.collect().row(0, named=True)
-    labels["truncated"] = scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
+    labels["truncated"] = (
+        scan_rollouts(run).select(pl.col("truncated").mean()).collect().item()
+    )
     shown = {
         name: "unknown" if labels[name] is None else f"{percent(labels[name])}%"
         for name in labels
     }
     right = shown["accuracy"]
     if labels["accuracy_noisy"] is not None:
-        right += f" (clean prompts {shown['accuracy_clean']}, noisy {shown['accuracy_noisy']})"
+        right += (
+            f" (clean prompts {shown['accuracy_clean']}, noisy {shown['accuracy_noisy']})"
+        )
     if 0 < labels["known"] < 1:
         right += f", where the truth is known ({shown['known']})"
     facts = {
@@ -247,5 +258,8 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
         sentence for sentence in (kind_note(run, "rollouts"), note) if sentence is not None
     ]
     return Answer(
-        lines, {"run": run, **labels}, notes, next={f"olr audit {shlex.quote(str(run))}": ""}
+        lines,
+        {"run": run, **labels},
+        notes,
+        next={f"olr audit {shlex.quote(str(run))}": ""},
     )

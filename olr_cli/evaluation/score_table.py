@@ -76,10 +76,12 @@ class NamedScores:
             shares = reference.shares
             common = self.cells.keys() & shares.keys()
             changes = {
-                name: Cell(self.cells[name].number - shares[name], "points") for name in common
+                name: Cell(self.cells[name].number - shares[name], "points")
+                for name in common
             }
         return {
-            name: replace(cell, change=changes.get(name)) for name, cell in self.cells.items()
+            name: replace(cell, change=changes.get(name))
+            for name, cell in self.cells.items()
         }
 
 
@@ -100,7 +102,9 @@ def scores_table(
         evaluation for evaluation in evaluations if evaluation is not reference
     ] or evaluations
     columns = _columns(evaluations)
-    rows: _Rows = [(evaluation, evaluation.compared(reference)) for evaluation in evaluations]
+    rows: _Rows = [
+        (evaluation, evaluation.compared(reference)) for evaluation in evaluations
+    ]
     if len(evaluations) == 1:
         blocks = [_in_detail(evaluations[0], columns)]
     else:
@@ -111,7 +115,8 @@ def scores_table(
         ]
     if reference is not None:
         blocks += [
-            _against(evaluation.name, reference, cells, columns) for evaluation, cells in rows
+            _against(evaluation.name, reference, cells, columns)
+            for evaluation, cells in rows
         ]
     blocks.append(_document(rows, reference, columns))
     sentences = list(_sentences(rows, reference))
@@ -133,7 +138,9 @@ def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
     for group in GROUPS:
         in_group = [name for name in names if scores[name].distribution == group]
         columns += [ScoreColumn(name, scores[name].title, group) for name in in_group]
-        if group is not None and any(group in evaluation.cells for evaluation in evaluations):
+        if group is not None and any(
+            group in evaluation.cells for evaluation in evaluations
+        ):
             columns.append(ScoreColumn(group, "", group, is_average=True))
     return columns
 
@@ -153,7 +160,8 @@ def _document(
             name = f"difference: {evaluation.name}" if len(rows) > 1 else "difference"
             lines.append(row(name, _changes(cells), "compared"))
     heads = [
-        Column(column.label, group=GROUPS[column.group], has_ends=True) for column in columns
+        Column(column.label, group=GROUPS[column.group], has_ends=True)
+        for column in columns
     ]
     return Block([Column("avg@n, %"), *heads], lines, only="document")
 
@@ -165,7 +173,16 @@ def _changes(cells: Cells) -> dict[str, Cell]:
 def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block:
     scores = {score.benchmark: score for score in evaluation.scores}
     thinks = any(score.unfinished_thoughts is not None for score in scores.values())
-    heads = ["problems", "n", "avg@n", "95 % interval", "maj@n", "pass@n", "cut", "no answer"]
+    heads = [
+        "problems",
+        "n",
+        "avg@n",
+        "95 % interval",
+        "maj@n",
+        "pass@n",
+        "cut",
+        "no answer",
+    ]
     rows = []
     for column in columns:
         parts, score = _parts(evaluation.cells[column.name]), scores.get(column.name)
@@ -187,7 +204,9 @@ def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block
     return _block(f"{evaluation.name}, %", [*heads, "think"] if thinks else heads, rows)
 
 
-def _side_by_side(evaluations: Sequence[NamedScores], columns: Sequence[ScoreColumn]) -> Block:
+def _side_by_side(
+    evaluations: Sequence[NamedScores], columns: Sequence[ScoreColumn]
+) -> Block:
     rows = [
         (column, [it.cells.get(column.name, UNKNOWN).brief for it in evaluations])
         for column in columns
@@ -202,7 +221,9 @@ def _against(
     for column in columns:
         if (cell := cells.get(column.name)) is not None:
             theirs = reference.cells.get(column.name, UNKNOWN)
-            rows.append((column, [cell.brief, theirs.brief, *_parts(cell.change or UNKNOWN)]))
+            rows.append(
+                (column, [cell.brief, theirs.brief, *_parts(cell.change or UNKNOWN)])
+            )
     head = reference.name if len(reference.name) <= _LONGEST_HEAD else "reference"
     heads = ("avg@n", head, "difference", "95 % interval")
     return _block(f"{name} against {reference.name}, %", heads, rows)
@@ -246,7 +267,9 @@ def _other_ends(evaluation: NamedScores) -> Iterator[str]:
     """Return sentences on the responses that neither the model nor the length limit ended, a benchmark each."""
     for score in evaluation.scores:
         if score.ended_by:
-            counts = ", ".join(f"{name} {count:,}" for name, count in score.ended_by.items())
+            counts = ", ".join(
+                f"{name} {count:,}" for name, count in score.ended_by.items()
+            )
             yield (
                 f"{evaluation.name}: of {score.title} the server ended {sum(score.ended_by.values()):,} responses"
                 f" otherwise ({counts}); they are graded by what they say."

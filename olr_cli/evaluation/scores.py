@@ -113,7 +113,9 @@ def score(
         share=pl.col("is_correct").mean(),
     )
     shares = by_problem["share"].to_list()
-    ended_by = generations["ended_by"].drop_nulls() if "ended_by" in generations.columns else ()
+    ended_by = (
+        generations["ended_by"].drop_nulls() if "ended_by" in generations.columns else ()
+    )
     powers_of_two = {1 << i for i in range(samples.bit_length())}
     is_unfinished = pl.col("unfinished_thought").fill_null(False)
     overall = generations.select(
@@ -185,7 +187,9 @@ def _majority(generations: pl.DataFrame) -> int:
         .agg(count=pl.len(), is_correct=pl.col("is_correct").any())
     )
     top = votes.filter(pl.col("count") == pl.col("count").max().over("problem_id"))
-    winners = top.group_by("problem_id").agg(wins=(pl.len() == 1) & pl.col("is_correct").all())
+    winners = top.group_by("problem_id").agg(
+        wins=(pl.len() == 1) & pl.col("is_correct").all()
+    )
     return int(winners["wins"].sum())
 
 
@@ -202,7 +206,8 @@ def groups(names: Collection[str]) -> dict[Group, list[str]]:
 def averages(shares: Mapping[str, float]) -> dict[str, float]:
     """The paper's means over in- and out-of-distribution benchmarks, each only when all of its benchmarks are there."""
     return {
-        group: fmean(shares[name] for name in names) for group, names in groups(shares).items()
+        group: fmean(shares[name] for name in names)
+        for group, names in groups(shares).items()
     }
 
 
@@ -217,7 +222,9 @@ def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
     return shown
 
 
-def paired_differences(scores: Iterable[Score], baseline: Iterable[Score]) -> dict[str, Cell]:
+def paired_differences(
+    scores: Iterable[Score], baseline: Iterable[Score]
+) -> dict[str, Cell]:
     """Paired differences, by benchmark name, and of the averages by ``in`` and ``out``.
 
     Benchmarks that have no problem in common are left out.
@@ -272,7 +279,9 @@ def stored_scores(folder: Path) -> StoredScores:
     """The scores in an evaluation's scores.json."""
     file = folder / "scores.json"
     if not file.is_file():
-        raise UserError(f"{folder} has no scores yet", "run `olr evaluate` again to finish it")
+        raise UserError(
+            f"{folder} has no scores yet", "run `olr evaluate` again to finish it"
+        )
     try:
         plain = json.loads(file.read_text(encoding="utf-8"))
         return StoredScores(
@@ -286,7 +295,8 @@ def stored_scores(folder: Path) -> StoredScores:
         )
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(
-            f"{file} is damaged", f"`olr regrade {folder}` writes it again from the generations"
+            f"{file} is damaged",
+            f"`olr regrade {folder}` writes it again from the generations",
         ) from None
 
 

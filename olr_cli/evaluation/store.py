@@ -154,7 +154,9 @@ class EvaluationStore:
             )
         benchmarks = before.benchmarks | asked.benchmarks
         for name, stored in before.benchmarks.items():
-            if benchmarks[name].samples == stored.samples:  # else all samples are graded again
+            if (
+                benchmarks[name].samples == stored.samples
+            ):  # else all samples are graded again
                 rules = {"answer_rules": stored.answer_rules}
                 benchmarks[name] = benchmarks[name].model_copy(update=rules)
         kept = {"generated_by": before.generated_by, "day": before.day}
@@ -187,7 +189,9 @@ class EvaluationStore:
     def append(self, benchmark: str, rows: Sequence[Generation]) -> None:
         """Store all samples of some problems, or nothing."""
         # Not the number of parts: one may have been removed.
-        numbers = [int(file.stem.removeprefix("part-")) for file in self._part_files(benchmark)]
+        numbers = [
+            int(file.stem.removeprefix("part-")) for file in self._part_files(benchmark)
+        ]
         self._write(
             self._parts(benchmark) / f"part-{max(numbers, default=0) + 1:06d}.parquet",
             _table(rows),
@@ -241,7 +245,10 @@ class EvaluationStore:
             empty = pl.DataFrame(pl.from_arrow(_arrow_schema().empty_table()))
             return empty if columns is None else empty.select(columns)
         rows = pl.concat(
-            [_read(file, columns).with_columns(file=place) for place, file in enumerate(files)]
+            [
+                _read(file, columns).with_columns(file=place)
+                for place, file in enumerate(files)
+            ]
         )
         return rows.filter(pl.col("file") == pl.col("file").max().over("problem_id")).drop(
             "file"
@@ -262,7 +269,9 @@ class EvaluationStore:
         """Return the benchmarks that are done, in the order in which they were begun."""
         names = (record or self.record()).benchmarks
         return [
-            name for name in names if self._whole(name).exists() and not self._part_files(name)
+            name
+            for name in names
+            if self._whole(name).exists() and not self._part_files(name)
         ]
 
     def scores(self) -> list[Score]:
@@ -296,12 +305,15 @@ class EvaluationStore:
         """Return the score of each finished benchmark, which is computed unless it is among those that are scored."""
         tasks = {name: record.benchmarks[name] for name in self.finished(record)}
         return {
-            name: scored.get(name) or self._score(task.definition, task.samples, task.problems)
+            name: scored.get(name)
+            or self._score(task.definition, task.samples, task.problems)
             for name, task in tasks.items()
         }
 
     def _score(self, benchmark: Benchmark, samples: int, problems: int) -> Score:
-        return score(benchmark, self.read(benchmark.name, _SCORED), samples, problems=problems)
+        return score(
+            benchmark, self.read(benchmark.name, _SCORED), samples, problems=problems
+        )
 
     # ---- the folder ---------------------------------------------------------------------------------------------
 
@@ -309,7 +321,8 @@ class EvaluationStore:
     def is_empty(self) -> bool:
         """Whether the folder has no files but hidden ones and what computer algebra gave up."""
         return all(
-            file.name.startswith(".") or file.name == GIVEN_UP for file in self.folder.iterdir()
+            file.name.startswith(".") or file.name == GIVEN_UP
+            for file in self.folder.iterdir()
         )
 
     @contextmanager

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.data.hub import hub_answers
-from olr_cli.engines.models import NAMES, is_builtin, loading, policy_path, require_known_code
+from olr_cli.engines.models import (
+    NAMES,
+    is_builtin,
+    loading,
+    policy_path,
+    require_known_code,
+)
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import Target
@@ -196,6 +202,8 @@ def _step(run: Path, wanted: str) -> tuple[int, str]:
         return best, "best on the validation set"
     if not wanted.isdecimal() or int(wanted) not in steps:
         raise UserError(
-            f"{run} has no such checkpoint", f"{there}, last and best", f"checkpoint {wanted}"
+            f"{run} has no such checkpoint",
+            f"{there}, last and best",
+            f"checkpoint {wanted}",
         )
     return int(wanted), "named"

@@ -62,7 +62,9 @@ def find_recipe(name: str | Path) -> Path:
     if bundled := _bundled(path):
         return bundled
     raise no_path(
-        path, "`olr recipes ls` lists the recipes that come with olr", list(recipes_by_name())
+        path,
+        "`olr recipes ls` lists the recipes that come with olr",
+        list(recipes_by_name()),
     )
 
 
@@ -222,7 +224,11 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for name, value in top.items():
         below = merged.get(name)
-        if isinstance(value, Mapping) and isinstance(below, Mapping) and name != "extractor":
+        if (
+            isinstance(value, Mapping)
+            and isinstance(below, Mapping)
+            and name != "extractor"
+        ):
             merged[name] = overlay(_keys_of_kind(name, below, value), value)
         else:
             merged[name] = value

@@ -38,7 +38,10 @@ class MethodSection(Section):
         ge=0,
     )
     smoothing: Number = default(
-        0.0, "Share of the uniform distribution in each token's target; 0: none.", ge=0, lt=1
+        0.0,
+        "Share of the uniform distribution in each token's target; 0: none.",
+        ge=0,
+        lt=1,
     )
     majority_graded_by: Literal["class", "verifier"] = default(
         "class",
@@ -105,7 +108,9 @@ class OlrMethod(MethodSection):
         Decimal("0.05"),
         "delta, in pass rate per visit: the slope must be above it, compared exactly (R12, R14).",
     )
-    warmup_epochs: Epochs = default(5, "T, in visits of a prompt: the first T keep the label.")
+    warmup_epochs: Epochs = default(
+        5, "T, in visits of a prompt: the first T keep the label."
+    )
 
     @field_validator("criteria")
     @classmethod

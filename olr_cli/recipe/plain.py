@@ -94,7 +94,10 @@ def _reader() -> YAML:
 
         def compose_node(self, parent: Any, index: int) -> Any:
             event = self.parser.peek_event()
-            if getattr(event, "anchor", None) or getattr(event, "tag", None) not in (None, "!"):
+            if getattr(event, "anchor", None) or getattr(event, "tag", None) not in (
+                None,
+                "!",
+            ):
                 raise NotPlain(
                     f"has an anchor, an alias or a type (line {event.start_mark.line + 1}); write the value out"
                 )

@@ -115,7 +115,9 @@ def _sections() -> list[list[_Group]]:
     schema = Recipe.model_json_schema()
     models, plain, sections = schema["$defs"], {}, []
     for name, key in schema["properties"].items():
-        references = [part["$ref"] for part in (key, *key.get("anyOf", ())) if "$ref" in part]
+        references = [
+            part["$ref"] for part in (key, *key.get("anyOf", ())) if "$ref" in part
+        ]
         if name in KINDS:
             sections.append(list(_groups_of_kinds(name, key, models)))
         elif references:
@@ -153,9 +155,13 @@ def _groups_of_kinds(
             properties = properties | {
                 key: _preset(properties[key], it) for key, it in row.presets.items()
             }
-        keys = {key: v for key, v in properties.items() if key != tag and v != shared.get(key)}
+        keys = {
+            key: v for key, v in properties.items() if key != tag and v != shared.get(key)
+        }
         yield _Group(
-            f"{name}.{tag}={kind}", summary or _summary(model), _keys(f"{name}.", keys, kind)
+            f"{name}.{tag}={kind}",
+            summary or _summary(model),
+            _keys(f"{name}.", keys, kind),
         )
 
 

@@ -35,7 +35,9 @@ class Sampling:
             least = f"give 0, or a number from {LEAST_TEMPERATURE} on"
             raise UserError(f"the temperature is {self.temperature}", least)
         if not 0 < self.top_p <= 1:
-            raise UserError(f"top_p is {self.top_p}", "give a number above 0, and at most 1")
+            raise UserError(
+                f"top_p is {self.top_p}", "give a number above 0, and at most 1"
+            )
         if not 0 <= self.min_p <= 1:
             raise UserError(f"min_p is {self.min_p}", "give a number from 0 to 1")
         if "" in self.stop:

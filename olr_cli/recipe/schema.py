@@ -45,7 +45,8 @@ from olr_cli.recipe.verifier import VerifierSection
 from olr_cli.user_code import is_function
 
 _Noise = Annotated[
-    InactiveNoiseSection | ActiveNoiseSection | MixedNoiseSection, Field(discriminator="type")
+    InactiveNoiseSection | ActiveNoiseSection | MixedNoiseSection,
+    Field(discriminator="type"),
 ]
 _Method = Annotated[
     Annotated[PlainMethod, Tag("PlainMethod")]
@@ -54,13 +55,17 @@ _Method = Annotated[
     | Annotated[OwnMethod, Tag("OwnMethod")],
     Discriminator(tag_of_method),
 ]
-_Engine = Annotated[LocalEngine | OpenRlhfEngine | ExternalEngine, Field(discriminator="name")]
+_Engine = Annotated[
+    LocalEngine | OpenRlhfEngine | ExternalEngine, Field(discriminator="name")
+]
 
 
 def _kinds(union: Any) -> tuple[str, dict[str, type[Section]]]:
     sections, field = get_args(union)
     tag = field.discriminator
-    return tag, {section.model_fields[tag].default: section for section in get_args(sections)}
+    return tag, {
+        section.model_fields[tag].default: section for section in get_args(sections)
+    }
 
 
 KINDS: dict[str, tuple[str, Mapping[str, type[Section]]]] = {
@@ -113,7 +118,9 @@ class Recipe(Section):
             self.method.row.label in ("given", "refined", "own")
             or self.method.majority_graded_by == "verifier"
         )
-        if self.verifier is not None and not (asks and self.method.row.reward == "verifier"):
+        if self.verifier is not None and not (
+            asks and self.method.row.reward == "verifier"
+        ):
             raise ValueError(
                 f"verifier is set, but {self.method.name} never asks a verifier; remove it, or take another method"
             )
@@ -146,7 +153,9 @@ class Recipe(Section):
         named = {
             "data.extractor": [extractor] if extractor and is_function(extractor) else [],
             "method.name": [method.name] if isinstance(method, OwnMethod) else [],
-            "verifier.where": [rule.function for rule in rules if rule.function is not None],
+            "verifier.where": [
+                rule.function for rule in rules if rule.function is not None
+            ],
             "model.trust_remote_code": ["true"] if self.model.trust_remote_code else [],
         }
         return {key: names for key, names in named.items() if names}
@@ -157,7 +166,8 @@ class Recipe(Section):
         if "verifier.where" in texts:
             assert self.verifier is not None
             rules = [
-                rule.model_dump(mode="json", exclude_none=True) for rule in self.verifier.where
+                rule.model_dump(mode="json", exclude_none=True)
+                for rule in self.verifier.where
             ]
             texts["verifier.where"] = json.dumps(rules)
         return {key: f"{key}={text}" for key, text in texts.items()}
@@ -199,7 +209,9 @@ class Recipe(Section):
             for key, value in values.items()
             if _decides(key) and not self.is_default(key)
         }
-        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()[
+            :16
+        ]
 
     def is_default(self, key: str) -> bool:
         """Whether a dotted key has its default; the key that names the kind of a section never has."""
@@ -257,7 +269,9 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
     before, after = flatten(old.plain()), flatten(new.plain())
     keys = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
     return [
-        f"{k}: {before.get(k, 'unset')} -> {after.get(k, 'unset')}" for k in keys if _decides(k)
+        f"{k}: {before.get(k, 'unset')} -> {after.get(k, 'unset')}"
+        for k in keys
+        if _decides(k)
     ]
 
 
@@ -267,7 +281,9 @@ def refused_changes(old: Recipe, new: Recipe) -> list[str]:
     The epochs may be raised: no step before depends on their number, unless the learning rate follows a schedule.
     """
     refused = [
-        change for change in changed_keys(old, new) if not change.startswith("train.epochs:")
+        change
+        for change in changed_keys(old, new)
+        if not change.startswith("train.epochs:")
     ]
     before, after = old.train.epochs, new.train.epochs
     if after < before:

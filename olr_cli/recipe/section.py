@@ -38,7 +38,9 @@ def _require_few_places(number: Decimal) -> Decimal:
 def require_number(value: Any) -> Any:
     """Refuse true and false, which pydantic would take for 1 and 0."""
     if isinstance(value, bool):
-        raise PydanticCustomError("truth", "Input should be a number, neither true nor false")
+        raise PydanticCustomError(
+            "truth", "Input should be a number, neither true nor false"
+        )
     return value
 
 

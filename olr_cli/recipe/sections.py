@@ -78,14 +78,14 @@ class DataSection(Section):
         "Verified labels, which the method never replaces: a file of `prompt_id` and `true_answer`, a selection saved"
         " by the report, or a data set; or, for studies, how many prompts to draw whose true answer is known.",
     )
-    columns: Annotated[dict[ColumnRole, Text], BeforeValidator(_roles_by_our_names)] | None = (
-        default(
-            None,
-            "Which columns hold what, as `{question: Question, answer: Answer, id: uid, system: context}`;"
-            " `meta.gold` is a field of a column, `meta.0` an item of a list, `messages.assistant` the last turn of"
-            " that role; null: columns of standard names. Held-out files that have none of them are read by the"
-            " standard names.",
-        )
+    columns: (
+        Annotated[dict[ColumnRole, Text], BeforeValidator(_roles_by_our_names)] | None
+    ) = default(
+        None,
+        "Which columns hold what, as `{question: Question, answer: Answer, id: uid, system: context}`;"
+        " `meta.gold` is a field of a column, `meta.0` an item of a list, `messages.assistant` the last turn of"
+        " that role; null: columns of standard names. Held-out files that have none of them are read by the"
+        " standard names.",
     )
     system_prompt: Text | None = default(
         None,
@@ -144,7 +144,9 @@ class MixedNoiseSection(NoiseSection):
     """Both kinds of noise in one data set."""
 
     type: Literal["mixed"] = "mixed"
-    draw: NoiseDraw = default("uniform", "How an active label is drawn, as for active noise.")
+    draw: NoiseDraw = default(
+        "uniform", "How an active label is drawn, as for active noise."
+    )
     active_share: Ratio = default(
         Decimal("0.5"), "Share of the marked prompts whose noise is active."
     )
@@ -185,7 +187,9 @@ class TrainSection(Section):
     rollouts_per_prompt: Annotated[Count, Field(ge=2)] = default(
         8, "K, rollouts of each prompt in a step; at least 2."
     )
-    learning_rate: Number = default(1e-6, "Adam's learning rate, at its highest.", gt=0, le=1)
+    learning_rate: Number = default(
+        1e-6, "Adam's learning rate, at its highest.", gt=0, le=1
+    )
     lr_schedule: LrSchedule = default(
         "constant",
         "How the learning rate falls over the run's optimiser steps, as in transformers; `linear` and `cosine` end at"
@@ -220,14 +224,17 @@ class TrainSection(Section):
         "Rank of LoRA's adapters, which then train alone (needs peft); null: all weights train.",
     )
     lora_alpha: Count | None = default(
-        None, "LoRA's alpha: adapters are scaled by alpha / rank; null: 2 x rank, as in TRL."
+        None,
+        "LoRA's alpha: adapters are scaled by alpha / rank; null: 2 x rank, as in TRL.",
     )
     lora_layers: Text = default(
         "all-linear",
         "The layers with adapters: every linear layer but the output layer, or a regular expression of their whole"
         " names, such as `.*[qv]_proj`.",
     )
-    max_new_tokens: Count = default(4096, "Tokens of a response; a longer one is truncated.")
+    max_new_tokens: Count = default(
+        4096, "Tokens of a response; a longer one is truncated."
+    )
     max_prompt_tokens: Count = default(
         2048, "Tokens of a prompt; a longer one is an error before training starts."
     )
@@ -313,7 +320,8 @@ class LocalEngine(Section):
         " room for.",
     )
     gradient_checkpointing: bool = default(
-        False, "Compute activations twice to keep fewer: for long responses, or little memory."
+        False,
+        "Compute activations twice to keep fewer: for long responses, or little memory.",
     )
 
 
@@ -330,20 +338,23 @@ class OpenRlhfEngine(Section):
         "GPUs of each machine that hold the policy; without `colocate` the reference takes the same number again.",
     )
     colocate: bool = default(
-        True, "Policy, reference and vLLM share the same GPUs and take turns (hybrid engine)."
+        True,
+        "Policy, reference and vLLM share the same GPUs and take turns (hybrid engine).",
     )
     sleep: bool = default(
         True, "With `colocate`: a model that is not computing gives its GPU memory back."
     )
     vllm_engines: Count | None = default(
-        None, "vLLM engines; null: as many as fit the policy's GPUs with `colocate`, else 1."
+        None,
+        "vLLM engines; null: as many as fit the policy's GPUs with `colocate`, else 1.",
     )
     tensor_parallel: Count = default(1, "GPUs of each vLLM engine.")
     vllm_memory: Number = default(
         0.5, "Share of a GPU's memory that vLLM may take.", gt=0, lt=1
     )
     zero_stage: Annotated[Literal[1, 2, 3], BeforeValidator(require_number)] = default(
-        2, "DeepSpeed's ZeRO: 1 shards the optimiser's state, 2 also gradients, 3 also weights."
+        2,
+        "DeepSpeed's ZeRO: 1 shards the optimiser's state, 2 also gradients, 3 also weights.",
     )
     gradient_checkpointing: bool = default(True, "Compute activations twice to keep fewer.")
     micro_batch_samples: Count = default(
@@ -358,7 +369,8 @@ class OpenRlhfEngine(Section):
         None, "A running Ray cluster: `auto`, or host:port; null: a new one."
     )
     flags: dict[str, Any] = Field(
-        default_factory=dict, description="Any other flags of OpenRLHF, without their dashes."
+        default_factory=dict,
+        description="Any other flags of OpenRLHF, without their dashes.",
     )
 
     @field_validator("flags")
@@ -400,7 +412,9 @@ class ExternalEngine(Section):
 class LoggingSection(Section):
     """Where metrics go besides metrics.jsonl, which is always written."""
 
-    tensorboard: bool = default(False, "Write TensorBoard event files into the run directory.")
+    tensorboard: bool = default(
+        False, "Write TensorBoard event files into the run directory."
+    )
     wandb: Text | None = default(None, "Weights & Biases project to log to.")
 
 

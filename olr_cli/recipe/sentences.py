@@ -92,7 +92,9 @@ def _unknown_key(place: str) -> str:
     named = place.rpartition(".")[2]
     # A key without its section, then what other trainers call it, then one of the same name elsewhere.
     deeper = [key for key in known if key.endswith(f".{place}")]
-    deeper += [key for key, others in OTHER_NAMES.items() if named.lower() in others.split()]
+    deeper += [
+        key for key, others in OTHER_NAMES.items() if named.lower() in others.split()
+    ]
     deeper += [key for key in known if key.endswith(f".{named}")]
     hint = f" (did you mean '{deeper[0]}'?)" if deeper else did_you_mean(place, alike)
     return f"unknown key '{place}'{hint}"
@@ -119,7 +121,9 @@ def _known_keys() -> list[str]:
     keys: list[str] = []
     for name, field in Recipe.model_fields.items():
         keys.append(name)
-        kinds: Iterable[Any] = KINDS[name][1].values() if name in KINDS else [field.annotation]
+        kinds: Iterable[Any] = (
+            KINDS[name][1].values() if name in KINDS else [field.annotation]
+        )
         for kind in kinds:
             keys += [f"{name}.{key}" for key in getattr(kind, "model_fields", ())]
     return keys

@@ -90,7 +90,9 @@ def _sweep_runs(
             for key, value in (*settings.items(), *point.items()):
                 with at(f"{source}: the sweep's arm '{shortened(arm)}'"):
                     put(changes, key, value)
-            parts = {key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()}
+            parts = {
+                key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()
+            }
             seed = parts.pop("seed", "")
             label = "_".join(filter(None, (arm, *parts.values()))) or "run"
             place = folder_name("_".join(filter(None, (label, seed))))
@@ -98,6 +100,7 @@ def _sweep_runs(
             recipe = marked(recipe, layers)
             if recipe.sweep is not None:
                 raise UserError(
-                    f"{source} [{place}]: a sweep's run cannot be a sweep", "remove that key"
+                    f"{source} [{place}]: a sweep's run cannot be a sweep",
+                    "remove that key",
                 )
             yield SweepRun(label, place, recipe)

@@ -46,7 +46,9 @@ class VerifierRule(Section):
                 f"a rule has one of {', '.join(_CONDITIONS)}, and here are {len(self.conditions)}"
             )
         if self.false_negative_rate is None and self.false_positive_rate is None:
-            raise ValueError("a rule needs false_negative_rate, false_positive_rate or both")
+            raise ValueError(
+                "a rule needs false_negative_rate, false_positive_rate or both"
+            )
         if self.error is not None and min(self.error, default=-1) < 0:
             raise ValueError(
                 "error is a list of distances, which count above and below; name some, without signs"
@@ -61,7 +63,8 @@ class VerifierSection(Section):
         Decimal(0), "rho_1: how often an answer that matches the label gets reward 0."
     )
     false_positive_rate: Ratio = default(
-        Decimal(0), "rho_0: how often an answer that does not match the label gets reward 1."
+        Decimal(0),
+        "rho_0: how often an answer that does not match the label gets reward 1.",
     )
     draw: Literal["rollout", "answer"] = default(
         "rollout",
@@ -80,5 +83,7 @@ class VerifierSection(Section):
         words = [f"{name} {rate}" for name, rate in rates.items() if rate]
         words += ["by answer"] if words and self.draw == "answer" else []
         kinds = dict.fromkeys(name for rule in self.where for name in rule.conditions)
-        rules = f"rule{'s' * (len(self.where) > 1)} on {' and '.join(kinds)}" if kinds else ""
+        rules = (
+            f"rule{'s' * (len(self.where) > 1)} on {' and '.join(kinds)}" if kinds else ""
+        )
         return ", ".join(filter(None, (" ".join(words), rules)))

@@ -41,7 +41,9 @@ def checkpoint_steps(run: Path) -> list[int]:
     return sorted(int(match.group(1)) for match in matches if match)
 
 
-def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep: int) -> None:
+def write_checkpoint(
+    run: Path, step: int, fill: Callable[[Path], None], *, keep: int
+) -> None:
     """Write the checkpoint after `step` steps and remove all but the newest `keep` and the best one (`best_step`).
 
     `fill` puts the files into the folder that it gets.
@@ -50,7 +52,9 @@ def write_checkpoint(run: Path, step: int, fill: Callable[[Path], None], *, keep
     temporary = target.with_name(f".{target.name}.tmp")
     with writing(target):
         remove(temporary)
-        temporary.parent.mkdir(exist_ok=True)  # not its parents: the run may have been moved
+        temporary.parent.mkdir(
+            exist_ok=True
+        )  # not its parents: the run may have been moved
         temporary.mkdir()
         try:
             fill(temporary)
@@ -84,7 +88,9 @@ def best_step(run: Path) -> int | None:
     None as long as no validation set was measured. A test set never chooses a checkpoint.
     """
     measured = [line for line in read_metrics(run, VALIDATION) if line["step"]]
-    return int(max(measured, key=lambda line: line[VALIDATION])["step"]) if measured else None
+    return (
+        int(max(measured, key=lambda line: line[VALIDATION])["step"]) if measured else None
+    )
 
 
 def is_best(run: Path, step: int, metrics: Metrics) -> bool:

@@ -64,7 +64,9 @@ Kind = Literal["training", "rollouts"]
 """The command that made a run: `olr train`, or `olr rollouts`, which only samples."""
 
 
-def create_run(path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = "") -> None:
+def create_run(
+    path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = ""
+) -> None:
     """Put recipe and manifest into a new run directory, a free folder (`require_free`) held by this process.
 
     `arm` is the name, given by a sweep, of all runs that differ in their seed alone.
@@ -96,7 +98,9 @@ def require_free(path: Path) -> None:
     with writing(path):
         if (path / "manifest.json").exists():
             status = (
-                "in use by a live process" if is_held(path) else read_manifest(path)["status"]
+                "in use by a live process"
+                if is_held(path)
+                else read_manifest(path)["status"]
             )
             resume = "" if status == "finished" else "resume it, or "
             raise UserError(
@@ -149,14 +153,17 @@ def read_recipe(path: Path) -> Recipe:
 
 def has_run(path: Path) -> bool:
     """Whether there is a run at `path`, or what is left of one."""
-    return any((path / name).exists() for name in ("manifest.json", "recipe.yaml", "labels"))
+    return any(
+        (path / name).exists() for name in ("manifest.json", "recipe.yaml", "labels")
+    )
 
 
 def is_run(path: Path | str) -> bool:
     """Whether a folder has a run's two first files."""
     # os.path takes a name that is too long for one that does not exist; pathlib raises.
     return all(
-        os.path.isfile(os.path.join(path, name)) for name in ("manifest.json", "recipe.yaml")
+        os.path.isfile(os.path.join(path, name))
+        for name in ("manifest.json", "recipe.yaml")
     )
 
 
@@ -213,7 +220,8 @@ def _is_manifest(manifest: Any) -> bool:
         manifest["status"] in get_args(Status)
         and all(isinstance(attempt, dict) for attempt in manifest["attempts"])
         and all(
-            isinstance(facts, dict) and isinstance(facts.get("prompts"), int) for facts in sets
+            isinstance(facts, dict) and isinstance(facts.get("prompts"), int)
+            for facts in sets
         )
     )
 
@@ -247,7 +255,9 @@ def require_kind(path: Path, kind: Kind) -> None:
     """Make sure that a run was begun by the command that is to continue it."""
     if kind_of(read_manifest(path)) != kind:
         if kind == "training":
-            problem = f"{path} holds rollouts without training, which `olr rollouts` resumes"
+            problem = (
+                f"{path} holds rollouts without training, which `olr rollouts` resumes"
+            )
             remedy = "choose another name for a training run"
         else:
             problem = f"{path} is a training run, which `olr train` resumes"
@@ -266,7 +276,9 @@ def versions() -> dict[str, str]:
     """Versions of this program, Python, and the packages on which results may depend, where they are installed."""
     packages = ("torch", "transformers", "math-verify", "pyarrow", "polars")
     installed = {
-        name: version for name in packages if (version := installed_version(name)) is not None
+        name: version
+        for name in packages
+        if (version := installed_version(name)) is not None
     }
     return {"olr": __version__, "python": platform.python_version(), **installed}
 

@@ -45,7 +45,8 @@ def heed_signals() -> None:
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
     _leave_closed_terminal()
     if any(
-        it.f_code.co_filename == "<frozen importlib._bootstrap>" for it, _ in walk_stack(frame)
+        it.f_code.co_filename == "<frozen importlib._bootstrap>"
+        for it, _ in walk_stack(frame)
     ):
         # An exception through the import of torch's libraries aborts the process.
         os.write(2, b"Stopped.\n")

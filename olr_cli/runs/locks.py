@@ -41,7 +41,9 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
     opened = os.open(path, os.O_RDONLY)
     try:
         if not _OURS.fullmatch(regular(file).read_text(errors="replace")):
-            raise UserError(f"{file} is not a lock file of olr", "move it out of the folder")
+            raise UserError(
+                f"{file} is not a lock file of olr", "move it out of the folder"
+            )
         with writing(path):
             file.write_text(f"{os.getpid()}\n")
         sweep(path, is_held=True)
@@ -56,7 +58,11 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
     finally:
         # Before the release, so that nothing of another process is removed; a folder that was filled meanwhile stays.
         with suppress(OSError):
-            if make and is_at(path, opened) and all(it.name == LOCK for it in path.iterdir()):
+            if (
+                make
+                and is_at(path, opened)
+                and all(it.name == LOCK for it in path.iterdir())
+            ):
                 file.unlink()
                 path.rmdir()
         lock.release()
@@ -64,7 +70,9 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
 
 
 def _locked(path: Path, *, make: bool) -> FileLock:
-    lock = FileLock(path / LOCK, timeout=_PATIENCE, thread_local=False, fallback_to_soft=False)
+    lock = FileLock(
+        path / LOCK, timeout=_PATIENCE, thread_local=False, fallback_to_soft=False
+    )
     for _ in range(_ATTEMPTS):
         try:
             with writing(path):
@@ -73,13 +81,16 @@ def _locked(path: Path, *, make: bool) -> FileLock:
                 lock.acquire(poll_interval=_PATIENCE / 5)
             return lock
         except Timeout:
-            if not is_held(path):  # it has gone, or a busy machine has let the patience pass
+            if not is_held(
+                path
+            ):  # it has gone, or a busy machine has let the patience pass
                 continue
             holder = "unknown"
             with suppress(OSError):
                 holder = (path / LOCK).read_text(errors="replace").strip() or holder
             raise UserError(
-                f"{path} is in use by process {holder}", "wait for it, or choose another folder"
+                f"{path} is in use by process {holder}",
+                "wait for it, or choose another folder",
             ) from None
         except FileNotFoundError:
             if not make:

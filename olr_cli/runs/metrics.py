@@ -53,7 +53,11 @@ def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
     with regular(file).open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             looks_whole = line.startswith(b'{"step": ') and line.endswith(b"}\n")
-            if line == b"\n" or not line.endswith(b"\n") or (looks_whole and key not in line):
+            if (
+                line == b"\n"
+                or not line.endswith(b"\n")
+                or (looks_whole and key not in line)
+            ):
                 continue
             metrics = None
             with suppress(ValueError):

@@ -266,7 +266,9 @@ TRAINING = Layout(
         _Column("majority", "differs", 9, "majority/differs_from_label", needs_truth=False),
         _Column("labels", "replaced", 9, "label/selection_ratio"),
         _Column("", "right", 6, "label/selected_accuracy", needs_truth=True),
-        _Column("----- labels -----", "wrong", 6, "label/effective_noise", needs_truth=True),
+        _Column(
+            "----- labels -----", "wrong", 6, "label/effective_noise", needs_truth=True
+        ),
         _Column("held-out", "accuracy", 9, "eval/avg"),
         _Column("", "entropy", 8, "policy/entropy", decimals=2),
         _Column("", "length", 7, "rollout/length", decimals=1),
@@ -345,7 +347,11 @@ def _prompts_of(name: str, metrics: Metrics) -> float:
         return prompts * (1 - metrics.get("label/initial_noise", 0))
     if name.endswith("_noisy"):
         return prompts * metrics.get("label/initial_noise", 1)
-    return prompts * metrics.get("label/selection_ratio", 1) if "selected_" in name else prompts
+    return (
+        prompts * metrics.get("label/selection_ratio", 1)
+        if "selected_" in name
+        else prompts
+    )
 
 
 def clock(seconds: float) -> str:

@@ -23,7 +23,12 @@ import pyarrow as pa
 from olr_cli.errors import UserError, first_line
 from olr_cli.files import system_problem
 from olr_cli.runs.directory import run_id
-from olr_cli.supervision.types import SCHEMA_VERSION, LabelRecord, RolloutRecord, arrow_schema
+from olr_cli.supervision.types import (
+    SCHEMA_VERSION,
+    LabelRecord,
+    RolloutRecord,
+    arrow_schema,
+)
 
 _RECORDS: dict[str, type[LabelRecord] | type[RolloutRecord]] = {
     "labels": LabelRecord,
@@ -80,7 +85,9 @@ def table_shards(folder: Path) -> dict[int, Path]:
 def table_schema(table: str) -> Any:
     """The `pyarrow.Schema` of `table`, with its version in the metadata."""
     schema = arrow_schema(_RECORDS[table])  # type: ignore[arg-type]  # mypy takes a class of two for unhashable
-    return schema.with_metadata({"olr.table": table, "olr.schema_version": str(SCHEMA_VERSION)})
+    return schema.with_metadata(
+        {"olr.table": table, "olr.schema_version": str(SCHEMA_VERSION)}
+    )
 
 
 @cache
@@ -97,7 +104,9 @@ def stored_steps(run: Path) -> list[int]:
 
 def newest_shard(run: Path) -> int:
     """The newest step that has a shard, complete or not; 0 if there is none."""
-    return max((step for table in _RECORDS for step in table_shards(run / table)), default=0)
+    return max(
+        (step for table in _RECORDS for step in table_shards(run / table)), default=0
+    )
 
 
 def scan_shards(table: str, shards: Iterable[Shard], **options: Any) -> pl.LazyFrame:
@@ -126,7 +135,8 @@ def run_number(shards: Iterable[Shard]) -> pl.Expr:
     """Return the number of the run whose ``shard`` a row is from, counted in the order of these shards."""
     numbers: dict[Path, int] = {}
     of_shard = {
-        str(shard.path): numbers.setdefault(shard.path.parent, len(numbers)) for shard in shards
+        str(shard.path): numbers.setdefault(shard.path.parent, len(numbers))
+        for shard in shards
     }
     return pl.col("shard").replace_strict(of_shard, return_dtype=pl.Int64)
 
@@ -148,7 +158,8 @@ def _checked(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
         for shard, of_rollouts, of_labels in zip(shards, visits, labelled, strict=True):
             if of_rollouts not in (None, of_labels):
                 raise UserError(
-                    f"{shard.path} lacks rollouts of its step's labels, or has others", RESTORE
+                    f"{shard.path} lacks rollouts of its step's labels, or has others",
+                    RESTORE,
                 )
     return shards
 
@@ -157,7 +168,9 @@ def _complete_steps(run: Path) -> list[int]:
     """Return the complete steps of a run, which must be 1, 2, … without a gap."""
     steps = stored_steps(run)
     if not steps:
-        raise UserError(f"{run} holds no complete step yet", "train it for at least one step")
+        raise UserError(
+            f"{run} holds no complete step yet", "train it for at least one step"
+        )
     if steps[-1] > len(steps):
         lost = next(step for step, stored in enumerate(steps, start=1) if step != stored)
         raise UserError(
@@ -172,7 +185,9 @@ def _as_they_are(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, ..
     shards = []
     for run, complete in steps.items():
         of_run = run_id(run)
-        shards += [Shard.at(shard_path(run / table, step), table, of_run) for step in complete]
+        shards += [
+            Shard.at(shard_path(run / table, step), table, of_run) for step in complete
+        ]
     return tuple(shards)
 
 
@@ -234,7 +249,8 @@ def check_shard(shard: Path, table: str, run: str = "") -> bool:
     marks = _marks(shard)
     if marks.get("olr.table") != table:
         raise UserError(
-            f"{shard} is not a shard of olr's {table} table", "move it out of the run directory"
+            f"{shard} is not a shard of olr's {table} table",
+            "move it out of the run directory",
         )
     version = marks.get("olr.schema_version", "")
     if version != str(SCHEMA_VERSION):
@@ -302,7 +318,9 @@ def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
     manifests = (
         manifest for place in places for manifest in sorted(place.glob("**/manifest.json"))
     )
-    for run, table in itertools.product((manifest.parent for manifest in manifests), _RECORDS):
+    for run, table in itertools.product(
+        (manifest.parent for manifest in manifests), _RECORDS
+    ):
         for shard in table_shards(run / table).values():
             try:
                 scan_shards(table, [Shard.at(shard, table)]).collect()

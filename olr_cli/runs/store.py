@@ -68,8 +68,14 @@ class RunStore:
         )
         # A shard is small and of one step: dictionaries and statistics would cost more than they save. lz4 would save a
         # fifth of the time, but a reader may take one wrong byte of the footer for another compression, unnoticed.
-        options = {"compression": "zstd", "use_dictionary": False, "write_statistics": False}
-        write_whole(shard, lambda path: pq.write_table(marked, path, **options), durable=False)
+        options = {
+            "compression": "zstd",
+            "use_dictionary": False,
+            "write_statistics": False,
+        }
+        write_whole(
+            shard, lambda path: pq.write_table(marked, path, **options), durable=False
+        )
         self._unsynced.append(shard)
         return arrow
 

@@ -77,7 +77,8 @@ class Run:
     def logged_before_training(self, name: str) -> float | None:
         """The value of a metric at step 0, of the policy before training; None if it was not measured."""
         return next(
-            (line[name] for line in read_metrics(self.path, name) if line["step"] == 0), None
+            (line[name] for line in read_metrics(self.path, name) if line["step"] == 0),
+            None,
         )
 
     @cached_property
@@ -132,7 +133,9 @@ def read_run(path: Path) -> Run:
     manifest = read_manifest(path)
     arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
     defaults = (manifest.get("rule") or {}).get("defaults", {})
-    return Run(path, read_recipe(path), arm, created, kind_of(manifest), rule_defaults=defaults)
+    return Run(
+        path, read_recipe(path), arm, created, kind_of(manifest), rule_defaults=defaults
+    )
 
 
 def arm_name(run: Run) -> str:

@@ -25,7 +25,11 @@ def run_summary(run: Path) -> Answer:
     for metric, value in medians(read_metrics(run)).items():
         label, unit = QUANTITIES[metric]
         facts.append((label, f"{three_digits(value)} {unit}"))
-    lines = ["", f"Finished {run} ({name})", *(f"  {fact:<34}{value}" for fact, value in facts)]
+    lines = [
+        "",
+        f"Finished {run} ({name})",
+        *(f"  {fact:<34}{value}" for fact, value in facts),
+    ]
     lines += [f"  sign of collapse after step {fall[0]}: {fall[1]}"] if fall else []
     note = mixture_note(read_recipe(run).model.path)
     data = {
@@ -48,7 +52,9 @@ def run_summary(run: Path) -> Answer:
 def outcomes(run: Path) -> list[tuple[str, str]]:
     """Held-out accuracy before and after, accuracy of selected labels, effective noise against initial noise."""
     # Without the texts, which are most of what a large run would take.
-    counted = {name for metric in LABEL_METRICS.values() for name in metric.meta.root_names()}
+    counted = {
+        name for metric in LABEL_METRICS.values() for name in metric.meta.root_names()
+    }
     labels = scan_labels(run).select("visit", *sorted(counted | {"is_selected"})).collect()
     facts = _held_out(read_metrics(run))
     selected = labels["is_selected"].sum()
@@ -83,4 +89,7 @@ def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
         accuracy += f" (95 % over prompts: [{low:.1%}, {high:.1%}])"
     if "eval/majority" in first and "eval/majority" in last:
         majority = f"{first['eval/majority']:.1%} -> {last['eval/majority']:.1%}"
-    return [("held-out accuracy (avg)", accuracy), ("held-out accuracy (majority)", majority)]
+    return [
+        ("held-out accuracy (avg)", accuracy),
+        ("held-out accuracy (majority)", majority),
+    ]

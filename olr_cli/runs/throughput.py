@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-GENERATED, TRAINED, SAMPLES = "speed/generated_tokens", "speed/trained_tokens", "speed/samples"
+GENERATED, TRAINED, SAMPLES = (
+    "speed/generated_tokens",
+    "speed/trained_tokens",
+    "speed/samples",
+)
 PEAK_MEMORY = "memory/gpu_peak"
 
 QUANTITIES: Mapping[str, tuple[str, str]] = {

@@ -105,7 +105,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             # On a full disk even this note may fail; the reason to report is the first error.
             is_stop = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             with suppress(UserError, OSError):
-                self._end("interrupted" if is_stop else getattr(error, "run_status", "failed"))
+                self._end(
+                    "interrupted" if is_stop else getattr(error, "run_status", "failed")
+                )
         return self._lock.__exit__(kind, error, trace)
 
     def roll_back(self, step: int, damaged: Iterable[int] = ()) -> None:
@@ -130,8 +132,15 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             data: the data sets, which are the same in every attempt; by default the prompts that came so far.
         """
         manifest = read_manifest(self.path)
-        working_with = {"versions": versions(), "recipe_digest": self.recipe.digest(), **facts}
-        manifest |= {"status": "running", "data": self._prompt_facts if data is None else data}
+        working_with = {
+            "versions": versions(),
+            "recipe_digest": self.recipe.digest(),
+            **facts,
+        }
+        manifest |= {
+            "status": "running",
+            "data": self._prompt_facts if data is None else data,
+        }
         manifest |= rule_facts(self.recipe.method) | working_with
         process = {
             "started": now(),
@@ -146,7 +155,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             write_recipe(self.path, self.recipe)
         self._is_open = True
 
-    def store(self, step: int, labels: Columns, rollouts: Columns) -> tuple[pa.Table, pa.Table]:
+    def store(
+        self, step: int, labels: Columns, rollouts: Columns
+    ) -> tuple[pa.Table, pa.Table]:
         """Store what was decided about a complete step, the labels last; both tables as they are stored."""
         self._require_attempt()
         return self._store.append(step, labels, rollouts)
@@ -197,7 +208,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._require_attempt()
         # First: after a power cut, a run cannot continue from a checkpoint whose steps are missing.
         self.sync()
-        write_checkpoint(self.path, step, fill_alone, keep=self.recipe.train.keep_checkpoints)
+        write_checkpoint(
+            self.path, step, fill_alone, keep=self.recipe.train.keep_checkpoints
+        )
 
     def drop_after(self, step: int) -> None:
         """Remove the records of later steps."""
@@ -241,7 +254,11 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def _prompt_facts(self) -> dict[str, Any]:
         size = len(self.prompts)
         return {
-            "train": {"source": PROMPTS, "digest": self._digest.hexdigest(), "prompts": size}
+            "train": {
+                "source": PROMPTS,
+                "digest": self._digest.hexdigest(),
+                "prompts": size,
+            }
         }
 
 

@@ -58,7 +58,8 @@ def _of_run(run: Path) -> pl.DataFrame:
     """Return the answers of a run's rollouts, and which of them are right."""
     if not (run / "rollouts").is_dir():
         raise UserError(
-            f"{run} is not a run directory: it has no folder rollouts", "name a run or a table"
+            f"{run} is not a run directory: it has no folder rollouts",
+            "name a run or a table",
         )
     return scan_rollouts(run).select("prompt_id", "is_correct", *_ANSWERS).collect()
 
@@ -66,7 +67,9 @@ def _of_run(run: Path) -> pl.DataFrame:
 def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
     """Return the rows of a trainer's log, under the prompt_ids of the prompts that ask the same questions."""
     extractor = default_extractor(prompts.prompts[0].data_source)
-    log = read_log([source], wanted=(*_ANSWERS, "is_correct", "reward"), extractor=extractor)
+    log = read_log(
+        [source], wanted=(*_ANSWERS, "is_correct", "reward"), extractor=extractor
+    )
     rollouts = log.rows.cast({pl.Categorical: pl.String})
     logged = {
         name: Prompt(name, turns, None, None, None) for name, turns in log.questions.items()
@@ -92,7 +95,9 @@ def proved_wrong(
         if prompt.prompt_id in answers and prompt.given_label is not None
     }
     pairs = [
-        (label, answer) for prompt_id, label in labels.items() for answer in answers[prompt_id]
+        (label, answer)
+        for prompt_id, label in labels.items()
+        for answer in answers[prompt_id]
     ]
     keys = judge.keys(answer for _, answer in pairs)
     may_be_right = _proved([pair for pair in pairs if is_read(keys[pair[1]])], judge)

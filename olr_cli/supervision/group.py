@@ -85,7 +85,9 @@ class Group:
             self.is_consistent,
             label,
             source,
-            self.count(self.noisy_label if self.prompt.is_marked else self.prompt.given_label),
+            self.count(
+                self.noisy_label if self.prompt.is_marked else self.prompt.given_label
+            ),
             vote,
             self.past.slope_ratio,
         )
@@ -105,7 +107,11 @@ class Group:
         """The row of the labels table, once the label and the rewards of each view are decided."""
         prompt, vote, past = self.prompt, self.votes[0], self.past
         right = self.right(prompt.true_answer)
-        true, majority, (rise, run) = prompt.true_answer, vote.majority_answer, past.slope_ratio
+        true, majority, (rise, run) = (
+            prompt.true_answer,
+            vote.majority_answer,
+            past.slope_ratio,
+        )
         return LabelRecord(
             prompt_id=prompt.prompt_id,
             visit=self.visit,

@@ -45,7 +45,9 @@ class Past(NamedTuple):
             scale = math.lcm(scale, rollouts)
             total, moment = total * (scale // self.scale), moment * (scale // self.scale)
         pass_rate, number = visit.majority_count * (scale // rollouts), self.visits + 1
-        return Past(number, majorities, scale, total + pass_rate, moment + number * pass_rate)
+        return Past(
+            number, majorities, scale, total + pass_rate, moment + number * pass_rate
+        )
 
     @property
     def slope_ratio(self) -> tuple[int, int]:
@@ -99,7 +101,9 @@ class History:
         """
         past = self.of(prompt_id)
         if number != past.visits + 1:
-            raise ValueError(f"prompt {prompt_id}: visit {number} follows visit {past.visits}")
+            raise ValueError(
+                f"prompt {prompt_id}: visit {number} follows visit {past.visits}"
+            )
         self._pasts[prompt_id] = past.after(visit)
 
     def extend(self, pasts: Mapping[str, Past]) -> None:

@@ -38,7 +38,14 @@ from olr_cli.recipe.methods import (
 from olr_cli.supervision.own_rule import OwnRule
 from olr_cli.supervision.rewards import SCORES, Score
 from olr_cli.supervision.selection import RankRule, any_prompt, small_loss, verified_only
-from olr_cli.supervision.visit import Label, Rule, Visit, keep, no_label, replace_by_majority
+from olr_cli.supervision.visit import (
+    Label,
+    Rule,
+    Visit,
+    keep,
+    no_label,
+    replace_by_majority,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +194,9 @@ def _name(section: MethodSection, label: LabelChoice) -> str:
     # OLR says which of the paper's criteria it lacks.
     if isinstance(section, OlrMethod):
         chosen, papers = section.criteria, OlrMethod().criteria
-        lacking = [f"without_{criterion}" for criterion in papers if criterion not in chosen]
+        lacking = [
+            f"without_{criterion}" for criterion in papers if criterion not in chosen
+        ]
         more = [f"with_{criterion}" for criterion in chosen if criterion not in papers]
         name = "_".join(["olr", *lacking, *more]) if chosen else "olr_every_majority"
     return "+".join([name, *additions])

@@ -188,7 +188,7 @@ def by_visit(
 
 
 def _known(rows: pl.DataFrame, metrics: Mapping[str, pl.Expr]) -> dict[str, float]:
-    values = rows.select(expression.alias(name) for name, expression in metrics.items()).row(
-        0, named=True
-    )
+    values = rows.select(
+        expression.alias(name) for name, expression in metrics.items()
+    ).row(0, named=True)
     return {name: float(value) for name, value in values.items() if value is not None}

@@ -56,10 +56,15 @@ class Score:
 
     def _shared(self, step: Step, start: int, end: int) -> list[float]:
         """Return the statistic of every rollout: its mean over the rollouts that are equal to it up to rounding."""
-        scores, responses = step.statistic(self.field, start, end), step.responses[start:end]
+        scores, responses = (
+            step.statistic(self.field, start, end),
+            step.responses[start:end],
+        )
         tokens = step.statistics.get("tokens")
         lengths = [0] * len(scores) if tokens is None else tokens[start:end]
-        texts = [(text, length or 0) for text, length in zip(responses, lengths, strict=True)]
+        texts = [
+            (text, length or 0) for text, length in zip(responses, lengths, strict=True)
+        ]
         # Equal responses side by side, by their scores.
         order = sorted(range(len(scores)), key=lambda place: (texts[place], scores[place]))
         # Where another response begins, or the same one with a score that rounding does not explain.

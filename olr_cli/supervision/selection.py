@@ -89,5 +89,7 @@ def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fractio
     # The share of clean labels, as if each marked one were wrong.
     clean = sum(not prompt.is_marked for prompt in prompts)
     if clean == 0:
-        raise UserError(f"{why} labels would train, which is none", "set method.keep_fraction")
+        raise UserError(
+            f"{why} labels would train, which is none", "set method.keep_fraction"
+        )
     return Fraction(clean, len(prompts))

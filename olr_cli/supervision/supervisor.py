@@ -178,7 +178,8 @@ class Supervisor:
             [answers[start:end] for start, end in pairwise(step.starts)], self.judge
         )
         grading.ask(
-            _golds(prompt, prompt.true_answer, prompt.given_label) for prompt in step.prompts
+            _golds(prompt, prompt.true_answer, prompt.given_label)
+            for prompt in step.prompts
         )
         # A given label needs a verdict also where no rollout gives it: `effective_label_is_correct` asks for it.
         grading.ask_pairs({
@@ -197,12 +198,23 @@ class Supervisor:
         texts = [answers[start:end] for start, end in parts]
         votes = [vote(text, grading.keys) for text in texts]
         groups = []
-        for place, (prompt, visit) in enumerate(zip(step.prompts, step.visits, strict=True)):
+        for place, (prompt, visit) in enumerate(
+            zip(step.prompts, step.visits, strict=True)
+        ):
             here = slice(place * views, (place + 1) * views)
             # The original view votes in the history; a rephrased one only at its visit.
             past = self.history.of(prompt.prompt_id).after(votes[here.start])
             groups.append(
-                Group(step, prompt, visit, parts[here], texts[here], votes[here], grading, past)
+                Group(
+                    step,
+                    prompt,
+                    visit,
+                    parts[here],
+                    texts[here],
+                    votes[here],
+                    grading,
+                    past,
+                )
             )
         return groups
 
@@ -244,7 +256,9 @@ class Supervisor:
         # By class, not by match: `5` matches a majority of `5 cm`, although it voted against it.
         if label.source == "majority" and answer is not None:
             keys = group.grading.keys
-            return [float(said is not None and keys[said] == keys[answer]) for said in answers]
+            return [
+                float(said is not None and keys[said] == keys[answer]) for said in answers
+            ]
         # Without a label nothing is right: the prompt teaches nothing at this visit.
         right = group.right(answer)
         return [float(said in right) for said in answers]
@@ -276,14 +290,20 @@ class Decision(NamedTuple):
 
 def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision]) -> Decided:
     """The decisions about a step in columns; all prompts train."""
-    answers, classes, is_correct = list[str | None](), list[str | None](), list[bool | None]()
+    answers, classes, is_correct = (
+        list[str | None](),
+        list[str | None](),
+        list[bool | None](),
+    )
     labels = [one.label for one in decisions]
     for group in groups:
         keys, true = group.grading.keys, group.prompt.true_answer
         right = group.right(true)
         for texts, tally in zip(group.answers, group.votes, strict=True):
             answers += texts
-            classes += [None if text is None else tally.spelling[keys[text]] for text in texts]
+            classes += [
+                None if text is None else tally.spelling[keys[text]] for text in texts
+            ]
             # Unknown, not wrong, where nobody knows the true answer.
             is_correct += [None if true is None else text in right for text in texts]
     return Decided(

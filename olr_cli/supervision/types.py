@@ -253,7 +253,10 @@ class Step:
 
     @classmethod
     def read(
-        cls, rollouts: pl.DataFrame, prompts: Mapping[str, Prompt], names: Iterable[str] = ()
+        cls,
+        rollouts: pl.DataFrame,
+        prompts: Mapping[str, Prompt],
+        names: Iterable[str] = (),
     ) -> Step:
         """A stored step.
 
@@ -290,7 +293,9 @@ class Step:
         if len(set(self.views)) < 2:
             return list(self.starts)
         views = self.views
-        changes = (place for place in range(1, len(views)) if views[place] != views[place - 1])
+        changes = (
+            place for place in range(1, len(views)) if views[place] != views[place - 1]
+        )
         return sorted({*self.starts, *changes})
 
     def statistic(self, name: str, start: int, end: int) -> list[float]:
@@ -377,7 +382,9 @@ class Decided:
             "reward": self.rewards,
             "is_correct": self.is_correct,
             **{name: step.statistics.get(name, unknown) for name in MEASURED},
-            "oracle_reward": unknown if self.oracle_rewards is None else self.oracle_rewards,
+            "oracle_reward": unknown
+            if self.oracle_rewards is None
+            else self.oracle_rewards,
         }
 
 

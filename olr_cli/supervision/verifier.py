@@ -73,7 +73,9 @@ class Verifier:
         """Return the rewards of one view in place of those that are due; a missing answer is never accepted."""
         rewards, first = list(due), group.parts[0][0]
         places = range(*group.parts[view])
-        for number, (place, answer) in enumerate(zip(places, group.answers[view], strict=True)):
+        for number, (place, answer) in enumerate(
+            zip(places, group.answers[view], strict=True)
+        ):
             if answer is None:
                 continue
             graded = Graded(
@@ -102,7 +104,9 @@ class Verifier:
             if rate is not None and holds(one):
                 return rate
         return (
-            self._section.false_negative_rate if matches else self._section.false_positive_rate
+            self._section.false_negative_rate
+            if matches
+            else self._section.false_positive_rate
         )
 
 
@@ -139,7 +143,9 @@ def _own_condition(name: str) -> _Condition:
     function = load_function(name)
 
     def holds(one: Graded) -> bool:
-        with running(f"{name}, prompt {one.prompt.prompt_id}: the function", "verifier.where"):
+        with running(
+            f"{name}, prompt {one.prompt.prompt_id}: the function", "verifier.where"
+        ):
             return bool(function(one.prompt, one.response, one.answer, one.label))
 
     return holds

@@ -83,7 +83,9 @@ class Answer:
         }
         result = {"schema": SCHEMA, **as_json(self.result)}
         return result | {
-            key: as_json(value) for key, value in rest.items() if value and key not in result
+            key: as_json(value)
+            for key, value in rest.items()
+            if value and key not in result
         }
 
 

@@ -22,7 +22,10 @@ def element(tag: str, *children: Element | str | None, **attributes: str) -> Ele
     """
     parent = Element(
         tag,
-        {key.rstrip("_").replace("_", "-"): text(value) for key, value in attributes.items()},
+        {
+            key.rstrip("_").replace("_", "-"): text(value)
+            for key, value in attributes.items()
+        },
     )
     for child in children:
         if isinstance(child, Element):
@@ -100,4 +103,6 @@ def _grid(block: Block, caption: str) -> Element:
         element("tbody", *(row_element(row, texts) for row, texts in rows)),
     )
     scroll = "scroll long" if len(rows) > _LONGEST else "scroll"
-    return element("div", table, class_=scroll, tabindex="0", role="region", aria_label=caption)
+    return element(
+        "div", table, class_=scroll, tabindex="0", role="region", aria_label=caption
+    )

@@ -51,7 +51,8 @@ def terminal(table: Table) -> RenderableType:
         parts += [Text(printable(block.title), style="bold")] if block.title else []
         parts += _terminal_block(block)
         parts += [
-            Text(textwrap.fill(printable(note), _WIDTH), style="dim") for note in block.notes
+            Text(textwrap.fill(printable(note), _WIDTH), style="dim")
+            for note in block.notes
         ]
         parts += [Text()] if block.title else []
     return Group(*parts)
@@ -68,7 +69,9 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
         table = RichTable(
             box=None, padding=(0, 1, 0, 0), header_style="dim", show_header=show_header
         )
-        for place, (column, head, width) in enumerate(zip(columns, heads, widths, strict=True)):
+        for place, (column, head, width) in enumerate(
+            zip(columns, heads, widths, strict=True)
+        ):
             table.add_column(
                 Text(head),
                 width=width,
@@ -88,7 +91,9 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
                     text, _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT
                 )
                 yield (
-                    Text(text, style="bold") if row.kind == "title" else Text(note, style="dim")
+                    Text(text, style="bold")
+                    if row.kind == "title"
+                    else Text(note, style="dim")
                 )
             continue
         table = rich_table([""] * len(columns), show_header=False)
@@ -187,7 +192,9 @@ def latex(table: Table) -> str:
 def _tabular(block: Block, notes: Iterable[str]) -> str:
     columns, rows = block.grid("document")
     has_ends = any(column.has_ends for column in columns)
-    ends = "; subscript and superscript are the ends of the 95 % interval" if has_ends else ""
+    ends = (
+        "; subscript and superscript are the ends of the 95 % interval" if has_ends else ""
+    )
     return "\n".join(
         [
             *(f"% {note}" for note in notes),

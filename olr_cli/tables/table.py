@@ -39,7 +39,9 @@ def _duration(seconds: float) -> str:
     return f"{three_digits(seconds / size)} {name}"
 
 
-Kind: TypeAlias = Literal["share", "points", "percent", "seconds", "count", "number", "text"]
+Kind: TypeAlias = Literal[
+    "share", "points", "percent", "seconds", "count", "number", "text"
+]
 """What a value is: ``share`` and its differences, ``points``, are printed without a sign of percent, ``percent`` with
 it; ``seconds`` in the unit that suits them.
 """
@@ -153,7 +155,9 @@ class Column:
 
     def text(self, medium: Medium) -> str:
         """The head in a medium."""
-        return self.head if medium == "terminal" else self.full or self.head.replace("\n", " ")
+        return (
+            self.head if medium == "terminal" else self.full or self.head.replace("\n", " ")
+        )
 
 
 @dataclass(frozen=True)
@@ -193,7 +197,9 @@ class Block:
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
         """The columns that a medium shows, and each row with its texts in them, which steer no terminal."""
         places = [
-            place for place, column in enumerate(self.columns) if column.only in (None, medium)
+            place
+            for place, column in enumerate(self.columns)
+            if column.only in (None, medium)
         ]
         rows = []
         for row in self.rows:
@@ -209,7 +215,9 @@ class Block:
                 )
                 for cell in row.cells
             ]
-            rows.append((row, texts if row.is_spanning else [texts[place] for place in places]))
+            rows.append(
+                (row, texts if row.is_spanning else [texts[place] for place in places])
+            )
         return [self.columns[place] for place in places], rows
 
 

@@ -99,7 +99,8 @@ def _training_prompts(table: pa.Table, recipe: Recipe, place: str) -> Sequence[P
         prompts.require_labels(f"method '{recipe.method.name}'")
     if len(prompts) < table.num_rows:
         raise UserError(
-            f"the trainer samples from every row, and {prompts.notes[0]}", "remove such rows"
+            f"the trainer samples from every row, and {prompts.notes[0]}",
+            "remove such rows",
         )
     return prompts.prompts
 
@@ -120,13 +121,18 @@ def begin(
     olr = OnlineLabelRefinement(run_dir, recipe, trainer=trainer, settings=settings)
     _require_answers_only(olr.recipe)
     index = PromptIndex(table, olr.recipe, place)
-    for warning in (*label_notes(index.prompts, olr.recipe.data), *recipe_warnings(olr.recipe)):
+    for warning in (
+        *label_notes(index.prompts, olr.recipe.data),
+        *recipe_warnings(olr.recipe),
+    ):
         print(f"Warning: {warning}")
     return olr, index
 
 
 def grade_held_out(
-    olr: OnlineLabelRefinement, rows: Sequence[Mapping[str, Any]], completions: Sequence[Any]
+    olr: OnlineLabelRefinement,
+    rows: Sequence[Mapping[str, Any]],
+    completions: Sequence[Any],
 ) -> list[float]:
     """1.0 for every completion that is right by its row of the evaluation data, else 0.0."""
     prompts = [_held_out_prompt(row) for row in rows]

@@ -74,7 +74,9 @@ def accuracy_reward(
         prompts=prompts or [""] * len(cells),
         marks=marks,
     )
-    return [None if verdict is Verdict.NO_GOLD else float(bool(verdict)) for verdict in found]
+    return [
+        None if verdict is Verdict.NO_GOLD else float(bool(verdict)) for verdict in found
+    ]
 
 
 def compute_score(
@@ -149,7 +151,10 @@ def _verdicts(
         for of_one, extractor in zip(golds, extractors, strict=True)
     ]
     found = verdicts(
-        read_golds, answers, shared_judge(), in_percent=[in_percent(asked) for asked in turns]
+        read_golds,
+        answers,
+        shared_judge(),
+        in_percent=[in_percent(asked) for asked in turns],
     )
     _counted.update(found)
     unread = (

@@ -101,7 +101,9 @@ class OlrReward(TrainerCallback, ExportableState):
             if self._olr is None:  # on ranks that only compute
                 self._olr = OnlineLabelRefinement(recipe=self._recipe)
             return grade_held_out(self._olr, rows, rollouts)
-        identities = [{name: row[name] for name in _IDENTITY if name in row} for row in rows]
+        identities = [
+            {name: row[name] for name in _IDENTITY if name in row} for row in rows
+        ]
         here = list(zip(identities, rollouts, strict=True))
         rewards, metrics = _on_first_rank(here, self._supervise)
         if log_metric is not None:
@@ -122,14 +124,18 @@ class OlrReward(TrainerCallback, ExportableState):
         groups = []
         for start in range(0, len(samples), size):
             members = samples[start : start + size]
-            prompts = {self._index.of(row).prompt_id: self._index.of(row) for row, _ in members}
+            prompts = {
+                self._index.of(row).prompt_id: self._index.of(row) for row, _ in members
+            }
             if len(prompts) > 1 or len(members) < size:
                 raise UserError(
                     f"TRL handed over a group of {len(members)} completions of {len(prompts)} prompts, where"
                     f" num_generations is {size}",
                     "OlrReward needs TRL's own sampler and no other trainer class",
                 )
-            groups.append((next(iter(prompts.values())), [rollout for _, rollout in members]))
+            groups.append(
+                (next(iter(prompts.values())), [rollout for _, rollout in members])
+            )
         step: SupervisedStep = self._olr.supervise(groups)
         return list(step.rewards), {
             name: value
@@ -140,7 +146,9 @@ class OlrReward(TrainerCallback, ExportableState):
     def _rollout(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> Rollout:
         is_cut, end_token = None, getattr(self._tokenizer, "eos_token_id", None)
         if end_token is not None and self._args.max_completion_length is not None:
-            is_cut = len(tokens) >= self._args.max_completion_length and tokens[-1] != end_token
+            is_cut = (
+                len(tokens) >= self._args.max_completion_length and tokens[-1] != end_token
+            )
         return Rollout(
             self._text(prompt, completion, tokens), tokens=len(tokens), truncated=is_cut
         )
@@ -308,7 +316,9 @@ def _on_first_rank(
     reply: list[Any] = [None]
     if rank == 0:
         try:
-            rewards, metrics = decide([sample for of_rank in gathered for sample in of_rank])
+            rewards, metrics = decide(
+                [sample for of_rank in gathered for sample in of_rank]
+            )
             left = iter(rewards)
             reply = [([list(islice(left, len(of_rank))) for of_rank in gathered], metrics)]
         except Exception as error:

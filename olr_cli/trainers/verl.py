@@ -180,7 +180,9 @@ class RewardServer:
                     other.set_exception(error)
         return await self._waited(waiting, group, columns["uid"])
 
-    async def _waited(self, waiting: asyncio.Future[float], group: _Group, uid: str) -> float:
+    async def _waited(
+        self, waiting: asyncio.Future[float], group: _Group, uid: str
+    ) -> float:
         """The reward; the group fails if it does not grow for too long: verl may have lost the rest of it."""
         while True:
             size = len(group.rollouts)
@@ -195,7 +197,9 @@ class RewardServer:
                         "if they take longer, raise reward.reward_kwargs.group_timeout",
                     ) from None
 
-    def _supervise(self, olr: OnlineLabelRefinement, group: _Group, global_step: int) -> None:
+    def _supervise(
+        self, olr: OnlineLabelRefinement, group: _Group, global_step: int
+    ) -> None:
         """Decide a complete group; the steps are stored as they become complete."""
         if self._global_step == 0 and global_step > 1:
             self._go_back(olr, global_step - 1)
@@ -266,7 +270,9 @@ def require_supported(config: Any) -> None:
 def _require_free_or_resumed(config: Any) -> None:
     """Make sure, before anything is sampled, that verl continues the run in the run directory, if there is one."""
     path, trainer = run_path(config), config.trainer
-    checkpoints = os.path.join(trainer.default_local_dir, "latest_checkpointed_iteration.txt")
+    checkpoints = os.path.join(
+        trainer.default_local_dir, "latest_checkpointed_iteration.txt"
+    )
     resumes = trainer.resume_mode == "resume_path" or (
         trainer.resume_mode == "auto" and os.path.exists(checkpoints)
     )

@@ -62,7 +62,9 @@ def test_runs_that_differ_only_in_name_and_seed_are_one_arm(tmp_path):
     assert arm.name == "active 0.5 olr"
 
 
-def test_settings_that_do_not_change_a_result_do_not_split_an_arm_and_others_name_it(tmp_path):
+def test_settings_that_do_not_change_a_result_do_not_split_an_arm_and_others_name_it(
+    tmp_path,
+):
     write(tmp_path / "one", seed=1)
     recipe = write(tmp_path / "two", seed=2) / "recipe.yaml"
     changed = recipe.read_text().replace("tensorboard: false", "tensorboard: true")
@@ -70,7 +72,9 @@ def test_settings_that_do_not_change_a_result_do_not_split_an_arm_and_others_nam
     recipe.write_text(changed)
     assert len(arms_of(tmp_path)) == 1
     recipe.write_text(changed.replace("temperature: 1.0", "temperature: 0.9"))
-    assert names_of(tmp_path) == [f"active 0.5 olr temperature={value}" for value in (1.0, 0.9)]
+    assert names_of(tmp_path) == [
+        f"active 0.5 olr temperature={value}" for value in (1.0, 0.9)
+    ]
     named = changed.replace("data:\n", "data:\n  columns: {question: Q, answer: A}\n")
     recipe.write_text(named)
     by_columns = ["answer=unset question=unset", "answer=A question=Q"]
@@ -78,7 +82,9 @@ def test_settings_that_do_not_change_a_result_do_not_split_an_arm_and_others_nam
     recipe.write_text(
         named.replace("temperature: 1.0", "temperature: 0.9")
     )  # which says enough
-    assert names_of(tmp_path) == [f"active 0.5 olr temperature={value}" for value in (1.0, 0.9)]
+    assert names_of(tmp_path) == [
+        f"active 0.5 olr temperature={value}" for value in (1.0, 0.9)
+    ]
 
 
 def test_arms_are_named_by_noise_and_method_or_by_their_sweep_in_the_order_given(tmp_path):
@@ -121,7 +127,9 @@ def test_arms_that_differ_in_one_key_alone_stand_in_the_order_of_its_values(tmp_
     write(tmp_path / "penalised", method={**OLR, "penalty_weight": 0.1})
     write(tmp_path / "clean", method=OLR, noise=None)
     by_threshold, by_ratio = varied(tmp_path), varied(tmp_path, "noise.ratio")
-    assert [list(each.arms) for each in by_threshold] == [[Decimal("0.02"), Decimal("0.1")]] * 2
+    assert [list(each.arms) for each in by_threshold] == [
+        [Decimal("0.02"), Decimal("0.1")]
+    ] * 2
     assert [list(each.arms) for each in by_ratio] == [[Decimal("0.25"), Decimal("0.5")]] * 3
     assert by_threshold[0].first.name == "active 0.25 olr slope_threshold=0.02"
     shared = by_threshold[0].settings("noise.")
@@ -155,7 +163,11 @@ def test_the_runs_of_a_folder_come_once_each_in_the_order_in_which_they_were_mad
 
 
 def test_what_is_no_run_and_two_runs_of_one_seed_are_refused(tmp_path):
-    run, figures, others = write(tmp_path / "run"), tmp_path / "figures", tmp_path / "others"
+    run, figures, others = (
+        write(tmp_path / "run"),
+        tmp_path / "figures",
+        tmp_path / "others",
+    )
     figures.mkdir()
     others.mkdir()
     assert [found.path for found in find_runs([figures, run])] == [run], (
@@ -187,7 +199,9 @@ def test_mean_and_spread_are_over_runs_that_have_a_value(tmp_path):
         known = [value for value in values if value is not None]
         assert row["runs"] == len(known)
         assert row["mean"] == pytest.approx(statistics.fmean(known))
-        assert row["sd"] == (pytest.approx(statistics.stdev(known)) if len(known) > 1 else None)
+        assert row["sd"] == (
+            pytest.approx(statistics.stdev(known)) if len(known) > 1 else None
+        )
     first = rows.filter(metric="majority/accuracy_selected")["epoch"].min()
     assert first == 2, "nothing is selected in warm-up, so there is no row"
 
@@ -201,7 +215,9 @@ def test_the_epochs_of_a_metric_ascend_where_only_some_runs_have_a_value(tmp_pat
 
 
 @pytest.mark.parametrize("shards", [1, 16, 2000])
-def test_runs_keep_their_epochs_however_many_are_read_at_once(tmp_path, monkeypatch, shards):
+def test_runs_keep_their_epochs_however_many_are_read_at_once(
+    tmp_path, monkeypatch, shards
+):
     monkeypatch.setattr(store, "_SHARDS_OF_A_SCAN", shards)
     for seed, steps in enumerate((8, 5, 8)):
         write(tmp_path / f"run-{seed}", seed=seed, steps=steps)
@@ -243,7 +259,8 @@ def test_the_last_logged_value_is_one_since_training_began(tmp_path):
     (run,) = find_runs([write(tmp_path / "run")])
     file = run.path / "metrics.jsonl"
     assert (
-        run.last_logged("eval/avg") == json.loads(file.read_text().splitlines()[-1])["eval/avg"]
+        run.last_logged("eval/avg")
+        == json.loads(file.read_text().splitlines()[-1])["eval/avg"]
     )
     assert run.last_logged("eval/unheard_of") is None
     file.write_text('{"step": 0, "epoch": 0, "eval/avg": 0.4}\n{"step": 1, "epoch": 1}\n')

@@ -63,7 +63,10 @@ def test_both_rates_are_found_with_their_intervals_and_nothing_is_blamed_where_n
     assert found["rates"]["youden"] == pytest.approx(1 - missed["mean"] - 0.5)
     assert (found["rewards"], found["without_answer"], found["undecided"]) == (3000, 300, 0)
     assert {row["kind"] for row in found["queue"]} == {"other value", "same text"}
-    assert sum(row["rollouts"] for row in found["queue"] if row["kind"] == "other value") == 600
+    assert (
+        sum(row["rollouts"] for row in found["queue"] if row["kind"] == "other value")
+        == 600
+    )
     first = found["queue"][0]
     assert {name: first[name] for name in ("answer", "label", "is_rewarded", "kind")} == {
         "answer": "20", "label": "20", "is_rewarded": False, "kind": "same text",
@@ -74,11 +77,15 @@ def test_both_rates_are_found_with_their_intervals_and_nothing_is_blamed_where_n
 def test_drawn_errors_are_told_from_systematic_ones(tmp_path, is_drawn, low, high):
     draw = np.random.default_rng(0)
     rows = [
-        rollout(prompt, "20", "20", float(draw.random() > 0.3 if is_drawn else prompt % 3 > 0))
+        rollout(
+            prompt, "20", "20", float(draw.random() > 0.3 if is_drawn else prompt % 3 > 0)
+        )
         for prompt in range(60)
         for _ in range(10)
     ]
-    assert low <= audited(log_of(tmp_path / "log.jsonl", rows))["contradicted_again"] <= high
+    assert (
+        low <= audited(log_of(tmp_path / "log.jsonl", rows))["contradicted_again"] <= high
+    )
 
 
 def test_an_extractor_that_is_not_the_verifiers_is_said_first(tmp_path):
@@ -119,14 +126,20 @@ def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_pa
     table.with_columns(verdict=pl.lit("right")).write_csv(tmp_path / "judged.csv")
     audit = audited(log, "--verified", tmp_path / "judged.csv")
     found, missed = audit["verified"], audit["rates"]["false_negative_rate"]
-    rejected = sum(row["rollouts"] for row in audited(log)["queue"] if not row["is_rewarded"])
-    assert found["verifier"]["false_negative_rate"]["mean"] == pytest.approx(rejected / 2100)
+    rejected = sum(
+        row["rollouts"] for row in audited(log)["queue"] if not row["is_rewarded"]
+    )
+    assert found["verifier"]["false_negative_rate"]["mean"] == pytest.approx(
+        rejected / 2100
+    )
     assert found["verifier"]["false_positive_rate"]["mean"] == 0
     width = (
         found["verifier"]["false_negative_rate"]["high"]
         - found["verifier"]["false_negative_rate"]["low"]
     )
-    assert width > 0.5 * (missed["high"] - missed["low"])  # no surer than the rewards are many
+    assert width > 0.5 * (
+        missed["high"] - missed["low"]
+    )  # no surer than the rewards are many
     assert found["grader"]["false_negative_rate"]["mean"] == pytest.approx(600 / 2100)
 
 
@@ -148,16 +161,18 @@ def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_pa
         {
             "answer": pl.lit("20"),
             "prompt_id": pl.lit("p"),
-            "verdict": pl.when("is_rewarded").then(pl.lit("wrong")).otherwise(pl.lit("right")),
+            "verdict": pl.when("is_rewarded")
+            .then(pl.lit("wrong"))
+            .otherwise(pl.lit("right")),
         },
         "the answer 20 to prompt p, whose label is 20, has several verdicts; leave one",
     ),
 )
 def test_verdicts_that_say_nothing_of_it_are_refused(log, tmp_path, change, said):
     done("audit", log, "--rewards", "--out", tmp_path / "queue.csv")
-    pl.read_csv(tmp_path / "queue.csv", schema_overrides={"prompt_id": pl.String}).with_columns(
-        **change
-    ).write_csv(tmp_path / "judged.csv")
+    pl.read_csv(
+        tmp_path / "queue.csv", schema_overrides={"prompt_id": pl.String}
+    ).with_columns(**change).write_csv(tmp_path / "judged.csv")
     assert said in refused("audit", log, "--rewards", "--verified", tmp_path / "judged.csv")
 
 
@@ -171,14 +186,19 @@ def test_a_verdict_is_about_an_answer_and_a_label_which_may_change_from_visit_to
         prompts = [Prompt(str(n), (), SENTINEL, "1", "active") for n in range(40)]
         for _ in range(3):
             olr.supervise(
-                [(prompt, [rf"\boxed{{{1 + k % 3}}}" for k in range(9)]) for prompt in prompts]
+                [
+                    (prompt, [rf"\boxed{{{1 + k % 3}}}" for k in range(9)])
+                    for prompt in prompts
+                ]
             )
     done("audit", tmp_path / "run", "--rewards", "--out", tmp_path / "queue.csv")
     queue = pl.read_csv(tmp_path / "queue.csv", schema_overrides={"prompt_id": pl.String})
     by_label = pl.when("is_rewarded").then(pl.lit("wrong")).otherwise(pl.lit("right"))
     queue.with_columns(verdict=by_label).write_csv(tmp_path / "judged.csv")
     found = audited(tmp_path / "run", "--verified", tmp_path / "judged.csv")
-    assert found["verified"]["verifier"]["youden"] == pytest.approx(found["rates"]["youden"])
+    assert found["verified"]["verifier"]["youden"] == pytest.approx(
+        found["rates"]["youden"]
+    )
     assert found["verified"]["grader"]["youden"] == 1
     assert (
         f"{len(queue)} of {len(queue)} verdicts are about answers here, 0 about none."
@@ -220,7 +240,9 @@ def test_a_log_without_rewards_or_labels_has_nothing_to_audit(tmp_path):
             tmp_path / f"{left_out}.jsonl",
             [{k: v for k, v in r.items() if k != left_out} for r in rows],
         )
-        assert "has no rewards of 0 and 1 beside labels" in refused("audit", log, "--rewards")
+        assert "has no rewards of 0 and 1 beside labels" in refused(
+            "audit", log, "--rewards"
+        )
 
 
 def test_it_takes_nothing_that_is_about_labels(log):
@@ -246,13 +268,17 @@ def test_a_runs_own_rewards_give_the_rates_of_its_verifier_and_majorities_count_
     found = audited(tmp_path / "run")
     assert (found["rewards"], found["left_out"]) == (rewards, 4800 - rewards)
     for name, rate in (("false_negative_rate", 0.3), ("false_positive_rate", 0.1)):
-        assert found["rates"][name]["low"] < rate < found["rates"][name]["high"] < rate + 0.06
+        assert (
+            found["rates"][name]["low"] < rate < found["rates"][name]["high"] < rate + 0.06
+        )
 
 
 def test_a_reward_counts_once_and_not_where_the_data_has_several_labels_for_its_question(
     tmp_path,
 ):
-    rows = [rollout(n, answer, "1", float(answer == 1)) for n in range(4) for answer in (1, 2)]
+    rows = [
+        rollout(n, answer, "1", float(answer == 1)) for n in range(4) for answer in (1, 2)
+    ]
     bare = [{k: v for k, v in row.items() if k != "label"} for row in rows]
     log = log_of(tmp_path / "log.jsonl", bare)
     labels = {0: "1", 1: "1", 2: "2"}  # of rows that repeat the questions
@@ -272,9 +298,12 @@ def test_a_reward_counts_once_and_not_where_the_data_has_several_labels_for_its_
 
 
 def test_labels_of_a_data_set_count_though_the_log_has_none(tmp_path):
-    rows = [rollout(n, answer, "1", float(answer == 1)) for n in range(4) for answer in (1, 2)]
+    rows = [
+        rollout(n, answer, "1", float(answer == 1)) for n in range(4) for answer in (1, 2)
+    ]
     bare = log_of(
-        tmp_path / "log.jsonl", [{k: v for k, v in row.items() if k != "label"} for row in rows]
+        tmp_path / "log.jsonl",
+        [{k: v for k, v in row.items() if k != "label"} for row in rows],
     )
     data = log_of(
         tmp_path / "data.jsonl",

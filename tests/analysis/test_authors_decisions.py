@@ -55,7 +55,8 @@ def reading_rule(judge, row):
     keys = judge.keys(a for a in (*answers, *row["extracted"]) if a is not None)
     pairs = list(zip(answers, row["extracted"], strict=True))
     if any(
-        (a is None) != (b is None) or (a is not None and keys[a] != keys[b]) for a, b in pairs
+        (a is None) != (b is None) or (a is not None and keys[a] != keys[b])
+        for a, b in pairs
     ):
         return "R6 (they take numbers of the prose, merge boxes, cut units off)"
     ours = Counter(keys[a] for a in answers if a is not None)
@@ -99,7 +100,9 @@ def history_rule(judge, label, row):
     keys = judge.keys([*answers, label.historical_majority or label.majority_answer])
     times = Counter(keys[text] for text in answers)
     merged = Past(majorities={key: {"": n} for key, n in times.items()}).historical_majority
-    expected = None if label.historical_majority is None else keys[label.historical_majority]
+    expected = (
+        None if label.historical_majority is None else keys[label.historical_majority]
+    )
     if merged != expected:
         return None
     if len(answers) < len(counted):

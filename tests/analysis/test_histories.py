@@ -23,7 +23,12 @@ def test_the_same_seeds_give_the_same_bytes(tmp_path):
 
 @pytest.mark.parametrize("criteria", [["slope", "consistency"], ["consistency"]])
 def test_the_project_decides_a_synthetic_history_as_it_was_written(tmp_path, criteria):
-    method = {"name": "olr", "criteria": criteria, "slope_threshold": 0.02, "warmup_epochs": 3}
+    method = {
+        "name": "olr",
+        "criteria": criteria,
+        "slope_threshold": 0.02,
+        "warmup_epochs": 3,
+    }
     run = write_history(tmp_path / "run", noise="inactive", method=method)
     with Judge(workers=1) as judge:
         decided = replayed(read_history(run), judge)

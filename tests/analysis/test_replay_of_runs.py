@@ -12,7 +12,12 @@ from histories import replayed
 
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
-from olr_cli.analysis.replay import label_tables, replay_answer, replay_file, write_json_lines
+from olr_cli.analysis.replay import (
+    label_tables,
+    replay_answer,
+    replay_file,
+    write_json_lines,
+)
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.chat import Message
@@ -39,7 +44,9 @@ RESPONSES = (
     f"\\boxed{{{SENTINEL}}}",
 )  # fmt: skip
 PROMPTS = [
-    Prompt(f"{kind}-{i}", question, label, "0.5", kind, rephrased=(Message("user", "again"),))
+    Prompt(
+        f"{kind}-{i}", question, label, "0.5", kind, rephrased=(Message("user", "again"),)
+    )
     for kind, label in {"clean": "1/2", "inactive": SENTINEL, "active": SENTINEL}.items()
     for i, question in enumerate([(), (Message("user", "What percentage is it?"),)] * 3)
 ]
@@ -104,7 +111,9 @@ def stored(run):
 
 
 @pytest.mark.parametrize("method", [*({"name": name} for name in NAMES), *MIXES], ids=str)
-def test_a_run_of_any_method_under_its_own_recipe_decides_as_it_did(tmp_path, judge, method):
+def test_a_run_of_any_method_under_its_own_recipe_decides_as_it_did(
+    tmp_path, judge, method
+):
     run = write_run(tmp_path / "run", judge, method)
     again = pl.from_arrow(table_of("labels", decide(judge, run)))
     assert again.equals(stored(run))
@@ -115,7 +124,9 @@ def test_a_run_of_any_method_under_its_own_recipe_decides_as_it_did(tmp_path, ju
         assert again["noisy_label"].n_unique() > 2
 
 
-def test_settings_of_olr_or_its_name_replay_a_run_of_another_method_under_it(tmp_path, judge):
+def test_settings_of_olr_or_its_name_replay_a_run_of_another_method_under_it(
+    tmp_path, judge
+):
     run = write_run(tmp_path / "run", judge, {"name": "grpo"})
     for settings in (NOW, ["method.name=olr", *NOW]):
         assert sum(label.is_selected for label in decide(judge, run, *settings)) > 10
@@ -133,12 +144,15 @@ def test_a_setting_that_only_the_runs_own_method_has_replays_that_method(tmp_pat
     assert read_history(run, ["method.slope_threshold=0.1"]).recipe.method.name == "olr"
     run = write_run(tmp_path / "scored", judge, {"name": "sequence_entropy"})
     assert (
-        read_history(run, ["method.score_reduction=sum"]).recipe.method.score_reduction == "sum"
+        read_history(run, ["method.score_reduction=sum"]).recipe.method.score_reduction
+        == "sum"
     )
 
 
 def test_another_method_comes_with_its_own_defaults(tmp_path, judge):
-    run = write_run(tmp_path / "run", judge, {"name": "random_selection", "keep_fraction": 0.5})
+    run = write_run(
+        tmp_path / "run", judge, {"name": "random_selection", "keep_fraction": 0.5}
+    )
     assert all(label.trains for label in decide(judge, run, "method.name=olr")), (
         "keeps no choice of prompts"
     )
@@ -177,7 +191,9 @@ def test_steps_that_a_live_run_adds_meanwhile_are_left_out(tmp_path, judge):
 def test_a_runs_answers_are_read_anew_under_another_extractor(tmp_path, judge):
     run = write_run(tmp_path / "run", judge, data={"extractor": "text"})
     # As they were stored, whatever that extractor would find.
-    assert sum(label.answered for label in decide(judge, run)) < sum(stored(run)["rollouts"])
+    assert sum(label.answered for label in decide(judge, run)) < sum(
+        stored(run)["rollouts"]
+    )
     whole = decide(judge, run, "data.extractor=reversed_digits")
     assert {label.answered for label in whole} == {0}
 
@@ -198,7 +214,9 @@ def test_the_default_extractor_is_that_of_the_prompts_data_source(tmp_path, judg
     assert any(label.majority_answer for label in decide(judge, run, "data.extractor=null"))
     write_data("arithmetic-addition")
     of_clean = [
-        x for x in decide(judge, run, "data.extractor=null") if x.prompt_id.startswith("clean")
+        x
+        for x in decide(judge, run, "data.extractor=null")
+        if x.prompt_id.startswith("clean")
     ]
     assert {label.answered for label in of_clean} == {0}
 
@@ -214,7 +232,9 @@ def test_only_responses_in_the_same_words_share_an_intrinsic_reward(tmp_path, ju
         assert {pair for pair in seen if pair[0] in shared} == set(shared.items())
 
 
-def test_of_a_co_reward_run_other_methods_see_the_original_prompts_responses(tmp_path, judge):
+def test_of_a_co_reward_run_other_methods_see_the_original_prompts_responses(
+    tmp_path, judge
+):
     run = write_run(tmp_path / "run", judge, {"name": "co_reward"})
     votes = [
         (label.majority_answer, label.rollouts)
@@ -235,7 +255,10 @@ def test_of_a_co_reward_run_other_methods_see_the_original_prompts_responses(tmp
         "penalty_weight=0.1",
         "set method.penalty_weight: the stored rollouts are as they are, and no loss",
     ),
-    ("smoothing=0.1", "set method.smoothing: the stored rollouts are as they are, and no loss"),
+    (
+        "smoothing=0.1",
+        "set method.smoothing: the stored rollouts are as they are, and no loss",
+    ),
 )
 def test_what_the_rollouts_lack_and_what_decides_nothing_is_one_sentence(
     tmp_path, judge, setting, message
@@ -246,14 +269,21 @@ def test_what_the_rollouts_lack_and_what_decides_nothing_is_one_sentence(
     assert message in refusal(decide, judge, run, f"method.{setting}")
 
 
-def test_a_function_of_the_verifier_is_named_again_or_the_verifier_left_out(tmp_path, judge):
+def test_a_function_of_the_verifier_is_named_again_or_the_verifier_left_out(
+    tmp_path, judge
+):
     (tmp_path / "mine.py").write_text(
         "def errs(prompt, response, answer, label):\n    return answer == '3'\n"
     )
     rules = [{"function": f"{tmp_path}/mine.py:errs", "false_positive_rate": 1.0}]
     with OnlineLabelRefinement(tmp_path / "run", {"verifier": {"where": rules}}) as olr:
         olr.supervise(
-            [(Prompt("p", (), "1", "1", "clean"), [r"\boxed{1}", r"\boxed{3}", r"\boxed{3}"])]
+            [
+                (
+                    Prompt("p", (), "1", "1", "clean"),
+                    [r"\boxed{1}", r"\boxed{3}", r"\boxed{3}"],
+                )
+            ]
         )
     remedy = f"verifier.where={json.dumps(rules)}"
     assert f"set {remedy} again" in refusal(decide, judge, tmp_path / "run")

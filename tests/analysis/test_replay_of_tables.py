@@ -55,7 +55,12 @@ def test_visits_are_renumbered_within_each_prompt(decide):
 
 def test_answers_alone_serve_too(decide):
     (label,) = decide(answers_of([" 7 ", "7", " "]))
-    assert (label.majority_answer, label.majority_count, label.answered, label.rollouts) == (
+    assert (
+        label.majority_answer,
+        label.majority_count,
+        label.answered,
+        label.rollouts,
+    ) == (
         "7",
         2,
         2,
@@ -79,7 +84,9 @@ def test_only_responses_that_are_known_to_be_equal_share_a_reward(
 
 def test_k_may_vary_between_visits(decide):
     decided = decide(
-        answers_of("1122", "112", "1"), "method.slope_threshold=0.4", "method.warmup_epochs=0"
+        answers_of("1122", "112", "1"),
+        "method.slope_threshold=0.4",
+        "method.warmup_epochs=0",
     )
     votes = [(x.rollouts, x.pass_rate, x.majority_answer, x.is_selected) for x in decided]
     assert votes == [(4, 0.0, None, False), (3, 2 / 3, "1", True), (1, 1.0, "1", True)]
@@ -156,7 +163,10 @@ ROW = {"prompt_id": "a", "visit": 1, "response": "\\boxed{1}"}
         "prompt a has several values of",
     ),
     ([ROW | {"noise_type": "loud"}], "noise_type 'loud' of prompt a is not one of clean"),
-    ([ROW | {"view": "upside down"}], "view 'upside down' is not one of original, rephrased"),
+    (
+        [ROW | {"view": "upside down"}],
+        "view 'upside down' is not one of original, rephrased",
+    ),
     ([ROW | {"entropy": "low"}], "is 'low', and it should be a finite number"),
 )
 def test_a_table_that_is_no_history_is_refused(tmp_path, rows, message):
@@ -211,7 +221,9 @@ def test_settings_that_one_kind_of_history_ignores_are_refused_for_it(tmp_path):
     "label", ["15", None]
 )  # without labels, what was rewarded is compared with itself
 @pytest.mark.parametrize(("shift", "is_said"), [(0, False), (1, True)])
-def test_rewards_that_are_those_of_other_rows_are_noted(tmp_path, judge, label, shift, is_said):
+def test_rewards_that_are_those_of_other_rows_are_noted(
+    tmp_path, judge, label, shift, is_said
+):
     answers = [str(15 if row % 4 else row) for row in range(40)]
     rewards = [float(answer == "15") for answer in answers]
     rows = [
@@ -231,7 +243,13 @@ def test_rewards_that_are_those_of_other_rows_are_noted(tmp_path, judge, label, 
 
 
 def test_rewards_are_not_held_against_labels_that_are_known_to_be_noise(tmp_path, judge):
-    row = {"prompt_id": "a", "step": 1, "answer": "7", "given_label": SENTINEL, "reward": 1.0}
+    row = {
+        "prompt_id": "a",
+        "step": 1,
+        "answer": "7",
+        "given_label": SENTINEL,
+        "reward": 1.0,
+    }
     assert not contradictions(
         read_history(write_table(tmp_path / "log.jsonl", [row] * 4)), judge
     )

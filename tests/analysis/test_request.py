@@ -47,11 +47,15 @@ def test_after_rollouts_without_training_comes_the_audit(run, tmp_path):
 
 def test_rollouts_without_training_are_no_method_in_the_papers_tables(run, tmp_path):
     grpo = {"name": "grpo"}
-    make_rollouts(write_history(tmp_path / "rollouts", method=grpo, **(SMALL | {"epochs": 2})))
+    make_rollouts(
+        write_history(tmp_path / "rollouts", method=grpo, **(SMALL | {"epochs": 2}))
+    )
     answer = carry_out(Request([run, tmp_path / "rollouts"], table="noise_ratios"))
     rows = answer.result["tables"]["noise_ratios"].rows
     found = {
-        (row["method"], row["noise"]) for row in rows if row["n"] and row["method"] != "base"
+        (row["method"], row["noise"])
+        for row in rows
+        if row["n"] and row["method"] != "base"
     }
     assert found == {("olr", "active 0.5")}
     assert any("rollouts holds rollouts without training" in note for note in answer.notes)
@@ -66,7 +70,9 @@ def test_after_a_table_come_the_published_numbers_then_markdown(run):
     again = "the same command with"
     assert proposals(run, table="arms") == [f"{again} --format markdown"]
     assert proposals(run, table="noise_ratios") == [f"{again} --paper"]
-    assert proposals(run, table="noise_ratios", paper=True) == [f"{again} --format markdown"]
+    assert proposals(run, table="noise_ratios", paper=True) == [
+        f"{again} --format markdown"
+    ]
 
 
 def test_a_table_without_a_value_is_refused_in_a_sentence_and_left_out_where_nobody_asked(
@@ -76,14 +82,18 @@ def test_a_table_without_a_value_is_refused_in_a_sentence_and_left_out_where_nob
         run = write_history(
             tmp_path / name, method={"name": method}, noise=None, knows_truth=False, knows_noise=False, **SMALL,
         )  # fmt: skip
-        (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "rollout/reward": 0.5}\n')
+        (run / "metrics.jsonl").write_text(
+            '{"step": 1, "epoch": 1, "rollout/reward": 0.5}\n'
+        )
     for table in ("arms", "noise_ratios"):
         with pytest.raises(
             UserError, match=f"table {table}: this needs held-out accuracy .*, and these"
         ):
             carry_out(Request([tmp_path], table=table))
     answer = carry_out(Request([tmp_path], out=tmp_path / "out"))
-    assert answer.result["tables"] == {} and next(iter(answer.next)).endswith("--figure all")
+    assert answer.result["tables"] == {} and next(iter(answer.next)).endswith(
+        "--figure all"
+    )
 
 
 def test_a_table_of_the_paper_has_no_row_that_is_blank(run):

@@ -6,7 +6,13 @@ import pytest
 from cases import each
 from hypothesis import given, strategies as st
 
-from olr_cli.answers import EXTRACTORS, default_extractor, extract, own_extractors, reading_more
+from olr_cli.answers import (
+    EXTRACTORS,
+    default_extractor,
+    extract,
+    own_extractors,
+    reading_more,
+)
 from olr_cli.errors import UserError
 
 
@@ -122,7 +128,9 @@ def test_the_arithmetic_task_has_its_own_extractor(source, extractor):
 )
 def test_the_extractor_that_reads_a_sample_is_named(response, extractor):
     sentence = reading_more([response] * 98 + [""] * 2)
-    assert sentence == (extractor and f"The extractor {extractor} reads 98 of 100 responses.")
+    assert sentence == (
+        extractor and f"The extractor {extractor} reads 98 of 100 responses."
+    )
 
 
 def test_an_unknown_extractor_is_named():

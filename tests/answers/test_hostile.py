@@ -39,7 +39,9 @@ def decide_all(answers):
             assert keys["x+1"] == keys["1+x"] and verdicts[3] and verdicts[2]
             judge.keys([answer])
             judge.matches([("x+1", answer), (answer, "5")])
-            assert judge.timeouts == before + given_up, "a hostile answer costs its limit once"
+            assert judge.timeouts == before + given_up, (
+                "a hostile answer costs its limit once"
+            )
         return judge.timeouts
 
 
@@ -81,7 +83,9 @@ def test_what_is_given_up_stays_so_in_a_run(monkeypatch, tmp_path):
 
         def giving_up(tasks):
             replies = zip(tasks, run(tasks), strict=True)
-            return [GAVE_UP if task[-1] in ("x+1", "y+1") else reply for task, reply in replies]
+            return [
+                GAVE_UP if task[-1] in ("x+1", "y+1") else reply for task, reply in replies
+            ]
 
         monkeypatch.setattr(judge._pool, "run", giving_up)
         before = judge.keys([hostile, "x+1"])
@@ -117,7 +121,8 @@ def test_a_pile_of_combining_marks_takes_no_quadratic_time():
     assert normal_text("a" + "\u0301\u0316" * 60_000) != normal_text("a")
     assert time.process_time() - started < 5
     assert (
-        tidy("e\u0301") == tidy("\xe9") and len(tidy("e" + "\u0301\u0316" * 60_000)) > 100_000
+        tidy("e\u0301") == tidy("\xe9")
+        and len(tidy("e" + "\u0301\u0316" * 60_000)) > 100_000
     )
 
 
@@ -145,7 +150,12 @@ def test_the_size_of_a_number_is_known_before_it_is_computed(answer):
     for gold, said in asked:
         assert decide("matches", gold, said, leaf=leaf, proof=proof) is None
         decide(
-            "may match", gold, said, leaf=leaf, proof=proof, math_verify_proof=math_verify_proof
+            "may match",
+            gold,
+            said,
+            leaf=leaf,
+            proof=proof,
+            math_verify_proof=math_verify_proof,
         )
     assert not is_read(decide("key", answer, leaf=leaf))
     assert time.process_time() - started < 5

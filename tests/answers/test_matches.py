@@ -48,7 +48,8 @@ def test_is_match_is_for_one_pair():
 
 
 JUDGED = [
-    FIXTURES / f"{name}.jsonl" for name in ("judged_answers", "hardverify", "judged_responses")
+    FIXTURES / f"{name}.jsonl"
+    for name in ("judged_answers", "hardverify", "judged_responses")
 ]
 
 
@@ -71,7 +72,9 @@ def test_verdicts_agree_with_a_mathematicians(judge, file, nth):
         for case, verdict in zip(judged, verdicts, strict=True)
         if (verdict is True) != case[2]
     ]
-    missed, accepted = ([case for case in amiss if case[2] is right] for right in (True, False))
+    missed, accepted = (
+        [case for case in amiss if case[2] is right] for right in (True, False)
+    )
     assert len(missed) <= 0.04 * made[True] and len(accepted) <= 0.005 * made[False], amiss
 
 
@@ -81,7 +84,9 @@ def test_kinds_beside_the_usual_ones_are_read_or_undecided(judge):
     rows = [
         *map(
             json.loads,
-            (SHARED.parent / "cases/november/answers.jsonl").read_text("utf-8").splitlines(),
+            (SHARED.parent / "cases/november/answers.jsonl")
+            .read_text("utf-8")
+            .splitlines(),
         )
     ]
     verdicts = judge.matches((row["gold"], row["answer"]) for row in rows)

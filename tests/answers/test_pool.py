@@ -91,7 +91,9 @@ def test_a_task_that_ends_its_worker_twice_is_given_up(workers):
 
 
 def test_a_worker_that_has_done_many_tasks_is_replaced(monkeypatch):
-    growing = pool.Server.program.replace("worker.main", "worker._MOST_TASKS = 1; worker.main")
+    growing = pool.Server.program.replace(
+        "worker.main", "worker._MOST_TASKS = 1; worker.main"
+    )
     monkeypatch.setattr(pool.Server, "program", growing)
     workers = WorkerPool(1, time_limit=30.0)
     assert workers.run([("key", "1+1"), ("key", "2+1")]) == ["number 2", "number 3"]

@@ -87,7 +87,15 @@ def test_tuples_lists_and_intervals_of_numbers_need_no_algebra_either(answer, fo
 
 
 @each(
-    "answer", "(1,x^2)", "(,)", "(1,2", "1,2)", "2x,1", "(1,2]3,4", "x+1", r"\sqrt2\text{ cm}"
+    "answer",
+    "(1,x^2)",
+    "(,)",
+    "(1,2",
+    "1,2)",
+    "2x,1",
+    "(1,2]3,4",
+    "x+1",
+    r"\sqrt2\text{ cm}",
 )
 def test_other_answers_are_left_to_computer_algebra(answer):
     with pytest.raises(NeedsAlgebra):

@@ -17,9 +17,15 @@ def test_each_family_of_models_thinks_between_its_marks(opening, closing):
     assert (extract(cut), is_thinking(cut)) == (None, True)
     assert (extract(ended), is_thinking(ended)) == ("2", False)
     # Where the prompt has opened the thinking, nothing in the response says so.
-    for prompt in (f"5 - 3 = ?{opening}", f"5 - 3 = ?{opening}\n", f"5 - 3 = ?{opening}\n\n"):
+    for prompt in (
+        f"5 - 3 = ?{opening}",
+        f"5 - 3 = ?{opening}\n",
+        f"5 - 3 = ?{opening}\n\n",
+    ):
         assert read_answer(r"\boxed{5}, but", "boxed", prompt) is None
-        assert read_answer(rf"\boxed{{5}}, but {closing} \boxed{{2}}", "boxed", prompt) == "2"
+        assert (
+            read_answer(rf"\boxed{{5}}, but {closing} \boxed{{2}}", "boxed", prompt) == "2"
+        )
     closed = f"5 - 3 = ?{opening}\n\n{closing}\n\n"
     assert opened_by(closed) == "" and read_answer(r"\boxed{5}", "boxed", closed) == "5"
 

@@ -40,7 +40,8 @@ def test_a_class_is_shown_by_its_most_frequent_spelling_ties_in_lexicographic_or
 
 
 @given(
-    st.lists(st.sampled_from(["1", "1.0", "2", "4/2", "0.5", None]), max_size=10), st.randoms()
+    st.lists(st.sampled_from(["1", "1.0", "2", "4/2", "0.5", None]), max_size=10),
+    st.randoms(),
 )
 def test_the_order_of_rollouts_never_matters(judge, answers, rng):
     result, _ = counted(judge, answers)

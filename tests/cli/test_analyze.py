@@ -56,7 +56,10 @@ def test_a_figure_of_one_run_goes_into_the_run(run):
 
 def test_figures_can_be_asked_for_several_times_and_learning_is_the_default(run, tmp_path):
     olr(run, "--figure", "coherence", "--figure", "composition", "--out", tmp_path / "out")
-    assert {file.stem for file in (tmp_path / "out").iterdir()} == {"coherence", "composition"}
+    assert {file.stem for file in (tmp_path / "out").iterdir()} == {
+        "coherence",
+        "composition",
+    }
     olr(run)
     assert {file.stem for file in (run / "figures").iterdir()} == {"learning"}
     olr(run, "--figure", "all")
@@ -92,12 +95,17 @@ def test_logs_of_other_trainers_show_what_they_have(run, tmp_path):
         ["--format", "csv"],
     ):
         said = refused(log, *option, "--out", tmp_path / "no")
-        assert "need runs of olr" in said or "--figure dynamics: this needs runs of olr" in said
+        assert (
+            "need runs of olr" in said
+            or "--figure dynamics: this needs runs of olr" in said
+        )
     assert f"`olr audit {log} --report queue.html`" in refused(log, "--report")
     assert "no column response" in refused(
         json_lines(tmp_path / "x.jsonl", {"question": "3+4"})
     )
-    named = json_lines(tmp_path / "y.jsonl", {"question": "3+4", "said": "7", "points": 0.5})
+    named = json_lines(
+        tmp_path / "y.jsonl", {"question": "3+4", "said": "7", "points": 0.5}
+    )
     olr(named, "--columns", "{response: said, reward: points}", "--out", tmp_path)
     assert pl.read_csv(tmp_path / "learning.csv").filter(metric="rollout/reward")[
         "mean"
@@ -106,7 +114,9 @@ def test_logs_of_other_trainers_show_what_they_have(run, tmp_path):
 
 def test_several_arms_are_drawn_beside_each_other_and_compared(arms):
     result = olr(arms, "--figure", "coherence")
-    assert pl.read_csv(arms / "figures" / "coherence.csv")["arm"].unique().sort().to_list() == [
+    assert pl.read_csv(arms / "figures" / "coherence.csv")[
+        "arm"
+    ].unique().sort().to_list() == [
         "grpo",
         "olr",
     ]
@@ -148,9 +158,9 @@ def test_the_published_numbers_stand_beside_on_request(arms):
     result = olr(arms, "--table", "baselines", "--paper")
     assert "Published: Qwen3-4B-Base trained on 800 prompts" in result.stdout
     for words, published in (([], set()), (["--paper"], {"published"})):
-        rows = json.loads(olr(arms, "--table", "baselines", *words, "--json").stdout)["tables"][
-            "baselines"
-        ]["rows"]
+        rows = json.loads(olr(arms, "--table", "baselines", *words, "--json").stdout)[
+            "tables"
+        ]["baselines"]["rows"]
         assert {"published"} & {
             key for row in rows for key, value in row.items() if value is not None
         } == published
@@ -171,7 +181,12 @@ def test_an_evaluation_of_the_policy_before_training_goes_with_the_papers_tables
 
 def test_figures_over_a_key_are_part_of_all_only_where_runs_differ_in_it(arms, monkeypatch):
     monkeypatch.setattr(figures, "FIGURES", {"coherence": figures.FIGURES["coherence"]})
-    others = {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3, "criteria": ["slope"]}
+    others = {
+        "name": "olr",
+        "slope_threshold": 0.02,
+        "warmup_epochs": 3,
+        "criteria": ["slope"],
+    }
     write_history(arms / "slope", arm="slope", method=others, **SMALL)
     olr(arms, "--figure", "all")
     drawn = {file.stem for file in (arms / "figures").iterdir()}
@@ -235,7 +250,10 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
         ("RUN", "--table", "ablation", "--baseline", "olr"),
         "compares with OLR with both criteria",
     ),
-    ((*TWO_ARMS, "--baseline", "gpro"), "--baseline: there is no 'gpro' (did you mean 'grpo'?"),
+    (
+        (*TWO_ARMS, "--baseline", "gpro"),
+        "--baseline: there is no 'gpro' (did you mean 'grpo'?",
+    ),
     (("RUN", "--format", "cvs"), "--format: there is no 'cvs' (did you mean 'csv'?"),
     (("RUN", "--json", "--format", "csv"), "--json and --format csv contradict each other"),
     (("RUN", "--format", "json"), "--format: there is no 'json'; known: terminal, "),
@@ -258,12 +276,18 @@ TWO_ARMS = ("ARMS/grpo1", "ARMS/olr1")
 def test_a_mistake_is_one_sentence_and_draws_nothing(places, words, message):
     def placed(word):
         return next(
-            (word.replace(name, str(place)) for name, place in places.items() if name in word),
+            (
+                word.replace(name, str(place))
+                for name, place in places.items()
+                if name in word
+            ),
             word,
         )
 
     assert message in refused(*map(placed, words))
-    assert not [figures for place in places.values() for figures in place.glob("**/figures")]
+    assert not [
+        figures for place in places.values() for figures in place.glob("**/figures")
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -274,7 +298,9 @@ def places(tmp_path_factory):
         ("grpo", GRPO),
         ("olr", {"name": "olr", "slope_threshold": 0.02, "warmup_epochs": 3}),
     ):
-        write_history(folder / "arms" / f"{name}1", arm=name, method=method, seed=1, **SMALL)
+        write_history(
+            folder / "arms" / f"{name}1", arm=name, method=method, seed=1, **SMALL
+        )
     write_evaluated(folder / "model", {"amc": 0.25}, name="base")
     return {
         "RUN": write_history(folder / "a" / "run", seed=1, **SMALL),
@@ -295,7 +321,14 @@ def test_a_table_and_an_audit_are_written_as_csv_where_the_name_says_so(here):
 
 
 def test_arms_are_called_what_label_says_in_figures_and_tables(arms):
-    words = "--label", "olr=Active, OLR", "--label", "grpo=$x^2$ _GRPO_", "--baseline", "olr"
+    words = (
+        "--label",
+        "olr=Active, OLR",
+        "--label",
+        "grpo=$x^2$ _GRPO_",
+        "--baseline",
+        "olr",
+    )
     result = olr(arms, *words, "--format", "markdown", "--figure", "coherence")
     assert "| Active, OLR | 2 | " in result.output
     drawn = pl.read_csv(arms / "figures" / "coherence.csv")

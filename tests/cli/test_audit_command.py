@@ -28,12 +28,15 @@ pytestmark = pytest.mark.usefixtures("here")
 @pytest.fixture
 def log(here):
     rows = [
-        {**row, "question": f"What is {row['prompt_id']}?"} for row in many(30, wrong={4, 8})
+        {**row, "question": f"What is {row['prompt_id']}?"}
+        for row in many(30, wrong={4, 8})
     ]
     return write(here / "log.jsonl", rows)
 
 
-audit, refused = (partial(command, "audit") for command in (commands.done, commands.refused))
+audit, refused = (
+    partial(command, "audit") for command in (commands.done, commands.refused)
+)
 
 
 def told(*arguments):
@@ -51,7 +54,9 @@ def test_a_table_of_rollouts_is_enough_and_nothing_is_written(here, log):
         "Not verified. Check the first 25 rows, or 25 of a random draw for a noise ratio:"
     )
     assert lines.index("") <= 6 and "%" not in done.stdout
-    assert f"olr audit {log} --report queue.html   (check labels in a browser)" in done.stdout
+    assert (
+        f"olr audit {log} --report queue.html   (check labels in a browser)" in done.stdout
+    )
 
 
 def test_a_row_says_what_a_person_can_judge(here):
@@ -68,7 +73,9 @@ def test_a_row_says_what_a_person_can_judge(here):
         "given",
         "status",
     ]
-    assert " ".join(lines[head + 1].split()) == "1 p8 8 20 × 7, 4 × 5, 4 × 9 0 of 32 doubted"
+    assert (
+        " ".join(lines[head + 1].split()) == "1 p8 8 20 × 7, 4 × 5, 4 × 9 0 of 32 doubted"
+    )
     assert lines[head + 2].strip() == "How many apples?"
 
 
@@ -87,7 +94,9 @@ def test_a_page_of_the_queue_has_the_most_doubtful_prompts_and_says_what_comes_n
 
 def test_several_models_in_one_log_are_annotators(here):
     rows = [
-        {**row, "policy": name} for name in ("a", "b") for row in many(20, wrong={3}, visits=1)
+        {**row, "policy": name}
+        for name in ("a", "b")
+        for row in many(20, wrong={3}, visits=1)
     ]
     assert "20 prompts, 16 rollouts of each by 2 models in 1 visit" in told(
         write(here / "log.jsonl", rows)
@@ -107,7 +116,9 @@ def test_the_log_of_trl_is_audited_by_text_with_labels_from_the_data_or_the_rewa
     said = told(text, *options, "rewarded.parquet")
     assert "24 prompts, 8 rollouts of each in 2 visits" in said
     assert "a prompt's label is taken to be the answer that was rewarded" in said
-    rewarded = {row["question"]: row for row in pl.read_parquet("rewarded.parquet").to_dicts()}
+    rewarded = {
+        row["question"]: row for row in pl.read_parquet("rewarded.parquet").to_dicts()
+    }
     assert len(rewarded) == 24
     logged = pl.read_parquet(messages / "*.parquet").unique("prompt", keep="first")
     labels = {row["prompt"][0]["content"]: row["solution"] for row in logged.to_dicts()}
@@ -116,7 +127,8 @@ def test_the_log_of_trl_is_audited_by_text_with_labels_from_the_data_or_the_rewa
         q: row["given_label"] for q, row in rewarded.items() if q not in never
     }
     write(
-        here / "mine.jsonl", [{"question": q, "answer": label} for q, label in labels.items()]
+        here / "mine.jsonl",
+        [{"question": q, "answer": label} for q, label in labels.items()],
     )
     said = told(
         text, "--data", "mine.jsonl", *options, "labelled.csv", "--export", "rest.jsonl"
@@ -154,8 +166,15 @@ def test_json_has_everything(log):
         "missing": 0,
     }
     assert found["changes"] == {"changed": 0, "added": 0, "kept": 30}
-    assert (found["verified_labels"], found["noise_ratio"], found["gain"]) == (0, None, None)
-    assert [row["prompt_id"] for row in found["prompts"][:2]] in (["p4", "p8"], ["p8", "p4"])
+    assert (found["verified_labels"], found["noise_ratio"], found["gain"]) == (
+        0,
+        None,
+        None,
+    )
+    assert [row["prompt_id"] for row in found["prompts"][:2]] in (
+        ["p4", "p8"],
+        ["p8", "p4"],
+    )
     assert len(found["prompts"]) == 30
     assert len(json.loads(audit(log, "--json", "--top", "4").stdout)["prompts"]) == 4
 
@@ -184,15 +203,23 @@ def test_an_export_says_of_every_row_what_was_found(log):
     said = told(log, "--export", "all/found.parquet")
     assert "Wrote all/found.parquet (30 of 30 rows)" in said
     assert (
-        "olr train own-data --set model.path=MODEL --set data.train=all/found.parquet" in said
+        "olr train own-data --set model.path=MODEL --set data.train=all/found.parquet"
+        in said
     )
     found = extras("all/found.parquet")
-    assert found["p4"]["audit_status"] == "doubted" and found["p0"]["audit_status"] == "fine"
+    assert (
+        found["p4"]["audit_status"] == "doubted" and found["p0"]["audit_status"] == "fine"
+    )
     assert {one["audit_change"] for one in found.values()} == {"kept"}
     assert found["p4"]["audit_rank"] <= 2 and found["p4"]["audit_confidence"] is None
     assert found["p4"]["audit_given_label"] == "8"
-    assert found["p4"]["audit_evidence"] == "of 32 rollouts 0 × the label, 20 × 7, 4 × 5, 4 × 9"
-    assert [p.given_label for p in read_prompts("all/found.parquet").prompts].count("8") == 2
+    assert (
+        found["p4"]["audit_evidence"]
+        == "of 32 rollouts 0 × the label, 20 × 7, 4 × 5, 4 × 9"
+    )
+    assert [p.given_label for p in read_prompts("all/found.parquet").prompts].count(
+        "8"
+    ) == 2
 
 
 @each(
@@ -207,7 +234,9 @@ def test_an_export_says_of_every_row_what_was_found(log):
 )
 def test_rows_are_kept_by_what_is_known(log, options, kept):
     if not kept:
-        assert "no row is left; keep more" in refused(log, "--export", "rest.parquet", *options)
+        assert "no row is left; keep more" in refused(
+            log, "--export", "rest.parquet", *options
+        )
         return
     said = told(log, "--export", "rest.parquet", *options)
     assert f"({len(kept)} of 30 rows)" in said
@@ -273,7 +302,9 @@ def test_rows_that_were_not_drawn_say_so_in_any_spelling(log, no):
         {"prompt_id": f"p{n}", "true_answer": "7", "drawn": "true" if n else no}
         for n in range(5)
     ]
-    pl.DataFrame([{**row, "drawn": str(row["drawn"])} for row in rows]).write_csv("checked.csv")
+    pl.DataFrame([{**row, "drawn": str(row["drawn"])} for row in rows]).write_csv(
+        "checked.csv"
+    )
     assert "from 4 drawn at random" in told(log, "--verified", "checked.csv")
 
 
@@ -343,7 +374,8 @@ def test_rows_of_a_csv_file_keep_their_other_columns_and_what_is_repaired_is_no_
         "doubted",
     )
     kept = {
-        prompt.prompt_id: prompt.given_label for prompt in read_prompts("kept.jsonl").prompts
+        prompt.prompt_id: prompt.given_label
+        for prompt in read_prompts("kept.jsonl").prompts
     }
     assert len(kept) == 29 and kept["p4"] == "7" and "p8" not in kept
 
@@ -351,7 +383,10 @@ def test_rows_of_a_csv_file_keep_their_other_columns_and_what_is_repaired_is_no_
 def test_labels_are_repaired_only_where_verified_labels_show_a_gain(here):
     log = write(
         here / "log.jsonl",
-        [{**row, "question": row["prompt_id"]} for row in many(200, wrong=range(0, 200, 4))],
+        [
+            {**row, "question": row["prompt_id"]}
+            for row in many(200, wrong=range(0, 200, 4))
+        ],
     )
     said = refused(log, "--export", "repaired.parquet", "--repair")
     assert (
@@ -360,7 +395,8 @@ def test_labels_are_repaired_only_where_verified_labels_show_a_gain(here):
     )
     assert not (here / "repaired.parquet").exists()
     write(
-        here / "verified.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(40)]
+        here / "verified.jsonl",
+        [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(40)],
     )
     options = ["--verified", "verified.jsonl", "--repair", "--export"]
     said = told(log, *options, "repaired.parquet")
@@ -394,7 +430,8 @@ def test_missing_labels_are_filled_in_and_others_stay(here):
     said = told(log, "--repair", "--export", "repaired.parquet")
     assert (
         "1 label added" in said
-        and "Unverified labels stay as they are: proposals replace labels only where" in said
+        and "Unverified labels stay as they are: proposals replace labels only where"
+        in said
     )
     labels = {p.prompt_id: p.given_label for p in read_prompts("repaired.parquet").prompts}
     assert (labels["bare"], labels["p4"]) == ("7", "8")
@@ -407,7 +444,9 @@ def run(here):
         {"question": f"q{n}", "answer": "10", "extra_info": {"index": n}} for n in range(40)
     ]
     data = {"train": str(write(here / "clean.jsonl", rows))}
-    return write_history(here / "run", prompts=40, epochs=6, method={"name": "grpo"}, data=data)
+    return write_history(
+        here / "run", prompts=40, epochs=6, method={"name": "grpo"}, data=data
+    )
 
 
 def questions_log(file, labels_and_answers):
@@ -434,7 +473,9 @@ def test_labels_are_counted_in_the_rows_that_were_written(here):
         {"prompt_id": row.prompt_id, "true_answer": row.given_label}
         for row in read_prompts("data.csv").prompts
     ]
-    write(here / "verified.jsonl", [row for row in verified if row["true_answer"] is not None])
+    write(
+        here / "verified.jsonl", [row for row in verified if row["true_answer"] is not None]
+    )
     options = ("--data", "data.csv", "--verified", "verified.jsonl", "--repair")
     said = told("log.jsonl", *options, "--export", "all.jsonl")
     assert "4 fine, 2 without a label, 3 not in the data set, so without one" in said
@@ -447,8 +488,14 @@ def test_labels_are_counted_in_the_rows_that_were_written(here):
         "10",
         "12",
     ]
-    found = json.loads(audit("log.jsonl", *options, "--export", "all.jsonl", "--json").stdout)
-    assert (found["labels"]["missing"], found["changes"]["added"], found["not_in_data"]) == (
+    found = json.loads(
+        audit("log.jsonl", *options, "--export", "all.jsonl", "--json").stdout
+    )
+    assert (
+        found["labels"]["missing"],
+        found["changes"]["added"],
+        found["not_in_data"],
+    ) == (
         2,
         2,
         3,
@@ -479,14 +526,20 @@ def test_no_label_is_added_where_the_questions_without_one_are_not_in_the_file(h
     )
     said = told("log.jsonl", *options)
     assert "rest.jsonl (3 of 3 rows)" in said and "without a label" not in said
-    assert [row.given_label for row in read_prompts("rest.jsonl").prompts] == ["2", None, "4"]
+    assert [row.given_label for row in read_prompts("rest.jsonl").prompts] == [
+        "2",
+        None,
+        "4",
+    ]
 
 
 def test_a_runs_export_holds_the_labels_that_were_audited_and_can_be_trained_on(here, run):
     said = told(run, "--repair", "--export", "repaired.parquet", "--out", "table.parquet")
     assert "those of the last visit are audited" in said
     assert "Known truth" in said and "(stored, and not used above)" in said
-    assert "olr train" in said and "--set noise=null --set data.train=repaired.parquet" in said
+    assert (
+        "olr train" in said and "--set noise=null --set data.train=repaired.parquet" in said
+    )
     table = pl.read_parquet("table.parquet").to_dicts()
     audited = {row["prompt_id"]: row for row in table}
     recipe = validate(
@@ -596,7 +649,10 @@ def test_labels_are_data(here):
     ),
     (("log.jsonl", "--set", "data.extractor"), "data.extractor is no setting"),
     (("log.jsonl", "--drop", "doubted"), "choose the rows of --export FILE"),
-    (("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"), "known: doubted, questionable"),
+    (
+        ("log.jsonl", "--export", "o.jsonl", "--drop", "wrong"),
+        "known: doubted, questionable",
+    ),
     (("log.jsonl", "--export", "o.jsonl", "--first", "x"), "invalid value for '--first'"),
     (
         ("log.jsonl", "--export", "o.jsonl", "--random", "9", "--drop", "fine"),
@@ -636,8 +692,13 @@ def test_every_row_of_a_question_is_judged_by_its_answers_and_the_others_are_cou
         "--export",
         "rest.jsonl",
     )
-    assert "1 doubted, 2 fine" in said and "3 of 6 rows of data.jsonl are not judged" in said
-    assert [prompt.given_label for prompt in read_prompts("rest.jsonl").prompts] == ["4", "6"]
+    assert (
+        "1 doubted, 2 fine" in said and "3 of 6 rows of data.jsonl are not judged" in said
+    )
+    assert [prompt.given_label for prompt in read_prompts("rest.jsonl").prompts] == [
+        "4",
+        "6",
+    ]
     told("log.jsonl", "--data", "data.jsonl", "--drop", "doubted", "--export", "more.jsonl")
     assert [prompt.given_label for prompt in read_prompts("more.jsonl").prompts] == [
         "4",
@@ -652,7 +713,11 @@ def test_shuffled_verified_questions_are_matched_by_their_text(here, log):
     rows = [{"P": f"  what is P{n}? ", "S": r"So \boxed{7}"} for n in range(18, -1, -2)]
     write(here / "verified.jsonl", [*rows, {"P": "Who am I?", "S": "7"}])
     said = told(
-        log, "--verified", "verified.jsonl", "--set", "data.columns={question: P, answer: S}"
+        log,
+        "--verified",
+        "verified.jsonl",
+        "--set",
+        "data.columns={question: P, answer: S}",
     )
     assert "Verified 10 labels, 2 of them wrong" in said
     assert "are for 10 prompts here, 1 for none." in said

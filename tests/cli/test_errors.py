@@ -29,7 +29,9 @@ def test_too_little_memory_is_a_sentence(take, capsys):
     with pytest.raises(typer.Exit) as ended:
         ends_well(take)()
     assert ended.value.exit_code == 2
-    assert "not enough memory" in (said := capsys.readouterr().err) and said.count("\n") == 1
+    assert (
+        "not enough memory" in (said := capsys.readouterr().err) and said.count("\n") == 1
+    )
 
 
 def test_where_no_temporary_folder_may_be_written_a_sentence_says_so_and_workers_need_none(
@@ -161,7 +163,10 @@ def test_a_sentence_may_end_in_its_remedy(sentence, problem, remedy):
         "run/x: the folder reaches over two file systems; choose another folder",
     ),
     (fails(errno.ESTALE), "run/x: the file server does not find it any more; try again"),
-    (fails(errno.EAGAIN), "run/x: the system is out of resources for the moment; try again"),
+    (
+        fails(errno.EAGAIN),
+        "run/x: the system is out of resources for the moment; try again",
+    ),
     (fails(errno.EMFILE), "run/x: too many files are open; end other commands"),
 )
 def test_what_the_system_refuses_is_named_as_that(deed, sentence, capsys):

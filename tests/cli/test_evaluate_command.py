@@ -55,7 +55,11 @@ def test_a_model_is_scored_and_the_scores_are_where_it_says():
     folder = Path("evaluations/builtin-addition-easier")
     scores = json.loads((folder / "scores.json").read_text())
     [score] = scores["scores"]
-    assert (score["benchmark"], score["problems"], score["samples"]) == ("arithmetic", 20, 4)
+    assert (score["benchmark"], score["problems"], score["samples"]) == (
+        "arithmetic",
+        20,
+        4,
+    )
     assert 0.3 < score["avg"] < 0.8
     assert f"{100 * score['avg']:.1f}" in result.stdout
     assert f"Wrote {folder}/scores.json and generations/" in result.stdout
@@ -67,7 +71,9 @@ def test_a_model_is_scored_and_the_scores_are_where_it_says():
     assert pl.read_parquet(folder / "generations" / "arithmetic.parquet").height == 80
 
 
-def test_a_request_to_stop_ends_with_a_sentence_and_its_status(evaluated, monkeypatch, here):
+def test_a_request_to_stop_ends_with_a_sentence_and_its_status(
+    evaluated, monkeypatch, here
+):
     class Stopped(TransformersBackend):
         def stream(self, *words):
             os.kill(os.getpid(), signal.SIGTERM)
@@ -113,11 +119,15 @@ def test_how_responses_are_drawn_is_part_of_an_evaluation():
         "8",
     )
     done(MODEL, *words)
-    record = json.loads(Path("evaluations/builtin-addition-easier/evaluation.json").read_text())
+    record = json.loads(
+        Path("evaluations/builtin-addition-easier/evaluation.json").read_text()
+    )
     assert record["sampling"] == {
         "temperature": 0.6, "max_new_tokens": 6, "top_p": 0.9, "top_k": 3, "min_p": 0.05, "stop": [],
     }  # fmt: skip
-    assert "(top_k: 3 -> None; min_p: 0.05 -> 0.0)" in refused(MODEL, *words[:2], *words[6:])
+    assert "(top_k: 3 -> None; min_p: 0.05 -> 0.0)" in refused(
+        MODEL, *words[:2], *words[6:]
+    )
     assert "top_p is 1.5; give a number above 0, and at most 1" in refused(
         MODEL, "--top-p", "1.5"
     )
@@ -126,12 +136,15 @@ def test_how_responses_are_drawn_is_part_of_an_evaluation():
 def test_checkpoints_of_a_run_are_scored_in_one_call_into_the_run(trained):
     result = done(trained, *SMALL, "--checkpoint", "2", "--checkpoint", "last")
     folders = [trained / "evaluation" / f"step-00000{step}" for step in (2, 4)]
-    harder, easier = (json.loads((folder / "scores.json").read_text()) for folder in folders)
+    harder, easier = (
+        json.loads((folder / "scores.json").read_text()) for folder in folders
+    )
     assert harder["scores"][0]["avg"] < easier["scores"][0]["avg"]
     assert (harder["origin"]["chosen"], easier["origin"]["chosen"]) == ("named", "last")
     assert "mine step 2" in result.stdout and "mine step 4" in result.stdout
     assert (
-        f"Wrote {folders[1]}/scores.json and generations/ (checkpoint: last)" in result.stdout
+        f"Wrote {folders[1]}/scores.json and generations/ (checkpoint: last)"
+        in result.stdout
     )
     assert f"Next: olr regrade {trained / 'evaluation'} --format markdown" in result.stdout
 
@@ -139,7 +152,11 @@ def test_checkpoints_of_a_run_are_scored_in_one_call_into_the_run(trained):
     assert again.stderr.count("80 samples graded again, 0 grades changed") == 2
     table = json.loads(again.stdout)
     _, scored = table["evaluations"]
-    assert (scored["name"], scored["run"], scored["step"]) == ("mine step 4", str(trained), 4)
+    assert (scored["name"], scored["run"], scored["step"]) == (
+        "mine step 4",
+        str(trained),
+        4,
+    )
     assert (scored["model"], scored["folder"]) == (
         str(checkpoint_path(trained, 4)),
         str(folders[1]),
@@ -174,10 +191,13 @@ def test_what_a_run_holds_out_is_sampled_as_in_training(tmp_path):
     shutil.copytree(policy_path("addition-easier"), checkpoint_path(run, 4))
     result = done(run, "--limit", "5")
     assert (
-        "it is asked as in training (temperature 1, 8 samples of each problem)" in result.stderr
+        "it is asked as in training (temperature 1, 8 samples of each problem)"
+        in result.stderr
     )
     assert "Sampled at temperature 1." in result.stdout
-    record = json.loads((run / "evaluation" / "step-000004" / "evaluation.json").read_text())
+    record = json.loads(
+        (run / "evaluation" / "step-000004" / "evaluation.json").read_text()
+    )
     assert record["sampling"] == {
         "temperature": 1.0, "max_new_tokens": 16, "top_p": 1.0, "top_k": None, "min_p": 0.0, "stop": [],
     }  # fmt: skip
@@ -189,7 +209,9 @@ def test_what_a_run_holds_out_is_sampled_as_in_training(tmp_path):
         ("--limit", "6"),
     ):
         result = done(run, *more)
-        assert f"Sampled at temperature {1 if more[0] == '--limit' else 0.6}." in result.stdout
+        assert (
+            f"Sampled at temperature {1 if more[0] == '--limit' else 0.6}." in result.stdout
+        )
     assert {file.name for file in run.glob("evaluation/*")} == {
         "step-000004",
         "step-000004-benchmarks",
@@ -207,7 +229,9 @@ def test_a_model_that_the_paper_has_is_put_beside_its_row(evaluated):
     copy = Path("Qwen-copy")
     shutil.copytree(evaluated, copy)
     record = json.loads((copy / "evaluation.json").read_text())
-    (copy / "evaluation.json").write_text(json.dumps(record | {"model": "Qwen/Qwen3-4B-Base"}))
+    (copy / "evaluation.json").write_text(
+        json.dumps(record | {"model": "Qwen/Qwen3-4B-Base"})
+    )
     result = commands.done("regrade", copy)
     assert result.stdout.splitlines()[-1].startswith(f"Next: olr regrade {copy} --paper")
     result = commands.done("regrade", copy, "--paper")
@@ -227,12 +251,16 @@ def test_a_benchmark_of_ones_own_is_a_yaml_file():
     names = ("--benchmarks", "mine.yaml", "--benchmarks", "arithmetic")
     result = done(MODEL, *names, "--limit", "2", "--json")
     [scored] = json.loads(result.stdout)["evaluations"]
-    found = [(one["benchmark"], one["problems"], one["samples"]) for one in scored["scores"]]
+    found = [
+        (one["benchmark"], one["problems"], one["samples"]) for one in scored["scores"]
+    ]
     assert found == [("mine", 2, 2), ("arithmetic", 2, 1)]
     shown = commands.done("benchmarks", "mine.yaml", MODEL)
     assert shown.stdout == "123+478=\ngold: 601\n"
     assert (
-        json.loads(commands.done("benchmarks", "mine.yaml", MODEL, "--json").stdout)["prompt"]
+        json.loads(commands.done("benchmarks", "mine.yaml", MODEL, "--json").stdout)[
+            "prompt"
+        ]
         == "123+478="
     )
 

@@ -23,7 +23,9 @@ inject_noise = partial(done, "inject-noise")
 
 
 def files(folder: Path) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    return sorted(
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()
+    )
 
 
 def test_type_and_ratio_are_enough_and_a_second_time_changes_nothing(here):
@@ -51,7 +53,16 @@ def test_other_noise_does_not_take_the_name(here):
 
 def test_the_file_holds_what_was_said(here):
     share = ("--active-share", "0.25")
-    words = ("inject-noise", "--type", "mixed", "--ratio", "0.5", "--dataset", SAMPLE, *share)
+    words = (
+        "inject-noise",
+        "--type",
+        "mixed",
+        "--ratio",
+        "0.5",
+        "--dataset",
+        SAMPLE,
+        *share,
+    )
     said, _ = answered(*words)
     assert said["is_new"] and not answered(*words)[0]["is_new"]
     assert said["counts"] == {"inactive": 9, "active": 3, "clean": 12}
@@ -63,7 +74,9 @@ def test_the_file_holds_what_was_said(here):
 
 def test_a_file_and_a_recipe_with_the_same_seed_are_the_same_training_set():
     noise = {"type": "active", "ratio": "0.5"}
-    inject_noise("--type", "active", "--ratio", "0.5", "--seed", "3", "--out", "noisy.parquet")
+    inject_noise(
+        "--type", "active", "--ratio", "0.5", "--seed", "3", "--out", "noisy.parquet"
+    )
     from_recipe = training_prompts(Recipe.model_validate({"seed": 3, "noise": noise}))
     from_file = training_prompts(
         Recipe.model_validate({"seed": 3, "data": {"train": "noisy.parquet"}})
@@ -88,11 +101,11 @@ def test_stored_rollouts_give_labels_for_good(here):
     said = inject_noise(
         "--type", "active", "--ratio", "1", "--dataset", SAMPLE, "--rollouts", "log.jsonl"
     )
-    refusal = (
-        "Refused   1 wrong answer of the rollouts that another grader may call right, such as"
-    )
+    refusal = "Refused   1 wrong answer of the rollouts that another grader may call right, such as"
     assert refusal in said.output and "10\\% for 10" in " ".join(said.output.split())
-    assert "23 prompts without a wrong answer in the rollouts became inactive" in said.output
+    assert (
+        "23 prompts without a wrong answer in the rollouts became inactive" in said.output
+    )
     assert "file says   [b]11 (active_frozen)" in said.output
     assert files(here) == ["data/dapo_sample-active-frozen-1.parquet", "log.jsonl"]
 
@@ -100,7 +113,9 @@ def test_stored_rollouts_give_labels_for_good(here):
 def test_prompts_are_shown_as_data():
     question = "[red]What[/red] is [/] \x1b[31m1+1?\nAnswer:" + " x" * 100
     Path("rows.jsonl").write_text(json.dumps({"question": question, "answer": "[b]2"}))
-    shown = inject_noise("--type", "inactive", "--ratio", "1", "--dataset", "rows.jsonl").output
+    shown = inject_noise(
+        "--type", "inactive", "--ratio", "1", "--dataset", "rows.jsonl"
+    ).output
     assert "[red]What[/red] is [/] �[31m1+1? Answer: x" in shown
     assert "true answer [b]2" in shown
     assert "\x1b" not in shown

@@ -60,7 +60,9 @@ def rows(size=12, *, step=0, **names):
             names["given_label"]: str(right + (number % 4 == 0)),
             "step": step,
         }
-        log += [{**row, names["response"]: f"\\boxed{{{right + (n == 7)}}}"} for n in range(8)]
+        log += [
+            {**row, names["response"]: f"\\boxed{{{right + (n == 7)}}}"} for n in range(8)
+        ]
     return log
 
 
@@ -81,14 +83,17 @@ def logs(here):
         [{k: v for k, v in row.items() if k != "given_label"} for row in rows()],
     )
     write(
-        here / "no prompts.jsonl", [{"prompt_id": row.pop("prompt"), **row} for row in rows()]
+        here / "no prompts.jsonl",
+        [{"prompt_id": row.pop("prompt"), **row} for row in rows()],
     )
     for step in range(5):
         write(here / "some" / f"{step}.jsonl", rows(step=step))
         write(here / "mixed" / f"{step}.jsonl", rows(step=step))
         write(here / "two" / f"{step}.jsonl", rows(step=step, **renamed))
     write(here / "mixed" / "other.jsonl", rows(step=9, prompt="other"))
-    data = [{"question": row["prompt"], "answer": row["given_label"]} for row in rows()[::8]]
+    data = [
+        {"question": row["prompt"], "answer": row["given_label"]} for row in rows()[::8]
+    ]
     write(here / "data.jsonl", data)
     write(here / "odd.jsonl", [{"Q": row["question"], "A": row["answer"]} for row in data])
     return here
@@ -149,7 +154,10 @@ def run(here):
     ]
     write(here / "q.jsonl", data)
     return write_history(
-        here / "a folder" / "run", prompts=40, epochs=6, data={"train": str(here / "q.jsonl")}
+        here / "a folder" / "run",
+        prompts=40,
+        epochs=6,
+        data={"train": str(here / "q.jsonl")},
     )
 
 
@@ -194,7 +202,9 @@ def test_of_a_replay_whose_log_is_read_otherwise(logs):
         "--set",
         "method.warmup_epochs=0",
     )
-    assert all("data.extractor=last_number" in words and COLUMNS[1] in words for words in found)
+    assert all(
+        "data.extractor=last_number" in words and COLUMNS[1] in words for words in found
+    )
 
 
 @each(
@@ -222,7 +232,9 @@ def test_of_a_sweep_whose_runs_know_no_truth(here, capsys):
             knows_truth=False,
             knows_noise=False,
         )
-        (run / "metrics.jsonl").write_text('{"step": 1, "epoch": 1, "rollout/reward": 0.5}\n')
+        (run / "metrics.jsonl").write_text(
+            '{"step": 1, "epoch": 1, "rollout/reward": 0.5}\n'
+        )
     _conclude(here / "s", {}, 2)
     [line] = capsys.readouterr().out.splitlines()
     commands.done(*shlex.split(NEXT.fullmatch(line)[1])[1:])
@@ -241,7 +253,16 @@ def test_of_a_sweep_whose_runs_know_no_truth(here, capsys):
         "--columns",
         "question=Q,answer=A",
     ),
-    ("--type", "active", "--ratio", "0.5", "--dataset", "data.jsonl", "--out", "a b.parquet"),
+    (
+        "--type",
+        "active",
+        "--ratio",
+        "0.5",
+        "--dataset",
+        "data.jsonl",
+        "--out",
+        "a b.parquet",
+    ),
 )
 def test_of_noise(logs, words):
     run_all("inject-noise", *words, how_many=1)

@@ -89,7 +89,9 @@ def test_a_run_says_what_happened_and_what_comes_next(run):
     assert f"Next: olr analyze {run.parent / 'again'}" in result.output
 
 
-def test_a_run_that_cannot_learn_says_why_at_its_end_or_ends_where_the_recipe_says(tmp_path):
+def test_a_run_that_cannot_learn_says_why_at_its_end_or_ends_where_the_recipe_says(
+    tmp_path,
+):
     unread = [*SMALL, "data.extractor=choice"]
     ended = train("--run-dir", tmp_path / "run", settings=unread)
     assert ended.exit_code == 0
@@ -112,7 +114,13 @@ def test_a_run_that_cannot_learn_says_why_at_its_end_or_ends_where_the_recipe_sa
 def test_json_progress_is_json(tmp_path):
     result = train("--run-dir", tmp_path / "run", "--json")
     events = [json.loads(line) for line in result.stdout.splitlines()]
-    assert [event["step"] for event in events if event["event"] == "step"] == [0, 1, 2, 3, 4]
+    assert [event["step"] for event in events if event["event"] == "step"] == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
     assert all(event["text"] for event in events if event["event"] == "note")
     assert events[-1]["event"] == "finished" and events[-1]["run"] == str(tmp_path / "run")
     assert events[-1]["next"] == [f"olr analyze {tmp_path / 'run'} --figure dynamics"]
@@ -139,7 +147,9 @@ def test_a_large_model_on_a_cpu_is_told_that_it_takes_days():
     recipe = validate({"data": {"train": "x"}, "model": {"path": "x"}}, "test")
     assert too_much_for_a_cpu(130_000, 800, recipe) == []
     (sentence,) = too_much_for_a_cpu(600_000_000, 800, recipe)
-    assert "600 M parameters on a CPU" in sentence and "take a GPU (engine.device)" in sentence
+    assert (
+        "600 M parameters on a CPU" in sentence and "take a GPU (engine.device)" in sentence
+    )
 
 
 def test_resume_of_a_finished_run_says_so_and_how_to_extend_it(run):
@@ -179,7 +189,9 @@ def test_own_data_get_an_accuracy_without_a_second_file_and_it_is_evaluated_on_t
     )
     run = tmp_path / "run"
     assert "held-out accuracy (avg)" in done("train", *words, "--run-dir", run).stdout
-    held_out = {prompt.prompt_id for prompt in read_prompts(run / "held-out.parquet").prompts}
+    held_out = {
+        prompt.prompt_id for prompt in read_prompts(run / "held-out.parquet").prompts
+    }
     trained = set(scan_labels(run).collect()["prompt_id"])
     assert (len(trained), len(held_out), trained & held_out) == (18, 2, set())
     assert "held-out" in done("evaluate", run, "--samples", "2").stdout
@@ -228,24 +240,35 @@ def test_the_manifest_and_metrics_tell_the_run(run):
     last = read_metrics(run)[-1]
     times = ("rollouts", "verification", "labels", "update", "store", "step")
     speeds = ("generated_tokens", "trained_tokens", "samples")
-    of_each_step = {"majority/accuracy", "label/effective_noise", "policy/kl", "rollout/reward"}
-    assert of_each_step | {f"time/{t}" for t in times} | {f"speed/{s}" for s in speeds} <= set(
-        last
-    )
+    of_each_step = {
+        "majority/accuracy",
+        "label/effective_noise",
+        "policy/kl",
+        "rollout/reward",
+    }
+    assert of_each_step | {f"time/{t}" for t in times} | {
+        f"speed/{s}" for s in speeds
+    } <= set(last)
     # Unknown on a CPU: there in the file, as null.
     written = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
     assert written["memory/gpu_peak"] is None
     assert "NaN" not in (run / "metrics.jsonl").read_text()
 
 
-QUICKSTART = ("laptop/quickstart", *(part for setting in SMALL for part in ("--set", setting)))
+QUICKSTART = (
+    "laptop/quickstart",
+    *(part for setting in SMALL for part in ("--set", setting)),
+)
 KEYS = [
     ("data.train=nowhere.jsonl", "nowhere.jsonl does not exist"),
     ("data.train=columns.jsonl", "columns.jsonl has no column of prompts"),
     ("data.train=unlabelled.jsonl", "needs the label of every prompt"),
     ("data.train=marked.jsonl", "mark"),
     ("train.rollouts_per_prompt=1", "greater than or equal to 2"),
-    ("train.max_prompt_tokens=3", "12 of 12 prompts are longer than train.max_prompt_tokens 3"),
+    (
+        "train.max_prompt_tokens=3",
+        "12 of 12 prompts are longer than train.max_prompt_tokens 3",
+    ),
     ("train.max_new_tokens=60", "more than the 64 tokens"),
     ("model.path=builtin:addition-easy", "did you mean 'addition-easier'"),
     ("model.path=./nowhere", "./nowhere"),
@@ -258,7 +281,10 @@ OPTIONS = [
     ((*QUICKSTART, "--run-dir", "x" * 300), "too long"),
     ((*QUICKSTART, "--run-dir", "x" * 300, "--resume"), "does not exist"),
     (("laptop/quickstart", "--jobs", 2), "--jobs is for the runs of a sweep; add --sweep"),
-    (("laptop/quickstart", "--index", 0), "--index is for the runs of a sweep; add --sweep"),
+    (
+        ("laptop/quickstart", "--index", 0),
+        "--index is for the runs of a sweep; add --sweep",
+    ),
     (("laptop/coherence", "--sweep", "--index", 0, "--jobs", 1), "leave --jobs out"),
     (("laptop/coherence", "--sweep", "--resume"), "leave --resume out"),
     (
@@ -271,13 +297,20 @@ OPTIONS = [
 
 @each(
     "words, message",
-    *(((*QUICKSTART, "--run-dir", "run", "--set", setting), said) for setting, said in KEYS),
+    *(
+        ((*QUICKSTART, "--run-dir", "run", "--set", setting), said)
+        for setting, said in KEYS
+    ),
     *OPTIONS,
 )
-def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, message, here):
+def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(
+    words, message, here
+):
     Path("columns.jsonl").write_text('{"q": "1+1", "a": "2"}\n')
     Path("unlabelled.jsonl").write_text('{"question": "1+1"}\n')
-    Path("marked.jsonl").write_text('{"question": "1+1", "answer": "__NoCorrectAnswer__"}\n')
+    Path("marked.jsonl").write_text(
+        '{"question": "1+1", "answer": "__NoCorrectAnswer__"}\n'
+    )
     before = sorted(here.iterdir())
     assert message in refused("train", *words)
     assert sorted(here.iterdir()) == before
@@ -306,17 +339,26 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(words, me
         "'--type': 'aktive' is not one of 'inactive', 'active'",
     ),
     ("rollouts m d --samples 1", "'--samples': Input should be greater than or equal to 2"),
-    ("recipes keys --format json", "--format: there is no 'json'; known: terminal, markdown"),
+    (
+        "recipes keys --format json",
+        "--format: there is no 'json'; known: terminal, markdown",
+    ),
     (
         "check x --columns '{questoin: a, anser: b}'",
         "(did you mean 'question'?), 'anser' (did you",
     ),
-    ("check x --columns question=a,prompt=b", "names two columns for one role; leave one out"),
+    (
+        "check x --columns question=a,prompt=b",
+        "names two columns for one role; leave one out",
+    ),
     (
         "benchmarks --system s",
         "no benchmark is named; name the one whose prompt is to be shown: olr benchmarks NAME",
     ),
-    ("check x --columns question", "--columns question does not say which column holds what"),
+    (
+        "check x --columns question",
+        "--columns question does not say which column holds what",
+    ),
 )
 def test_a_mistyped_command_is_refused_like_any_other_mistake(words, message):
     assert message in refused(*shlex.split(words))
@@ -351,7 +393,12 @@ def test_a_dry_run_of_a_sweep_checks_its_first_run_and_sums_all(here):
     assert "all 6 runs: 24 steps, 960 rollouts; on the disk: about" in result.stdout
     assert "starts the run" in result.stdout and not (here / "runs").exists()
     answer = json.loads(done(*words, "--json").stdout)
-    assert (len(answer["runs"]), answer["steps"], answer["rollouts"], answer["missing"]) == (
+    assert (
+        len(answer["runs"]),
+        answer["steps"],
+        answer["rollouts"],
+        answer["missing"],
+    ) == (
         6,
         24,
         960,
@@ -386,7 +433,8 @@ def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
     words = ("train", recipe, "--sweep", "--run-dir", tmp_path / "runs")
     done(*words)
     assert [
-        read_manifest(tmp_path / "runs" / f"{arm}_seed-1")["arm"] for arm in ("clean", "active")
+        read_manifest(tmp_path / "runs" / f"{arm}_seed-1")["arm"]
+        for arm in ("clean", "active")
     ] == [
         "clean",
         "active",
@@ -394,7 +442,9 @@ def test_a_sweep_trains_every_run_and_goes_on_where_it_stopped(tmp_path):
     assert "2 of them finished already" in olr(*words).output
 
 
-def test_make_quickstart_says_how_to_start_another_run_where_the_old_one_cannot_go_on(tmp_path):
+def test_make_quickstart_says_how_to_start_another_run_where_the_old_one_cannot_go_on(
+    tmp_path,
+):
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "olr").write_text('#!/bin/sh\necho "$@" >> calls; exit 2\n')
     (tmp_path / "bin" / "olr").chmod(0o755)
@@ -405,7 +455,9 @@ def test_make_quickstart_says_how_to_start_another_run_where_the_old_one_cannot_
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (0, 0))
     command = ["make", "-f", str(makefile), "quickstart", f"VENV={tmp_path}", "RUN=runs/a"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 2
     assert "make quickstart RUN=runs/a-2" in result.stdout
 
@@ -419,7 +471,8 @@ def test_recipes_can_be_listed_shown_copied_and_validated(tmp_path):
     ]
     assert "slope_threshold" in olr("recipes", "show", "laptop/quickstart").output
     assert (
-        "keep_checkpoints" in olr("recipes", "show", "laptop/quickstart", "--resolved").output
+        "keep_checkpoints"
+        in olr("recipes", "show", "laptop/quickstart", "--resolved").output
     )
     mine = tmp_path / "mine.yaml"
     done("recipes", "cp", "laptop/coherence", mine)
@@ -444,7 +497,9 @@ def test_the_shell_completes_commands_recipes_figures_and_tables(words, offered)
         "COMP_WORDS": words,
         "COMP_CWORD": str(words.count(" ")),
     }
-    assert CliRunner().invoke(app, env=completing, prog_name="olr").stdout.split() == offered
+    assert (
+        CliRunner().invoke(app, env=completing, prog_name="olr").stdout.split() == offered
+    )
 
 
 @each(

@@ -53,7 +53,10 @@ def test_a_table_stands_alone_in_a_document(capsys):
     show(ANSWER, "csv")
     printed = capsys.readouterr()
     assert printed.out == "name,n\n[red]a,1\n"
-    assert printed.err.splitlines()[-2:] == ["Wrote     out.csv (a row)", "Unchanged old.csv"]
+    assert printed.err.splitlines()[-2:] == [
+        "Wrote     out.csv (a row)",
+        "Unchanged old.csv",
+    ]
 
 
 def test_json_has_what_a_terminal_shows_and_the_keys_of_the_result_win(capsys):
@@ -81,7 +84,11 @@ class Counted:
 def test_json_is_the_result_itself(capsys):
     rates = (Cell(0.5, ends=(0.4, 0.6)), Cell())
     result = Counted(
-        Path("a.csv"), rates, None, pl.DataFrame({"x": [1.0, float("nan")]}), source=object()
+        Path("a.csv"),
+        rates,
+        None,
+        pl.DataFrame({"x": [1.0, float("nan")]}),
+        source=object(),
     )
     show(Answer(result=result), "json")
     assert json.loads(capsys.readouterr().out) == {
@@ -105,7 +112,12 @@ def test_json_takes_any_name(name, capsys):
 def test_the_last_json_line_of_a_run_is_an_event(capsys):
     show(Answer(result={"run": "runs/a"}, next={"olr analyze runs/a": ""}), "event")
     (line,) = capsys.readouterr().out.splitlines()
-    ended = {"event": "finished", "schema": 1, "run": "runs/a", "next": ["olr analyze runs/a"]}
+    ended = {
+        "event": "finished",
+        "schema": 1,
+        "run": "runs/a",
+        "next": ["olr analyze runs/a"],
+    }
     assert json.loads(line) == ended
 
 

@@ -47,7 +47,9 @@ def test_a_folder_in_the_way_of_the_labels_is_said(tmp_path, table):
     (("FOLDER/nowhere",), "does not exist"),
     (("RUN", "--set", "train.epochs=3"), "the stored rollouts are as they are"),
 )
-def test_a_refusal_is_one_sentence_and_overwrites_nothing(tmp_path, table, run, words, message):
+def test_a_refusal_is_one_sentence_and_overwrites_nothing(
+    tmp_path, table, run, words, message
+):
     before = table.read_bytes()
     places = {"TABLE": str(table), "FOLDER": str(tmp_path), "RUN": str(run)}
     for name, place in places.items():
@@ -71,7 +73,9 @@ def test_a_run_of_the_first_rules_is_read_and_says_so(run, command):
 
 def test_a_csv_file_holds_what_the_parquet_file_does(tmp_path, run):
     for name in ("labels.parquet", "labels.csv"):
-        output = replay(run, "--set", "method.warmup_epochs=1", "--out", tmp_path / name).output
+        output = replay(
+            run, "--set", "method.warmup_epochs=1", "--out", tmp_path / name
+        ).output
     labels = pl.read_parquet(tmp_path / "labels.parquet")
     assert pl.read_csv(tmp_path / "labels.csv", schema=labels.schema).equals(labels)
     assert labels["is_selected"].any()
@@ -88,9 +92,15 @@ def test_negative_labels_agree_with_the_run_in_a_csv_file_too(tmp_path, run):
         pq.write_table(negative.cast(table.schema), file)
     said = []
     for name in ("labels.parquet", "labels.csv"):
-        output = replay(run, "--set", "method.warmup_epochs=1", "--out", tmp_path / name).output
+        output = replay(
+            run, "--set", "method.warmup_epochs=1", "--out", tmp_path / name
+        ).output
         said.append(
-            next(line for line in output.splitlines() if line.startswith("The effective label"))
+            next(
+                line
+                for line in output.splitlines()
+                if line.startswith("The effective label")
+            )
         )
     assert "'-1" in (tmp_path / "labels.csv").read_text()  # no formula in a spreadsheet
     assert said[0] == said[1]

@@ -166,7 +166,9 @@ def test_data_without_labels_can_be_sampled_and_audited(here):
 
 def test_other_commands_know_rollouts_from_training(there):
     train = ("train", there / "recipe.yaml", "--resume", "--run-dir", there)
-    assert "holds rollouts without training, which `olr rollouts` resumes" in refused(*train)
+    assert "holds rollouts without training, which `olr rollouts` resumes" in refused(
+        *train
+    )
     assert f"has no checkpoint; train it further, or name the model, {MODEL}" in refused(
         "evaluate", there
     )

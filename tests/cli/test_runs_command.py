@@ -73,7 +73,9 @@ def test_every_run_is_listed_with_its_state(runs):
 
 def test_the_table_says_what_a_terminal_has_room_for_and_what_comes_next(runs):
     result = olr("runs")
-    assert [line.split()[0] for line in result.stdout.splitlines()[2:6]] == [*STATUSES][::-1]
+    assert [line.split()[0] for line in result.stdout.splitlines()[2:6]] == [*STATUSES][
+        ::-1
+    ]
     assert "olr analyze runs" in result.stdout
     assert "olr train --resume --run-dir runs/stopped" in result.stdout
     assert "torn/recipe.yaml is cut off" in result.stderr
@@ -111,7 +113,12 @@ def test_a_folder_may_have_the_name_of_a_command_that_left(runs):
 def test_names_steer_no_terminal(runs):
     hostile = {"arm": "a\x1b[31mb", "status": "fini\x1b[2J"}
     write_manifest(runs / "done", read_manifest(runs / "done") | hostile)
-    for words in ("runs", "runs --format markdown", "runs --format csv", "analyze runs/done"):
+    for words in (
+        "runs",
+        "runs --format markdown",
+        "runs --format csv",
+        "analyze runs/done",
+    ):
         assert "\x1b" not in olr(*words.split()).output
 
 
@@ -134,7 +141,9 @@ def test_of_two_runs_of_one_arm_and_seed_the_newest_is_taken_if_asked_for(runs):
     ("training", "olr train --resume --run-dir runs/mine --set"),
     ("rollouts", "DATA --resume"),
 )
-def test_a_run_with_code_of_its_own_is_continued_by_a_command_that_exists(here, kind, command):
+def test_a_run_with_code_of_its_own_is_continued_by_a_command_that_exists(
+    here, kind, command
+):
     (here / "mine.py").write_text("def read(response):\n    return response\n")
     run = write_history(
         here / "runs/mine", kind=kind, steps=2, data={"extractor": "mine.py:read"}

@@ -123,7 +123,9 @@ def cells(file, column):
         ("prompt_id", "given_label", "majority_answer", "effective_label"),
     ),
 )
-def test_no_text_of_a_csv_file_is_a_formula_and_numbers_stay_numbers(formulas, words, columns):
+def test_no_text_of_a_csv_file_is_a_formula_and_numbers_stay_numbers(
+    formulas, words, columns
+):
     commands.done(*words, "table.csv")
     for column in columns:
         assert not [
@@ -164,7 +166,8 @@ def test_labels_of_an_export_are_read_back_as_they_were(formulas, here):
 def test_verdicts_on_answers_that_look_like_formulas_are_found_again(here):
     rows = rollouts("-1", [["-5", "-5", "7"]] * 3, given_label="-5", question="What?")
     log = write(
-        here / "log.jsonl", [{**row, "reward": number % 2} for number, row in enumerate(rows)]
+        here / "log.jsonl",
+        [{**row, "reward": number % 2} for number, row in enumerate(rows)],
     )
     commands.done("audit", log, "--rewards", "--out", "queue.csv")
     queue = pl.read_csv("queue.csv", schema_overrides={"prompt_id": pl.String})
@@ -181,4 +184,6 @@ def test_a_csv_file_of_others_keeps_its_apostrophes(here):
         "question,answer\n'-' is which sign?,minus\nWhat is '+'?,'+'\n"
     )
     [first, second] = read_prompts("mine.csv").prompts
-    assert first.messages[-1].content == "'-' is which sign?" and second.given_label == "'+'"
+    assert (
+        first.messages[-1].content == "'-' is which sign?" and second.given_label == "'+'"
+    )

@@ -42,11 +42,15 @@ def test_prompts_are_valid_distinct_and_answered(kind, size, seed, split):
     for prompt in prompts:
         (message,) = prompt.messages
         assert message.role == "user"
-        left, right = map(int, message.content.removesuffix("=").split(OPERATIONS[kind].symbol))
+        left, right = map(
+            int, message.content.removesuffix("=").split(OPERATIONS[kind].symbol)
+        )
         assert 100 <= right <= 999 and 100 <= left <= 999
         expression = Expression(kind, left, right)
         assert expression.index in split_members(kind, split)
-        assert expression.text == message.content and str(expression.index) == prompt.prompt_id
+        assert (
+            expression.text == message.content and str(expression.index) == prompt.prompt_id
+        )
         expected = left + right if kind == "addition" else left - right
         assert prompt.true_answer == prompt.given_label == str(expected)
         assert (prompt.noise_type, prompt.data_source) == ("clean", f"arithmetic-{kind}")
@@ -58,14 +62,17 @@ def test_the_data_sources_of_the_task_are_the_ones_its_answers_are_known_by():
 
 
 @pytest.mark.parametrize("kind", OPERATIONS)
-def test_the_splits_are_disjoint_for_every_seed_and_hold_every_expression_with_a_carry(kind):
+def test_the_splits_are_disjoint_for_every_seed_and_hold_every_expression_with_a_carry(
+    kind,
+):
     members = {split: set(split_members(kind, split).tolist()) for split in SPLIT_ENDS}
     assert all(not members[one] & members[other] for one, other in combinations(members, 2))
     # Addition: 900 * 900 less those without carry (36 leading pairs, 55 in each other column).
     # Subtraction: 900 * 899 / 2 less those without borrow (45 * 55 * 55, equal operands excepted).
-    total = {"addition": 810_000 - 36 * 55 * 55, "subtraction": 404_550 - (45 * 55 * 55 - 900)}[
-        kind
-    ]
+    total = {
+        "addition": 810_000 - 36 * 55 * 55,
+        "subtraction": 404_550 - (45 * 55 * 55 - 900),
+    }[kind]
     assert sum(map(len, members.values())) == total
     assert len(members["train"]) / total == pytest.approx(0.8, abs=0.005)
     assert len(members["test"]) / total == pytest.approx(0.1, abs=0.005)
@@ -78,7 +85,9 @@ def test_a_larger_set_begins_with_the_smaller_one_and_both_are_of_their_split(
 ):
     large = expressions(kind, size + more, seed, split)
     assert large[:size] == expressions(kind, size, seed, split)
-    assert np.isin([expression.index for expression in large], split_members(kind, split)).all()
+    assert np.isin(
+        [expression.index for expression in large], split_members(kind, split)
+    ).all()
 
 
 def test_a_whole_split_can_be_had_but_no_more():
@@ -133,7 +142,9 @@ def test_where_nothing_can_be_regrouped_an_addition_is_commuted():
     ("addition", 999, 999),
     ("subtraction", 970, 109),
 )
-def test_an_expression_alone_with_its_answer_in_its_split_has_no_rephrasing(kind, left, right):
+def test_an_expression_alone_with_its_answer_in_its_split_has_no_rephrasing(
+    kind, left, right
+):
     expression = Expression(kind, left, right)
     assert np.isin(expression.index, split_members(expression.kind, "train"))
     assert rephrasing(expression, "train") is None
@@ -191,10 +202,14 @@ def test_questions_go_on_from_solved_lines_and_have_the_right_answer(name, split
                 and line[-1] in "=:"
                 and not any(line in known for known in examples)
             )
-            assert SOLVE[name](map(int, re.findall(r"\d+", line))) == int(prompt.true_answer)
+            assert SOLVE[name](map(int, re.findall(r"\d+", line))) == int(
+                prompt.true_answer
+            )
         assert prompt.given_label == prompt.true_answer and prompt.noise_type == "clean"
         extractor = default_extractor(prompt.data_source)
-        assert extract(f" {prompt.true_answer}\n9 + 9 = 18", extractor) == prompt.true_answer
+        assert (
+            extract(f" {prompt.true_answer}\n9 + 9 = 18", extractor) == prompt.true_answer
+        )
 
 
 @every_task

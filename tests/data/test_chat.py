@@ -80,7 +80,10 @@ def test_a_question_in_parts_has_one_id_in_a_file_a_log_and_another_trainer(tmp_
     ({"type": "input_text", "text": "a"}, None), ({"text": "a"}, None), ("a", None), ({"type": None}, None),
 )  # fmt: skip
 def test_a_part_that_is_no_text_is_seen(part, name):
-    for turn in ({"role": "user", "content": ["q", part]}, {"from": "human", "value": [part]}):
+    for turn in (
+        {"role": "user", "content": ["q", part]},
+        {"from": "human", "value": [part]},
+    ):
         assert unseen_part([{"role": "system", "content": "Hi"}, turn]) == name
     assert (
         unseen_part("q")

@@ -67,10 +67,13 @@ def test_rows_are_shown_as_the_lines_of_their_file(tmp_path):
     (tmp_path / "y.csv").write_text("question,answer\nWhat else?,TODO\n")
     said = olr("check", tmp_path).output
     assert f"(line 6 of {tmp_path / 'x.csv'}, line 2 of {tmp_path / 'y.csv'})" in said
-    pl.DataFrame({"question": ["q"], "answer": ["N/A"]}).write_parquet(tmp_path / "z.parquet")
+    pl.DataFrame({"question": ["q"], "answer": ["N/A"]}).write_parquet(
+        tmp_path / "z.parquet"
+    )
     said = olr("check", tmp_path / "z.parquet").output
     assert (
-        "1 row (counted from 1); question" in said and "placeholder for a label (row 1)" in said
+        "1 row (counted from 1); question" in said
+        and "placeholder for a label (row 1)" in said
     )
 
 
@@ -109,7 +112,9 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
         "prompt": [{"role": "user", "content": "How many?"}],
         "extra_info": {"original_ground_truth": "{{{"},
     }
-    marked = row | {"reward_model": {"ground_truth": "__NoCorrectAnswer__", "style": "rule"}}
+    marked = row | {
+        "reward_model": {"ground_truth": "__NoCorrectAnswer__", "style": "rule"}
+    }
     (tmp_path / "x.jsonl").write_text(json.dumps(marked))
     assert checked(tmp_path / "x.jsonl") == (
         0,
@@ -124,11 +129,15 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
     (r"It is \boxed{3} or \boxed{-3}.", {"boxes": [0]}), (r"It is \boxed{\frac{1}{2}}, so \boxed{0.5}.", {}),
 )  # fmt: skip
 def test_a_cell_is_read_as_in_training_and_what_it_loses_is_found(tmp_path, answer, found):
-    (tmp_path / "x.jsonl").write_text(json.dumps({"question": "What is it?", "answer": answer}))
+    (tmp_path / "x.jsonl").write_text(
+        json.dumps({"question": "What is it?", "answer": answer})
+    )
     assert checked(tmp_path / "x.jsonl") == (0, found)
 
 
-def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_not(tmp_path):
+def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_not(
+    tmp_path,
+):
     (tmp_path / "x.csv").write_text(ROWS.replace(",5\n", "", 1))
     prompts = read_prompts(tmp_path / "x.csv").prompts
     assert list(label_notes(prompts, DataSection(train="x.csv"))) == [
@@ -141,7 +150,11 @@ def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_n
     )
     (tmp_path / "x.csv").write_text("question\nWhat is 1+1?\n")
     assert (
-        list(label_notes(read_prompts(tmp_path / "x.csv").prompts, DataSection(train="x.csv")))
+        list(
+            label_notes(
+                read_prompts(tmp_path / "x.csv").prompts, DataSection(train="x.csv")
+            )
+        )
         == []
     )
 
@@ -193,7 +206,8 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
     log.write_text("".join(json.dumps(row) + "\n" for row in rows))
     ended = olr("check", log)
     assert (
-        "1 placeholder for a label (line 4)" in ended.output and "repeated" not in ended.output
+        "1 placeholder for a label (line 4)" in ended.output
+        and "repeated" not in ended.output
     )
     assert f"olr audit {log}" in ended.output
     named = olr("check", log, "--columns", "question=question,answer=given_label")
@@ -209,7 +223,9 @@ def test_a_question_with_an_image_is_found_and_left_out_of_an_export(tmp_path, s
         [{"type": "image", "image": "a.png"}, text],
         [text, {"type": "audio", "audio": "b"}],
     ]
-    rows = [{"prompt": [{"role": "user", "content": chat}], "answer": "7"} for chat in chats]
+    rows = [
+        {"prompt": [{"role": "user", "content": chat}], "answer": "7"} for chat in chats
+    ]
     file = json_lines(tmp_path / "x.jsonl", *rows)
     if suffix == "parquet":
         pl.read_ndjson(file).write_parquet(file := tmp_path / "x.parquet")
@@ -237,7 +253,9 @@ def test_an_export_keeps_the_rows_that_can_be_graded_as_they_are(tmp_path, suffi
     clean = tmp_path / f"clean{suffix}"
     ended = olr("check", tmp_path / "x.csv", "--export", clean)
     assert ended.exit_code == 0, ended.output
-    assert f"{clean} (9 of 15 rows)" in ended.output and "olr rollouts MODEL" in ended.output
+    assert (
+        f"{clean} (9 of 15 rows)" in ended.output and "olr rollouts MODEL" in ended.output
+    )
     assert not {"no_label", "conflict", "ungradable"} & checked(clean)[1].keys()
     if suffix == ".csv":
         lines = (tmp_path / "x.csv").read_text().splitlines(keepends=True)
@@ -246,9 +264,17 @@ def test_an_export_keeps_the_rows_that_can_be_graded_as_they_are(tmp_path, suffi
 
 def test_what_an_export_leaves_out_is_chosen_by_the_names_of_the_findings(tmp_path):
     (tmp_path / "x.csv").write_text(ROWS)
-    words = ["check", str(tmp_path / "x.csv"), "--export", str(tmp_path / "y.csv"), "--drop"]
+    words = [
+        "check",
+        str(tmp_path / "x.csv"),
+        "--export",
+        str(tmp_path / "y.csv"),
+        "--drop",
+    ]
     ended = olr(*words, "repeat, html")
-    assert "(7 of 15 rows)" in ended.output, "of a question that is asked again the first stays"
+    assert "(7 of 15 rows)" in ended.output, (
+        "of a question that is asked again the first stays"
+    )
     refused = olr(*words[:-2], tmp_path / "z.csv", "--drop", "no_labels")
     assert refused.exit_code == 2 and "did you mean 'no_label'" in refused.output
     assert not (tmp_path / "z.csv").exists()
@@ -263,7 +289,10 @@ def test_a_chat_template_around_a_question_is_found(tmp_path, question, found):
     file = json_lines(tmp_path / "x.jsonl", {"prompt": question, "answer": r"\frac{9}{2}"})
     assert checked(file) == (0, found)
     chat = [{"role": "system", "content": "Think."}, {"role": "user", "content": question}]
-    assert checked(json_lines(file, {"prompt": chat, "answer": r"\frac{9}{2}"})) == (0, found)
+    assert checked(json_lines(file, {"prompt": chat, "answer": r"\frac{9}{2}"})) == (
+        0,
+        found,
+    )
 
 
 @each(
@@ -290,7 +319,9 @@ def test_of_a_question_that_is_asked_again_an_export_keeps_the_first_row_that_it
 
 def test_only_the_rows_of_one_csv_file_are_written_as_csv(tmp_path):
     for name in "xy":
-        (tmp_path / f"{name}.csv").write_text(f"question,answer\n{name}?,1\n{name}{name}?,\n")
+        (tmp_path / f"{name}.csv").write_text(
+            f"question,answer\n{name}?,1\n{name}{name}?,\n"
+        )
     pattern, clean = str(tmp_path / "?.csv"), tmp_path / "clean.csv"
     assert (
         olr("check", pattern)

@@ -83,7 +83,9 @@ def test_a_long_label_is_read_at_its_ends_and_its_brackets_are_all_counted():
     assert "cut" in doubts("What is it?", f"1{middle}=") and "marks" in doubts(
         "What is it?", f"[{'28' * 800}]"
     )
-    assert "words" in doubts("What is it?", "First we add what was given at the start. " * 100)
+    assert "words" in doubts(
+        "What is it?", "First we add what was given at the start. " * 100
+    )
     assert "backslash" in doubts("What is it?", f"{middle}\frac{{1}}{{2}}{middle}")
     assert boxes(r"\boxed{1}" * 1000) == ["1"]
 
@@ -113,7 +115,9 @@ def processor_seconds(text):
 
 @each("shape", *SHAPES)
 def test_four_times_as_long_a_text_takes_at_most_six_times_as_long(shape):
-    once, four_times = (processor_seconds((shape * size)[:size]) for size in (10_000, 40_000))
+    once, four_times = (
+        processor_seconds((shape * size)[:size]) for size in (10_000, 40_000)
+    )
     assert four_times < 6 * max(once, 0.01)
 
 
@@ -123,7 +127,10 @@ def test_labels_and_questions_of_a_million_characters_are_checked(tmp_path):
         for shape in ("9", "a word ", "[", "x=1 ", r"\boxed{", "(a)", "#### ")
     ]
     rows = [
-        *({"question": f"What is it, {at}?", "answer": text} for at, text in enumerate(texts)),
+        *(
+            {"question": f"What is it, {at}?", "answer": text}
+            for at, text in enumerate(texts)
+        ),
         *({"question": text, "answer": "7"} for text in texts),
     ]
     began = time.process_time()

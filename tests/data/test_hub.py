@@ -64,7 +64,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     ("org/name", HubId("org/name", None, None, None)),
     ("org/name:test", HubId("org/name", None, "test", None)),
     ("org/name@v1.0", HubId("org/name", None, None, "v1.0")),
-    ("openai/gsm8k/main:train[:100]@abc", HubId("openai/gsm8k", "main", "train[:100]", "abc")),
+    (
+        "openai/gsm8k/main:train[:100]@abc",
+        HubId("openai/gsm8k", "main", "train[:100]", "abc"),
+    ),
     ("name", None),
     ("a/b/c/d", None),
     ("org/name:", None),
@@ -124,7 +127,9 @@ def test_the_hub_is_asked_once_and_then_only_its_cache(unplugged):
     assert constants.HF_HUB_OFFLINE
 
 
-def test_a_model_that_would_have_to_be_fetched_is_said_to_be_out_of_reach(unplugged, tmp_path):
+def test_a_model_that_would_have_to_be_fetched_is_said_to_be_out_of_reach(
+    unplugged, tmp_path
+):
     from transformers import AutoConfig
 
     with (

@@ -81,7 +81,9 @@ def test_what_is_no_answer_is_named(cell, what):
 
 def test_a_label_is_one_answer():
     assert label_of(["1/2", "0.5"]) == "1/2" and label_of([]) is None
-    with pytest.raises(ValueError, match=r"a list of 2 answers that differ \('15', 'alt'\)"):
+    with pytest.raises(
+        ValueError, match=r"a list of 2 answers that differ \('15', 'alt'\)"
+    ):
         label_of('["15", "alt"]')
 
 

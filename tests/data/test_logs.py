@@ -35,7 +35,9 @@ def verl(
 
 def answers(log, question: str) -> list[list[str | None]]:
     """The answers to a question, visit by visit."""
-    (name,) = (name for name, turns in log.questions.items() if question_of(turns) == question)
+    (name,) = (
+        name for name, turns in log.questions.items() if question_of(turns) == question
+    )
     rows = log.rows.filter(prompt_id=name).sort("visit", maintain_order=True)
     return [
         part["answer"].to_list() for part in rows.partition_by("visit", maintain_order=True)
@@ -56,7 +58,8 @@ def test_completions_of_trl_are_groups_of_four_visits_counted_by_step(kind):
     assert len(log.questions) == 24 and log.rows["visit"].max() == raw["step"].max() // 2
     assert log.rows["is_rewarded"].to_list() == (raw["accuracy_reward"] == 1).to_list()
     assert (
-        "completion as response" in log.notes[0] and "told apart by their text" in log.notes[0]
+        "completion as response" in log.notes[0]
+        and "told apart by their text" in log.notes[0]
     )
 
 
@@ -86,7 +89,9 @@ def test_the_folder_a_trainer_was_given_a_pattern_and_all_files_by_name_are_the_
 ):
     (tmp_path / "completions").symlink_to(TRL / "text")
     files = sorted((TRL / "text").iterdir(), reverse=True)
-    logs = [read_log(places) for places in ([tmp_path], [TRL / "text" / "*.parquet"], files)]
+    logs = [
+        read_log(places) for places in ([tmp_path], [TRL / "text" / "*.parquet"], files)
+    ]
     assert logs[0].rows.equals(logs[1].rows) and logs[0].rows.equals(logs[2].rows)
     assert [log.source for log in logs[1:]] == [TRL / "text"] * 2
 
@@ -97,7 +102,9 @@ def test_the_folder_a_trainer_was_given_a_pattern_and_all_files_by_name_are_the_
 def test_dumps_of_verl_are_one_file_a_step_in_the_order_of_their_numbers(tmp_path):
     for step in (2, 10, 1):
         rows = verl(
-            step, ("3+4", rf"so \boxed{{{step}}}", "7", -1.0), ("3+4", r"\boxed{7}", "7", 1.0)
+            step,
+            ("3+4", rf"so \boxed{{{step}}}", "7", -1.0),
+            ("3+4", r"\boxed{7}", "7", 1.0),
         )
         json_lines(tmp_path / f"{step}.jsonl", *rows)
     log = read_log([tmp_path])
@@ -113,7 +120,9 @@ def test_verls_accuracy_goes_before_a_shaped_score(tmp_path):
     assert log.rows["is_rewarded"].to_list() == [False, False, True, True, True]
     rows = [verl(1, ("3+4", "x", "7", score))[0] for score in scores]
     shaped = read_log([json_lines(tmp_path / "2.jsonl", *rows)])
-    assert "is_rewarded" not in shaped.rows.columns, "a score says nothing of right and wrong"
+    assert "is_rewarded" not in shaped.rows.columns, (
+        "a score says nothing of right and wrong"
+    )
 
 
 def test_several_groups_of_a_prompt_in_a_step_are_visits_and_two_labels_are_two_prompts(
@@ -121,7 +130,9 @@ def test_several_groups_of_a_prompt_in_a_step_are_visits_and_two_labels_are_two_
 ):
     step = [("3+4", rf"\boxed{{{n}}}", "7", 0.0) for n in range(4)]
     others = [(f"{n}+1", r"\boxed{1}", "1", 1.0) for n in (5, 6) for _ in range(2)]
-    labels = [("8+8", r"\boxed{16}", label, 1.0) for label in ("16", "17") for _ in range(2)]
+    labels = [
+        ("8+8", r"\boxed{16}", label, 1.0) for label in ("16", "17") for _ in range(2)
+    ]
     log = read_log([json_lines(tmp_path / "1.jsonl", *verl(1, *step, *others, *labels))])
     assert answers(log, "3+4") == [["0", "1"], ["2", "3"]]
     twice = log.rows.filter(pl.col("given_label").is_in(["16", "17"]))
@@ -143,7 +154,11 @@ def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_f
                     {"role": "user", "content": "3+4"},
                 ],
                 "completion": [
-                    {"role": "assistant", "content": rf"\boxed{{{step}}}", "tool_calls": None}
+                    {
+                        "role": "assistant",
+                        "content": rf"\boxed{{{step}}}",
+                        "tool_calls": None,
+                    }
                 ],
                 "answer": "7",
                 "reward": float(name == "train"),
@@ -152,13 +167,16 @@ def test_results_of_verifiers_and_the_rollouts_of_prime_rl_are_read_from_their_f
             }
             failed = row | {"completion": None, "error": {"error": "timeout"}}
             json_lines(
-                tmp_path / "rollouts" / f"step_{step}" / f"{name}_rollouts.jsonl", row, failed
+                tmp_path / "rollouts" / f"step_{step}" / f"{name}_rollouts.jsonl",
+                row,
+                failed,
             )
     log = read_log([tmp_path])
     assert (log.trainer, answers(log, "3+4")) == ("verifiers", [["1"], ["2"], ["10"]])
     assert log.rows["step"].to_list() == [1, 2, 10]
     assert (
-        log.rows["tokens"].to_list() == [5, 5, 5] and log.rows["reward"].to_list() == [1.0] * 3
+        log.rows["tokens"].to_list() == [5, 5, 5]
+        and log.rows["reward"].to_list() == [1.0] * 3
     )
 
 
@@ -198,7 +216,11 @@ def test_ms_swift_stores_a_line_a_step_with_a_list_of_every_column(tmp_path):
     same = {"MathAccuracy": [0.0, 1.0], "advantages": [-1.0, 1.0], "solution": ["7", "7"]}
     same["prompt"] = [CHAT.format("3+4")] * 2
     steps = [
-        {"step": [str(step)] * 2, "completion": [rf"\boxed{{{step}}}", r"\boxed{7}"], **same}
+        {
+            "step": [str(step)] * 2,
+            "completion": [rf"\boxed{{{step}}}", r"\boxed{7}"],
+            **same,
+        }
         for step in (1, 2)
     ]
     log = read_log([json_lines(tmp_path / "completions.jsonl", *steps)])
@@ -224,14 +246,23 @@ def test_nemo_rl_stores_a_file_a_step_with_the_response_as_the_last_text(tmp_pat
     assert log.rows["is_rewarded"].to_list() == [False, True] * 2
 
 
-def test_lm_eval_stores_a_line_for_each_filter_of_a_problem_with_all_its_responses() -> None:
+def test_lm_eval_stores_a_line_for_each_filter_of_a_problem_with_all_its_responses() -> (
+    None
+):
     """Its folder has a file a task; tasks of likelihoods have no responses."""
     log = read_log([TRL.parent / "lm-eval"])
     assert (log.trainer, len(log.questions)) == ("lm-eval", 4 + 2)
-    assert answers(log, "12 = \\boxed{12}\n1/3 = \\boxed{1/3}\n2.0 = \\boxed{2.0}\n1/2 =") == [
-        ["1/2", "1/2"]
+    assert answers(
+        log, "12 = \\boxed{12}\n1/3 = \\boxed{1/3}\n2.0 = \\boxed{2.0}\n1/2 ="
+    ) == [["1/2", "1/2"]]
+    assert log.rows.group_by("prompt_id").len()["len"].sort().to_list() == [
+        1,
+        1,
+        2,
+        2,
+        2,
+        2,
     ]
-    assert log.rows.group_by("prompt_id").len()["len"].sort().to_list() == [1, 1, 2, 2, 2, 2]
     assert {"5", "0.5", "3"} < set(log.rows["given_label"])
 
 
@@ -374,9 +405,13 @@ def test_rows_without_a_response_are_counted_whether_they_are_kept_or_not(tmp_pa
     json_lines(tmp_path / "2.jsonl", *failed)  # all of a step
     json_lines(tmp_path / "3.jsonl", *verl(1, ("3+4", r"\boxed{7}", "7", 1.0)))
     log = read_log([tmp_path])
-    assert len(log.rows) == 2 and log.notes[1].startswith("4 rows without a response left out")
+    assert len(log.rows) == 2 and log.notes[1].startswith(
+        "4 rows without a response left out"
+    )
     row = {"prompt": "3+4", "step": 1}
-    log = read_log([json_lines(tmp_path / "1.jsonl", row | {"response": r"\boxed{7}"}, row)])
+    log = read_log(
+        [json_lines(tmp_path / "1.jsonl", row | {"response": r"\boxed{7}"}, row)]
+    )
     assert len(log.rows) == 2 and log.notes == [
         "1 row without a response counted as rollouts without an answer."
     ]
@@ -417,7 +452,10 @@ def test_prompts_are_matched_by_text_also_inside_a_longer_one_and_by_label():
         prompt("part", "Solve: 11+23"),
     ]
     same = same_prompts({one.prompt_id: one for one in logged}, data)
-    assert {name: one.prompt_id for name, one in same.items()} == {"spaces": "b", "longer": "c"}
+    assert {name: one.prompt_id for name, one in same.items()} == {
+        "spaces": "b",
+        "longer": "c",
+    }
 
 
 # Rows -------------------------------------------------------------------------------------------------------------
@@ -483,5 +521,7 @@ def test_a_table_of_texts_is_a_log_too(tmp_path):
     (tmp_path / "log.csv").write_text(
         "question,step,generation,reward\n3+4,1,so 7,1\n3+4,2,8,0\n"
     )
-    log = read_log([tmp_path / "log.csv"], {"response": "generation"}, extractor="last_number")
+    log = read_log(
+        [tmp_path / "log.csv"], {"response": "generation"}, extractor="last_number"
+    )
     assert answers(log, "3+4") == [["7"], ["8"]] and log.rows["reward"].to_list() == [1, 0]

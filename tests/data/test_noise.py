@@ -78,7 +78,9 @@ def test_a_larger_ratio_marks_what_a_smaller_one_marks_type_by_type(
 @given(sizes, ratios, ratios, seeds)
 def test_mixed_noise_has_the_exact_share_of_active_prompts(size, ratio, share, seed):
     mixed = noisy(size, "mixed", ratio, seed, active_share=share)
-    assert len(of_type(mixed, "active")) == marked_count(Fraction(share), len(marked(mixed)))
+    assert len(of_type(mixed, "active")) == marked_count(
+        Fraction(share), len(marked(mixed))
+    )
 
 
 @each(
@@ -157,7 +159,9 @@ def test_frozen_labels_are_drawn_uniformly_and_in_no_order_of_the_rollouts():
     frozen = noisy(600, ratio=1, wrong_answers={key: ["x", "y", "z"] for key in names})
     labels = [p.given_label for p in frozen.prompts]
     assert all(150 < labels.count(name) < 250 for name in "xyz")
-    backwards = noisy(600, ratio=1, wrong_answers={key: ["z", "x", "y", "y"] for key in names})
+    backwards = noisy(
+        600, ratio=1, wrong_answers={key: ["z", "x", "y", "y"] for key in names}
+    )
     assert backwards.prompts == frozen.prompts
 
 

@@ -40,7 +40,9 @@ def test_a_percentage_that_is_given_is_not_asked_for(question):
     assert not asks_for_percent(question)
 
 
-@each("text", "what ", "find a ", "nearest 1.", "_", r"\underline{", "in ( ", "percent what ")
+@each(
+    "text", "what ", "find a ", "nearest 1.", "_", r"\underline{", "in ( ", "percent what "
+)
 def test_any_question_is_read_in_time_that_grows_with_its_length(text):
     start = time.process_time()
     asks_for_percent(text * (100_000 // len(text)) + "%")

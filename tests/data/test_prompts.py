@@ -22,12 +22,17 @@ from olr_cli.errors import UserError
 from olr_cli.recipe.layers import override, validate
 
 QUESTION = "What is 1+1?"
-CHAT = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": "so #### 2"}]
+CHAT = [
+    {"role": "user", "content": QUESTION},
+    {"role": "assistant", "content": "so #### 2"},
+]
 SHAREGPT = [{"from": "human", "value": QUESTION}, {"from": "gpt", "value": r"so \boxed{2}"}]
 
 
 def read(folder: Path, *rows: object, **settings: Any) -> PromptSet:
-    return read_prompts(json_lines(folder / "rows.jsonl", *rows), reading=Reading(**settings))
+    return read_prompts(
+        json_lines(folder / "rows.jsonl", *rows), reading=Reading(**settings)
+    )
 
 
 def interchange(label: object, **extra: object) -> dict[str, object]:
@@ -118,7 +123,8 @@ def test_a_label_becomes_text_or_nothing(tmp_path, label, text):
 )
 def test_of_a_worked_solution_the_final_answer_is_the_label(tmp_path, solution):
     assert (
-        read(tmp_path, {"question": "q", "solution": solution}).prompts[0].given_label == "72"
+        read(tmp_path, {"question": "q", "solution": solution}).prompts[0].given_label
+        == "72"
     )
 
 
@@ -197,9 +203,17 @@ def rephrased(value: object) -> dict[str, object]:
         "no row of {file} has a question: line 1 of {file} has no",
     ),
     ({"prompt": [], "answer": "1"}, None, "line 1 of {file} has no 'prompt'"),
-    ({"prompt": 5, "answer": "1"}, None, "line 1 of {file}: 'prompt' is of another form (int)"),
+    (
+        {"prompt": 5, "answer": "1"},
+        None,
+        "line 1 of {file}: 'prompt' is of another form (int)",
+    ),
     ({"prompt": [{"content": "q"}], "answer": "1"}, None, "is of another form (list)"),
-    ({"prompt": [{"role": "user", "content": 5}], "answer": "1"}, None, "with text in both"),
+    (
+        {"prompt": [{"role": "user", "content": 5}], "answer": "1"},
+        None,
+        "with text in both",
+    ),
     (
         {"question": "q", "answer": ["1", "2"]},
         None,
@@ -221,7 +235,11 @@ def rephrased(value: object) -> dict[str, object]:
         "its columns are Question, Answer, uid; say which hold what,"
         " as in data.columns='{question: Question, answer: Answer, id: uid}'",
     ),
-    ({"x": {"the question": "?"}}, None, "'{question: \"x.the question\", answer: COLUMN}'"),
+    (
+        {"x": {"the question": "?"}},
+        None,
+        "'{question: \"x.the question\", answer: COLUMN}'",
+    ),
     ({"Question": "?"}, {"question": "Qestion"}, "no 'Qestion' (did you mean"),
     ({"question": "?", "answer": 2}, {"answer": "answer.gold"}, "no 'answer.gold'"),
     (
@@ -258,7 +276,9 @@ def test_rows_without_a_question_are_skipped_with_a_count_and_later_rows_keep_th
     )
 
 
-def test_labels_and_rephrasings_that_are_missing_are_refused_only_where_they_count(tmp_path):
+def test_labels_and_rephrasings_that_are_missing_are_refused_only_where_they_count(
+    tmp_path,
+):
     """R5: everything but injection, and methods that need a label, works on them."""
     bare = read(tmp_path, {"question": "q", "Ziel": 2, "target_value": 3})
     texts = ("1", "", None, "2")
@@ -273,7 +293,10 @@ def test_labels_and_rephrasings_that_are_missing_are_refused_only_where_they_cou
             "has no column of .* its columns are question, Ziel, target_value; say which",
         ),
         (some.require_labels, f"2 of the 4 in rows.jsonl have none in 'answer' {second}"),
-        (bare.require_rephrasings, "has no column 'rephrased_prompt'; add it: in each row the"),
+        (
+            bare.require_rephrasings,
+            "has no column 'rephrased_prompt'; add it: in each row the",
+        ),
         (some.require_rephrasings, f"have none in 'rephrased_prompt' {second}"),
     ):
         with pytest.raises(UserError, match=expected):
@@ -292,7 +315,8 @@ def test_held_out_files_may_have_columns_of_standard_names_and_training_files_no
     mine, test = (validate(override(tree, columns), "test") for tree in trees)
     assert training_prompts(mine).prompts[0].given_label == "2"
     assert (
-        held_out_prompts(mine, str(tmp_path / "test.csv"), "test").prompts[0].given_label == "4"
+        held_out_prompts(mine, str(tmp_path / "test.csv"), "test").prompts[0].given_label
+        == "4"
     )
     assert "test.csv has no 'Question'" in refusal(training_prompts, test)
 
@@ -315,7 +339,8 @@ def test_a_rephrased_question_takes_the_place_of_the_last_one_among_the_turns_of
         for turns in ([system, user], [user], [system], [user, said, user, said])
     ]
     plain, listed = (
-        [row | {"rephrased_prompt": "One and one?"} for row in rows] for rows in (plain, listed)
+        [row | {"rephrased_prompt": "One and one?"} for row in rows]
+        for rows in (plain, listed)
     )
     prompts = (*read(tmp_path, *plain).prompts, *read(tmp_path, *listed).prompts)
     brief, asked = Message("system", "Be brief."), Message("user", "One and one?")
@@ -325,7 +350,12 @@ def test_a_rephrased_question_takes_the_place_of_the_last_one_among_the_turns_of
         (brief, asked),
         (asked,),
         (brief, asked),
-        (Message("user", "1+1"), Message("assistant", "So"), asked, Message("assistant", "So")),
+        (
+            Message("user", "1+1"),
+            Message("assistant", "So"),
+            asked,
+            Message("assistant", "So"),
+        ),
     ]
     assert all(prompt.turns("original") == prompt.messages for prompt in prompts)
     (prompt,) = read(tmp_path, rephrased([{"role": "user", "content": "r"}])).prompts
@@ -345,29 +375,39 @@ def test_a_blank_rephrasing_is_none(tmp_path, value):
 
 def test_prompt_ids_are_indices_where_each_row_has_one_of_its_own(tmp_path):
     for first, second in ((7, 9), ("a", "b")):
-        prompts = read(tmp_path, interchange("1", index=first), interchange("1", index=second))
+        prompts = read(
+            tmp_path, interchange("1", index=first), interchange("1", index=second)
+        )
         assert ids(prompts) == [str(first), str(second)]
 
 
 @pytest.mark.parametrize("indices", [(7, 7), (7, None), (None, None)])
 def test_else_prompt_ids_are_digests_of_the_questions(tmp_path, indices):
-    first, second = ids(read(tmp_path, *(interchange("1", index=index) for index in indices)))
+    first, second = ids(
+        read(tmp_path, *(interchange("1", index=index) for index in indices))
+    )
     assert len(first) == len("q-") + 12
     assert second == f"{first}-2"  # the same question twice
 
 
 @pytest.mark.parametrize("name", ["id", "uid", "_id", "idx", "question_id"])
-def test_a_column_of_ids_names_the_prompts_if_it_has_another_one_in_every_row(tmp_path, name):
+def test_a_column_of_ids_names_the_prompts_if_it_has_another_one_in_every_row(
+    tmp_path, name
+):
     rows = [{"question": f"{n}+1", "answer": n + 1, name: f"x{n}"} for n in range(3)]
     assert ids(read(tmp_path, *rows)) == ["x0", "x1", "x2"]
     assert all(one.startswith("q-") for one in ids(read(tmp_path, *rows, rows[0])))
 
 
-def test_ids_follow_the_question_whatever_its_row_its_label_and_its_system_message(tmp_path):
+def test_ids_follow_the_question_whatever_its_row_its_label_and_its_system_message(
+    tmp_path,
+):
     def by_question(*rows: dict[str, object]) -> dict[str, str]:
         return {p.messages[-1].content: p.prompt_id for p in read(tmp_path, *rows).prompts}
 
-    rows: list[dict[str, object]] = [{"question": f"{n}+1 = ?", "answer": n} for n in range(6)]
+    rows: list[dict[str, object]] = [
+        {"question": f"{n}+1 = ?", "answer": n} for n in range(6)
+    ]
     known = by_question(*rows)
     assert (
         by_question(*(row | {"answer": "mended"} for row in rows[4:1:-1])).items()
@@ -391,7 +431,10 @@ def test_ids_of_questions_that_differ_in_case_do_not_depend_on_the_order_of_rows
             tmp_path / "log.jsonl", *(row | {"response": "1", "step": 1} for row in order)
         )
         logs.append(
-            {(name, turns[-1].content) for name, turns in read_log([file]).questions.items()}
+            {
+                (name, turns[-1].content)
+                for name, turns in read_log([file]).questions.items()
+            }
         )
     assert files[0] == files[1] == files[2] and len(files[0]) == 5
     first_of = {text: name for name, text in sorted(files[0], reverse=True)}
@@ -404,9 +447,13 @@ def test_ids_of_questions_that_differ_in_case_do_not_depend_on_the_order_of_rows
 def test_a_file_written_by_olr_keeps_the_ids(tmp_path):
     columns = {"question": "q", "answer": "a", "id": "name"}
     prompts = read(
-        tmp_path, *({"q": str(n), "a": n, "name": f"x{n}"} for n in range(3)), columns=columns
+        tmp_path,
+        *({"q": str(n), "a": n, "name": f"x{n}"} for n in range(3)),
+        columns=columns,
     )
-    (tmp_path / "written.parquet").write_bytes(encode(prompts, tmp_path / "written.parquet"))
+    (tmp_path / "written.parquet").write_bytes(
+        encode(prompts, tmp_path / "written.parquet")
+    )
     again = read_prompts(tmp_path / "written.parquet")
     assert again.prompts == prompts.prompts and again.prompts[0].prompt_id == "x0"
 
@@ -432,7 +479,9 @@ def test_the_same_question_with_other_labels_is_said(tmp_path):
         "1 question is in rows.jsonl more than once with different labels"
     )
     assert conflict.endswith("the first: 2 (line 1), 3 (line 2)")
-    assert repetition.startswith("1 question is in rows.jsonl more than once; the first: 4 (")
+    assert repetition.startswith(
+        "1 question is in rows.jsonl more than once; the first: 4 ("
+    )
     assert list(repeat_notes(read_prompts(SAMPLE))) == []
     (named,) = repeat_notes(
         read(tmp_path, *({"question": "2+2", "id": name} for name in ("a", "b")))
@@ -455,8 +504,12 @@ def test_a_sample_is_an_exact_seeded_subset_in_file_order():
     assert len(small) == 5 and len(large) == 11 and places == sorted(places)
     assert set(small.prompts) < set(large.prompts) < set(whole.prompts)
     assert read_prompts(SAMPLE, sample=11, seed=2).prompts != large.prompts
-    assert large.table["extra_info"].to_pylist()[0]["index"] == int(large.prompts[0].prompt_id)
-    assert "has 24 prompts, so 25 cannot be sampled" in refusal(read_prompts, SAMPLE, sample=25)
+    assert large.table["extra_info"].to_pylist()[0]["index"] == int(
+        large.prompts[0].prompt_id
+    )
+    assert "has 24 prompts, so 25 cannot be sampled" in refusal(
+        read_prompts, SAMPLE, sample=25
+    )
 
 
 # Marks ------------------------------------------------------------------------------------------------------------
@@ -504,7 +557,11 @@ def test_sentinel_rows_without_a_type_take_the_one_asked_for(tmp_path, asked):
     ("3", "3.0", "clean"),
     (r"\sqrt{8}", r"2\sqrt{2}", "clean"),
     ("C", r"\text{(C)}", "clean"),
-    ("5", "2", "active_frozen"),  # R4: a file with wrong labels written into it, by whomever
+    (
+        "5",
+        "2",
+        "active_frozen",
+    ),  # R4: a file with wrong labels written into it, by whomever
 )
 def test_another_spelling_of_the_original_is_right_and_another_answer_wrong_for_good(
     tmp_path, label, original, noise_type
@@ -535,7 +592,9 @@ def test_the_digest_is_of_the_content_not_of_the_file(tmp_path):
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
     digest = read_prompts(tmp_path / "rows.parquet").digest
     assert read(tmp_path, *rows).digest == digest
-    assert read(tmp_path, *(row | {"rephrased_prompt": " "} for row in rows)).digest == digest
+    assert (
+        read(tmp_path, *(row | {"rephrased_prompt": " "} for row in rows)).digest == digest
+    )
     assert read(tmp_path, *rows[1:], rows[0]).digest != digest
     rows[2]["answer"] = 9
     assert read(tmp_path, *rows).digest != digest
@@ -550,7 +609,9 @@ def test_the_digest_sees_every_field_of_a_prompt(tmp_path):
         replace(base, rephrased=base.messages), replace(base, rephrased=(Message("user", "r"),)),
     ]  # fmt: skip
     table = read(tmp_path, interchange("2")).table
-    assert len({PromptSet((prompt,), table, "x").digest for prompt in [base, *others]}) == 10
+    assert (
+        len({PromptSet((prompt,), table, "x").digest for prompt in [base, *others]}) == 10
+    )
 
 
 # Sources ----------------------------------------------------------------------------------------------------------
@@ -559,7 +620,9 @@ def test_the_digest_sees_every_field_of_a_prompt(tmp_path):
 def test_the_built_in_set_needs_no_file_and_rephrases_its_prompts():
     prompts = read_prompts("arithmetic")
     assert len(prompts) == 400 and prompts.source == "arithmetic"
-    assert {(p.noise_type, p.messages[0].role) for p in prompts.prompts} == {("clean", "user")}
+    assert {(p.noise_type, p.messages[0].role) for p in prompts.prompts} == {
+        ("clean", "user")
+    }
     few = read_prompts("arithmetic:subtraction", limit=50)
     few.require_rephrasings("co_reward")
     assert all(prompt.turns("rephrased") != prompt.messages for prompt in few.prompts)
@@ -588,6 +651,8 @@ def test_the_authors_marked_file_is_read_as_marked():
     prompts = read_prompts(NOISY_SAMPLE, noise_type_of_sentinel="active")
     clean = read_prompts(SAMPLE)
     assert sum(p.is_marked for p in prompts.prompts) == 8
-    assert [p.true_answer for p in prompts.prompts] == [p.given_label for p in clean.prompts]
+    assert [p.true_answer for p in prompts.prompts] == [
+        p.given_label for p in clean.prompts
+    ]
     found = {(p.noise_type, p.given_label == SENTINEL) for p in prompts.prompts}
     assert found == {("active", True), ("clean", False)}

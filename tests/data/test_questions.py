@@ -47,7 +47,9 @@ def test_the_unicode_form_makes_no_other_question(text, form):
 
 @given(texts, spaces, spaces, spaces)
 def test_spaces_and_line_breaks_make_no_other_question(text, before, between, after):
-    assert normal(before + between.join(text.split()) + after) == normal(" ".join(text.split()))
+    assert normal(before + between.join(text.split()) + after) == normal(
+        " ".join(text.split())
+    )
 
 
 @given(texts, unseen, st.integers(min_value=0))
@@ -93,7 +95,9 @@ def test_every_turn_of_the_user_counts():
     ("What is 3 + 4?", "what is 3+4", "q-2fecce3a5a2a"),
     ("If $x = 2$, find \\( x^2 \\).", "if x=2,find x^2", "q-83ea9915ea6f"),
 )
-def test_ids_of_plain_questions_are_those_of_every_earlier_version(question, text, prompt_id):
+def test_ids_of_plain_questions_are_those_of_every_earlier_version(
+    question, text, prompt_id
+):
     assert normal(question) == text
     assert QuestionIds().next([Message("user", question)]) == prompt_id
 
@@ -123,7 +127,9 @@ def test_ids_and_repetitions(tmp_path, form):
 @forms
 def test_ids_in_a_loop_of_ones_own(form):
     asked = [
-        text for question in questions(2) for text in dict.fromkeys((question, form(question)))
+        text
+        for question in questions(2)
+        for text in dict.fromkeys((question, form(question)))
     ]
     with OnlineLabelRefinement() as olr:
         step = olr(
@@ -171,7 +177,9 @@ def test_verified_labels(tmp_path, form):
         "7",
         None,
     ]
-    turns = [(Message("user", text),) for text in (asked[0], form(asked[0]), form(asked[1]))]
+    turns = [
+        (Message("user", text),) for text in (asked[0], form(asked[0]), form(asked[1]))
+    ]
     assert asks_the_same(turns[0], turns[1]) and not asks_the_same(turns[0], turns[2])
 
 

@@ -30,7 +30,10 @@ def rows(values: list[Any], kind: Any = None) -> Rows:
     (rows([14.0, None, float("nan"), 2.5]), ["14", None, None, "2.5"]),
     (rows([1e16, -0.0, 1e300]), ["10000000000000000", "0", "1e+300"]),
     (rows([Decimal("2.00"), Decimal("1.50")]), ["2", "1.50"]),
-    (rows([0.1, 1e-7, None, 1e20, 14.0], pa.float32()), ["0.1", "1e-07", None, "1e+20", "14"]),
+    (
+        rows([0.1, 1e-7, None, 1e20, 14.0], pa.float32()),
+        ["0.1", "1e-07", None, "1e+20", "14"],
+    ),
     (rows([0.1, 65504.0], pa.float16()), ["0.1", "65504"]),
     (rows([[0.1], [], None], pa.list_(pa.float32())), ["0.1", None, None]),
     (rows([2**64 - 1, 0], pa.uint64()), [str(2**64 - 1), "0"]),
@@ -78,12 +81,18 @@ def test_a_nan_of_json_is_a_missing_value_beside_values_of_any_kind(others, tmp_
 
 def test_a_path_leads_into_structs_lists_and_dialogues():
     turns = [
-        {"role": role, "content": text} for role, text in (("user", "q"), ("assistant", "a"))
+        {"role": role, "content": text}
+        for role, text in (("user", "q"), ("assistant", "a"))
     ]
     single = pa.array(
         [{"in": [{"x": 0.1}]}], pa.struct({"in": pa.list_(pa.struct({"x": pa.float32()}))})
     )
-    columns = {"meta": [{"gold": [7, 8]}], "messages": [turns], "a.b": ["whole"], "f": single}
+    columns = {
+        "meta": [{"gold": [7, 8]}],
+        "messages": [turns],
+        "a.b": ["whole"],
+        "f": single,
+    }
     nested = Rows(pa.table(columns), Origins("file"))
     paths = (
         "meta.gold.1",
@@ -115,7 +124,9 @@ def test_the_first_usual_path_plays_a_role_unless_another_is_named():
 
     assert picked({}) == {"question": "prompt"}
     assert picked({"question": "question"}) == {"question": "question"}
-    assert "file has no 'promt' (did you mean 'prompt'" in refusal(picked, {"answer": "promt"})
+    assert "file has no 'promt' (did you mean 'prompt'" in refusal(
+        picked, {"answer": "promt"}
+    )
 
 
 # Files ------------------------------------------------------------------------------------------------------------
@@ -233,7 +244,9 @@ def test_a_folder_of_shards_of_one_split_is_read_whole(tmp_path, names):
     ('{"q": "1", "m": {"a": 1, "a": 3}}', ", line 1"),
     ('[{"q": "1", "a": 1, "a": 2}]', ""),
 )
-def test_a_key_that_stands_twice_with_other_values_is_named_with_its_line(tmp_path, text, line):
+def test_a_key_that_stands_twice_with_other_values_is_named_with_its_line(
+    tmp_path, text, line
+):
     file = tmp_path / "x.jsonl"
     file.write_text(text)
     assert f"x.jsonl{line} is not valid JSON: an object has the key 'a' twice" in complaint(
@@ -288,14 +301,20 @@ def test_a_csv_file_has_texts_below_its_names(tmp_path, name, separator):
     lines = [["question", "answer"], ['"1+1,\n""x"";"', "007"], ["2+2", ""]]
     text = "\n".join(separator.join(line) for line in lines) + "\n"
     (tmp_path / name).write_text(text, encoding="utf-8-sig")
-    rows = [{"question": '1+1,\n"x";', "answer": "007"}, {"question": "2+2", "answer": None}]
+    rows = [
+        {"question": '1+1,\n"x";', "answer": "007"},
+        {"question": "2+2", "answer": None},
+    ]
     assert read_table([tmp_path / name]).to_pylist() == rows
     assert read_table([tmp_path / name], {"answer", "other"}).column_names == ["answer"]
 
 
 @pytest.mark.parametrize("spelled", [json.dumps, str])
 def test_chat_turns_in_csv_are_read_as_in_json_and_other_texts_stay(tmp_path, spelled):
-    turns = [{"role": "user", "content": 'It\'s "1+1"?'}, {"role": "assistant", "content": "2"}]
+    turns = [
+        {"role": "user", "content": 'It\'s "1+1"?'},
+        {"role": "assistant", "content": "2"},
+    ]
     cells = {
         "messages": [spelled(turns), ""],
         "note": [spelled(turns), "[{"],
@@ -335,7 +354,10 @@ def test_a_row_is_named_as_an_editor_shows_it(tmp_path, name, content, places):
 
 def test_rows_of_several_files_are_counted_in_each_also_where_some_are_left_out(tmp_path):
     pq.write_table(pa.table({"q": ["1", "2"]}), tmp_path / "a.parquet")
-    files = [tmp_path / "a.parquet", json_lines(tmp_path / "b.jsonl", {"q": "3"}, {"q": "4"})]
+    files = [
+        tmp_path / "a.parquet",
+        json_lines(tmp_path / "b.jsonl", {"q": "3"}, {"q": "4"}),
+    ]
     rest = Origins("it", files).take([1, 2, 3]).take([0, 2])
     assert [rest.name(row) for row in range(2)] == [
         f"row 2 of {files[0]}, counted from 1",

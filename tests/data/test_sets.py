@@ -81,7 +81,9 @@ def test_marks_of_a_file_are_the_recipes_noise(tmp_path, noise, marks, found):
     ),
     ("active", [CLEAN], "carries no marks"),
 )
-def test_marks_of_another_type_than_the_recipes_are_refused(tmp_path, noise, marks, message):
+def test_marks_of_another_type_than_the_recipes_are_refused(
+    tmp_path, noise, marks, message
+):
     assert message in refusal(types, table(tmp_path, *marks), noise)
 
 
@@ -164,7 +166,10 @@ def test_a_file_gives_the_true_answers_of_its_prompts(unknown, tmp_path):
         [{"prompt_id": "a", "verdict": "maybe"}],
         "verdict on prompt a is 'maybe'; known: kept, wrong",
     ),
-    ([{"prompt_id": "a", "true_answer": answer} for answer in "12"], "several true answers"),
+    (
+        [{"prompt_id": "a", "true_answer": answer} for answer in "12"],
+        "several true answers",
+    ),
 )
 def test_files_that_verify_nothing_are_errors(unknown, tmp_path, rows, message):
     file = json_lines(tmp_path / "verified.jsonl", *rows)
@@ -178,7 +183,9 @@ def test_files_that_verify_nothing_are_errors(unknown, tmp_path, rows, message):
     {"verdict": "wrong"},
     ids=str,
 )
-def test_a_verdict_on_a_label_that_the_prompt_has_not_is_refused(unknown, tmp_path, verdict):
+def test_a_verdict_on_a_label_that_the_prompt_has_not_is_refused(
+    unknown, tmp_path, verdict
+):
     """The label was mended since, or the rows were mixed up: nothing follows for the label that stands there now."""
     rows = [
         {"prompt_id": "a", "given_label": "9", **verdict},
@@ -240,7 +247,9 @@ def test_labels_are_counted_by_id_and_by_question_and_those_of_no_prompt_are_sai
 
 def asked(path, **answers):
     """A data set of questions and answers without ids."""
-    rows = ({"question": question, "answer": answer} for question, answer in answers.items())
+    rows = (
+        {"question": question, "answer": answer} for question, answer in answers.items()
+    )
     return json_lines(path, *rows)
 
 
@@ -310,7 +319,9 @@ def test_a_share_of_the_questions_is_held_out_for_good(tmp_path):
 
 
 def test_a_question_is_held_out_with_all_its_rows_and_only_with_an_answer(tmp_path):
-    rows = [{"question": f"{n % 10}?", "answer": "1" if n % 10 else None} for n in range(40)]
+    rows = [
+        {"question": f"{n % 10}?", "answer": "1" if n % 10 else None} for n in range(40)
+    ]
     train, held_out = shared(json_lines(tmp_path / "rows.jsonl", *rows))
     assert not set(train) & set(held_out) and len(held_out) == 8 and "0?" in train
     for few in (rows[:1], rows[:1] + rows[10:11], rows[1:2]):
@@ -326,7 +337,10 @@ def test_a_verified_label_measures_what_is_held_out(tmp_path):
     verified = json_lines(tmp_path / "v.jsonl", *({**row, "answer": "5"} for row in rows))
     data = {"train": str(file), "held_out": 0.2, "verified": str(verified)}
     train, held_out = training_data(Recipe.model_validate({"data": data}))
-    assert held_out is not None and [prompt.gold for prompt in held_out.prompts] == ["5", "5"]
+    assert held_out is not None and [prompt.gold for prompt in held_out.prompts] == [
+        "5",
+        "5",
+    ]
     assert train.notes == [
         f"10 of 10 verified labels in {verified} are for 10 prompts here, 0 for none"
     ]
@@ -334,12 +348,17 @@ def test_a_verified_label_measures_what_is_held_out(tmp_path):
 
 def test_a_placeholder_measures_nothing(tmp_path):
     rows = [
-        {"question": f"{at}?", "answer": "notfound" if at % 2 else str(at)} for at in range(10)
+        {"question": f"{at}?", "answer": "notfound" if at % 2 else str(at)}
+        for at in range(10)
     ]
     file = str(json_lines(tmp_path / "x.jsonl", *rows))
-    _, held_out = training_data(validate({"data": {"train": file, "held_out": 0.5}}, "recipe"))
+    _, held_out = training_data(
+        validate({"data": {"train": file, "held_out": 0.5}}, "recipe")
+    )
     assert {prompt.given_label for prompt in held_out.prompts} == {"0", "2", "4", "6", "8"}
-    said = refusal(held_out_prompts, validate({"data": {"test": file}}, "recipe"), file, "test")
+    said = refusal(
+        held_out_prompts, validate({"data": {"test": file}}, "recipe"), file, "test"
+    )
     assert (
         "5 held-out prompts have neither a true answer nor a clean label (first: line 2)"
         in said

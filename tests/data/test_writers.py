@@ -59,7 +59,8 @@ def test_the_file_is_the_interchange_format_and_keeps_what_it_does_not_know(tmp_
     }
     pq.write_table(pa.Table.from_pylist([row]), source)
     write_prompts(
-        inject(read_prompts(source), type="inactive", ratio=1, seed=0), tmp_path / "out.parquet"
+        inject(read_prompts(source), type="inactive", ratio=1, seed=0),
+        tmp_path / "out.parquet",
     )
     assert pq.read_table(tmp_path / "out.parquet").to_pylist() == [
         {
@@ -76,7 +77,9 @@ def test_the_file_is_the_interchange_format_and_keeps_what_it_does_not_know(tmp_
 
 def test_plain_rows_become_interchange_rows(tmp_path):
     prompts = read_prompts(
-        json_lines(tmp_path / "plain.jsonl", {"question": "1+1", "answer": 2, "level": "easy"})
+        json_lines(
+            tmp_path / "plain.jsonl", {"question": "1+1", "answer": 2, "level": "easy"}
+        )
     )
     write_prompts(prompts, tmp_path / "out.jsonl")
     row = json.loads((tmp_path / "out.jsonl").read_text())
@@ -102,15 +105,24 @@ def test_rephrasings_survive_a_file_whatever_happens_to_the_rows(tmp_path, suffi
     for table in (mixed, listed):
         pq.write_table(table, tmp_path / "source.parquet")
         prompts = read_prompts(tmp_path / "source.parquet")
-        assert [prompt.rephrased is None for prompt in prompts.prompts] == [False, True, True]
+        assert [prompt.rephrased is None for prompt in prompts.prompts] == [
+            False,
+            True,
+            True,
+        ]
         changed = inject(
-            prompts.subset([1, 0, 2]).sample(2, seed=1), type="inactive", ratio="0.5", seed=0
+            prompts.subset([1, 0, 2]).sample(2, seed=1),
+            type="inactive",
+            ratio="0.5",
+            seed=0,
         )
         for number, each in enumerate((prompts, changed)):
             file = tmp_path / f"{table is listed}-{number}{suffix}"
             write_prompts(each, file)
             again = read_prompts(file)
-            assert [p.rephrased for p in again.prompts] == [p.rephrased for p in each.prompts]
+            assert [p.rephrased for p in again.prompts] == [
+                p.rephrased for p in each.prompts
+            ]
             assert again.digest == each.digest
     # what else the messages hold is kept
     kept = read_prompts(tmp_path / f"True-0{suffix}").table["rephrased_prompt"]
@@ -147,7 +159,8 @@ def test_the_columns_are_those_that_verl_reads(tmp_path):
     ]
     assert schema.field("prompt").type == pq.read_schema(SAMPLE).field("prompt").type
     assert (
-        str(schema.field("reward_model").type) == "struct<ground_truth: string, style: string>"
+        str(schema.field("reward_model").type)
+        == "struct<ground_truth: string, style: string>"
     )
     assert str(schema.field("extra_info").type) == (
         "struct<index: int64, split: string, original_ground_truth: string, noise_type: string>"
@@ -167,13 +180,17 @@ def test_the_metadata_say_what_was_done_and_nothing_stale(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
-def test_the_same_prompts_are_the_same_bytes_and_other_prompts_are_refused(tmp_path, suffix):
+def test_the_same_prompts_are_the_same_bytes_and_other_prompts_are_refused(
+    tmp_path, suffix
+):
     file = tmp_path / "deep" / "er" / f"file{suffix}"
     prompts = read_prompts(SAMPLE)
     assert write_prompts(inject(prompts, type="active", ratio="0.5", seed=0), file) is True
     before = (file.read_bytes(), file.stat().st_mtime_ns)
     assert (
-        write_prompts(inject(read_prompts(SAMPLE), type="active", ratio="0.50", seed=0), file)
+        write_prompts(
+            inject(read_prompts(SAMPLE), type="active", ratio="0.50", seed=0), file
+        )
         is False
     )
     with pytest.raises(UserError, match="with other content; choose another name"):
@@ -200,7 +217,9 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(UserError, match=r"out\.parquet could not be written: the disk is full"):
+    with pytest.raises(
+        UserError, match=r"out\.parquet could not be written: the disk is full"
+    ):
         write_prompts(read_prompts(SAMPLE), tmp_path / "out.parquet")
     assert os.listdir(tmp_path) == []
 

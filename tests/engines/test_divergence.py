@@ -31,7 +31,9 @@ def test_a_run_that_diverges_keeps_its_last_good_checkpoint(
 ):
     save_diverging_model(here / "model", scaling)
     settings = SETTINGS | {"model.path": "model"} | changes
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    words = [
+        word for key, value in settings.items() for word in ("--set", f"{key}={value}")
+    ]
     train = olr("train", "laptop/quickstart", *words, "--run-dir", "run")
     run = here / "run"
     lines, steps = read_metrics(run), checkpoint_steps(run)

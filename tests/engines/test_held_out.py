@@ -24,7 +24,11 @@ def test_accuracy_is_measured_by_the_truth_else_by_a_label_that_is_no_noise():
     with Judge(workers=1) as judge:
         found = held_out_accuracy(prompts, responses, judge)
         # Shares 2/3 and 1/3: their standard deviation is 1/(3 sqrt 2), over sqrt 2 for two prompts.
-        assert found == {"avg": 3 / 6, "majority": 1 / 2, "avg_stderr": pytest.approx(1 / 6)}
+        assert found == {
+            "avg": 3 / 6,
+            "majority": 1 / 2,
+            "avg_stderr": pytest.approx(1 / 6),
+        }
 
 
 @pytest.mark.parametrize("form", SAME_QUESTION.values(), ids=SAME_QUESTION)

@@ -50,7 +50,8 @@ class Engine:
         rollouts = tuple(Rollout(text) for text in "12")
         for step in range(run.done + 1, run.recipe.train.epochs + 1):
             groups = [
-                RolloutGroup(prompt, step, step, rollouts) for prompt in run.data.train.prompts
+                RolloutGroup(prompt, step, step, rollouts)
+                for prompt in run.data.train.prompts
             ]
             decided = run.supervisor.supervise(Step.of(groups))
             run.writer.store(step, decided.labels, decided.rollouts)
@@ -88,7 +89,9 @@ def go(path, a_recipe=None, *, resume=False, **engine):
 
 def files(path):
     return {
-        p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file() and p.name != ".lock"
+        p: p.stat().st_mtime_ns
+        for p in path.rglob("*")
+        if p.is_file() and p.name != ".lock"
     }
 
 
@@ -117,12 +120,16 @@ def test_a_resume_of_a_run_of_other_rules_says_that_classes_changed(stopped):
 def test_a_resume_goes_on_from_the_newest_checkpoint_that_is_whole(stopped):
     (stopped / "checkpoints" / "step-000006" / "w").write_text("")
     warning, continuing = go(stopped, resume=True)
-    assert warning.endswith("step-000006 is damaged (w has 0 of its 1 bytes) and is set aside.")
+    assert warning.endswith(
+        "step-000006 is damaged (w has 0 of its 1 bytes) and is set aside."
+    )
     assert continuing == f"Continuing {stopped} after step 4 (steps 5 to 8 are done again)."
     assert read_manifest(stopped)["status"] == "finished"
 
 
-def test_a_resume_killed_before_the_damaged_checkpoint_went_goes_on_too(stopped, monkeypatch):
+def test_a_resume_killed_before_the_damaged_checkpoint_went_goes_on_too(
+    stopped, monkeypatch
+):
     def dies(*_):
         raise MemoryError
 
@@ -247,7 +254,9 @@ def test_an_unfinished_run_is_found_among_foreign_manifests(tmp_path):
     ({"step": 4}, "it is of step 4"),
     ({"run": "x"}, "it is of another run"),
 )
-def test_a_checkpoint_is_of_this_run_and_of_the_step_in_its_name(tmp_path, changes, strange):
+def test_a_checkpoint_is_of_this_run_and_of_the_step_in_its_name(
+    tmp_path, changes, strange
+):
     create_run(tmp_path, recipe())
     checkpoint = checkpoint_path(tmp_path, 3)
     checkpoint.mkdir(parents=True)

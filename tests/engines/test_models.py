@@ -72,7 +72,10 @@ def test_shipped_folders_are_small(name):
 def test_the_toys_chat_template_shows_what_the_user_says_and_nothing_else(
     add_generation_prompt,
 ):
-    turns = [{"role": "system", "content": "Think."}, {"role": "user", "content": "123+456="}]
+    turns = [
+        {"role": "system", "content": "Think."},
+        {"role": "user", "content": "123+456="},
+    ]
     tokenizer = AutoTokenizer.from_pretrained(policy_path("addition-easier"))
     text = tokenizer.apply_chat_template(
         turns, tokenize=False, add_generation_prompt=add_generation_prompt
@@ -98,7 +101,8 @@ def test_the_pretrained_policy_is_found_where_make_smollm_puts_it(tmp_path, monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = tmp_path / "olr" / NAMES[-1]
     with pytest.raises(
-        UserError, match=f"`make smollm` .* {folder}, .* HuggingFaceTB/SmolLM2-135M-Instruct"
+        UserError,
+        match=f"`make smollm` .* {folder}, .* HuggingFaceTB/SmolLM2-135M-Instruct",
     ):
         policy_path(f"builtin:{NAMES[-1]}")
     folder.mkdir(parents=True)
@@ -156,14 +160,18 @@ def test_a_weight_that_is_not_finite_is_named(model, load, dtype):
     weights[name] = weights[name].to(dtype)
     save_file(weights, file, metadata={"format": "pt"})
     load(model)
-    weights[name] = weights[name].float().index_fill(0, torch.tensor([7]), torch.nan).to(dtype)
+    weights[name] = (
+        weights[name].float().index_fill(0, torch.tensor([7]), torch.nan).to(dtype)
+    )
     save_file(weights, file, metadata={"format": "pt"})
     assert "not finite (model.norm.weight)" in refusal(load, model)
 
 
 END_IDS = {
     "local": lambda model, chat: Policy.load(model, device="cpu", chat=chat).end_ids,
-    "vllm": lambda model, chat: read_model(str(model), trust_remote_code=False, chat=chat)[2],
+    "vllm": lambda model, chat: read_model(str(model), trust_remote_code=False, chat=chat)[
+        2
+    ],
 }
 
 
@@ -171,7 +179,9 @@ END_IDS = {
 def test_a_response_ends_where_the_chat_template_that_is_used_closes_a_turn(model, end_ids):
     tokenizer = AutoTokenizer.from_pretrained(model)
     end, unknown = tokenizer.eos_token_id, tokenizer.unk_token_id
-    with_tokenizer(model, template="{% for m in messages %}{{ m.content }}<unk>{% endfor %}")
+    with_tokenizer(
+        model, template="{% for m in messages %}{{ m.content }}<unk>{% endfor %}"
+    )
     assert end_ids(model, ChatFormat()) == sorted((end, unknown))
     assert end_ids(model, ChatFormat("")) == [end]
 
@@ -226,7 +236,8 @@ def test_the_reason_is_whole_and_without_lists_of_all_that_would_be_right(tmp_pa
     T5ForConditionalGeneration(config).save_pretrained(tmp_path)
     AutoTokenizer.from_pretrained(policy_path("addition-easier")).save_pretrained(tmp_path)
     with pytest.raises(
-        UserError, match=r"for this kind of AutoModel: AutoModelForCausalLM\); give a folder"
+        UserError,
+        match=r"for this kind of AutoModel: AutoModelForCausalLM\); give a folder",
     ):
         Policy.load(tmp_path, device="cpu")
 
@@ -265,7 +276,11 @@ def body_of_a_tied_model():
 def experts():
     return Qwen3MoeForCausalLM(
         Qwen3MoeConfig(
-            **TINY, head_dim=8, moe_intermediate_size=16, num_experts=4, num_experts_per_tok=2
+            **TINY,
+            head_dim=8,
+            moe_intermediate_size=16,
+            num_experts=4,
+            num_experts_per_tok=2,
         )
     )
 
@@ -297,7 +312,8 @@ def rewritten(folder, change, model=untied):
     """The folder of a model whose file of weights is changed."""
     file = saved(folder, model()) / "model.safetensors"
     weights = {
-        name: weight.clone().contiguous() for name, weight in change(load_file(file)).items()
+        name: weight.clone().contiguous()
+        for name, weight in change(load_file(file)).items()
     }
     save_file(weights, file, metadata={"format": "pt"})
     return folder
@@ -446,12 +462,16 @@ def test_a_quantised_model_is_left_to_who_loads_it(tmp_path):
 
 def test_integers_that_are_no_weights_are_no_codes(tmp_path):
     masks = {"model.layers.0.self_attn.bias": torch.ones(4, 4, dtype=torch.uint8)}
-    assert Policy.load(rewritten(tmp_path, lambda weights: weights | masks), device="cpu").notes
+    assert Policy.load(
+        rewritten(tmp_path, lambda weights: weights | masks), device="cpu"
+    ).notes
 
 
 NOTES = {
     "local": lambda model: Policy.load(model, device="cpu").notes,
-    "openrlhf": lambda model: StartingModel.look_at(str(model), trust_remote_code=False).notes,
+    "openrlhf": lambda model: (
+        StartingModel.look_at(str(model), trust_remote_code=False).notes
+    ),
     "vllm": lambda model: read_model(str(model), trust_remote_code=False)[3],
 }
 
@@ -489,7 +509,9 @@ def test_looking_at_weights_draws_no_number(tmp_path):
 
 CONTEXTS = {
     "local": lambda model: Policy.load(model, device="cpu").context_length,
-    "vllm": lambda model: context_length(read_model(str(model), trust_remote_code=False)[0]),
+    "vllm": lambda model: context_length(
+        read_model(str(model), trust_remote_code=False)[0]
+    ),
 }
 
 

@@ -62,7 +62,9 @@ CHATML = (
 def base_model():
     """The tokenizer of a base model: it knows the tokens of ChatML, and its end token is another."""
     tokenizer = AutoTokenizer.from_pretrained(policy_path("addition-easier"))
-    tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
+    tokenizer.add_special_tokens(
+        {"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]}
+    )
     tokenizer.add_tokens([AddedToken("<|eot|>", special=True)])
     tokenizer.chat_template = CHATML
     return tokenizer
@@ -126,7 +128,9 @@ def test_a_dry_run_says_where_a_turn_ends_unless_every_response_of_the_model_end
 def test_a_prompt_of_plain_text_does_not_end_with_what_the_tokenizer_appends_to_texts(
     base_model, around
 ):
-    special = [(token, base_model.convert_tokens_to_ids(token)) for token in ("<bos>", "<eos>")]
+    special = [
+        (token, base_model.convert_tokens_to_ids(token)) for token in ("<bos>", "<eos>")
+    ]
     base_model.backend_tokenizer.post_processor = TemplateProcessing(
         single=around, special_tokens=special
     )
@@ -144,9 +148,15 @@ def test_a_template_without_system_role_is_told_apart_by_whose_the_system_messag
         (SYSTEM_PROMPT, "set this to none"),
         ("Add.", "change the prompt's messages"),
     ):
-        with pytest.raises(UserError, match=f"System role not supported.*{said}") as refused:
-            render_all(tokenizer, [(Message("system", text), Message("user", "1+1="))], chat)
-        assert refused.value.place == ("data.system_prompt" if text == SYSTEM_PROMPT else "")
+        with pytest.raises(
+            UserError, match=f"System role not supported.*{said}"
+        ) as refused:
+            render_all(
+                tokenizer, [(Message("system", text), Message("user", "1+1="))], chat
+            )
+        assert refused.value.place == (
+            "data.system_prompt" if text == SYSTEM_PROMPT else ""
+        )
 
 
 def test_texts_come_back_as_they_are():

@@ -108,7 +108,9 @@ def test_tools_and_a_ray_that_the_recipes_engine_needs_are_listed_too(monkeypatc
     monkeypatch.setattr(shutil, "which", lambda program: None)
     _, missing = listed(dry_run("paper/qwen3-4b"))
     assert len(missing) == 5 and "no C++ compiler (no-such-compiler)" in missing[-1]
-    _, missing = listed(dry_run("paper/qwen3-4b", "--set", "engine.ray_address=127.0.0.1:1"))
+    _, missing = listed(
+        dry_run("paper/qwen3-4b", "--set", "engine.ray_address=127.0.0.1:1")
+    )
     assert len(missing) == 4 and "no Ray answers at 127.0.0.1:1" in missing[-1]
 
 
@@ -118,7 +120,9 @@ def test_versions_are_those_of_the_recipes_engine_alone(monkeypatch):
         monkeypatch.setattr(module, "installed_version", newer.get)
     local = dry_run("laptop/quickstart")
     (note,) = (
-        line for line in local.stdout.splitlines() if line.startswith(("Note: ", "Warning: "))
+        line
+        for line in local.stdout.splitlines()
+        if line.startswith(("Note: ", "Warning: "))
     )
     tested = "tested with torch 2.13 and transformers 5.15"
     assert note.endswith(f"{tested}, not with torch 2.99.0 and transformers 5.99.0.")

@@ -101,7 +101,11 @@ def warnings(folder, lines, method, done=0, **train):
             step = line["step"]
             report(
                 step,
-                {name: value for name, value in line.items() if name not in ("step", "epoch")},
+                {
+                    name: value
+                    for name, value in line.items()
+                    if name not in ("step", "epoch")
+                },
             )
     return said
 

@@ -13,7 +13,14 @@ from olr_cli.runs.schedule import Schedule
 
 PROMPTS = 8
 RECIPE = validate(
-    {"train": {"epochs": 3, "prompts_per_step": 4, "checkpoint_every": 2, "evaluate_every": 3}},
+    {
+        "train": {
+            "epochs": 3,
+            "prompts_per_step": 4,
+            "checkpoint_every": 2,
+            "evaluate_every": 3,
+        }
+    },
     "test",
 )
 
@@ -54,7 +61,11 @@ def ends(done, path, stop=lambda: None, held_out=None):
 def complete(end, step):
     decided = SimpleNamespace(labels={}, rollouts={}, timeouts=0, undecided=0)
     end.complete(
-        step, decided, Stopwatch(), {"policy/kl": 0.0}, lambda metrics: {"speed/samples": None}
+        step,
+        decided,
+        Stopwatch(),
+        {"policy/kl": 0.0},
+        lambda metrics: {"speed/samples": None},
     )
 
 

@@ -18,7 +18,9 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sweep import SweepRun
 from olr_cli.runs.writer import RunWriter
 
-RUNS = [SweepRun(f"run{number}", f"run{number}", Recipe(seed=number)) for number in range(3)]
+RUNS = [
+    SweepRun(f"run{number}", f"run{number}", Recipe(seed=number)) for number in range(3)
+]
 FORKS = multiprocessing.get_context(
     "fork"
 )  # a server that imports torch takes seconds to start
@@ -85,9 +87,13 @@ def test_a_signal_stops_the_runs_and_starts_no_more(train, number, tmp_path, cap
 
 
 @pytest.mark.parametrize("finished", [True, False])
-def test_a_run_of_another_recipe_is_not_taken_for_one_of_the_sweeps(train, finished, tmp_path):
+def test_a_run_of_another_recipe_is_not_taken_for_one_of_the_sweeps(
+    train, finished, tmp_path
+):
     put_run(tmp_path / "run2", Recipe(seed=7), finished=finished)
-    with pytest.raises(UserError, match=r"run2 was begun with another recipe \(seed: 7 -> 2\)"):
+    with pytest.raises(
+        UserError, match=r"run2 was begun with another recipe \(seed: 7 -> 2\)"
+    ):
         train("exit(1)", "exit(1)", "exit(1)")
     assert not (tmp_path / "logs").exists()
 
@@ -103,9 +109,7 @@ def test_finished_runs_are_not_trained_again(train, tmp_path, capfd):
 
 
 def test_a_run_that_fails_is_told_with_its_reason(train, capfd):
-    failing = (
-        "print('starting'); print('Error: mine.jsonl does not exist; check the name'); exit(2)"
-    )
+    failing = "print('starting'); print('Error: mine.jsonl does not exist; check the name'); exit(2)"
     assert train(failing, "exit(0)", "exit(0)") == 2
     assert (
         "failed with status 2: mine.jsonl does not exist; check the name"

@@ -70,7 +70,9 @@ def test_a_thought_that_is_cut_is_no_answer_whether_its_marks_are_special_tokens
 ):
     response = said(thinker(opening, closing, special=special), [8])
     assert (
-        response.startswith(opening) and "\\boxed{5}" in response and extract(response) is None
+        response.startswith(opening)
+        and "\\boxed{5}" in response
+        and extract(response) is None
     )
     ended = said(thinker(opening, closing, special=special, ends=True), [8])
     assert extract(ended) == "2" and "<eos>" not in ended
@@ -86,7 +88,9 @@ def test_what_the_prompt_opened_begins_the_response():
 def test_special_tokens_that_are_no_marks_are_left_out():
     policy = thinker("<|channel|>analysis", "<|channel|>final", special=False)
     policy.tokenizer.add_tokens(["<|channel|>", "<|message|>"], special_tokens=True)
-    channel, message = policy.tokenizer.convert_tokens_to_ids(["<|channel|>", "<|message|>"])
+    channel, message = policy.tokenizer.convert_tokens_to_ids(
+        ["<|channel|>", "<|message|>"]
+    )
     (text,) = ResponseTexts(policy.tokenizer).decode([[channel, 6, message, 1]])
     assert text == "<|channel|> maybe"
 
@@ -116,7 +120,9 @@ def test_training_and_evaluation_read_a_response_alike_where_the_template_opens_
     assert rollouts["answer"].is_null().all() and rollouts["reward"].sum() == 0
     (line,) = [line for line in read_metrics(here / "run") if line["step"] == 2]
     assert line["eval/avg"] == 0
-    answered("evaluate", "run", "--limit", "8", "--samples", "2", "--backend", "transformers")
+    answered(
+        "evaluate", "run", "--limit", "8", "--samples", "2", "--backend", "transformers"
+    )
     (file,) = (here / "run" / "evaluation").rglob("*.parquet")
     generations = pl.read_parquet(file)
     assert (

@@ -64,7 +64,9 @@ def _bare(gold: str) -> str:
 def _restyled(gold: str) -> str:
     r"""The gold as a policy may well write it: ``$...$``, \dfrac, \left and \right, spaces, numbers without .0."""
     text = re.sub(r"\\[dt]?frac(?![a-z])", r"\\dfrac", re.sub(r"(?<=\d)\.0$", "", gold))
-    if not re.search(r"\\left|\\right|\\[|\\]", text) and text.count("(") == text.count(")"):
+    if not re.search(r"\\left|\\right|\\[|\\]", text) and text.count("(") == text.count(
+        ")"
+    ):
         text = text.replace("(", "\\left( ").replace(")", " \\right)")
     return text if "$" in text else f"$ {text} $"
 
@@ -130,7 +132,11 @@ def _off_by_one(gold: str) -> str | None:
 def _last_digit(gold: str) -> str | None:
     """20.38 for 20.39, 0.4 for 0.5: a decimal that isn't precise enough."""
     quantity = _QUANTITY.fullmatch(gold)
-    if not quantity or "." not in quantity["digits"] or not quantity["digits"][-1].isdigit():
+    if (
+        not quantity
+        or "." not in quantity["digits"]
+        or not quantity["digits"][-1].isdigit()
+    ):
         return None
     last = int(quantity["digits"][-1])
     digits = quantity["digits"][:-1] + str(last - 1 if last else 1)

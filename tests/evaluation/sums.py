@@ -25,7 +25,9 @@ FACTS = {
 class Backend:
     """Right in two of three samples, by the sample's seed; what it was asked for is in `asked`."""
 
-    def __init__(self, before_chunk=lambda number: None, *, has_chat_template=True, **facts):
+    def __init__(
+        self, before_chunk=lambda number: None, *, has_chat_template=True, **facts
+    ):
         self.facts, self.notes = FACTS | facts, ()
         self.has_chat_template = has_chat_template
         self.asked = []
@@ -101,7 +103,9 @@ def write_sums(
     (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     entries = {"name": name, "samples": SAMPLES, "source": {"file": f"{name}.jsonl"}} | keys
     file = folder / f"{name}.yaml"
-    file.write_text("".join(f"{key}: {json.dumps(value)}\n" for key, value in entries.items()))
+    file.write_text(
+        "".join(f"{key}: {json.dumps(value)}\n" for key, value in entries.items())
+    )
     return file
 
 
@@ -110,7 +114,9 @@ def sums(folder: Path, name: str = "sums", **keys) -> Benchmark:
     return read_benchmark(write_sums(folder, name, **keys))
 
 
-def run(folder, benchmarks, backend=None, *, model="someone/model", progress=None, **settings):
+def run(
+    folder, benchmarks, backend=None, *, model="someone/model", progress=None, **settings
+):
     """Evaluate, with a backend or, without one, with no model to be had."""
 
     def no_model():

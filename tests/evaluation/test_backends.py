@@ -78,7 +78,9 @@ def test_a_sample_is_the_same_whatever_is_sampled_with_it(backend, sampled, monk
         for p in range(0, 400, 20)
     ]
     assert alone == [sampled[p][3] for p in range(0, 400, 20)]
-    backwards = generate(backend, MESSAGES[::-1], [own[::-1] for own in SEEDS[::-1]], SAMPLED)
+    backwards = generate(
+        backend, MESSAGES[::-1], [own[::-1] for own in SEEDS[::-1]], SAMPLED
+    )
     assert backwards == [own[::-1] for own in sampled[::-1]]
     monkeypatch.setattr(
         transformers_backend, "CPU_MEMORY", 100_000
@@ -96,7 +98,9 @@ def test_prompts_may_differ_in_their_number_of_samples(backend, sampled):
 
 
 def test_other_seeds_give_other_samples_and_greedy_needs_none(backend, sampled):
-    others = generate(backend, MESSAGES, [[seed + 1 for seed in own] for own in SEEDS], SAMPLED)
+    others = generate(
+        backend, MESSAGES, [[seed + 1 for seed in own] for own in SEEDS], SAMPLED
+    )
     assert others != sampled
     assert generate(backend, MESSAGES, [[1]] * 400, GREEDY) == generate(
         backend, MESSAGES, [[2]] * 400, GREEDY
@@ -109,13 +113,17 @@ def test_samples_are_as_often_right_as_the_policy_is_known_to_be(sampled):
     error = math.sqrt(
         sum((share - mean) ** 2 for share in shares) / (len(shares) - 1) / len(shares)
     )
-    assert abs(mean - json.loads((POLICY / "weights.json").read_text())["avg_at_8"]) < 4 * error
+    assert (
+        abs(mean - json.loads((POLICY / "weights.json").read_text())["avg_at_8"])
+        < 4 * error
+    )
 
 
 def test_a_response_counts_its_end_token_and_says_when_it_was_cut(backend):
     whole = generate(backend, MESSAGES[:20], [[0]] * 20, GREEDY)
     assert all(
-        output.tokens == len(output.response) + 1 and not output.truncated for [output] in whole
+        output.tokens == len(output.response) + 1 and not output.truncated
+        for [output] in whole
     )  # the policy's words are single characters
     cut = generate(
         backend, MESSAGES[:20], [[0]] * 20, Sampling(temperature=0, max_new_tokens=2)
@@ -131,7 +139,9 @@ def test_a_response_ends_where_the_context_ends(tmp_path, backend):
     model = changed_policy(tmp_path / "short", config={"max_position_embeddings": 10})
     whole = generate(backend, prompts, [[0]] * 5, Sampling(temperature=0, max_new_tokens=9))
     with TRANSFORMERS.open(model) as short:
-        outputs = generate(short, prompts, [[0]] * 5, Sampling(temperature=0, max_new_tokens=9))
+        outputs = generate(
+            short, prompts, [[0]] * 5, Sampling(temperature=0, max_new_tokens=9)
+        )
     room = [2, 5, 3, 4, 2]  # a token is a character
     for limit, [output], [full] in zip(room, outputs, whole, strict=True):
         is_cut = full.tokens > limit
@@ -146,13 +156,16 @@ def test_a_prompt_that_fills_the_context_is_refused(tmp_path):
     with (
         TRANSFORMERS.open(model) as short,
         pytest.raises(
-            UserError, match=r"prompts leave no room for a response \(the longest has 8 tokens"
+            UserError,
+            match=r"prompts leave no room for a response \(the longest has 8 tokens",
         ),
     ):
         generate(short, MESSAGES, SEEDS, GREEDY)
 
 
-def test_the_generation_config_ends_responses_but_does_not_sample(tmp_path, backend, sampled):
+def test_the_generation_config_ends_responses_but_does_not_sample(
+    tmp_path, backend, sampled
+):
     zero = backend._policy.tokenizer.convert_tokens_to_ids("0")
     model = changed_policy(
         tmp_path / "model",
@@ -255,7 +268,9 @@ def test_a_stop_text_ends_a_response_which_then_lacks_it(backend, sampled, stop)
         for output, full in zip(group, before, strict=True):
             places = [full.response.find(text) for text in stop if text in full.response]
             end = min(places, default=len(full.response))
-            ending = next((text for text in stop if full.response[end:].startswith(text)), None)
+            ending = next(
+                (text for text in stop if full.response[end:].startswith(text)), None
+            )
             expected = (
                 full
                 if ending is None

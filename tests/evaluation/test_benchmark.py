@@ -46,7 +46,9 @@ def test_the_papers_nine_are_there_with_its_sizes_samples_and_groups():
 
 
 def test_every_hub_source_is_pinned_but_the_one_whose_file_says_why_and_has_licence_and_page():
-    hub = {name: benchmark for name, benchmark in registry().items() if benchmark.source.hub}
+    hub = {
+        name: benchmark for name, benchmark in registry().items() if benchmark.source.hub
+    }
     assert tuple(hub) == PAPER
     revisions = {name: benchmark.source.revision or "" for name, benchmark in hub.items()}
     assert [
@@ -75,7 +77,9 @@ def test_no_name_means_two_benchmarks():
 
 
 @each(
-    "wrong, expected", ("olympiads", "did you mean 'olympiad'?"), ("xyz", "known: all, aime24")
+    "wrong, expected",
+    ("olympiads", "did you mean 'olympiad'?"),
+    ("xyz", "known: all, aime24"),
 )
 def test_an_unknown_name_is_refused_with_a_suggestion(wrong, expected):
     caught = refusal(find_benchmark, wrong)
@@ -98,13 +102,19 @@ def test_a_list_names_benchmarks_aliases_and_files(own):
 
 def test_two_benchmarks_of_one_name_are_refused(own):
     own.write_text(OWN.replace("planets\n", "aime24\n"))
-    assert "two different benchmarks are called 'aime24'" in refusal(choose, f"aime24,{own}")
+    assert "two different benchmarks are called 'aime24'" in refusal(
+        choose, f"aime24,{own}"
+    )
 
 
 def test_the_file_of_an_own_benchmark_lies_beside_its_yaml(own, monkeypatch, tmp_path):
     benchmark = find_benchmark(str(own))
     assert benchmark.source == ProblemSource(file=str(tmp_path / "data" / "planets.jsonl"))
-    assert (benchmark.title, benchmark.samples, benchmark.distribution) == ("planets", 1, None)
+    assert (benchmark.title, benchmark.samples, benchmark.distribution) == (
+        "planets",
+        1,
+        None,
+    )
 
 
 @each(
@@ -113,7 +123,10 @@ def test_the_file_of_an_own_benchmark_lies_beside_its_yaml(own, monkeypatch, tmp
     (OWN + "samples: 0", "samples is 0: input should be greater than 0"),
     ("name: planets", "field required"),
     ("name: planets\nsource: {path: x}", "unknown key 'source.path'"),
-    ("name: planets\nsource: {file: x, task: y}", "'source' needs one of hub, file and task"),
+    (
+        "name: planets\nsource: {file: x, task: y}",
+        "'source' needs one of hub, file and task",
+    ),
     (
         "name: planets\nsource: {hub: org/name, spilt: test}",
         "'source.spilt' (did you mean 'split'?)",
@@ -138,7 +151,10 @@ def test_the_file_of_an_own_benchmark_lies_beside_its_yaml(own, monkeypatch, tmp
     ),
     (OWN + "extractor: boxd", "did you mean 'boxed'?"),
     (OWN + "extractor: {regex: '('}", "regular expression '(' is not valid"),
-    (OWN + "extractor: {before: x}", "expected a name, or one of regex, after, tag, function"),
+    (
+        OWN + "extractor: {before: x}",
+        "expected a name, or one of regex, after, tag, function",
+    ),
     ("name: [", "is not valid YAML"),
 )
 def test_what_is_wrong_with_an_own_benchmark_is_one_sentence(own, text, expected):
@@ -180,5 +196,7 @@ def test_a_listing_says_what_is_measured_how_and_where_it_is_from():
     ]
     assert said[first + 2].split(";")[0].strip() == "HuggingFaceH4/aime_2024:train@2fe88a2f"
     assert any("gpqa_diamond:train@633f5ee8 (gated);" in line for line in said)
-    assert any("12,032 problems, pass@1, choice, out of distribution" in line for line in said)
+    assert any(
+        "12,032 problems, pass@1, choice, out of distribution" in line for line in said
+    )
     assert any("built in: arithmetic;" in line for line in said)

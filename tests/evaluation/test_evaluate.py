@@ -41,7 +41,9 @@ def benchmark(tmp_path):
 
 def lose_a_row(file, number):
     table = pq.read_table(file)
-    pq.write_table(table.take([row for row in range(table.num_rows) if row != number]), file)
+    pq.write_table(
+        table.take([row for row in range(table.num_rows) if row != number]), file
+    )
 
 
 @pytest.fixture
@@ -93,7 +95,9 @@ def test_a_greedy_evaluation_takes_one_sample_unless_told_otherwise(folder, benc
 @pytest.mark.parametrize("has_chat_template", [True, False])
 def test_a_model_without_a_chat_template_is_named(folder, benchmark, has_chat_template):
     progress = Silent()
-    run(folder, [benchmark], Backend(has_chat_template=has_chat_template), progress=progress)
+    run(
+        folder, [benchmark], Backend(has_chat_template=has_chat_template), progress=progress
+    )
     told = [words[1] for words in progress.told if words[0] == "say"]
     warning = "Warning: someone/model has no chat template: prompts are given to it as plain text, roles left"
     assert any(sentence.startswith(warning) for sentence in told) == (not has_chat_template)
@@ -160,7 +164,9 @@ def test_killed_while_parts_are_put_together_nothing_is_counted_twice(
     assert contents(folder) == uninterrupted
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)]
+)
 def test_a_request_to_stop_lets_the_chunk_be_stored(
     folder, benchmark, uninterrupted, number, status
 ):
@@ -218,7 +224,9 @@ def test_benchmarks_can_be_added_and_are_worked_on_in_order(folder, benchmark, t
     backend, progress = Backend(), Silent()
     scores = run(folder, [other, benchmark], backend, progress=progress)
     assert [score.benchmark for score in scores] == ["others", "sums"]
-    assert all(question.startswith(("5", "6")) for chunk in backend.asked for question in chunk)
+    assert all(
+        question.startswith(("5", "6")) for chunk in backend.asked for question in chunk
+    )
     assert ("say", f"others: {100 * scores[0].avg:.1f}%") in progress.told
     stored = json.loads((folder / "scores.json").read_text())
     assert [score["benchmark"] for score in stored["scores"]] == ["sums", "others"]
@@ -257,7 +265,10 @@ def test_more_samples_are_added_to_those_that_are_there(
     display = Silent()
     run(folder, [benchmark], Backend(), progress=display)
     new = sum(
-        samples for kind, *samples in display.told if kind == "advance" for samples in samples
+        samples
+        for kind, *samples in display.told
+        if kind == "advance"
+        for samples in samples
     )
     missing = PROBLEMS - CHUNK * stopped
     assert new == missing * (SAMPLES - 5)
@@ -274,7 +285,10 @@ def refused(folder, benchmarks, backend=None, **settings):
 
 @each(
     "settings, told",
-    ({"sampling": Sampling(0.7, 100)}, "temperature: 0.6 -> 0.7; max_new_tokens: 4096 -> 100"),
+    (
+        {"sampling": Sampling(0.7, 100)},
+        "temperature: 0.6 -> 0.7; max_new_tokens: 4096 -> 100",
+    ),
     (
         {"seed": 1, "samples": 4},
         "seed: 0 -> 1; samples of sums: 16 -> 4, which can only be raised",
@@ -290,7 +304,9 @@ def test_an_evaluation_goes_on_only_if_it_is_asked_as_before(
 ):
     run(folder, [benchmark], Backend())
     keys = {
-        key: settings.pop(key) for key in ("extractor", "tolerance", "first") if key in settings
+        key: settings.pop(key)
+        for key in ("extractor", "tolerance", "first")
+        if key in settings
     }
     said = refused(folder, [sums(tmp_path, **keys)], **settings)
     assert told in said and "or choose another name" in said
@@ -300,7 +316,11 @@ def test_what_decides_nothing_may_change(folder, benchmark):
     before = run(folder, [benchmark], Backend())
     run(
         folder,
-        [benchmark.model_copy(update={"title": "Sums", "licence": "MIT", "samples": SAMPLES})],
+        [
+            benchmark.model_copy(
+                update={"title": "Sums", "licence": "MIT", "samples": SAMPLES}
+            )
+        ],
     )
     assert json.loads((folder / "scores.json").read_text())["scores"][0]["title"] == "Sums"
     assert asdict(before[0])["title"] == "sums"
@@ -325,11 +345,18 @@ def test_other_versions_may_go_on_and_are_noted(folder, benchmark):
     assert all(facts["model_digest"] == FACTS["model_digest"] for facts in noted)
 
 
-def test_a_model_folder_is_known_by_its_weights_not_by_its_place(folder, benchmark, tmp_path):
+def test_a_model_folder_is_known_by_its_weights_not_by_its_place(
+    folder, benchmark, tmp_path
+):
     model = tmp_path / "model"
     model.mkdir()
     (model / "model.safetensors").write_bytes(b"weights")
-    run(folder, [benchmark], Backend(model_digest=model_digest(str(model), None)), model=model)
+    run(
+        folder,
+        [benchmark],
+        Backend(model_digest=model_digest(str(model), None)),
+        model=model,
+    )
     moved = model.rename(tmp_path / "moved")
     run(folder, [benchmark], model=moved)
     (moved / "model.safetensors").write_bytes(b"others")
@@ -347,7 +374,9 @@ def test_a_folder_in_use_or_of_something_else_is_refused(folder, benchmark):
     assert "holds something that is no evaluation" in refusal(
         run, folder, [benchmark], Backend()
     )
-    assert [file.name for file in folder.iterdir() if file.name != ".lock"] == ["thesis.tex"]
+    assert [file.name for file in folder.iterdir() if file.name != ".lock"] == [
+        "thesis.tex"
+    ]
 
 
 @pytest.mark.parametrize("at", [0, 1])

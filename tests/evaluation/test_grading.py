@@ -21,7 +21,9 @@ def judge():
 
 def graded(name, gold, responses, judge=None, choices=None):
     return grade(
-        find_benchmark(name), [sample(response, gold, choices) for response in responses], judge
+        find_benchmark(name),
+        [sample(response, gold, choices) for response in responses],
+        judge,
     )
 
 
@@ -42,7 +44,10 @@ def test_the_last_box_counts_and_a_response_without_one_is_missing(judge):
 def test_a_response_that_ends_inside_its_thinking_has_no_answer(judge, opened):
     """Some chat templates end a prompt with <think>, others leave it to the model."""
     thought = "" if opened else "<think>"
-    responses = [thought + r"\boxed{2}?</think> \boxed{2}", thought + r"It is \boxed{2}, but"]
+    responses = [
+        thought + r"\boxed{2}?</think> \boxed{2}",
+        thought + r"It is \boxed{2}, but",
+    ]
     prompt = "1+1?\n<think>\n" if opened else "1+1?"
     samples = [replace(sample(response, "2"), prompt=prompt) for response in responses]
     finished, unfinished = grade(find_benchmark("math500"), samples, judge)
@@ -69,7 +74,9 @@ def test_the_prompt_decides_whether_a_percent_sign_is_right(judge):
         )
         for prompt in ("What percentage of them is red?", "What is 20% of 100?")
     ]
-    assert [it.is_correct for it in grade(find_benchmark("math500"), of_prompts, judge)] == [
+    assert [
+        it.is_correct for it in grade(find_benchmark("math500"), of_prompts, judge)
+    ] == [
         True,
         False,
     ]
@@ -89,20 +96,28 @@ def test_a_class_is_spelt_by_the_responses_not_by_the_gold(judge):
 
 
 def test_problems_are_graded_apart_and_may_have_different_numbers_of_responses(judge):
-    samples = [sample(r"\boxed{2}", "2"), sample(r"\boxed{3}", "2"), sample(r"\boxed{3}", "4")]
+    samples = [
+        sample(r"\boxed{2}", "2"),
+        sample(r"\boxed{3}", "2"),
+        sample(r"\boxed{3}", "4"),
+    ]
     gradings = grade(find_benchmark("amc"), samples, judge)
     assert [grading.is_correct for grading in gradings] == [True, False, False]
 
 
 def test_a_benchmark_can_have_an_extractor_of_its_own(judge):
-    right, wrong, missing = graded("arithmetic", "579", ["975", "579", r"\boxed{579}"], judge)
+    right, wrong, missing = graded(
+        "arithmetic", "579", ["975", "579", r"\boxed{579}"], judge
+    )
     assert (right.answer, right.is_correct) == ("579", True)
     assert (wrong.answer, wrong.is_correct) == ("975", False)
     assert missing.answer is None
 
 
 def test_benchmarks_and_recipes_name_extractors_alike(judge):
-    benchmark = Benchmark(name="x", source={"task": "arithmetic"}, extractor={"after": "####"})
+    benchmark = Benchmark(
+        name="x", source={"task": "arithmetic"}, extractor={"after": "####"}
+    )
     (grading,) = grade(benchmark, [sample("6 + 1 = 7\n#### 7", "7")], judge)
     assert (grading.answer, grading.is_correct) == ("7", True)
 
@@ -132,7 +147,15 @@ def test_a_gold_that_is_a_number_stands_for_a_letter():
         False,
         False,
     ]
-    assert [grading.answer_class for grading in found] == ["B", "B", "B", "C", "C", None, None]
+    assert [grading.answer_class for grading in found] == [
+        "B",
+        "B",
+        "B",
+        "C",
+        "C",
+        None,
+        None,
+    ]
 
 
 def test_a_placeholder_in_place_of_a_letter_is_an_error_and_no_wrong_answers():
@@ -155,10 +178,14 @@ def test_there_are_as_many_letters_as_options(options):
         *letters[:options],
         *[None] * (10 - options),
     ]
-    assert [grading.is_correct for grading in found] == [letter == gold for letter in letters]
+    assert [grading.is_correct for grading in found] == [
+        letter == gold for letter in letters
+    ]
 
 
-@pytest.mark.parametrize(("gold", "options"), [("E", 4), ("0", 4), ("Paris", 4), ("K", None)])
+@pytest.mark.parametrize(
+    ("gold", "options"), [("E", 4), ("0", 4), ("Paris", 4), ("K", None)]
+)
 def test_a_gold_that_names_no_option_is_an_error_that_names_the_problem(gold, options):
     with pytest.raises(
         UserError, match=rf"sums: the gold '{gold}' of problem with gold {gold} names none"

@@ -18,13 +18,16 @@ LM_EVAL = LOGS / "lm-eval" / "SmolLM2-135M-Instruct"
 [LIKELIHOOD] = LM_EVAL.glob("samples_science_likelihood_*")
 
 
-answered, refused = (partial(run, "regrade") for run in (commands.answered, commands.refused))
+answered, refused = (
+    partial(run, "regrade") for run in (commands.answered, commands.refused)
+)
 
 
 def scores(plain):
     [evaluation] = plain["evaluations"]
     return {
-        score["benchmark"]: (score["samples"], score["avg"]) for score in evaluation["scores"]
+        score["benchmark"]: (score["samples"], score["avg"])
+        for score in evaluation["scores"]
     }
 
 
@@ -36,7 +39,8 @@ def benchmark(tmp_path):
     """The problems of the logs' task `sums` as a benchmark of the user's own, under names of its own."""
     golds = {"5": "5", "1/2": "0.5", "3.0": "3", "10 - 4": "6", "never asked": "1"}
     rows = [
-        {"id": f"p{i}", "question": q, "answer": a} for i, (q, a) in enumerate(golds.items())
+        {"id": f"p{i}", "question": q, "answer": a}
+        for i, (q, a) in enumerate(golds.items())
     ]
     json_lines(tmp_path / "mine.jsonl", *rows)
     fields = "{id: id, problem: question, answer: answer}"
@@ -76,19 +80,28 @@ def test_a_log_of_a_benchmark_is_compared_problem_by_problem(benchmark):
     [row] = plain["rows"]
     assert (row["benchmark"], row["difference"], row["pairs"]) == ("mine", 0.0, 4)
     rows = pl.read_parquet("again/generations/mine.parquet")
-    assert rows["problem_id"].unique(maintain_order=True).to_list() == ["p0", "p1", "p2", "p3"]
+    assert rows["problem_id"].unique(maintain_order=True).to_list() == [
+        "p0",
+        "p1",
+        "p2",
+        "p3",
+    ]
     assert rows["gold"].unique(maintain_order=True).to_list() == ["5", "0.5", "3", "6"]
 
 
 def test_problems_of_a_benchmark_are_found_in_every_form_of_their_questions(tmp_path):
     """R24."""
     asked = questions(2 * len(SAME_QUESTION))
-    rows = [{"id": f"p{at}", "question": text, "answer": "1"} for at, text in enumerate(asked)]
+    rows = [
+        {"id": f"p{at}", "question": text, "answer": "1"} for at, text in enumerate(asked)
+    ]
     json_lines(tmp_path / "mine.jsonl", *rows)
     (tmp_path / "mine.yaml").write_text(
         "name: mine\nsource: {file: mine.jsonl}\nfields: {id: id, problem: question, answer: answer}\n"
     )
-    texts = [form(text) for form, text in zip(SAME_QUESTION.values(), asked[::-2], strict=True)]
+    texts = [
+        form(text) for form, text in zip(SAME_QUESTION.values(), asked[::-2], strict=True)
+    ]
     logged = [LINE | {"doc_id": at, "doc": {"q": text}} for at, text in enumerate(texts)]
     answered(
         write(tmp_path, "samples_x_1.jsonl", *map(json.dumps, logged)), "--benchmarks", "mine.yaml", "--out", "o",
@@ -130,7 +143,13 @@ def test_an_evaluation_is_never_overwritten():
 
 
 ASKED = {"gen_args_0": {"arg_0": "?", "arg_1": {}}}
-LINE = {"doc_id": 0, "doc": {}, "target": "1", "arguments": ASKED, "resps": [["\\boxed{1}"]]}
+LINE = {
+    "doc_id": 0,
+    "doc": {},
+    "target": "1",
+    "arguments": ASKED,
+    "resps": [["\\boxed{1}"]],
+}
 
 
 def write(tmp_path, name, *lines):
@@ -151,7 +170,11 @@ def write(tmp_path, name, *lines):
     [json.dumps(LINE | {"resps": [[]]})],
     ['{"doc_id": 0, "doc": ' + "[" * 900 + "]" * 900 + "}"],
     [json.dumps(LINE | {"arguments": None})],
-    [json.dumps(LINE | {"arguments": {"a": {"arg_0": "?", "arg_1": {"temperature": "hot"}}}})],
+    [
+        json.dumps(
+            LINE | {"arguments": {"a": {"arg_0": "?", "arg_1": {"temperature": "hot"}}}}
+        )
+    ],
 )
 def test_what_is_no_log_is_named(tmp_path, lines):
     file = write(tmp_path, "samples_x_1.jsonl", *lines)
@@ -169,10 +192,14 @@ def test_what_is_no_log_is_named(tmp_path, lines):
     (["1", "1.0"], ["1"]),
     (3, ["3"]),
 )
-def test_any_answer_of_a_target_is_right_also_when_it_is_graded_again(tmp_path, target, right):
+def test_any_answer_of_a_target_is_right_also_when_it_is_graded_again(
+    tmp_path, target, right
+):
     asked = [f"\\boxed{{{answer}}}" for answer in [*right, "5"]]
     file = write(
-        tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"target": target, "resps": [asked]})
+        tmp_path,
+        "samples_x_1.jsonl",
+        json.dumps(LINE | {"target": target, "resps": [asked]}),
     )
     plain, _ = answered(file, "--out", "o")
     assert scores(plain)["x"] == (len(asked), len(right) / len(asked))
@@ -181,7 +208,8 @@ def test_any_answer_of_a_target_is_right_also_when_it_is_graded_again(tmp_path, 
 
 def test_a_response_that_is_null_is_empty(tmp_path):
     lines = (
-        LINE | {"doc_id": at, "resps": [[text]]} for at, text in enumerate([None, "\\boxed{1}"])
+        LINE | {"doc_id": at, "resps": [[text]]}
+        for at, text in enumerate([None, "\\boxed{1}"])
     )
     plain, said = answered(write(tmp_path, "samples_x_1.jsonl", *map(json.dumps, lines)))
     assert scores(plain) == {"x": (1, 0.5)} and "without a response" not in said
@@ -189,14 +217,29 @@ def test_a_response_that_is_null_is_empty(tmp_path):
 
 @each(
     "arguments, drawn",
-    ({}, {"temperature": 0.0, "max_new_tokens": 256, "top_p": 1.0, "top_k": None, "stop": []}),
+    (
+        {},
+        {
+            "temperature": 0.0,
+            "max_new_tokens": 256,
+            "top_p": 1.0,
+            "top_k": None,
+            "stop": [],
+        },
+    ),
     (
         {"temperature": 0.7, "do_sample": False, "max_new_tokens": 9},
         {"temperature": 0.0, "max_new_tokens": 9},
     ),
     (
         {"temperature": 0.7, "top_p": 0.9, "top_k": 0, "until": ["Q:", ""]},
-        {"temperature": 0.7, "top_p": 0.9, "top_k": None, "min_p": "unknown", "stop": ["Q:"]},
+        {
+            "temperature": 0.7,
+            "top_p": 0.9,
+            "top_k": None,
+            "min_p": "unknown",
+            "stop": ["Q:"],
+        },
     ),
     (
         {"temperature": 0.7},
@@ -212,7 +255,9 @@ def test_how_a_log_was_sampled_is_what_its_requests_say_and_else_unknown(
         "--out",
         "o",
     )
-    assert drawn.items() <= json.loads(Path("o/scores.json").read_text())["sampling"].items()
+    assert (
+        drawn.items() <= json.loads(Path("o/scores.json").read_text())["sampling"].items()
+    )
     assert ("; unknown: " in plain["notes"][1]) == ("unknown" in drawn.values())
     assert json.loads(Path("o/scores.json").read_text())["seed"] == (
         "unknown" if drawn["temperature"] else 0
@@ -232,7 +277,9 @@ def test_a_target_that_is_no_gold_is_named_and_a_response_that_failed_is_empty(t
         json.dumps(LINE | {"doc_id": at, "resps": [[text]]})
         for at, text in enumerate((None, "\\boxed{1}"))
     ]
-    assert scores(answered(write(tmp_path, "samples_x_1.jsonl", *lines))[0]) == {"x": (1, 0.5)}
+    assert scores(answered(write(tmp_path, "samples_x_1.jsonl", *lines))[0]) == {
+        "x": (1, 0.5)
+    }
     file = write(tmp_path, "samples_x_1.jsonl", json.dumps(LINE | {"target": {"a": 1}}))
     assert f"line 1 of {file}: 'target' is a dict" in refused(file)
 
@@ -244,7 +291,10 @@ def test_a_target_that_is_no_gold_is_named_and_a_response_that_failed_is_empty(t
     ([LOGS], "logs is no sample log of lm-eval; name another"),
     ([LOGS.parent / "metrics"], "no column prompt and no column response"),
     ([SCIENCE, "--benchmarks", "mine.yaml"], "asks other problems than mine"),
-    ([SCIENCE, "--data", "mine.jsonl"], "--benchmarks: data are the problems of a benchmark"),
+    (
+        [SCIENCE, "--data", "mine.jsonl"],
+        "--benchmarks: data are the problems of a benchmark",
+    ),
 )
 def test_what_cannot_be_imported_is_refused(benchmark, words, sentence):
     assert sentence in refused(*words)
@@ -275,7 +325,8 @@ VERL = {"input": "3+4", "output": r"\boxed{7}", "gts": "7", "score": 1.0, "step"
 
 def test_the_last_visits_are_scored_by_golds_and_not_by_rewards(tmp_path):
     others = [
-        VERL | {"input": "8+8", "gts": "16", "output": text} for text in (r"\boxed{16}", "16")
+        VERL | {"input": "8+8", "gts": "16", "output": text}
+        for text in (r"\boxed{16}", "16")
     ]
     before = [VERL | {"step": 1, "output": "none"}] * 2
     file = json_lines(
@@ -291,10 +342,13 @@ def test_a_trainers_log_is_compared_with_an_evaluation_of_the_benchmark_that_it_
     benchmark, tmp_path
 ):
     file = json_lines(
-        tmp_path / "dump.jsonl", VERL | {"input": "10 - 4", "gts": None, "output": r"\boxed{6}"}
+        tmp_path / "dump.jsonl",
+        VERL | {"input": "10 - 4", "gts": None, "output": r"\boxed{6}"},
     )
     answered(SUMS, "--benchmarks", benchmark, "--out", "lm-eval")
-    plain, _ = answered(file, "--benchmarks", benchmark, "--out", "o", "--compare", "lm-eval")
+    plain, _ = answered(
+        file, "--benchmarks", benchmark, "--out", "o", "--compare", "lm-eval"
+    )
     assert (scores(plain)["mine"], plain["rows"][0]["pairs"]) == ((1, 1.0), 1)
     assert (
         "dump.jsonl: problem" in (sentence := refused(file, "--out", "p"))
@@ -304,7 +358,8 @@ def test_a_trainers_log_is_compared_with_an_evaluation_of_the_benchmark_that_it_
 
 def test_the_columns_of_any_other_log_are_named(tmp_path):
     file = json_lines(
-        tmp_path / "mine.jsonl", {"q": "3+4", "said": r"\boxed{7}", "right": 7, "letter": "B"}
+        tmp_path / "mine.jsonl",
+        {"q": "3+4", "said": r"\boxed{7}", "right": 7, "letter": "B"},
     )
     names = "{{prompt: q, response: said, true_answer: {}}}"
     assert scores(answered(file, "--columns", names.format("right"), "--out", "o")[0]) == {
@@ -336,7 +391,9 @@ def test_a_table_needs_responses_of_which_one_may_be_missing(tmp_path):
 )
 def test_any_of_the_golds_of_a_log_is_right(tmp_path, target, score):
     line = LINE | {"target": target, "resps": [["\\boxed{1}", "\\boxed{2}"]]}
-    plain, _ = answered(write(tmp_path, "samples_x_1.jsonl", json.dumps(line)), "--out", "o")
+    plain, _ = answered(
+        write(tmp_path, "samples_x_1.jsonl", json.dumps(line)), "--out", "o"
+    )
     assert scores(plain) == {"x": (2, score)}
     regraded, _ = answered("o")
     assert scores(regraded) == scores(plain)

@@ -30,7 +30,13 @@ class Server:
     """Answers sums, except where `troubles` has something else for a request, first to last."""
 
     def __init__(self):
-        self.asked, self.keys, self.paths, self.troubles, self.most_at_once = [], [], [], [], 0
+        self.asked, self.keys, self.paths, self.troubles, self.most_at_once = (
+            [],
+            [],
+            [],
+            [],
+            0,
+        )
         self.pause, self.pauses = 0.0, []
         self.refusal = lambda body: None
         outer, running, lock = self, Counter(), threading.Lock()
@@ -39,7 +45,9 @@ class Server:
             protocol_version = "HTTP/1.1"
 
             def reply(self, status, content, **headers):
-                body = content if isinstance(content, bytes) else json.dumps(content).encode()
+                body = (
+                    content if isinstance(content, bytes) else json.dumps(content).encode()
+                )
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name.replace("_", "-"), value)
@@ -63,7 +71,9 @@ class Server:
                     outer.asked.append(body)
                     outer.keys.append(self.headers.get("Authorization"))
                     outer.paths.append(self.path)
-                    trouble = outer.troubles.pop(0) if outer.troubles else outer.refusal(body)
+                    trouble = (
+                        outer.troubles.pop(0) if outer.troubles else outer.refusal(body)
+                    )
                     pause = outer.pauses.pop(0) if outer.pauses else outer.pause
                 time.sleep(pause)
                 with lock:
@@ -92,7 +102,9 @@ class Server:
             None
         )  # a client that has waited long enough has gone
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, args=(0.01,), daemon=True
+        ).start()
 
     def close(self):
         self._server.shutdown()
@@ -162,7 +174,12 @@ def test_every_sample_is_a_request_and_returned_in_its_place(server):
 
 def test_what_is_set_is_passed_on(server):
     sampling = Sampling(0, 8, top_p=0.9, top_k=5, min_p=0.1, stop=("Q:",))
-    ask(server, requests([1]), sampling, chat=ChatFormat(variables={"enable_thinking": False}))
+    ask(
+        server,
+        requests([1]),
+        sampling,
+        chat=ChatFormat(variables={"enable_thinking": False}),
+    )
     [body] = server.asked
     wanted = {"temperature": 0, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "stop": ["Q:"]}
     assert wanted.items() <= body.items()
@@ -189,13 +206,19 @@ def refusing(status, wording, *names):
         "top_p",
     ),
     refusing(
-        422, lambda name: {"detail": [{"loc": ["body", name], "msg": "no"}]}, "top_k", "top_p"
+        422,
+        lambda name: {"detail": [{"loc": ["body", name], "msg": "no"}]},
+        "top_k",
+        "top_p",
     ),
     refusing(
         400, lambda name: {"error": f"no '{name}', did you mean 'min_p'?"}, "top_p", "top_k"
     ),
     refusing(
-        400, lambda name: [{"error": f"no {name.title().replace('_', '')}"}], "top_p", "top_k"
+        400,
+        lambda name: [{"error": f"no {name.title().replace('_', '')}"}],
+        "top_p",
+        "top_k",
     ),
 )
 def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_stored_and_shown(
@@ -204,7 +227,9 @@ def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_s
     monkeypatch.setattr(openai_backend, "ATTEMPTS", 1)
     sums(here)
     server.refusal = refusal
-    options = f"--url {server.url} --benchmarks sums.yaml --out o --samples 2 --concurrency 2"
+    options = (
+        f"--url {server.url} --benchmarks sums.yaml --out o --samples 2 --concurrency 2"
+    )
     words = ["evaluate", MODEL, *options.split()]
     for is_first in (True, False):
         result = done(*words)
@@ -212,16 +237,24 @@ def test_a_neutral_setting_that_a_server_refuses_is_the_servers_in_all_that_is_s
         assert ("the server refuses top_k, top_p, and" in result.stderr) == is_first
     assert "min_p" in server.asked[-1] and not {"top_k", "top_p"} & server.asked[-1].keys()
     scores, record = (
-        json.loads(Path("o", f"{name}.json").read_text()) for name in ("scores", "evaluation")
+        json.loads(Path("o", f"{name}.json").read_text())
+        for name in ("scores", "evaluation")
     )
-    drawn = {"temperature": 0.6, "top_p": "the server's", "top_k": "the server's", "min_p": 0.0}
+    drawn = {
+        "temperature": 0.6,
+        "top_p": "the server's",
+        "top_k": "the server's",
+        "min_p": 0.0,
+    }
     assert drawn.items() <= scores["sampling"].items()
     [made] = record["generated_by"]
     assert made["sampling"] == {"top_k": "the server's", "top_p": "the server's"}
 
 
 def test_a_server_that_takes_no_seeds_draws_by_its_own(server):
-    server.refusal = refusing(422, lambda name: {"detail": [{"loc": ["body", name]}]}, "seed")
+    server.refusal = refusing(
+        422, lambda name: {"detail": [{"loc": ["body", name]}]}, "seed"
+    )
     with BackendOptions(url=server.url).open(MODEL) as backend:
         assert len(list(backend.stream(requests([1, 2]), SAMPLING))[-1][0]) == 2
         assert backend.facts["sampling"] == {"seed": "the server's"}
@@ -258,15 +291,25 @@ def test_no_more_requests_at_a_time_than_allowed(server, most):
     (200, {"choices": [{"message": {"content": 7}}]}),
     (200, {"choices": []}),
     (200, {"error": {"message": "engine died"}}),
-    (200, {"error": {"message": "overloaded"}, "choices": [{"message": {"content": "41"}}]}),
+    (
+        200,
+        {"error": {"message": "overloaded"}, "choices": [{"message": {"content": "41"}}]},
+    ),
     (200, {"choices": [{"message": {"content": "41"}, "error": {"code": 502}}]}),
     *(
-        (200, {"choices": [{"message": {"content": "\\boxed{41}"}, "finish_reason": reason}]})
+        (
+            200,
+            {"choices": [{"message": {"content": "\\boxed{41}"}, "finish_reason": reason}]},
+        )
         for reason in ("error", "abort", "ABORTED", "FinishReason.ERROR", "cancelled")
     ),
     (200, b" " * (1 << 20) + b"{}"),
     (200, gzip.compress(b" " * (1 << 21)), {"Content_Encoding": "gzip"}),
-    (200, gzip.compress(gzip.compress(b" " * (1 << 24))), {"Content_Encoding": "gzip, gzip"}),
+    (
+        200,
+        gzip.compress(gzip.compress(b" " * (1 << 24))),
+        {"Content_Encoding": "gzip, gzip"},
+    ),
     (200, b"no gzip", {"Content_Encoding": "gzip"}),
 )
 def test_what_passes_is_tried_again(server, monkeypatch, trouble):
@@ -324,7 +367,8 @@ def test_a_refusal_and_a_tool_call_are_known_by_the_message_too(server, message,
 
 def test_of_several_choices_the_first_by_its_index_is_taken(server):
     choices = [
-        {"index": n, "message": {"content": str(n)}, "finish_reason": "stop"} for n in (2, 0, 1)
+        {"index": n, "message": {"content": str(n)}, "finish_reason": "stop"}
+        for n in (2, 0, 1)
     ]
     server.troubles = [(200, {"choices": choices})]
     [[rollout]] = ask(server, requests([1])).values()
@@ -333,7 +377,9 @@ def test_of_several_choices_the_first_by_its_index_is_taken(server):
 
 def test_the_error_of_a_reply_with_status_200_is_said_where_its_sample_is_lost(server):
     server.troubles = [(200, {"error": {"message": "engine died"}})] * 8
-    with pytest.raises(UserError, match=r"its reply of status 200 is an error: engine died\)"):
+    with pytest.raises(
+        UserError, match=r"its reply of status 200 is an error: engine died\)"
+    ):
         ask(server, requests([1]), concurrency=1)
 
 
@@ -411,7 +457,10 @@ def test_waits_are_as_long_as_the_server_asks_and_never_longer_than_the_time_lim
         [(400, {"error": {"message": "bad thing\nhere."}})],
         "refuses a request (status 400: bad thing",
     ),
-    ([(401, {"error": {"message": "no key"}})], "set the environment variable OPENAI_API_KEY"),
+    (
+        [(401, {"error": {"message": "no key"}})],
+        "set the environment variable OPENAI_API_KEY",
+    ),
     ([(400, b"[" * 100_000)], "refuses a request (status 400: [["),
     (
         [(401, {"error": "wrong key: top-secret"})],
@@ -441,7 +490,9 @@ def test_a_limit_by_its_newer_name_also_for_requests_that_run_when_it_is_found_o
         0.1,
         0.6,
     ]  # both are sent before the first reply; the second one's comes after the switch
-    server.troubles = [(400, {"error": {"message": "use 'max_completion_tokens' instead"}})] * 2
+    server.troubles = [
+        (400, {"error": {"message": "use 'max_completion_tokens' instead"}})
+    ] * 2
     ask(server, requests([1, 2, 3]), concurrency=2)
     names = [
         sorted({"max_tokens", "max_completion_tokens"} & set(body)) for body in server.asked
@@ -465,7 +516,9 @@ def test_a_key_that_cannot_be_sent_is_not_shown(server, monkeypatch, key):
     assert "ret" not in str(caught.value).removeprefix("OPENAI_API_KEY")
 
 
-def test_user_password_and_query_of_the_address_are_sent_and_neither_stored_nor_shown(server):
+def test_user_password_and_query_of_the_address_are_sent_and_neither_stored_nor_shown(
+    server,
+):
     address = server.url.replace("//", "//me:pass@") + "?token=hidden"
     with BackendOptions(url=address).open(MODEL) as backend:
         assert backend.facts["url"] == server.url
@@ -478,7 +531,10 @@ def test_user_password_and_query_of_the_address_are_sent_and_neither_stored_nor_
         ):
             list(backend.stream(requests([1]), SAMPLING))
     assert set(server.keys) == {"Basic bWU6cGFzcw=="}
-    assert set(server.paths) == {"/v1/models?token=hidden", "/v1/chat/completions?token=hidden"}
+    assert set(server.paths) == {
+        "/v1/models?token=hidden",
+        "/v1/chat/completions?token=hidden",
+    }
 
 
 @each(
@@ -489,7 +545,11 @@ def test_user_password_and_query_of_the_address_are_sent_and_neither_stored_nor_
         (MODEL, {"url": url}, "url: this is no URL of a server")
         for url in ("localhost", "http://me:pass@h:port", "http://h:99999999", "")
     ),
-    (MODEL, {"chat": ChatFormat(template="{{ messages }}")}, "chat_template: a server renders"),
+    (
+        MODEL,
+        {"chat": ChatFormat(template="{{ messages }}")},
+        "chat_template: a server renders",
+    ),
     (MODEL, {"name": "vllm"}, "url: the backend openai is a server"),
 )
 def test_what_cannot_be_opened_is_one_sentence(server, model, change, told):
@@ -525,7 +585,9 @@ def test_an_evaluation_that_the_server_ends_goes_on_with_the_same_bytes(
     server.troubles = []
     monkeypatch.setattr(openai_backend, "ATTEMPTS", 1)
     server.troubles = ["cut"]
-    assert "1 of" in (told := refused(*words, "--out", "again")) and "samples are lost" in told
+    assert (
+        "1 of" in (told := refused(*words, "--out", "again")) and "samples are lost" in told
+    )
     assert len(server.asked) - asked <= PROBLEMS * SAMPLES - 96
     asked = len(server.asked)
     server.troubles = []

@@ -78,7 +78,9 @@ def test_repeated_rows_are_one_problem_in_the_order_of_their_first_appearance(tm
     problems = load_problems(
         find_benchmark("aime24"), data=write(tmp_path / "a.parquet", rows), limit=9
     )
-    assert [(p.prompt_id, p.gold, p.choices) for p in problems] == [(n, n, None) for n in "534"]
+    assert [(p.prompt_id, p.gold, p.choices) for p in problems] == [
+        (n, n, None) for n in "534"
+    ]
     assert problems[0].messages == (Message("system", "Think."), Message("user", "q5"))
 
 
@@ -106,13 +108,19 @@ def test_the_same_question_with_another_gold_is_another_problem(tmp_path):
 def test_as_many_rows_as_problems_are_no_repeats(tmp_path):
     text = "problems: 3\n"
     assert (
-        len(load_problems(own(tmp_path, text, [row("q", "1"), row("q", "1"), row("r", "2")])))
+        len(
+            load_problems(
+                own(tmp_path, text, [row("q", "1"), row("q", "1"), row("r", "2")])
+            )
+        )
         == 3
     )
 
 
 def test_a_folder_is_searched_and_other_data_sources_and_files_are_passed_over(tmp_path):
-    write(tmp_path / "a.parquet", [row("other", "1", "amc"), row("q1", "1", "aime", index=1)])
+    write(
+        tmp_path / "a.parquet", [row("other", "1", "amc"), row("q1", "1", "aime", index=1)]
+    )
     write(tmp_path / "b.jsonl", [row("q2", "2", "aime24", index=2)])
     write(tmp_path / "c.jsonl", [{"question": "1+1", "answer": 2}])
     problems = load_problems(find_benchmark("aime24"), data=tmp_path, limit=9)
@@ -200,7 +208,12 @@ def test_the_options_of_a_multiple_choice_row_are_counted(tmp_path, lines, gold,
 
 @each(
     "name, hub_id, row, gold",
-    ("aime24", "HuggingFaceH4/aime_2024", {"id": 60, "problem": "p", "answer": "025"}, "025"),
+    (
+        "aime24",
+        "HuggingFaceH4/aime_2024",
+        {"id": 60, "problem": "p", "answer": "025"},
+        "025",
+    ),
     ("aime25", "math-ai/aime25", {"id": "0", "problem": "p", "answer": "70"}, "70"),
     ("amc", "AI-MO/aimo-validation-amc", {"id": 0, "problem": "p", "answer": -4.0}, "-4"),
     (
@@ -254,7 +267,9 @@ def gpqa_row(number):
 def test_gpqas_right_option_lies_at_a_drawn_place_that_never_changes(hub):
     hub["Idavidrein/gpqa"] = [gpqa_row(n) for n in range(198)]
     problems = load_problems(find_benchmark("gpqa_diamond"))
-    assert all(options(p)[p.gold].startswith("right of") and p.choices == 4 for p in problems)
+    assert all(
+        options(p)[p.gold].startswith("right of") and p.choices == 4 for p in problems
+    )
     assert all(len(set(options(p).values())) == 4 for p in problems)
     assert problems[0].messages[-1].content.startswith("Q0?\n\nA) ")
     places = Counter(p.gold for p in problems)
@@ -273,7 +288,12 @@ def test_mmlu_pro_has_as_many_letters_as_options(hub):
             "options": [f"o{n}" for n in range(10)],
             "answer": "J",
         },
-        {"question_id": 71, "question": "Q?", "options": ["yes", "no", "both"], "answer": "B"},
+        {
+            "question_id": 71,
+            "question": "Q?",
+            "options": ["yes", "no", "both"],
+            "answer": "B",
+        },
     ]
     ten, three = load_problems(find_benchmark("mmlu_pro"), limit=9)
     assert (ten.gold, ten.choices, options(ten)["J"]) == ("J", 10, "o9")
@@ -337,7 +357,9 @@ def test_a_benchmark_with_a_source_of_its_own_keeps_it_where_the_data_has_none_o
         tmp_path / "b.jsonl", [row("123+456=", "579", "arithmetic-addition", system=False)]
     )
     problems = load_problems(find_benchmark("arithmetic"), data=held, limit=9)
-    assert [(p.messages, p.gold) for p in problems] == [((Message("user", "123+456="),), "579")]
+    assert [(p.messages, p.gold) for p in problems] == [
+        ((Message("user", "123+456="),), "579")
+    ]
 
 
 def test_plain_questions_of_ones_own_get_the_benchmarks_prompt_and_system_message(tmp_path):

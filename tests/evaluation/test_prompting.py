@@ -84,7 +84,9 @@ def test_a_template_in_place_of_the_models_own_writes_the_special_tokens_itself(
     chat = ChatFormat("{{ bos_token }}{{ messages[0].content }}")
     assert render(tokenizer, turns, chat) == f"{tokenizer.bos_token or ''}1+1="
     assert render(tokenizer, turns, ChatFormat("")) == "1+1="
-    plain = tokenize(tokenizer, render_all(tokenizer, [turns], ChatFormat("")), ChatFormat(""))
+    plain = tokenize(
+        tokenizer, render_all(tokenizer, [turns], ChatFormat("")), ChatFormat("")
+    )
     assert plain == [tokenizer("1+1=")["input_ids"]]
 
 

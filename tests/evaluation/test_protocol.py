@@ -23,7 +23,9 @@ answered = partial(commands.answered, "evaluate")
 
 
 def samples(plain):
-    return {score["benchmark"]: score["samples"] for score in plain["evaluations"][0]["scores"]}
+    return {
+        score["benchmark"]: score["samples"] for score in plain["evaluations"][0]["scores"]
+    }
 
 
 def prompts(folder, benchmark="aime24"):
@@ -84,7 +86,9 @@ def test_an_evaluation_made_otherwise_stays_as_it_is():
     plain, said = answered(*words, "--paper")
     assert samples(plain) == {"aime24": 32}
     assert "behind the paper" not in said
-    assert "begun as standard; leave it out" in commands.refused("evaluate", *words, *AS_PAPER)
+    assert "begun as standard; leave it out" in commands.refused(
+        "evaluate", *words, *AS_PAPER
+    )
 
 
 def test_what_the_command_line_sets_counts_under_any_protocol():
@@ -116,7 +120,13 @@ def test_the_llama_model_reads_message_and_question_joined():
     answered(*words, "--paper", *AS_PAPER)
     assert prompts(LLAMA).to_list() == [f"<bos>{SYSTEM_PROMPT}What is 0 + 1?"]
     answered(
-        *words, "--chat-template", "none", "--out", "evaluations/plain", "--paper", *AS_PAPER
+        *words,
+        "--chat-template",
+        "none",
+        "--out",
+        "evaluations/plain",
+        "--paper",
+        *AS_PAPER,
     )
     assert prompts("plain").to_list() == [f"{SYSTEM_PROMPT}\n\nWhat is 0 + 1?"]
 

@@ -41,7 +41,9 @@ def test_tables_that_print_the_same_setting_print_the_same_scores():
     with RESULTS.open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     for row in rows:
-        setting = tuple(row[key] for key in row if key not in ("table", "score", "published_T"))
+        setting = tuple(
+            row[key] for key in row if key not in ("table", "score", "published_T")
+        )
         printed[setting].add(row["score"])
     assert len(rows) == 765
     assert all(len(scores) == 1 for scores in printed.values())
@@ -108,7 +110,10 @@ SMALL = {"prompts": 20, "prompts_per_step": 20, "epochs": 1, "store_rollouts": F
 
 @each(
     "changes, expected",
-    ({"noise": "inactive", "ratio": 0.3, "method": OLR}, ("olr", "inactive", "0.3", "0.05", 5)),
+    (
+        {"noise": "inactive", "ratio": 0.3, "method": OLR},
+        ("olr", "inactive", "0.3", "0.05", 5),
+    ),
     ({"method": {"name": "grpo"}}, ("grpo", "active", "0.5", None, None)),
     ({"noise": None, "method": {"name": "grpo"}}, ("grpo", None, None, None, None)),
     (
@@ -154,10 +159,19 @@ def test_a_run_is_called_what_the_paper_calls_its_setting(tmp_path, changes, exp
     ),
     ({"noise": {"type": "mixed", "ratio": 0.5}}, "olr, mixed noise 0.5"),
     ({"method": {"name": "mine.py:olr"}}, "mine.py:olr, active noise 0.5"),
-    ({"method": {"name": "token_entropy", "score_reduction": "sum"}}, r"token_entropy\+sum"),
+    (
+        {"method": {"name": "token_entropy", "score_reduction": "sum"}},
+        r"token_entropy\+sum",
+    ),
 )
-def test_a_run_with_other_labels_or_rewards_is_no_row_of_the_paper(tmp_path, sections, words):
-    of_paper = {"data": {"limit": 800}, "model": {"path": "Qwen/Qwen3-4B-Base"}, "method": OLR}
+def test_a_run_with_other_labels_or_rewards_is_no_row_of_the_paper(
+    tmp_path, sections, words
+):
+    of_paper = {
+        "data": {"limit": 800},
+        "model": {"path": "Qwen/Qwen3-4B-Base"},
+        "method": OLR,
+    }
     run = write_history(tmp_path / "run", **{**SMALL, "prompts": 800})
     noise = {"noise": {"type": "active", "ratio": 0.5}}
     (run / "recipe.yaml").write_text(recipe_yaml(validate({**of_paper, **noise}, "")))

@@ -33,7 +33,9 @@ def test_grading_again_with_the_same_grader_changes_nothing(folder):
     ]
     before = [file.read_bytes() for file in files]
     regrade(folder, say=(said := []).append)
-    assert said == [f"{folder}: {PROBLEMS * SAMPLES} samples graded again, 0 grades changed"]
+    assert said == [
+        f"{folder}: {PROBLEMS * SAMPLES} samples graded again, 0 grades changed"
+    ]
     assert [file.read_bytes() for file in files] == before
 
 
@@ -77,7 +79,9 @@ def test_grading_again_counts_what_could_not_be_scored_and_proposes_an_extractor
 
 
 def test_a_benchmark_is_graded_as_it_is_defined_now_if_it_is_named(folder, benchmark):
-    [score] = regrade(folder, [benchmark.model_copy(update={"extractor": "reversed_digits"})])
+    [score] = regrade(
+        folder, [benchmark.model_copy(update={"extractor": "reversed_digits"})]
+    )
     assert score.missing_answers == 1
     regrade(folder, say=(said := []).append)
     assert "0 grades changed" in said[0], (
@@ -113,12 +117,15 @@ def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys
     (folder / "evaluation.json").write_text(json.dumps(record))
     pq.write_table(type(table).from_pylist(rows, table.schema), file)
     run(folder, [benchmark], progress=(display := Silent()))
-    assert "sums of" in str(display.told) and "were graded by other rules" in str(display.told)
+    assert "sums of" in str(display.told) and "were graded by other rules" in str(
+        display.told
+    )
 
     said = done("regrade", folder).stderr
     answer, gold = right[0]["answer"], right[0]["gold"]
     assert (
-        "1 grades changed" in said and f"now right: {answer} for {gold} (sums, problem" in said
+        "1 grades changed" in said
+        and f"now right: {answer} for {gold} (sums, problem" in said
     )
     assert (
         json.loads((folder / "evaluation.json").read_text())["benchmarks"]["sums"][
@@ -137,7 +144,9 @@ def test_a_tolerance_that_no_benchmark_may_have_is_refused_and_nothing_is_writte
         UserError, match=r"tolerance: .* is no tolerance; give a number from 0 to below 1"
     ):
         regrade(folder, tolerance=tolerance)
-    assert {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()} == before
+    assert {
+        file: file.read_bytes() for file in folder.rglob("*") if file.is_file()
+    } == before
     assert regrade(folder, tolerance=0.99)
 
 

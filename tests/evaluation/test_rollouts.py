@@ -63,7 +63,9 @@ def tables(path):
 
 def files(path):
     return {
-        p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file() and p.name != ".lock"
+        p: p.stat().st_mtime_ns
+        for p in path.rglob("*")
+        if p.is_file() and p.name != ".lock"
     }
 
 
@@ -98,7 +100,12 @@ def test_visits_of_a_prompt_are_drawn_anew(whole):
 
 
 def test_up_to_its_first_update_a_training_run_samples_the_same(whole, tmp_path):
-    train = {"epochs": 1, "prompts_per_step": 8, "rollouts_per_prompt": 4, "max_new_tokens": 5}
+    train = {
+        "epochs": 1,
+        "prompts_per_step": 8,
+        "rollouts_per_prompt": 4,
+        "max_new_tokens": 5,
+    }
     tree = {"seed": 3, "data": {"limit": 20}, "train": train, "method": {"name": "grpo"}}
     trained = validate(tree | {"engine": {"device": "cpu", "threads": 1}}, "test")
     launch(trained, tmp_path / "trained", LocalRunner, LineProgress(io.StringIO()))
@@ -140,7 +147,9 @@ def test_killed_anywhere_and_resumed_it_ends_as_uninterrupted(
     assert untimed(read_metrics(run)) == untimed(read_metrics(whole))
 
 
-def test_a_run_that_is_given_more_visits_equals_one_of_as_many_from_the_start(whole, tmp_path):
+def test_a_run_that_is_given_more_visits_equals_one_of_as_many_from_the_start(
+    whole, tmp_path
+):
     sample(tmp_path / "run", recipe(epochs=1))
     sample(tmp_path / "run", resume=True)
     for ours, theirs in zip(tables(tmp_path / "run"), tables(whole), strict=True):
@@ -221,7 +230,9 @@ def rows(file, count=6, **columns):
 
 def test_the_summary_says_what_is_unknown(tmp_path):
     data = rows(tmp_path / "mine.jsonl")
-    shown = sample(tmp_path / "run", recipe(data, data_keys={"extractor": "reversed_digits"}))
+    shown = sample(
+        tmp_path / "run", recipe(data, data_keys={"extractor": "reversed_digits"})
+    )
     last_row = shown.splitlines()[-1].split()
     answer = rollouts_summary(tmp_path / "run", "a note")
     lines = "\n".join(answer.parts)
@@ -238,7 +249,9 @@ def test_the_summary_says_what_is_unknown(tmp_path):
 
 
 def test_responses_without_answers_are_warned_of_after_the_first_step(tmp_path):
-    shown = sample(tmp_path / "run", recipe(rows(tmp_path / "mine.jsonl")))  # asks for \boxed{}
+    shown = sample(
+        tmp_path / "run", recipe(rows(tmp_path / "mine.jsonl"))
+    )  # asks for \boxed{}
     assert "Warning: 100% of the responses have no answer" in shown
     assert "the chat template or --extractor (boxed" in shown
     lines = "\n".join(rollouts_summary(tmp_path / "run", None).parts)

@@ -68,7 +68,11 @@ def test_avg_is_the_mean_over_problems_of_the_share_of_right_samples():
         ("problem 1", "R"): 0.25,
         ("problem 2", "R"): 0.0,
     }
-    assert (found.truncated, found.missing_answers, found.mean_tokens) == (1 / 12, 1 / 12, 25)
+    assert (found.truncated, found.missing_answers, found.mean_tokens) == (
+        1 / 12,
+        1 / 12,
+        25,
+    )
 
 
 def test_a_response_that_ends_inside_its_thinking_is_a_cut_one():
@@ -128,7 +132,9 @@ def test_pass_at_k_is_given_for_powers_of_two_and_n():
     "samples, majority",
     ("RRA", 1), ("RAA", 0), ("RAB", 0), ("RRAA", 0), ("R---", 1), ("AB--", 0), ("----", 0), ("RRRAAB", 1),
 )  # fmt: skip
-def test_the_most_frequent_class_decides_the_majority_and_a_tie_is_not_right(samples, majority):
+def test_the_most_frequent_class_decides_the_majority_and_a_tie_is_not_right(
+    samples, majority
+):
     assert of("amc", samples).majority == majority
 
 
@@ -194,7 +200,10 @@ def test_benchmarks_without_a_common_problem_have_no_difference():
         {"gold": pl.lit("of another file")},
     ):
         other = score(AMC, generations("R", "A", **of_others), 1)
-        assert paired_differences([of("amc", "R", "A"), of("math500", "R", "A")], [other]) == {}
+        assert (
+            paired_differences([of("amc", "R", "A"), of("math500", "R", "A")], [other])
+            == {}
+        )
 
 
 def test_evaluations_that_agree_on_every_problem_differ_by_nothing_known_exactly():
@@ -217,6 +226,7 @@ def test_a_problem_that_lacks_a_sample_is_an_error():
     assert score(AMC, rows, 3).samples == 3
     for missing in range(rows.height):
         with pytest.raises(
-            UserError, match=r"amc: problem problem \d has 2 stored samples, not the 3 numbered"
+            UserError,
+            match=r"amc: problem problem \d has 2 stored samples, not the 3 numbered",
         ):
             score(AMC, rows.filter(pl.int_range(pl.len()) != missing), 3)

@@ -53,7 +53,9 @@ def test_thinking_that_does_not_end_has_a_column_where_models_think():
     score_of_thinker = scored(OWN, 15, 20, thoughts=True)
     table = scores_table([NamedScores("thinker", (score_of_thinker,))])
     text = rendered(table)
-    assert re.search(r"cut no answer +think", text) and re.search(r"25\.0 +0\.0 +25\.0", text)
+    assert re.search(r"cut no answer +think", text) and re.search(
+        r"25\.0 +0\.0 +25\.0", text
+    )
     assert any("end inside their thinking" in note for note in table.footnotes)
     assert "think" not in rendered(scores_table([evaluation("plain")]))
 
@@ -109,13 +111,17 @@ def test_several_evaluations_are_shown_side_by_side():
     ]
     text = rendered(scores_table(many))
     lines = [line.split() for line in text.splitlines() if line.startswith("AMC")]
-    assert lines == [["AMC", "5.0", "10.0", "15.0", "20.0", "25.0"], ["AMC", "30.0", "35.0"]]
+    assert lines == [
+        ["AMC", "5.0", "10.0", "15.0", "20.0", "25.0"],
+        ["AMC", "30.0", "35.0"],
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 2, 6])
 def test_a_terminal_of_80_columns_is_enough(count, theirs):
     names = [
-        f"runs/a-long-name-of-a-run-{i}/checkpoints/step-000050 [best]" for i in range(count)
+        f"runs/a-long-name-of-a-run-{i}/checkpoints/step-000050 [best]"
+        for i in range(count)
     ]
     table = scores_table(
         [evaluation(name, right=20 if i else 11) for i, name in enumerate(names)], theirs
@@ -200,10 +206,14 @@ def test_notes_say_what_is_compared_and_what_was_scored_in_part(ours, theirs):
     against_paper = " ".join(scores_table([ours], OLR).notes)
     assert "Qwen3-4B-Base, olr, active noise 0.5 (noise_ratios, baselines" in against_paper
     assert (
-        "runs/ours step 50: only some problems were scored (AIME24 20 of 30, " in against_paper
+        "runs/ours step 50: only some problems were scored (AIME24 20 of 30, "
+        in against_paper
     )
     assert "paired by problem" in " ".join(scores_table([ours], theirs).notes)
-    whole, part = evaluation("a", names=("amc",)), evaluation("b", names=("amc",), problems=15)
+    whole, part = (
+        evaluation("a", names=("amc",)),
+        evaluation("b", names=("amc",), problems=15),
+    )
     of_both = "differences are of the problems that both have (AMC 15)."
     assert f"a: {of_both}" in scores_table([whole], part).notes
     assert f"b: {of_both}" in scores_table([part], whole).notes
@@ -216,7 +226,8 @@ def test_notes_say_what_is_compared_and_what_was_scored_in_part(ours, theirs):
 
 def test_notes_explain_a_missing_interval():
     assert not any(
-        "no interval" in note for note in scores_table([evaluation("a", names=("amc",))]).notes
+        "no interval" in note
+        for note in scores_table([evaluation("a", names=("amc",))]).notes
     )
     solved = scores_table([evaluation("a", right=20, names=("amc",))])
     assert any("there is no interval" in note for note in solved.notes)

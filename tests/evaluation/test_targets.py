@@ -58,13 +58,13 @@ def test_a_run_is_evaluated_in_its_own_directory_and_says_which_checkpoint(train
 
 
 def test_the_best_checkpoint_is_the_best_on_the_validation_set(trained):
-    lacks = (
-        r"has no validation set \(data.validation\), or its best checkpoint is gone; there are"
-    )
+    lacks = r"has no validation set \(data.validation\), or its best checkpoint is gone; there are"
     with pytest.raises(UserError, match=f"{lacks} 2, 4"):
         targets(str(trained), ["best"], None)
     shares = {0: 0.9, 2: 0.5, 3: 0.1, 4: 0.4}
-    lines = [{"step": step, "epoch": 0, "validation/avg": avg} for step, avg in shares.items()]
+    lines = [
+        {"step": step, "epoch": 0, "validation/avg": avg} for step, avg in shares.items()
+    ]
     json_lines(trained / "metrics.jsonl", *lines)
     [target] = targets(str(trained), ["best"], None)
     assert target.origin == {
@@ -141,7 +141,9 @@ def test_a_run_is_scored_on_what_it_holds_out(tmp_path):
     assert "is held out from training" in note
     held_out = held_out_prompts(read_recipe(run), str(file), "test").prompts
     problems = load_problems(benchmark)
-    assert [(p.messages, p.gold) for p in problems] == [(p.messages, p.gold) for p in held_out]
+    assert [(p.messages, p.gold) for p in problems] == [
+        (p.messages, p.gold) for p in held_out
+    ]
     assert names_by_default(run, of_the_paper=True) == ["arithmetic"]
     file.unlink()
     with pytest.raises(
@@ -174,7 +176,8 @@ def test_what_a_run_holds_out_has_the_columns_of_its_recipe_or_those_of_standard
 
 def test_a_file_is_asked_as_in_training(tmp_path):
     rows = [
-        {"prompt": [{"role": "user", "content": f"{n}?"}], "answer": str(n)} for n in range(3)
+        {"prompt": [{"role": "user", "content": f"{n}?"}], "answer": str(n)}
+        for n in range(3)
     ]
     (benchmark,) = file_benchmarks(json_lines(tmp_path / "math.jsonl", *rows))
     assert benchmark.name == "math-data"  # math is MATH-500
@@ -205,10 +208,13 @@ def test_golds_of_a_file_that_no_answer_can_match_are_told_before_anything_is_sa
     )
 
 
-def test_a_file_with_columns_of_other_names_needs_a_benchmark_file_that_names_them(tmp_path):
+def test_a_file_with_columns_of_other_names_needs_a_benchmark_file_that_names_them(
+    tmp_path,
+):
     file = json_lines(tmp_path / "exam.jsonl", {"frage": "1?", "antwort": "1"})
     with pytest.raises(
-        UserError, match=r"`{name: mine, source: {file: exam.jsonl}, fields: {problem: COLUMN"
+        UserError,
+        match=r"`{name: mine, source: {file: exam.jsonl}, fields: {problem: COLUMN",
     ):
         file_benchmarks(file)
 
@@ -261,7 +267,9 @@ def test_the_last_evaluation_at_a_place_is_compared_with_and_named(evaluated, tm
     data = scores_answer(evaluated[:1], tmp_path / "all").result
     assert {row["model"] for row in data["rows"]} == {"some model"}
     second = str(evaluated[1][0].folder)
-    assert {row["reference"] for row in data["rows"]} == {second}, "both are called some model"
+    assert {row["reference"] for row in data["rows"]} == {second}, (
+        "both are called some model"
+    )
     last = evaluated[1][0].folder
     assert data["notes"][-1].endswith(
         f"all holds 2 evaluations; {last}, the last by name, is compared with."
@@ -284,5 +292,7 @@ def test_the_papers_row_is_that_of_the_model_or_run(trained, tmp_path):
     with pytest.raises(UserError, match="the paper has no scores of 'tiny'"):
         check_reference("paper", [target("org/tiny")])
     moved = target("step", trained / "evaluation" / "step-000004", run="/gone")
-    with pytest.raises(UserError, match="the paper has no scores of 'builtin:addition-easier'"):
+    with pytest.raises(
+        UserError, match="the paper has no scores of 'builtin:addition-easier'"
+    ):
         paper_row([moved])

@@ -118,7 +118,9 @@ class Case:
 
     def gpus_of(self, here: int) -> int:
         """GPUs of the policy that its mini-batches divide among, where so many GPUs are here."""
-        return self.gpus or next(number for number in (8, 4, 2, 1) if number <= max(1, here))
+        return self.gpus or next(
+            number for number in (8, 4, 2, 1) if number <= max(1, here)
+        )
 
     def policy_gpus(self, gpus: int) -> int:
         """GPUs of the policy, of so many; the other one is vLLM's where they are not colocated."""
@@ -153,7 +155,12 @@ CASES = (
         "ZeRO 3, float32 gradients, sleep, no CUDA graphs",
         (ZERO_3, FLOAT32_GRADIENTS, SDPA, "engine.flags.vllm.enforce_eager=true"),
     ),
-    Case(3, "ZeRO 2, sleep; killed and resumed", ("engine.zero_stage=2", SDPA), is_killed=True),
+    Case(
+        3,
+        "ZeRO 2, sleep; killed and resumed",
+        ("engine.zero_stage=2", SDPA),
+        is_killed=True,
+    ),
     Case(
         4,
         "ZeRO 2, flash-attn",
@@ -164,7 +171,11 @@ CASES = (
     Case(
         6,
         "ZeRO 2, not colocated",
-        ("engine.zero_stage=2", NOT_COLOCATED, "engine.flags.train.colocate_actor_ref=true"),
+        (
+            "engine.zero_stage=2",
+            NOT_COLOCATED,
+            "engine.flags.train.colocate_actor_ref=true",
+        ),
         gpus=2,
     ),
     Case(7, "ZeRO 2, sleep, Adam in host memory", ("engine.zero_stage=2", OFFLOAD, SDPA)),
@@ -223,7 +234,9 @@ def random_model(folder: Path, size: Size) -> Path:
     return folder
 
 
-def settings_of(case: Case, model: Path, size: Size, device: str, gpus: int) -> tuple[str, ...]:
+def settings_of(
+    case: Case, model: Path, size: Size, device: str, gpus: int
+) -> tuple[str, ...]:
     """Settings over `laptop/openrlhf` on so many GPUs: 4 steps of 16 prompts x 4, two updates each."""
     return (
         f"model.path={model}",
@@ -313,10 +326,13 @@ class Report:
         self._write([*self.findings, *running])
 
 
-def compile_adam(cases: Iterable[Case], device: str, extensions: Path, log: Path) -> Finding:
+def compile_adam(
+    cases: Iterable[Case], device: str, extensions: Path, log: Path
+) -> Finding:
     """Compile now what DeepSpeed would compile while the first case starts, which is a process of its own."""
     optimizers = {
-        "CPUAdamBuilder" if OFFLOAD in case.settings else "FusedAdamBuilder" for case in cases
+        "CPUAdamBuilder" if OFFLOAD in case.settings else "FusedAdamBuilder"
+        for case in cases
     }
     builders = sorted(optimizers | ({"ShareMemCommBuilder"} if device == "cpu" else set()))
     program = (
@@ -349,7 +365,11 @@ def compile_adam(cases: Iterable[Case], device: str, extensions: Path, log: Path
         else f"status {ended.returncode}: {_in_a_cell(' / '.join(last))}"
     )
     return Finding(
-        "before the cases", f"{', '.join(builders)} compile", told, "", ended.returncode == 0
+        "before the cases",
+        f"{', '.join(builders)} compile",
+        told,
+        "",
+        ended.returncode == 0,
     )
 
 
@@ -359,7 +379,9 @@ def unlock(extensions: Path, say: Callable[[Finding], None]) -> None:
         lock.unlink(missing_ok=True)
         say(
             Finding(
-                "before the cases", "the lock of a build that was killed is removed", str(lock)
+                "before the cases",
+                "the lock of a build that was killed is removed",
+                str(lock),
             )
         )
 
@@ -421,7 +443,8 @@ def _memory_measured(case: Case, say: Callable[[Finding], None]) -> Iterator[Non
         nonlocal peak
         while not over.wait(0.5):
             used = [
-                now - then for now, then in zip(memory_of_cards("used"), before, strict=False)
+                now - then
+                for now, then in zip(memory_of_cards("used"), before, strict=False)
             ]
             peak = max([peak, *used])
 
@@ -505,7 +528,9 @@ def _gone_on(case: Case, run: Path) -> Finding:
     """The step after a checkpoint, which ZeRO 3 with sleep could not make once."""
     after = max(line["step"] for line in metrics(run))
     has = checkpoint_steps(run) == [CHECKPOINT]
-    measured = f"step {after}, checkpoint of step {', '.join(map(str, checkpoint_steps(run)))}"
+    measured = (
+        f"step {after}, checkpoint of step {', '.join(map(str, checkpoint_steps(run)))}"
+    )
     right = has and after >= KILLED
     wanted = f"step {KILLED}, checkpoint of step {CHECKPOINT}"
     return Finding(case.name, "goes on after a checkpoint", measured, wanted, right)
@@ -543,7 +568,9 @@ def _speeds(case: Case, run: Path) -> Iterator[Finding]:
     rollouts = scan_rollouts(run).filter(pl.col("step") == line["step"]).collect()
     tokens = rollouts["tokens"].sum()
     for what, seconds in (("generated", "time/rollouts"), ("trained", "time/update")):
-        yield Finding(case.name, f"tokens {what} a second", f"{tokens / line[seconds]:,.0f}")
+        yield Finding(
+            case.name, f"tokens {what} a second", f"{tokens / line[seconds]:,.0f}"
+        )
     yield Finding(
         case.name, "seconds for the weights to reach vLLM", f"{line['time/weights']:.2f}"
     )
@@ -573,7 +600,9 @@ def local_engine(model: Path, device: str) -> list[Finding]:
     cosine = _cosine_of_gradients(exact.model, rounded.model)
     apart, below = f"{difference:.4f} nats apart", f"below {MOST_GAP}"
     return [
-        Finding(name, "log-probabilities of 128 tokens", apart, below, difference < MOST_GAP),
+        Finding(
+            name, "log-probabilities of 128 tokens", apart, below, difference < MOST_GAP
+        ),
         Finding(name, "gradients: cosine", f"{cosine:.4f}", "above 0.99", cosine > 0.99),
         _same_draws(model, device, prompts),
     ]
@@ -592,7 +621,8 @@ def _same_draws(model: Path, device: str, prompts: Sequence[list[int]]) -> Findi
         model, device="cuda" if device == "cuda" else "cpu", dtype=torch.float32
     )
     keys = np.array(
-        [[key("matrix", p, g) for g in range(8)] for p in range(len(prompts))], dtype=np.uint64
+        [[key("matrix", p, g) for g in range(8)] for p in range(len(prompts))],
+        dtype=np.uint64,
     )
     texts = []
     for policy.has_fixed_places in (True, False):
@@ -648,20 +678,25 @@ def left_out(
     memory = case.memory(size, gpus=needed, card=card)
     # Of a card that does not say how much it has, nothing is known.
     if card < memory < math.inf:
-        return (
-            f"would take {memory / 1e9:.1f} GB of a card, and the smallest has {card / 1e9:.1f}"
-        )
+        return f"would take {memory / 1e9:.1f} GB of a card, and the smallest has {card / 1e9:.1f}"
     return None
 
 
 def run_all(
-    folder: Path, size: Size, device: str, numbers: Collection[int], report: Report, logs: Path
+    folder: Path,
+    size: Size,
+    device: str,
+    numbers: Collection[int],
+    report: Report,
+    logs: Path,
 ) -> None:
     """Run the cases of these numbers."""
     import torch
 
     gpus, cards = (
-        (torch.cuda.device_count(), memory_of_cards("total")) if device == "cuda" else (0, [])
+        (torch.cuda.device_count(), memory_of_cards("total"))
+        if device == "cuda"
+        else (0, [])
     )
     cases = []
     for case in (case for case in CASES if case.number in numbers):
@@ -709,7 +744,8 @@ def _cells(finding: Finding) -> tuple[str, str, str, str, str]:
 def machine() -> dict[str, str]:
     """The GPUs and the versions, which a reader of the report asks for first."""
     gpus = " / ".join(
-        ", ".join(ask_nvidia_smi(field)) for field in ("name", "memory.total", "driver_version")
+        ", ".join(ask_nvidia_smi(field))
+        for field in ("name", "memory.total", "driver_version")
     )
     versions = {
         package: installed_version(package) or "absent"
@@ -757,7 +793,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words.local_engine is not None:
         print(
             json.dumps(
-                [asdict(finding) for finding in local_engine(words.local_engine, words.device)]
+                [
+                    asdict(finding)
+                    for finding in local_engine(words.local_engine, words.device)
+                ]
             )
         )
         return 0

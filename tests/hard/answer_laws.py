@@ -29,7 +29,8 @@ CORPUS = Path(__file__).parents[1] / "fixtures" / "answers"
 def corpus(name: str) -> list[str]:
     """The texts kept for a law: those that reached code which no other reached."""
     return [
-        json.loads(line) for line in (CORPUS / f"{name}.jsonl").read_text("ascii").splitlines()
+        json.loads(line)
+        for line in (CORPUS / f"{name}.jsonl").read_text("ascii").splitlines()
     ]
 
 
@@ -197,10 +198,14 @@ def _hear(event: str, arguments: tuple[object, ...]) -> None:
     if not _is_heard[0]:
         return
     if event == "compile":
-        source = arguments[0].decode() if isinstance(arguments[0], bytes) else str(arguments[0])
+        source = (
+            arguments[0].decode() if isinstance(arguments[0], bytes) else str(arguments[0])
+        )
         if not source.startswith(("def ", "from sympy import", "lambda _cls")):
             _sources.append(source)
-    elif _FORBIDDEN.match(event) or (event == "open" and set(str(arguments[1])) & set("wax+")):
+    elif _FORBIDDEN.match(event) or (
+        event == "open" and set(str(arguments[1])) & set("wax+")
+    ):
         raise SystemError(f"{event} {arguments}")
 
 

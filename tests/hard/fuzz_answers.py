@@ -87,7 +87,8 @@ def _resident() -> dict[str, int]:
         children = Path(f"/proc/{process}/task/{process}/children")
         processes += map(int, children.read_text().split() if children.exists() else [])
     sizes = [
-        int(Path(f"/proc/{p}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+        int(Path(f"/proc/{p}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        >> 20
         for p in processes
     ]
     return {"own": sizes[0], "workers": sum(sizes[1:])}
@@ -127,7 +128,9 @@ def run(law: str, runs: int, *, keep: bool) -> dict[str, object]:
             ]
             lines = sorted(map(json.dumps, kept), key=lambda line: (len(line), line))
             (CORPUS / f"{law}.jsonl").write_text("\n".join(lines) + "\n", "ascii")
-        memory = [json.loads(line) for line in said.splitlines() if line.startswith('{"after"')]
+        memory = [
+            json.loads(line) for line in said.splitlines() if line.startswith('{"after"')
+        ]
         return {"law": law, "texts": runs, "seconds": round(seconds), "memory": memory}
 
 
@@ -181,7 +184,8 @@ def main() -> None:
     for law in laws:
         share = SHARES[law] / sum(SHARES[each] for each in laws)
         print(
-            json.dumps(run(law, round(arguments.runs * share), keep=arguments.keep)), flush=True
+            json.dumps(run(law, round(arguments.runs * share), keep=arguments.keep)),
+            flush=True,
         )
 
 

@@ -22,10 +22,14 @@ def reopen(run: Path, **changes: Any) -> None:
 def differences(command: str, out: Path, whole: Path) -> list[str]:
     """How what is at `out` differs from the undisturbed `whole`; what took time is left out."""
     found = (
-        _of_evaluations(out, whole) if command == "evaluate" else _of_runs(command, out, whole)
+        _of_evaluations(out, whole)
+        if command == "evaluate"
+        else _of_runs(command, out, whole)
     )
     leftovers = [
-        file for file in out.rglob("*") if file.name.endswith((".tmp", ".removed", ".parts"))
+        file
+        for file in out.rglob("*")
+        if file.name.endswith((".tmp", ".removed", ".parts"))
     ]
     return [*found, *(f"{file} was left behind" for file in leftovers)]
 
@@ -83,7 +87,9 @@ def _content(file: Path) -> Any:
             if key not in ("rng", "run")
         }
     return (
-        sorted(json.loads(file.read_text())) if file.name == "files.json" else file.read_bytes()
+        sorted(json.loads(file.read_text()))
+        if file.name == "files.json"
+        else file.read_bytes()
     )
 
 
@@ -97,7 +103,8 @@ def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list
     seen = [stored_steps(out)]
     if seen[0]:
         seen += [
-            sorted(set(scan(out).collect()["step"])) for scan in (scan_labels, scan_rollouts)
+            sorted(set(scan(out).collect()["step"]))
+            for scan in (scan_labels, scan_rollouts)
         ]
     found = [f"steps {steps}" for steps in seen if steps != list(range(1, len(steps) + 1))]
     if is_idle and any(steps != seen[0] for steps in seen):

@@ -16,7 +16,8 @@ HOSTILE = Path(__file__).parents[1] / "fixtures" / "hostile"
 def cases(name: str) -> list[Any]:
     """The cases of a file of tests/fixtures/hostile: often what is refused, and what the sentence says."""
     return [
-        json.loads(line) for line in (HOSTILE / f"{name}.jsonl").read_text("ascii").splitlines()
+        json.loads(line)
+        for line in (HOSTILE / f"{name}.jsonl").read_text("ascii").splitlines()
     ]
 
 

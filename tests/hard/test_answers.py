@@ -55,7 +55,9 @@ def test_no_text_of_the_corpus_breaks_a_law(law, nth):
 
 @pytest.mark.parametrize("law", LAWS)
 def test_random_texts_break_no_law(law, is_long, sampled):
-    examples = sampled({"parsing": 60, "classes": 40}.get(law, 200)) * (100 if is_long else 1)
+    examples = sampled({"parsing": 60, "classes": 40}.get(law, 200)) * (
+        100 if is_long else 1
+    )
 
     @settings(max_examples=examples, database=None, suppress_health_check=list(HealthCheck))
     @given(texts)
@@ -201,17 +203,25 @@ def test_respelling_and_shuffling_change_no_vote(judge, is_long, sampled):
     rng = random.Random(0)
     for _ in range(2000 if is_long else sampled(12)):
         values = [
-            (rng.choice(KINDS), a, rng.randrange(2, 900)) for a in rng.sample(range(2, 900), 3)
+            (rng.choice(KINDS), a, rng.randrange(2, 900))
+            for a in rng.sample(range(2, 900), 3)
         ]
         said = rng.choices(values, k=8)
-        groups = [[rng.choice(spellings_of(*value, rng)) for value in said] for _ in range(3)]
+        groups = [
+            [rng.choice(spellings_of(*value, rng)) for value in said] for _ in range(3)
+        ]
         groups.append(rng.sample(groups[0], 8))
         tallies = [vote(group, judge.keys(group)) for group in groups]
         expected = sorted(Counter(said).values())
         for group, tally in zip(groups, tallies, strict=True):
             assert sorted(tally.counts.values()) == expected, group
         assert (
-            len({(tally.majority_count, tally.answered, tally.rollouts) for tally in tallies})
+            len(
+                {
+                    (tally.majority_count, tally.answered, tally.rollouts)
+                    for tally in tallies
+                }
+            )
             == 1
         )
         assert tallies[0] == tallies[3]

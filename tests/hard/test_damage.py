@@ -67,12 +67,16 @@ def test_a_file_cut_off_anywhere_is_named(pattern, run, evaluation, is_long):
     file = next(iter(sorted([*run.glob(pattern), *evaluation.glob(pattern)])))
     whole, read = file.read_bytes(), FILES[pattern]
     read(file)
-    first = len(whole) - footer_of(whole) if file.suffix == ".parquet" and not is_long else 0
+    first = (
+        len(whole) - footer_of(whole) if file.suffix == ".parquet" and not is_long else 0
+    )
     end = len(whole) - (file.suffix == ".json")  # whose last byte ends the line
     cuts = range(first, end, 1 if is_long else 3 if file.suffix == ".yaml" else 37)
     for kept in cuts:
         file.write_bytes(whole[:kept])
-        with pytest.raises(UserError, match=f"{re.escape(file.name)} {MESSAGES[file.suffix]}"):
+        with pytest.raises(
+            UserError, match=f"{re.escape(file.name)} {MESSAGES[file.suffix]}"
+        ):
             read(file)
     print(f"\n{file.name}: {len(cuts)} cuts, all named")
 
@@ -81,12 +85,14 @@ def require_error(command, *parts):
     """A command that ended with status 2 and a sentence, as its last line, that has all these parts."""
     status, ended = command
     last = ended.err.splitlines()[-1]
-    assert status == 2 and last.startswith("Error: ") and all(part in last for part in parts), (
-        ended.err
-    )
+    assert (
+        status == 2 and last.startswith("Error: ") and all(part in last for part in parts)
+    ), ended.err
 
 
-def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluation, is_long):
+def test_what_a_newer_olr_has_written_is_said_to_need_it(
+    workshop, run, evaluation, is_long
+):
     """As every command that reads it says: status 2, one sentence."""
 
     def newer(file, version):
@@ -95,7 +101,9 @@ def test_what_a_newer_olr_has_written_is_said_to_need_it(workshop, run, evaluati
 
     def newer_shard(table, key):
         file = next(
-            iter(sorted((run if table in TABLES else evaluation).glob(f"{table}/*.parquet")))
+            iter(
+                sorted((run if table in TABLES else evaluation).glob(f"{table}/*.parquet"))
+            )
         )
         arrow = pq.read_table(file)
         marks = arrow.schema.metadata | {key: b"99"}
@@ -197,7 +205,9 @@ def test_a_wrong_byte_in_a_footer_is_named_or_without_effect(run, is_long):
         count = json.loads(ended.stdout)
         print(f"\n{table}: {count}")
         # polars before 2 takes some wrong bytes for data.
-        known = {"as it was", "named"} | ({"other data"} if polars.__version__ < "2" else set())
+        known = {"as it was", "named"} | (
+            {"other data"} if polars.__version__ < "2" else set()
+        )
         assert set(count) <= known, count
 
 
@@ -210,5 +220,7 @@ def test_a_damaged_middle_of_a_shard_is_named_by_the_command_that_meets_it(
     shard.write_bytes(
         content[:4] + bytes(rows) + content[4 + rows :]
     )  # as a disk leaves it that lost its blocks
-    for words in [["replay", run, "--json"], ["audit", run, "--json"]][: 2 if is_long else 1]:
+    for words in [["replay", run, "--json"], ["audit", run, "--json"]][
+        : 2 if is_long else 1
+    ]:
         require_error(workshop.olr(*words), f"{shard} is damaged")

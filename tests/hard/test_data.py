@@ -117,7 +117,9 @@ def require_sound(prompts: PromptSet, folder: Path) -> None:
     ids = [prompt.prompt_id for prompt in prompts.prompts]
     assert len(set(ids)) == len(ids)
     for prompt in prompts.prompts:
-        assert all(m.role is not None and isinstance(m.content, str) for m in prompt.messages)
+        assert all(
+            m.role is not None and isinstance(m.content, str) for m in prompt.messages
+        )
         for label in (prompt.given_label, prompt.true_answer):
             assert label is None or (isinstance(label, str) and label.strip())
         assert prompt.noise_type in (None, *NOISE_TYPES)
@@ -136,7 +138,11 @@ def require_sound(prompts: PromptSet, folder: Path) -> None:
 
 
 def of_types(
-    folder: Path, is_long: bool, plain: dict[str, Any], field: str, read: Callable[[Path], Any]
+    folder: Path,
+    is_long: bool,
+    plain: dict[str, Any],
+    field: str,
+    read: Callable[[Path], Any],
 ) -> list[Any]:
     """What is read of tables in which `field` has each type; the others are refused, and the file is named."""
     results = []
@@ -171,7 +177,9 @@ def test_a_column_of_any_type_is_understood_or_refused(tmp_path, field, is_long)
 
 
 @pytest.mark.parametrize("field", FIELDS_OF_ROLLOUTS.split())
-def test_a_history_with_a_column_of_any_type_is_understood_or_refused(tmp_path, field, is_long):
+def test_a_history_with_a_column_of_any_type_is_understood_or_refused(
+    tmp_path, field, is_long
+):
     plain = {"prompt_id": TYPES["text"], "visit": TYPES["int64"], "response": TYPES["text"]}
     for history in of_types(tmp_path, is_long, plain, field, read_history):
         rows = [row for step in history.steps for row in step.iter_rows(named=True)]
@@ -299,7 +307,9 @@ UNICODE = ["e\u0301", "\u00e9", "\u202eright to left", "שלום", "👩\u200d�
 
 def test_text_of_any_kind_comes_back_as_it_was_and_prompts_stay_apart(tmp_path):
     rows = [{"prompt_id": text, "question": text, "answer": f"{text}!"} for text in UNICODE]
-    path = jsonl(tmp_path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    path = jsonl(
+        tmp_path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    )
     prompts = read_prompts(path)
     assert [p.prompt_id for p in prompts.prompts] == UNICODE
     assert [p.messages[-1].content for p in prompts.prompts] == UNICODE
@@ -334,12 +344,15 @@ JSON = st.recursive(
     | st.text(max_size=12)
     | st.just("q"),
     lambda inner: (
-        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=5), inner, max_size=3)
     ),
     max_leaves=6,
 )
 TEXTS = st.text(min_size=1, max_size=12)
-MESSAGE_LISTS = st.lists(st.fixed_dictionaries({"role": TEXTS, "content": TEXTS}), max_size=3)
+MESSAGE_LISTS = st.lists(
+    st.fixed_dictionaries({"role": TEXTS, "content": TEXTS}), max_size=3
+)
 LIKELY: dict[str, st.SearchStrategy[Any]] = {
     "question": TEXTS,
     "prompt": MESSAGE_LISTS | TEXTS,
@@ -370,7 +383,8 @@ def test_any_rows_are_a_data_set_or_are_refused(tmp_path_factory, is_long, sampl
     folder, read = tmp_path_factory.mktemp("rows"), []
 
     @settings(
-        max_examples=5_000 if is_long else sampled(120), suppress_health_check=list(HealthCheck)
+        max_examples=5_000 if is_long else sampled(120),
+        suppress_health_check=list(HealthCheck),
     )
     @given(rows=ROWS)
     @example(
@@ -489,7 +503,15 @@ def test_no_id_or_text_of_the_data_leads_out_of_the_run_or_steers_the_terminal(
         ("replay", "run", "--out", "labels.parquet"),
         ("audit", "run", "--export", "repaired.jsonl"),
         ("analyze", "run", "--report", "--figure", "dynamics"),
-        ("inject-noise", "--dataset", "hostile.jsonl", "--type", "active", "--ratio", "0.5"),
+        (
+            "inject-noise",
+            "--dataset",
+            "hostile.jsonl",
+            "--type",
+            "active",
+            "--ratio",
+            "0.5",
+        ),
     ):
         status, output = olr(*command)
         assert status == 0, (command, output[-500:])
@@ -510,9 +532,9 @@ def test_a_command_that_refuses_data_says_so_with_status_2(tmp_path):
         ("evaluate", "builtin:addition-easier", "--data", path, "--benchmarks", "math500"),
     ):
         status, output = olr(*command)
-        assert status == 2 and output.startswith("Error: ") and output.strip().isprintable(), (
-            command
-        )
+        assert (
+            status == 2 and output.startswith("Error: ") and output.strip().isprintable()
+        ), command
 
 
 _LOADED = """
@@ -543,14 +565,18 @@ def test_a_million_rows_fit_in_eight_gigabytes(tmp_path, is_long):
         response=[f"so it is \\boxed{{{n % 8 * n % 3}}}" for n in rows],
         given_label=[n // 40 % 3 for n in rows],
     )
-    inject = f"-m olr_cli inject-noise --dataset {path} --type mixed --ratio 0.3 --out".split()
+    inject = (
+        f"-m olr_cli inject-noise --dataset {path} --type mixed --ratio 0.3 --out".split()
+    )
     for command in (
         [*inject, "noisy.parquet"],
         [*inject, "noisy.jsonl"],
         ["-c", _LOADED, "noisy.jsonl"],
         ["-m", "olr_cli", "audit", rollouts, "--out", "audit.parquet"],
     ):
-        limit = functools.partial(resource.setrlimit, resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        limit = functools.partial(
+            resource.setrlimit, resource.RLIMIT_AS, (8 << 30, 8 << 30)
+        )
         words = [sys.executable, *map(str, command)]
         done = subprocess.run(
             words, capture_output=True, text=True, cwd=tmp_path, preexec_fn=limit

@@ -27,7 +27,10 @@ def disk(workshop):
     place = workshop.folder / "disk"
     place.mkdir(exist_ok=True)  # a worker that steals comes back to this module
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE}", "tmpfs", str(place)]
-    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+    if (
+        os.geteuid() != 0
+        or subprocess.run(mount, capture_output=True, check=False).returncode
+    ):
         pytest.skip("this system does not let us mount a tmpfs")
     yield place
     subprocess.run(["umount", str(place)], check=True)
@@ -37,16 +40,24 @@ def chosen(operations, kinds, draw):
     """An operation of every kind, or of these, as its number among its kind; of all that append, for few need room."""
     counts = Counter(map(kind_of_operation, operations))
     picked = [(kind, draw.randint(1, counts[kind])) for kind in kinds or sorted(counts)]
-    appended = [] if kinds else [(APPENDED, number + 1) for number in range(counts[APPENDED])]
+    appended = (
+        [] if kinds else [(APPENDED, number + 1) for number in range(counts[APPENDED])]
+    )
     return picked + appended
 
 
 def what_is_wrong(ended, status):
     """With what a command says that met a full disk."""
     lines = [
-        line for line in ended.err.splitlines() if not line.startswith(("Note:", "Warning:"))
+        line
+        for line in ended.err.splitlines()
+        if not line.startswith(("Note:", "Warning:"))
     ]
-    if status != 2 or not lines or not (lines[-1].startswith("Error: ") and FULL in lines[-1]):
+    if (
+        status != 2
+        or not lines
+        or not (lines[-1].startswith("Error: ") and FULL in lines[-1])
+    ):
         return [f"status {status}, and it says {ended.err[-600:]}"]
     return []
 
@@ -85,7 +96,8 @@ def test_a_run_that_met_a_full_disk_goes_on_with_room(command, workshop, disk, i
         found += [again.err] if again.wait() else differences(command, out, whole)
         count["equal"] += not found
         faults += [
-            f"before {kind or 'the first'}, {number}, {room} bytes: {fault}" for fault in found
+            f"before {kind or 'the first'}, {number}, {room} bytes: {fault}"
+            for fault in found
         ]
         subprocess.run(["rm", "-rf", str(out)], check=True)
     print(f"\n{command}: {dict(count)}; struck {dict(struck)}")
@@ -130,11 +142,16 @@ def outputs(workshop, disk):
     }
 
 
-def test_figures_tables_and_data_sets_are_written_whole_or_not_at_all(workshop, disk, is_long):
+def test_figures_tables_and_data_sets_are_written_whole_or_not_at_all(
+    workshop, disk, is_long
+):
     draw, faults, count = random.Random(3), [], Counter()
     ballast, log = disk / "ballast", workshop.folder / "operations"
     for name, words in list(outputs(workshop, disk).items())[: None if is_long else 1]:
-        undisturbed, operations = {}, ["os.mkdir out"]  # the first of all that draw a figure
+        undisturbed, operations = (
+            {},
+            ["os.mkdir out"],
+        )  # the first of all that draw a figure
         if is_long:
             log.unlink(missing_ok=True)
             _clear(workshop, disk)
@@ -182,7 +199,9 @@ def test_a_limit_on_the_size_of_files_is_a_sentence_and_what_was_there_stays(wor
     out = workshop.place("limited")
     ended = workshop.start("train", out, Plan(out, 1, "limit300000", out))
     assert ended.wait() == 2, ended.err
-    assert "step-000002 could not be written: files may not get that large here" in ended.err
+    assert (
+        "step-000002 could not be written: files may not get that large here" in ended.err
+    )
     assert not remains(out) + faults_for_readers("train", out)
     workshop.finish("train", out)
     assert not differences("train", out, workshop.whole("train"))

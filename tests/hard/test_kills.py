@@ -72,11 +72,16 @@ def _kill_after(workshop, command, out, seconds) -> bool:
 
 
 @pytest.mark.parametrize("command", ["train", "evaluate", "rollouts"])
-def test_killed_anywhere_and_started_again_it_ends_as_uninterrupted(command, workshop, is_long):
+def test_killed_anywhere_and_started_again_it_ends_as_uninterrupted(
+    command, workshop, is_long
+):
     whole = workshop.whole(command)
     seconds, began = workshop.seconds(command, is_long=is_long), time.monotonic()
     chosen = points(
-        workshop.operations(command), MOMENTS[command][is_long], OPERATIONS[command][is_long], 7
+        workshop.operations(command),
+        MOMENTS[command][is_long],
+        OPERATIONS[command][is_long],
+        7,
     )
     count: Counter[str] = Counter()
     faults = []
@@ -90,7 +95,9 @@ def test_killed_anywhere_and_started_again_it_ends_as_uninterrupted(command, wor
         )
         found = faults_for_readers(command, out)
         if point.again is not None:
-            count["killed again"] += _kill_after(workshop, command, out, point.again * seconds)
+            count["killed again"] += _kill_after(
+                workshop, command, out, point.again * seconds
+            )
             found += faults_for_readers(command, out)
         workshop.finish(command, out)
         found += differences(command, out, whole)

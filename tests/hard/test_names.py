@@ -32,7 +32,9 @@ def test_a_run_of_any_name_is_read_and_resumed_as_itself(name, workshop, beside)
         status, said = workshop.olr(*words)
         assert status == 0 and "\x1b[31m" not in said.out + said.err, said.err
     [command] = [
-        line.removeprefix("Next") for line in said.out.splitlines() if line.startswith("Next")
+        line.removeprefix("Next")
+        for line in said.out.splitlines()
+        if line.startswith("Next")
     ]
     assert "\x1b" in name or str(out) in shlex.split(command), command
     reopen(out)
@@ -69,7 +71,9 @@ def test_a_table_of_any_name_is_read(name, workshop, tmp_path):
     else:
         file.write_text("".join(json.dumps(row) + "\n" for row in rows.to_dicts()))
     for command in ("replay", "audit"):
-        status, said = workshop.olr(command, file, *(["--json"] if command == "audit" else []))
+        status, said = workshop.olr(
+            command, file, *(["--json"] if command == "audit" else [])
+        )
         assert status == 0, said.err
 
 
@@ -77,7 +81,7 @@ def test_a_name_that_is_not_utf8_is_refused_before_anything_is_written(workshop,
     folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/n\xff"))
     for words in (workshop.words("train", folder), ["replay", folder], ["analyze", folder]):
         status, said = workshop.olr(*words)
-        assert status == 2 and said.err.splitlines()[-1].endswith("is not UTF-8; rename it"), (
-            said.err
-        )
+        assert status == 2 and said.err.splitlines()[-1].endswith(
+            "is not UTF-8; rename it"
+        ), said.err
     assert not list(tmp_path.iterdir())

@@ -49,7 +49,17 @@ FORBIDDEN = {
     "load_from_disk", "yaml.load", "yaml.unsafe_load", "sympify", "sympy.sympify", "parse_expr", "sympy.parse_expr",
     "parse_latex", "sympy.S", "lambdify", "sympy.lambdify", "Template", "jinja2.Template", "Environment",
 }  # fmt: skip
-NEVER = {"marshal", "shelve", "dill", "joblib", "cloudpickle", "pty", "code", "yaml", "pickle"}
+NEVER = {
+    "marshal",
+    "shelve",
+    "dill",
+    "joblib",
+    "cloudpickle",
+    "pty",
+    "code",
+    "yaml",
+    "pickle",
+}
 """Modules that make objects of text."""
 EXCUSE = "# no user's text: "
 """Begins the comment above a line that may do what the scan looks for, and says why."""
@@ -96,7 +106,10 @@ def test_the_package_evaluates_no_text_but_where_a_comment_says_why():
     }
     found = set()
     for file, call, called in calls():
-        if called in FORBIDDEN or called.rpartition(".")[2] in ("exec_module", "import_module"):
+        if called in FORBIDDEN or called.rpartition(".")[2] in (
+            "exec_module",
+            "import_module",
+        ):
             found.add((file, call.lineno - 1))
     assert found == excused
 
@@ -122,14 +135,18 @@ def test_every_loader_is_told_to_take_data_only():
         elif called in ("np.load", "numpy.load"):
             assert given_.get("allow_pickle", "False") == "False", place
         elif called == "YAML":
-            assert not call.args and given_ in ({}, {"typ": "'safe'", "pure": "True"}), place
+            assert not call.args and given_ in ({}, {"typ": "'safe'", "pure": "True"}), (
+                place
+            )
         elif called.startswith("subprocess.") or called == "Popen":
             assert given_.get("shell", "False") == "False", place
         elif called.endswith("PeftModel.from_pretrained"):
             assert given_["config"] == "settings", (
                 place
             )  # and not the adapter's file, which may name modules
-        elif called.endswith(".from_pretrained") and not called.startswith("GenerationConfig"):
+        elif called.endswith(".from_pretrained") and not called.startswith(
+            "GenerationConfig"
+        ):
             loaders += 1
             told = given_.get("trust_remote_code", given_.get(None, ""))
             assert told in ("trust_remote_code", "remote"), place
@@ -142,7 +159,9 @@ def test_code_is_trusted_only_where_a_recipe_or_an_option_says_so():
     for file, call, _ in calls():
         for name, value in keywords(call).items():
             if name == "trust_remote_code":
-                assert value.rpartition(".")[2] == "trust_remote_code", f"{file}:{call.lineno}"
+                assert value.rpartition(".")[2] == "trust_remote_code", (
+                    f"{file}:{call.lineno}"
+                )
     for file, lines in sources().items():
         assert "trust_remote_code=True" not in "\n".join(lines).replace(
             "`trust_remote_code=True`", ""
@@ -293,7 +312,9 @@ def test_a_command_runs_it_only_when_told_so(tmp_path, where):
 
 FOREIGN: dict[str, dict[str, dict[str, Any]]] = {
     "attention": {"config.json": {"attn_implementation": "evil/kernel"}},
-    "attention, private": {"config.json": {"_attn_implementation": "evil/kernel@main:forward"}},
+    "attention, private": {
+        "config.json": {"_attn_implementation": "evil/kernel@main:forward"}
+    },
     "attention by part": {
         "config.json": {"attn_implementation": {"": "sdpa", "text_config": "evil/kernel"}}
     },
@@ -302,7 +323,10 @@ FOREIGN: dict[str, dict[str, dict[str, Any]]] = {
     },
     "experts": {"config.json": {"experts_implementation": "evil/kernel"}},
     "adapter": {
-        "adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "evil/model"}
+        "adapter_config.json": {
+            "peft_type": "LORA",
+            "base_model_name_or_path": "evil/model",
+        }
     },
 }
 """What makes transformers fetch and run code once the packages kernels and peft are installed."""
@@ -320,14 +344,21 @@ def test_kernels_and_adapters_that_a_model_names_are_not_fetched(tmp_path, where
 @pytest.mark.parametrize("loader", LOADERS)
 def test_implementations_of_transformers_are_no_kernels(tmp_path, loader):
     LOADERS[loader](
-        changed_policy(tmp_path / "model", {"config.json": {"attn_implementation": "eager"}})
+        changed_policy(
+            tmp_path / "model", {"config.json": {"attn_implementation": "eager"}}
+        )
     )
 
 
 def test_a_model_with_garbled_files_is_refused_in_a_sentence(tmp_path, is_long):
     model = Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))
     draw, refused, rounds = random.Random(0), 0, 200 if is_long else 3
-    for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"):
+    for name in (
+        "config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "model.safetensors",
+    ):
         whole = (model / name).read_bytes()
         for number in range(rounds):
             garbled = bytearray(whole)
@@ -374,7 +405,9 @@ def test_weights_that_are_pickles_are_refused_and_not_read(tmp_path, name, loade
     (model / "model.safetensors").unlink()
     torch.save({"weight": Bomb(tmp_path / "ran")}, model / name)
     message = refusal(lambda: LOADERS[loader](model))
-    assert f"has no safetensors weights but {name}" in message and "convert it once" in message
+    assert (
+        f"has no safetensors weights but {name}" in message and "convert it once" in message
+    )
     assert not (tmp_path / "ran").exists()
 
 

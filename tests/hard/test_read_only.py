@@ -41,7 +41,15 @@ def test_a_read_only_run_can_be_analysed_audited_replayed_evaluated_and_sampled_
     workshop, read_only, is_long
 ):
     run, out = read_only / "run", workshop.place("of-read-only")
-    noise = ["inject-noise", "--dataset", "train.jsonl", "--type", "active", "--ratio", "0.5"]
+    noise = [
+        "inject-noise",
+        "--dataset",
+        "train.jsonl",
+        "--type",
+        "active",
+        "--ratio",
+        "0.5",
+    ]
     evaluated = out / "evaluation" / "step-000010"
     small = ["--samples", "4", "--limit", "10", "--max-new-tokens", "6"]
     commands = [
@@ -98,7 +106,10 @@ def test_what_would_write_into_a_read_only_run_says_so_in_a_sentence_and_how_els
             (["analyze", run, "--figure", "dynamics"], "choose another folder"),
             (["audit", run, "--out", read_only / "table.csv"], "choose another"),
             (["evaluate", run, "--limit", "10"], "choose another folder"),
-            (["train", "tiny.yaml", "--run-dir", read_only / "new"], "choose another folder"),
+            (
+                ["train", "tiny.yaml", "--run-dir", read_only / "new"],
+                "choose another folder",
+            ),
             (["regrade", read_only / "evaluation"], "choose another folder"),
             (workshop.words("evaluate", read_only / "evaluation"), "choose another folder"),
         ]

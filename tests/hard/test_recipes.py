@@ -25,7 +25,9 @@ write = functools.partial(write_file, name=MINE)
 
 
 def test_what_is_too_large_or_too_deep_is_refused(tmp_path):
-    assert "KiB that" in refusal(lambda: load_recipe(write(tmp_path, "# " + "x" * MOST_BYTES)))
+    assert "KiB that" in refusal(
+        lambda: load_recipe(write(tmp_path, "# " + "x" * MOST_BYTES))
+    )
     assert "nested too deeply" in refusal(
         lambda: load_recipe(write(tmp_path, "a: " + "[" * 400 + "]" * 400))
     )
@@ -271,7 +273,8 @@ def test_any_bytes_are_a_recipe_or_are_refused(tmp_path_factory, is_long, sample
     junk = st.binary(max_size=4) | st.sampled_from(marks)
 
     @settings(
-        max_examples=5_000 if is_long else sampled(100), suppress_health_check=list(HealthCheck)
+        max_examples=5_000 if is_long else sampled(100),
+        suppress_health_check=list(HealthCheck),
     )
     @given(
         edits=st.lists(
@@ -283,7 +286,9 @@ def test_any_bytes_are_a_recipe_or_are_refused(tmp_path_factory, is_long, sample
         for at, cut, new in edits:
             text = text[:at] + new + text[at + cut :]
         path = write(folder, text)
-        if require_law(path):  # its sections, parsed one by one, are those of the whole text
+        if require_law(
+            path
+        ):  # its sections, parsed one by one, are those of the whole text
             assert read_yaml(path) == parse_yaml(path.read_text("utf-8-sig"))
 
     law()

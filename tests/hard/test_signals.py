@@ -71,16 +71,22 @@ def test_a_signal_at_any_moment_ends_with_a_sentence_and_goes_on_as_printed(
 def _faults_of_what_is_told(command, out: Path, told) -> list[str]:
     last = told.splitlines()[-1]
     found = (
-        [] if last.startswith("Stopped.") and "Traceback" not in told else [f"it says {told}"]
+        []
+        if last.startswith("Stopped.") and "Traceback" not in told
+        else [f"it says {told}"]
     )
     if command == "evaluate" or not (out / "manifest.json").exists() or _is_finished(out):
         return found
     if "continue with" not in last:
         found.append(f"no command in '{last}'")
     if "last complete step" in last and command == "train":
-        found += [] if read_manifest(out)["status"] == "interrupted" else ["not interrupted"]
+        found += (
+            [] if read_manifest(out)["status"] == "interrupted" else ["not interrupted"]
+        )
         if checkpoint_steps(out)[-1:] != stored_steps(out)[-1:]:
-            found.append(f"checkpoints {checkpoint_steps(out)} of steps {stored_steps(out)}")
+            found.append(
+                f"checkpoints {checkpoint_steps(out)} of steps {stored_steps(out)}"
+            )
     return found
 
 
@@ -103,7 +109,10 @@ def test_a_signal_while_torch_is_imported_ends_at_once_with_a_sentence(
         time.sleep(0.1 * turn)
         started.send_signal(number)
         told = started.communicate()[1]
-        assert (started.returncode, told.startswith("Stopped.")) == (STATUS[number], True), told
+        assert (started.returncode, told.startswith("Stopped.")) == (
+            STATUS[number],
+            True,
+        ), told
         assert not (workshop.folder / "places" / "none").exists()
 
 
@@ -123,9 +132,10 @@ def test_a_sweep_stops_with_its_runs_and_the_same_command_goes_on(workshop, is_l
             time.sleep(0.01)
         started.send_signal(number)
         told = started.communicate()[1]
-        assert (started.returncode, "the same command continues" in told) == (status, True), (
-            told
-        )
+        assert (started.returncode, "the same command continues" in told) == (
+            status,
+            True,
+        ), told
         runs = sorted(manifest.parent for manifest in out.glob("*/manifest.json"))
         stopped = {
             read_manifest(run)["status"] for run in runs

@@ -58,7 +58,9 @@ def test_a_long_run_stays_flat_and_readable(tmp_path, is_long):
     (tmp_path / "soak.yaml").write_text(RECIPE)
     command = [sys.executable, "-m", "olr_cli", "train", "soak.yaml", "--run-dir", "run"]
     with (tmp_path / "log").open("w") as log:
-        process = subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(
+            command, cwd=tmp_path, stdout=log, stderr=subprocess.STDOUT
+        )
     end = time.monotonic() + 60 * MINUTES
     while time.monotonic() < end and process.poll() is None:
         samples.append(sample(process.pid))
@@ -76,7 +78,9 @@ def test_a_long_run_stays_flat_and_readable(tmp_path, is_long):
     megabytes = [statistics.median(part) / 1024 for part in thirds(memory)]
     milliseconds = [
         1e3 * statistics.median(part)
-        for part in thirds([line["time/step"] for line in read_metrics(run) if line["step"]])
+        for part in thirds(
+            [line["time/step"] for line in read_metrics(run) if line["step"]]
+        )
     ]
     print(f"\n{len(steps):,} steps; by thirds {megabytes} MB, {milliseconds} ms a step")
     assert megabytes[2] - megabytes[1] < 32

@@ -34,7 +34,9 @@ def _children(process: int | str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(tmp_path, is_long):
+def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(
+    tmp_path, is_long
+):
     rows = [
         {
             "prompt_id": f"p{prompt}",
@@ -46,7 +48,9 @@ def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(tmp_p
         for k in range(4)
     ]
     table = tmp_path / "rollouts.jsonl"
-    table.write_text("".join(json.dumps(row | {"given_label": "x+1"}) + "\n" for row in rows))
+    table.write_text(
+        "".join(json.dumps(row | {"given_label": "x+1"}) + "\n" for row in rows)
+    )
     whole, out = tmp_path / "whole.parquet", tmp_path / "out.parquet"
     words = ["replay", str(table), "--set", "method.warmup_epochs=1", "--out"]
     command = [sys.executable, "-m", "olr_cli", *words]

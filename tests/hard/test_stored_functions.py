@@ -46,7 +46,9 @@ def stored(workshop):
 def test_a_stored_function_runs_only_when_named_again(stored, words, named):
     mark = stored.folder / "ran"
     status, refused = stored.olr(*words)
-    assert status == 2 and " ".join(named).removeprefix("--set ") in refused.out + refused.err
+    assert (
+        status == 2 and " ".join(named).removeprefix("--set ") in refused.out + refused.err
+    )
     assert not mark.exists()
     assert stored.olr(*words, *named)[0] == 0
     mark.unlink()

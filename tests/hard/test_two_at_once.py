@@ -88,11 +88,15 @@ def test_a_run_can_be_read_at_any_moment_while_it_trains_and_is_killed_and_resum
     out, looks = workshop.place("watched"), 0
     for stop_at in (2, 4, 5, 7, 8, 10) if is_long else (5,):
         trainer = workshop.start("train", out)
-        while (Path("/proc") / str(trainer.pid) / "fd").exists() and newest_step(out) < stop_at:
+        while (Path("/proc") / str(trainer.pid) / "fd").exists() and newest_step(
+            out
+        ) < stop_at:
             try:
                 assert not faults_for_readers("train", out, is_idle=False)
             except FileNotFoundError as error:
-                assert explain_removed_shard(error), "a reader is told why, and to look again"
+                assert explain_removed_shard(error), (
+                    "a reader is told why, and to look again"
+                )
             except UserError as error:  # killed before its first checkpoint, it starts anew
                 assert "holds no complete step yet" in str(error)
             looks += 1

@@ -26,7 +26,9 @@ def wheel(tmp_path_factory):
         "--no-build-isolation",
     ]
     subprocess.run(
-        [*build, "--wheel-dir", str(folder), str(REPOSITORY)], check=True, capture_output=True
+        [*build, "--wheel-dir", str(folder), str(REPOSITORY)],
+        check=True,
+        capture_output=True,
     )
     (built,) = folder.glob("olr_cli-*.whl")
     return built

@@ -92,7 +92,8 @@ def test_a_resume_reads_no_labels_of_other_visits_than_the_rollouts_or_than_foll
         rewrite(shard, change)
     with (
         pytest.raises(
-            UserError, match=r"or has others; restore it|lack a visit, or have another one \("
+            UserError,
+            match=r"or has others; restore it|lack a visit, or have another one \(",
         ),
         Judge(workers=1) as judge,
     ):
@@ -123,13 +124,17 @@ def test_a_folder_that_goes_while_it_is_written_ends_with_a_sentence(
     whole, kinds = workshop.whole(command), {}
     for number, line in enumerate(workshop.operations(command), start=1):
         kinds.setdefault(kind_of_operation(line), number)
-    numbers = [number for kind, number in kinds.items() if "lock" not in kind and number > 2]
+    numbers = [
+        number for kind, number in kinds.items() if "lock" not in kind and number > 2
+    ]
     for number in numbers if is_long else numbers[len(numbers) // 2 :][:1]:
         out = workshop.place(f"goes-{command}-{number}")
         moved = workshop.place(f"{out.name}-moved")
         ended = workshop.start(command, out, Plan(out, number, deed, out))
         assert ended.wait() == 2, ended.err
-        assert "was moved or removed while it was written" in ended.err.splitlines()[-1], number
+        assert "was moved or removed while it was written" in ended.err.splitlines()[-1], (
+            number
+        )
         assert "Traceback" not in ended.err and not out.exists(), number
         if deed == "move":
             workshop.finish(command, moved)
@@ -170,14 +175,18 @@ def test_half_written_checkpoint_state_is_not_continued(workshop, run):
         file = newest / name
         file.write_bytes(bytes(len(file.read_bytes())))
     resumed = workshop.start("train", run)
-    assert resumed.wait() == 0 and "other bytes than were written" in resumed.out, resumed.err
+    assert resumed.wait() == 0 and "other bytes than were written" in resumed.out, (
+        resumed.err
+    )
     assert scan_labels(run).collect().equals(scan_labels(workshop.whole("train")).collect())
     for checkpoint in (run / "checkpoints").glob("step-*[0-9]"):
         file = checkpoint / "optimizer.pt"
         file.write_bytes(b"\1" + file.read_bytes()[1:])
     reopen(run)
     require_error(
-        workshop.olr(*workshop.words("train", run), "--resume"), "no checkpoint of", "is whole"
+        workshop.olr(*workshop.words("train", run), "--resume"),
+        "no checkpoint of",
+        "is whole",
     )
 
 
@@ -195,7 +204,11 @@ def test_a_checkpoint_of_another_step_or_run_is_not_continued(workshop, run, kin
     said = resumed.out + resumed.err
     assert (status, says in said) == ({"step": 0, "run": 2}[kind], True), said
     if kind == "step":
-        assert scan_labels(run).collect().equals(scan_labels(workshop.whole("train")).collect())
+        assert (
+            scan_labels(run)
+            .collect()
+            .equals(scan_labels(workshop.whole("train")).collect())
+        )
 
 
 def test_a_recipe_that_was_changed_after_the_run_is_refused(workshop, run):
@@ -206,4 +219,6 @@ def test_a_recipe_that_was_changed_after_the_run_is_refused(workshop, run):
         [*workshop.words("train", run), "--resume"],
         ["analyze", run],
     ):
-        require_error(workshop.olr(*words), "recipe.yaml was changed since the run was made")
+        require_error(
+            workshop.olr(*words), "recipe.yaml was changed since the run was made"
+        )

@@ -66,7 +66,8 @@ def policy(
     }
     recipe = validate({"train": train, "engine": section}, "test")
     is_universal = (
-        checkpoint is not None and (checkpoint / "openrlhf/_actor/latest_universal").exists()
+        checkpoint is not None
+        and (checkpoint / "openrlhf/_actor/latest_universal").exists()
     )
     places = Places(MODEL, "p", None, checkpoint, folder, 64, is_universal=is_universal)
     words = recipe_flags(recipe, places, "sdpa", 0) | {"vllm.sync_backend": "gloo"}
@@ -78,7 +79,9 @@ def policy(
     strategy = DeepspeedStrategy(
         micro_train_batch_size=1, train_batch_size=samples, zero_stage=zero_stage, args=args
     )
-    actor = PolicyActor(world_size=ranks, rank=rank, master_addr="127.0.0.1", master_port=port)
+    actor = PolicyActor(
+        world_size=ranks, rank=rank, master_addr="127.0.0.1", master_port=port
+    )
     actor.init_model_from_pretrained(strategy, MODEL, max_steps=10)
     return actor
 
@@ -106,7 +109,9 @@ def main(rank, ranks, port, zero_stage, gradients, folder, checkpoint=None):
         for number in (1, 2):
             update(actor, number, samples=SAMPLES, **place)
     else:
-        assert actor.get_checkpoint_states()["global_step"] == 2, actor.get_checkpoint_states()
+        assert actor.get_checkpoint_states()["global_step"] == 2, (
+            actor.get_checkpoint_states()
+        )
     actor.save_checkpoint_to(str(folder / "step-2"), 2)
     update(actor, 3, samples=SAMPLES, **place)
     actor.save_checkpoint_to(str(folder / "step-3"), 3)

@@ -67,7 +67,9 @@ def models(tmp_path):
             )
         elif where == "processor":
             change(model / "config.json", vision_config={})
-            change(model / "processor_config.json", auto_map={"AutoProcessor": "odd.Processor"})
+            change(
+                model / "processor_config.json", auto_map={"AutoProcessor": "odd.Processor"}
+            )
         else:
             (model / "custom_generate").mkdir()
             (model / "custom_generate" / "generate.py").write_text(code)
@@ -81,7 +83,9 @@ def test_code_that_comes_with_a_model_is_run_only_if_the_recipe_trusts_it(
 ):
     environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules")}
     words = [sys.executable, "-c", IN_A_JOB, str(int(is_trusted)), *map(str, models)]
-    told = subprocess.run(words, capture_output=True, text=True, check=True, env=environment)
+    told = subprocess.run(
+        words, capture_output=True, text=True, check=True, env=environment
+    )
     assert [(model / "ran").exists() for model in models] == [is_trusted] * len(models)
     refused = told.stdout.count("UserError the model comes with code of its own")
     assert (refused >= len(models)) == (not is_trusted)

@@ -27,7 +27,16 @@ ENGINE = ["builtin:addition-easier", "--backend", "vllm", "--vllm", "max_num_seq
 
 
 def evaluation(where, out, *words):
-    command = [sys.executable, "-m", "olr_cli", "evaluate", *words, *WORDS, "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "olr_cli",
+        "evaluate",
+        *words,
+        *WORDS,
+        "--out",
+        str(out),
+    ]
     with (where / f"{out.name}.log").open("a") as log:
         return subprocess.Popen(command, cwd=where, stdout=log, stderr=log)
 
@@ -44,7 +53,9 @@ def stopped(where, out, number, *words):
     """Stop an evaluation as soon as it has stored something more; returns its status."""
     before = set(out.glob("generations/*.parts/part-*"))
     process = evaluation(where, out, *words)
-    while process.poll() is None and before.issuperset(out.glob("generations/*.parts/part-*")):
+    while process.poll() is None and before.issuperset(
+        out.glob("generations/*.parts/part-*")
+    ):
         time.sleep(0.01)
     process.send_signal(number)
     status = process.wait(timeout=300)
@@ -75,7 +86,10 @@ def server():
         POLICY,
         *options,
     ]
-    environment = os.environ | {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    environment = os.environ | {
+        "VLLM_LOGGING_LEVEL": "ERROR",
+        "VLLM_CPU_KVCACHE_SPACE": "1",
+    }
     process = subprocess.Popen(
         [*command, "--served-model-name", "adder", "--generation-config", "vllm"],
         env=environment,

@@ -155,14 +155,28 @@ def tokenizer():
 
 def arithmetic_prompts():
     """Expressions with their labels, and what right and wrong answers to them look like."""
-    numbers = [(123, 456), (250, 175), (999, 111), (104, 208), (615, 88), (7, 5), (320, 480)]
+    numbers = [
+        (123, 456),
+        (250, 175),
+        (999, 111),
+        (104, 208),
+        (615, 88),
+        (7, 5),
+        (320, 480),
+    ]
 
     def asked(a, b):
         return (Message("user", f"{a}+{b}="),)
 
     prompts = [
         Prompt(
-            f"{a}+{b}", asked(a, b), str(a + b), str(a + b), "clean", "arithmetic", asked(b, a)
+            f"{a}+{b}",
+            asked(a, b),
+            str(a + b),
+            str(a + b),
+            "clean",
+            "arithmetic",
+            asked(b, a),
         )
         for a, b in numbers
     ]
@@ -193,7 +207,8 @@ def boxed_prompts():
         for p in prompts[2:]
     ]
     boxes = [
-        [tuple(f"so \\boxed{{{text}}}." for text in one) for one in rows] for rows in spellings
+        [tuple(f"so \\boxed{{{text}}}." for text in one) for one in rows]
+        for rows in spellings
     ]
     return [fractions, intervals, *prompts[2:]], boxes
 
@@ -236,7 +251,9 @@ def record(prompts, spellings, tokenizer, method=OLR):
                     continue
                 sure = rng.random() < 0.3 + 0.12 * visit
                 own.append(
-                    said(rng.choice(spellings[row][favourite if sure else rng.randrange(4)]))
+                    said(
+                        rng.choice(spellings[row][favourite if sure else rng.randrange(4)])
+                    )
                 )
             if row == 4:  # all alike: no variance, no advantage
                 own = [said(spellings[row][0][0])] * K
@@ -244,7 +261,9 @@ def record(prompts, spellings, tokenizer, method=OLR):
     model = replace(
         StartingModel.look_at(str(POLICY), trust_remote_code=False), context_length=None
     )
-    texts = {view: model.texts(prompts, chosen, view) for view in compose(chosen.method).views}
+    texts = {
+        view: model.texts(prompts, chosen, view) for view in compose(chosen.method).views
+    }
     return Record(chosen, prompts, texts, responses)
 
 
@@ -298,7 +317,9 @@ def on_local_engine(recorded, judge, policy, run):
             [recorded.said[place] for place in places],
             policy,
         )
-        decided = supervisor.supervise(loop.sampled_step(prompts, sampled, epoch, step, views))
+        decided = supervisor.supervise(
+            loop.sampled_step(prompts, sampled, epoch, step, views)
+        )
         store.append(step, decided.labels, decided.rollouts)
         advantages, trains = loop.advantages_and_trains(decided, views)
         for number, (place, own, does) in enumerate(
@@ -355,7 +376,9 @@ class RecordedEngine:
         reason = "length" if one.truncated else "stop"
         yield SimpleNamespace(
             outputs=[
-                SimpleNamespace(token_ids=list(one.tokens), finish_reason=reason, logprobs=None)
+                SimpleNamespace(
+                    token_ids=list(one.tokens), finish_reason=reason, logprobs=None
+                )
             ]
         )
 
@@ -456,7 +479,13 @@ def parsed(chosen, **flags):
     """OpenRLHF's arguments for the recipe, and other flags, as its command line would have them."""
     views = len(compose(chosen.method).views)
     places = Places(
-        str(POLICY), Path("p.jsonl"), None, None, Path("scratch"), 1000 + LONGEST, views=views
+        str(POLICY),
+        Path("p.jsonl"),
+        None,
+        None,
+        Path("scratch"),
+        1000 + LONGEST,
+        views=views,
     )
     words = arguments(recipe_flags(chosen, places, "sdpa", 0) | flags)
     return hierarchize(openrlhf_parser().parse_args(words))
@@ -468,7 +497,10 @@ def on_openrlhf(
     """The record as OpenRLHF's tensors; `arrival` reorders the (row, view) of each step's prompts."""
     run.mkdir()
     args = parsed(recorded.recipe, **flags)
-    controller, out = Controller(recorded, judge, args, tokenizer, run), Decided(run, {}, {})
+    controller, out = (
+        Controller(recorded, judge, args, tokenizer, run),
+        Decided(run, {}, {}),
+    )
     for step, epoch, rows in recorded.steps():
         asked = arrival(step, [(row, view) for row in rows for view in recorded.views])
         places = [(recorded.prompts[row].prompt_id, view, epoch) for row, view in asked]
@@ -522,7 +554,9 @@ def test_vllm_ends_a_response_where_the_chat_template_closes_a_turn(tokenizer):
         async def generate(self, prompt, params, request_id):
             asked.append(params)
             yield SimpleNamespace(
-                outputs=[SimpleNamespace(token_ids=[5], finish_reason="stop", logprobs=None)]
+                outputs=[
+                    SimpleNamespace(token_ids=[5], finish_reason="stop", logprobs=None)
+                ]
             )
 
     actor_class = RolloutRayActor.__ray_metadata__.modified_class
@@ -531,7 +565,11 @@ def test_vllm_ends_a_response_where_the_chat_template_closes_a_turn(tokenizer):
         ChatFormat(""),
     ):
         actor = actor_class.__new__(actor_class)
-        actor.executor, actor.llm, actor._mm_pad_token_ids = AgentExecutor(), Engine(), set()
+        actor.executor, actor.llm, actor._mm_pad_token_ids = (
+            AgentExecutor(),
+            Engine(),
+            set(),
+        )
         actor.executor.stop, actor.executor.chat = ["!"], chat
         asyncio.run(
             actor.generate_responses(
@@ -549,7 +587,9 @@ def test_one_response_in_eight_has_the_log_probabilities_of_its_tokens_unless_al
     class Engine:
         async def generate(self, prompt, params, request_id):
             logprobs = (
-                None if params.logprobs is None else [{5: Logprob(-0.5)}, {6: Logprob(-0.25)}]
+                None
+                if params.logprobs is None
+                else [{5: Logprob(-0.5)}, {6: Logprob(-0.25)}]
             )
             response = SimpleNamespace(
                 token_ids=[5, 6], finish_reason="stop", logprobs=logprobs
@@ -579,7 +619,8 @@ def test_returns_are_those_of_openrlhfs_loop_over_tokens():
     )
     for rewards in (at_the_end, torch.randn(16, 50)):
         returns, expected = (
-            make(rewards, mask, 1.0) for make in (ours.get_cumulative_returns, loop_over_tokens)
+            make(rewards, mask, 1.0)
+            for make in (ours.get_cumulative_returns, loop_over_tokens)
         )
         torch.testing.assert_close(returns, expected)
         assert torch.equal(returns, expected) or rewards is not at_the_end
@@ -604,9 +645,14 @@ def test_the_labels_tables_are_equal(both):
     local, openrlhf = both
     assert local.labels.height == PROMPTS * VISITS
     means = ["reward_mean"]  # of scores that are rounded
-    assert_frame_equal(local.labels.drop(means), openrlhf.labels.drop(means), check_exact=True)
     assert_frame_equal(
-        local.labels.select(means), openrlhf.labels.select(means), rel_tol=1e-6, abs_tol=1e-6
+        local.labels.drop(means), openrlhf.labels.drop(means), check_exact=True
+    )
+    assert_frame_equal(
+        local.labels.select(means),
+        openrlhf.labels.select(means),
+        rel_tol=1e-6,
+        abs_tol=1e-6,
     )
 
 
@@ -617,7 +663,9 @@ def test_the_rollouts_tables_are_equal(recorded, both):
     rounded = [*STATISTICS, "reward"]
     assert_frame_equal(ours.drop(rounded), theirs.drop(rounded), check_exact=True)
     # A float32 mean here, a double mean there.
-    assert_frame_equal(ours.select(rounded), theirs.select(rounded), rel_tol=1e-6, abs_tol=1e-6)
+    assert_frame_equal(
+        ours.select(rounded), theirs.select(rounded), rel_tol=1e-6, abs_tol=1e-6
+    )
     assert all(theirs[name].null_count() == 0 for name in STATISTICS)
 
 
@@ -759,7 +807,9 @@ def test_the_update_gets_the_old_policys_smoothed_log_likelihood_and_the_store_t
             expected = smoothed(forward.log_probs, forward.self_certainties, smoothing)
             mask = batch.action_mask.bool()
             assert torch.equal(batch.action_log_probs[mask], expected[mask])
-            assert torch.equal(batch.base_action_log_probs[mask], forward.log_probs[mask] - 1)
+            assert torch.equal(
+                batch.base_action_log_probs[mask], forward.log_probs[mask] - 1
+            )
 
     decided = on_openrlhf(recorded, judge, tokenizer, tmp_path / "run", shuffled, look)
     plain = record(*arithmetic_prompts(), tokenizer, {"name": "grpo"})

@@ -146,7 +146,11 @@ NCCL = "NCCL error in: ProcessGroupNCCL.cpp:3384, remote process exited or a net
 
 @each(
     "error, kind, said",
-    (OutOfMemoryError("1 worker(s) were killed (node low on memory)"), "worker", "not a GPU's"),
+    (
+        OutOfMemoryError("1 worker(s) were killed (node low on memory)"),
+        "worker",
+        "not a GPU's",
+    ),
     (
         torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
         "user",
@@ -156,7 +160,11 @@ NCCL = "NCCL error in: ProcessGroupNCCL.cpp:3384, remote process exited or a net
     (RuntimeError(GLOO), "worker", "a process of the job died, often for want of memory"),
     (torch.distributed.DistBackendError(NCCL), "worker", "a process of the job died"),
     (RuntimeError("no reward today"), "bug", "RuntimeError: no reward today"),
-    (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "user", "the disk is full; make room"),
+    (
+        OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        "user",
+        "the disk is full; make room",
+    ),
     (
         PermissionError(errno.EACCES, os.strerror(errno.EACCES), "/x"),
         "user",
@@ -167,7 +175,11 @@ NCCL = "NCCL error in: ProcessGroupNCCL.cpp:3384, remote process exited or a net
         "bug",
         "OSError: [Errno 9] Bad file descriptor",
     ),
-    (FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/x/nvcc"), "bug", "'/x/nvcc'"),
+    (
+        FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), "/x/nvcc"),
+        "bug",
+        "'/x/nvcc'",
+    ),
     (TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)), "bug", "timed out"),
 )
 def test_how_the_job_ended_is_told_by_what_ended_it(error, kind, said):
@@ -214,7 +226,9 @@ def test_a_death_is_told_by_the_process_that_died_first_and_what_it_said_last():
 def test_a_mistake_of_the_user_that_an_actor_finds_while_it_is_made_is_told_as_such():
     log = "(Trainer pid=16) olr_cli.errors.UserError: the data are others than the run's; give it its own\n"
     outcome = end_of(
-        RayTaskError("train", "a traceback", ActorDiedError()), [Process("Trainer", 16)], log
+        RayTaskError("train", "a traceback", ActorDiedError()),
+        [Process("Trainer", 16)],
+        log,
     )
     assert outcome.reason == "the data are others than the run's; give it its own"
 
@@ -224,7 +238,9 @@ def test_where_ray_has_noted_no_death_the_process_is_the_one_that_its_error_name
         """As vLLM has one: its actor lives on."""
 
     inner = RayTaskError(
-        "generate_responses", "…ray::RolloutActor.generate_responses() (pid=17, ip=::1)…", None
+        "generate_responses",
+        "…ray::RolloutActor.generate_responses() (pid=17, ip=::1)…",
+        None,
     )
     inner.cause = EngineDeadError("EngineCore encountered an issue")
     outer = RayTaskError(

@@ -122,7 +122,9 @@ KINDS = {
             "top_p": 0.9,
         }
     ),
-    "confidence penalty": Kind(method={"name": "confidence_penalty", "penalty_weight": 0.003}),
+    "confidence penalty": Kind(
+        method={"name": "confidence_penalty", "penalty_weight": 0.003}
+    ),
     "two views": Kind(method={"name": "co_reward", "smoothing": 0.1}),
 }
 
@@ -227,7 +229,11 @@ def test_openrlhf_receives_the_papers_settings(monkeypatch):
         1e-8,
         0.01,
     )
-    assert (actor.max_norm, actor.eps_clip_low_high, actor.dual_clip) == (1.0, (0.2, 0.2), 3.0)
+    assert (actor.max_norm, actor.eps_clip_low_high, actor.dual_clip) == (
+        1.0,
+        (0.2, 0.2),
+        3.0,
+    )
     assert (actor.policy_loss_type, actor.loss_agg_mode, actor.entropy_coef) == (
         "ppo",
         "token-mean",
@@ -236,7 +242,10 @@ def test_openrlhf_receives_the_papers_settings(monkeypatch):
     assert (algo.kl.use_loss, algo.kl.estimator, algo.kl.init_coef) == (True, "k3", 1e-3)
     assert (algo.kl.target, algo.kl.unbiased_gradient) == (None, False)
     assert (algo.advantage.estimator, algo.advantage.gamma) == ("group_norm", 1)
-    assert (algo.advantage.is_correction_level, algo.dynamic_filtering_enable) == ("off", False)
+    assert (algo.advantage.is_correction_level, algo.dynamic_filtering_enable) == (
+        "off",
+        False,
+    )
     assert (rollout.temperature, rollout.top_p, rollout.max_new_tokens) == (1.0, 1.0, 4096)
     assert args.data.max_len == 6144
     assert (args.reward.overlong_buffer_len, args.reward.stop_properly_penalty_coef) == (
@@ -259,15 +268,21 @@ def refusal(**flags):
     ("algo.kl.unbiased_gradient", True),
     ("algo.advantage.is_correction_level", "token"),
 )
-def test_what_compares_the_old_policy_with_another_cannot_be_had_with_smoothing(name, value):
+def test_what_compares_the_old_policy_with_another_cannot_be_had_with_smoothing(
+    name, value
+):
     check_flags(Kind({"flags": {name: value}}).recipe, openrlhf_parser())
     smoothing = {"name": "grpo", "smoothing": 0.1}
     with pytest.raises(
         UserError, match=rf"^engine\.flags: {name} compares .* method\.smoothing"
     ):
-        check_flags(Kind({"flags": {name: value}}, method=smoothing).recipe, openrlhf_parser())
+        check_flags(
+            Kind({"flags": {name: value}}, method=smoothing).recipe, openrlhf_parser()
+        )
     for off in (None, False, "off"):
-        check_flags(Kind({"flags": {name: off}}, method=smoothing).recipe, openrlhf_parser())
+        check_flags(
+            Kind({"flags": {name: off}}, method=smoothing).recipe, openrlhf_parser()
+        )
 
 
 def test_an_unknown_flag_is_refused_with_the_nearest_name():
@@ -283,7 +298,10 @@ def test_decided_and_refused_flags_are_flags_of_openrlhf():
 
 @each(
     "flags, said",
-    ({"actor.dual_clip": "many"}, "argument --actor.dual_clip: invalid float value: 'many'"),
+    (
+        {"actor.dual_clip": "many"},
+        "argument --actor.dual_clip: invalid float value: 'many'",
+    ),
     (
         {"algo.advantage.estimator": "grpo"},
         "argument --algo.advantage.estimator: invalid choice: 'grpo'",

@@ -29,4 +29,8 @@ def test_a_case_shows_what_it_must(case, model, tmp_path):
 def test_the_local_engine_rounds_little_in_bfloat16_and_draws_the_same_however_it_samples(
     model,
 ):
-    assert [finding.is_right for finding in local_engine(model, "cpu")] == [True, True, True]
+    assert [finding.is_right for finding in local_engine(model, "cpu")] == [
+        True,
+        True,
+        True,
+    ]

@@ -38,7 +38,8 @@ def test_gradients_are_added_up_in_float32_with_the_flag_and_zero_3_alone(
         if number < MICRO_BATCHES - 1:
             engine.step()
     errors = [
-        (safe_get_full_grad(parameter).double() - gradient[name]).norm() / gradient[name].norm()
+        (safe_get_full_grad(parameter).double() - gradient[name]).norm()
+        / gradient[name].norm()
         for name, parameter in engine.module.named_parameters()
     ]
     assert max(errors) < 0.02

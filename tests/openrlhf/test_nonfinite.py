@@ -18,7 +18,8 @@ from olr_cli.runs.shards import stored_steps
 def parameters(actor):
     """The weights that compute, on the one rank that holds all of them."""
     values = (
-        getattr(weight, "ds_tensor", weight) for weight in actor.actor.model.module.parameters()
+        getattr(weight, "ds_tensor", weight)
+        for weight in actor.actor.model.module.parameters()
     )
     return torch.cat([value.detach().float().flatten() for value in values])
 
@@ -41,7 +42,9 @@ def test_weights_stay_where_a_loss_or_gradient_is_not_finite(zero_stage, broken,
             ):  # infinite, with a finite gradient; or finite, with an infinite gradient
                 loss = loss + torch.inf if broken == "loss" else (loss * 0).abs().sqrt()
             actor.strategy.backward(loss, actor.actor, actor.actor_optim)
-            actor.strategy.optimizer_step(actor.actor_optim, actor.actor, actor.actor_scheduler)
+            actor.strategy.optimizer_step(
+                actor.actor_optim, actor.actor, actor.actor_scheduler
+            )
     assert torch.equal(parameters(actor), before)
 
 

@@ -65,7 +65,9 @@ def policy(seed=None, distance=0.02):
 @pytest.fixture(scope="module")
 def rollouts():
     sampler = policy()
-    prompts = [sampler.tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS]
+    prompts = [
+        sampler.tokenizer(text, add_special_tokens=False)["input_ids"] for text in TEXTS
+    ]
     keys_PG = [[key("test", p, g) for g in range(G)] for p in range(len(prompts))]
     sampled = sample(
         sampler,
@@ -90,7 +92,11 @@ def sequences_of(rollouts, p, g):
     length, prompt = int(rollouts.lengths_PG[p, g]), rollouts.prompts[p]
     tokens = [*prompt, *rollouts.tokens_PGT[p, g, :length].tolist()]
     mask = [0] * (len(prompt) - 1) + [1] * length
-    return torch.tensor(tokens), torch.ones(len(tokens), dtype=torch.long), torch.tensor(mask)
+    return (
+        torch.tensor(tokens),
+        torch.ones(len(tokens), dtype=torch.long),
+        torch.tensor(mask),
+    )
 
 
 def batch_of(rollouts, places):
@@ -182,7 +188,9 @@ def update_of(actor, method, micro_batch, mini_batch, loss_average="token"):
         },
         "test",
     )  # fmt: skip
-    words = arguments(recipe_flags(recipe, Places("m", "p", None, None, "s", 64), "sdpa", 0))
+    words = arguments(
+        recipe_flags(recipe, Places("m", "p", None, None, "s", 64), "sdpa", 0)
+    )
     args = hierarchize(openrlhf_parser().parse_args(words))
     args.actor.eps_clip_low_high = (args.actor.eps_clip,) * 2  # as the command line goes on
     strategy = OneProcess(
@@ -190,7 +198,9 @@ def update_of(actor, method, micro_batch, mini_batch, loss_average="token"):
         accumulated_gradient=mini_batch // micro_batch,
         gradients=[],
         micro_batches=0,
-        ds_device_mesh={"dp": SimpleNamespace(get_group=lambda: torch.distributed.group.WORLD)},
+        ds_device_mesh={
+            "dp": SimpleNamespace(get_group=lambda: torch.distributed.group.WORLD)
+        },
     )
     return PolicyUpdate(
         strategy, actor, None, None, SimpleNamespace(get_last_lr=lambda: [1e-6]),
@@ -285,11 +295,15 @@ SOME = (True, False, True, False)
 @pytest.mark.parametrize("trains", [ALL, SOME], ids=["all train", "some train"])
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_loss_and_gradient_are_the_local_engines(method, trains, loss_average, rollouts):
-    status, (gradient,) = updated(rollouts, method, trains=trains, loss_average=loss_average)
+    status, (gradient,) = updated(
+        rollouts, method, trains=trains, loss_average=loss_average
+    )
     metrics, expected = updated_locally(rollouts, method, trains, loss_average)
     assert_same_gradient(gradient, expected)
     assert 0 < status["ppo_clip_ratio"] < 1
-    assert status["ppo_clip_ratio"] == pytest.approx(metrics["policy/clip_fraction"], rel=1e-5)
+    assert status["ppo_clip_ratio"] == pytest.approx(
+        metrics["policy/clip_fraction"], rel=1e-5
+    )
     assert status["kl"] == pytest.approx(metrics["policy/kl"], rel=1e-4)
 
 
@@ -306,7 +320,9 @@ def test_mini_batches_are_the_samples_in_the_order_in_which_they_were_dealt(roll
 
 @pytest.mark.parametrize("micro_batch", [1, 4])
 @pytest.mark.parametrize("method", ["plain", "both"])
-def test_prompts_that_do_not_train_are_as_if_they_were_not_there(method, micro_batch, rollouts):
+def test_prompts_that_do_not_train_are_as_if_they_were_not_there(
+    method, micro_batch, rollouts
+):
     """Also where a micro-batch holds nothing else: neither the gradient nor a mean knows of it."""
     method = METHODS[method]
     status, (gradient,) = updated(rollouts, method, micro_batch, SOME)

@@ -10,7 +10,10 @@ from cases import each
 from openrlhf.datasets import PromptDataset
 from openrlhf.datasets.utils import blending_datasets
 from openrlhf.trainer.ppo_utils import samples_generator
-from openrlhf.trainer.ppo_utils.samples_generator import SamplesGenerator, _collect_prompt_batch
+from openrlhf.trainer.ppo_utils.samples_generator import (
+    SamplesGenerator,
+    _collect_prompt_batch,
+)
 
 from olr_cli.engines.openrlhf.experience_maker import PromptOrder
 from olr_cli.engines.openrlhf.flags import Places, recipe_flags
@@ -52,7 +55,9 @@ def test_openrlhf_reads_the_texts_and_labels_that_were_written(
     file.parent.mkdir()
     write_rows(file, list(zip(texts, labels, strict=True)))
     read = PromptDataset(blending_datasets(str(file), strategy=strategy), None, strategy)
-    assert [read[row][1:3] for row in range(len(read))] == list(zip(texts, labels, strict=True))
+    assert [read[row][1:3] for row in range(len(read))] == list(
+        zip(texts, labels, strict=True)
+    )
 
 
 class Waves(SamplesGenerator):
@@ -117,7 +122,8 @@ def test_prompts_come_in_the_local_engines_order_in_all_views_also_after_a_resum
 ):
     labels = [[prompt_label(view, str(row)) for view in views] for row in range(prompts)]
     due = [
-        [label for row in own for label in labels[row]] for own in due_rows(recipe(), prompts)
+        [label for row in own for label in labels[row]]
+        for own in due_rows(recipe(), prompts)
     ]
     rows = [("source", f"text of {label}", label, None) for own in labels for label in own]
     order = PromptOrder(Schedule.of(recipe(), prompts), rows, done)

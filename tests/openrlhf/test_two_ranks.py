@@ -49,7 +49,9 @@ def _ranks(run: Path) -> list[int]:
     while time.monotonic() < deadline:
         titles = processes_of(run)
         found = [
-            number for number, title in titles.items() if title.startswith("ray::PolicyActor")
+            number
+            for number, title in titles.items()
+            if title.startswith("ray::PolicyActor")
         ]
         if len(found) == 2:
             return found
@@ -127,7 +129,9 @@ def test_a_resume_on_one_gpu_carries_adams_state_over_and_ctrl_c_leaves_it_whole
     # The dead run may have been a step ahead of its checkpoint; the resume drops that step before its attempt begins.
     train.await_(lambda: len(read_manifest(run)["attempts"]) == 2)
     train.await_step(begun + 1)
-    assert not (run / "openrlhf" / "universal").exists()  # it takes no disk once it is loaded
+    assert not (
+        run / "openrlhf" / "universal"
+    ).exists()  # it takes no disk once it is loaded
     train.signal(signal.SIGINT)
     assert train.end() == 130, train.output
     assert processes_of(run) == {}
@@ -137,7 +141,8 @@ def test_a_resume_on_one_gpu_carries_adams_state_over_and_ctrl_c_leaves_it_whole
     assert manifest["status"] == "interrupted"
     assert manifest["attempts"][-1]["from_step"] == begun
     kept, before = (
-        scan_labels(each).filter(pl.col("step") <= begun).collect() for each in (run, two_ranks)
+        scan_labels(each).filter(pl.col("step") <= begun).collect()
+        for each in (run, two_ranks)
     )
     assert kept.equals(before)
     last = max(checkpoint_steps(run))

@@ -87,7 +87,9 @@ def test_greedy_responses_are_those_of_the_transformers_backend(
     assert all(output.truncated == (max_new_tokens == 2) for [output] in outputs)
 
 
-def test_samples_are_as_often_right_as_those_of_the_transformers_backend(sampled, transformers):
+def test_samples_are_as_often_right_as_those_of_the_transformers_backend(
+    sampled, transformers
+):
     mean, error = right(sampled)
     other_mean, other_error = right(generate(transformers, MESSAGES, SEEDS, SAMPLED))
     print(
@@ -115,7 +117,10 @@ def test_a_path_that_is_no_model_is_one_sentence(tmp_path):
 def test_an_engine_that_cannot_start_is_one_sentence(tmp_path):
     model = tmp_path / "model"
     shutil.copytree(POLICY, model, ignore=shutil.ignore_patterns("*.safetensors"))
-    with BackendOptions("vllm").open(str(model)) as opened, pytest.raises(UserError) as caught:
+    with (
+        BackendOptions("vllm").open(str(model)) as opened,
+        pytest.raises(UserError) as caught,
+    ):
         generate(opened, MESSAGES[:1], [[0]], GREEDY)
     assert str(caught.value).startswith(f"vLLM cannot run '{model}' here (")
     assert "\n" not in str(caught.value)
@@ -169,7 +174,9 @@ def test_a_stop_text_ends_a_response_which_then_lacks_it(vllm, sampled, stop):
         for output, full in zip(group, before, strict=True):
             places = [full.response.find(text) for text in stop if text in full.response]
             end = min(places, default=len(full.response))
-            ending = next((text for text in stop if full.response[end:].startswith(text)), None)
+            ending = next(
+                (text for text in stop if full.response[end:].startswith(text)), None
+            )
             expected = (
                 full
                 if ending is None

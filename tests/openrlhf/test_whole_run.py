@@ -83,14 +83,20 @@ def test_every_step_has_its_metrics_once(run):
         assert all(line[name] > 0 for line in lines[1:]), name
     assert {line["memory/gpu_peak"] for line in lines[1:]} == {None}
     tokens = (
-        scan_rollouts(run).group_by("step").agg(pl.col("tokens").sum()).sort("step").collect()
+        scan_rollouts(run)
+        .group_by("step")
+        .agg(pl.col("tokens").sum())
+        .sort("step")
+        .collect()
     )
     for line, (step, generated) in zip(lines[1:], tokens.rows(), strict=True):
         assert line["step"] == step
         assert line["speed/generated_tokens"] == pytest.approx(
             generated / line["time/rollouts"]
         )
-        assert line["speed/samples"] <= 40 * 8 / (line["time/rollouts"] + line["time/update"])
+        assert line["speed/samples"] <= 40 * 8 / (
+            line["time/rollouts"] + line["time/update"]
+        )
     assert {line["policy/lr"] for line in lines[1:]} == {1e-3}
     assert all(0 < line["rollout/sampler_gap"] < 0.05 for line in lines[1:])
 
@@ -146,7 +152,9 @@ def test_the_last_checkpoint_is_a_model_in_hugging_face_layout(run):
 
 def test_a_replay_under_the_runs_own_criteria_decides_as_the_run_did(run):
     ended = subprocess.run(
-        [sys.executable, "-m", "olr_cli", "replay", str(run)], capture_output=True, text=True
+        [sys.executable, "-m", "olr_cli", "replay", str(run)],
+        capture_output=True,
+        text=True,
     )
     assert ended.returncode == 0, ended.stderr
     assert "640 of 640" in ended.stdout
@@ -173,4 +181,6 @@ def test_a_chat_template_of_the_recipe_reaches_prompts_and_checkpoints(run):
 
     prompts = pl.read_parquet(JobFiles(run).prompts)["input"]
     assert len(prompts) == 80 and all(prompt.startswith("<bos>") for prompt in prompts)
-    assert AutoTokenizer.from_pretrained(checkpoint_path(run, STEPS)).chat_template == TEMPLATE
+    assert (
+        AutoTokenizer.from_pretrained(checkpoint_path(run, STEPS)).chat_template == TEMPLATE
+    )

@@ -27,12 +27,20 @@ NOISE = ("inactive", "active")
 GRPO, OLR = "grpo", "olr delta 0.05 T 5"
 SLOPES = [
     GRPO,
-    *(f"olr delta {delta} T 5" for delta in ("0.0", "0.025", "0.05", "0.075", "0.1", "0.2")),
+    *(
+        f"olr delta {delta} T 5"
+        for delta in ("0.0", "0.025", "0.05", "0.075", "0.1", "0.2")
+    ),
 ]
 WARMUPS = [GRPO, *(f"olr delta 0.05 T {epochs}" for epochs in (3, 5, 7, 9))]
 ABLATIONS = [OLR, "olr_without_slope T 5", f"olr_without_consistency{OLR[3:]}"]
 UNSUPERVISED = ("ttrl", "co_reward", "self_certainty", "token_entropy", "sequence_entropy")
-ROBUST = ("confidence_penalty", "label_smoothing", "small_loss_selection", "random_selection")
+ROBUST = (
+    "confidence_penalty",
+    "label_smoothing",
+    "small_loss_selection",
+    "random_selection",
+)
 
 # What the paper's tables print, a tuple a row: policy, prompts, noise, ratio (None: the marks of the published file,
 # drawn at 0.5), method. Rows of untrained policies are left out.
@@ -83,7 +91,9 @@ def test_a_sweep_trains_the_rows_of_its_table_once_each_but_not_the_main_grids_r
     assert len(rows) == len(set(rows))
     elsewhere = PUBLISHED[name] - set(rows)
     assert set(rows) <= PUBLISHED[name]
-    assert elsewhere <= {shared for shared in PUBLISHED["noise-ratios"] if shared[4] == GRPO}
+    assert elsewhere <= {
+        shared for shared in PUBLISHED["noise-ratios"] if shared[4] == GRPO
+    }
     assert bool(elsewhere) == name.endswith("sensitivity")
 
 
@@ -127,13 +137,25 @@ def test_every_run_has_the_papers_settings_on_openrlhf_and_no_warning(path):
     for recipe in runs(path.stem):
         train = recipe.train
         assert recipe.engine.name == "openrlhf"
-        assert (train.epochs, train.prompts_per_step, train.mini_batch_prompts) == (10, 160, 32)
-        assert (train.rollouts_per_prompt, train.max_new_tokens, train.max_prompt_tokens) == (
+        assert (train.epochs, train.prompts_per_step, train.mini_batch_prompts) == (
+            10,
+            160,
+            32,
+        )
+        assert (
+            train.rollouts_per_prompt,
+            train.max_new_tokens,
+            train.max_prompt_tokens,
+        ) == (
             8,
             4096,
             2048,
         )
-        assert (train.learning_rate, train.kl_weight, train.temperature) == (1e-6, 1e-3, 1.0)
+        assert (train.learning_rate, train.kl_weight, train.temperature) == (
+            1e-6,
+            1e-3,
+            1.0,
+        )
         assert train.loss_average == "sequence"
         assert recipe_warnings(recipe) == []
         assert step_warnings(recipe, recipe.data.limit) == []
@@ -148,7 +170,9 @@ def test_steps_divide_into_whole_batches_on_every_gpu_of_one_node_or_several(pat
         check_batches(recipe, recipe.data.limit)
         check_gpus(recipe, recipe.engine.gpus_per_node * nodes)
         samples = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt
-        assert samples % (recipe.engine.micro_batch_samples * recipe.engine.policy_gpus) == 0
+        assert (
+            samples % (recipe.engine.micro_batch_samples * recipe.engine.policy_gpus) == 0
+        )
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -207,7 +231,11 @@ def cluster(tmp_path):
 
 def test_a_task_of_a_job_array_trains_its_run_of_the_sweep_on_the_gpus_it_has(cluster):
     job = cluster(
-        "paper/noise-ratios", "--set", "seed=1", SLURM_ARRAY_TASK_ID="7", SLURM_GPUS_ON_NODE="4"
+        "paper/noise-ratios",
+        "--set",
+        "seed=1",
+        SLURM_ARRAY_TASK_ID="7",
+        SLURM_GPUS_ON_NODE="4",
     )
     assert job.wait(120) == 0
     assert cluster.calls() == [
@@ -245,7 +273,9 @@ def test_several_nodes_get_one_ray_cluster_before_olr_starts(cluster):
     head, others = sorted(
         (c for c in calls if c.startswith("srun")), key=lambda call: "--exclude" in call
     )
-    assert "--nodelist=first ray start --head --node-ip-address=10.0.0.1 --port=21234" in head
+    assert (
+        "--nodelist=first ray start --head --node-ip-address=10.0.0.1 --port=21234" in head
+    )
     assert f"--nodes=2 --ntasks=2 --exclude=first ray start --address={address}" in others
     assert f"python - {address} 3" in calls
     assert f"ray status --address {address}" in calls
@@ -267,7 +297,8 @@ def test_ray_gets_an_address_that_other_nodes_reach(cluster, variables, address)
     assert cluster("paper/qwen3-4b", **nodes, **variables).wait(120) == 0
     calls = cluster.calls()
     assert any(
-        f"ray start --head --node-ip-address={address} --port=21234" in call for call in calls
+        f"ray start --head --node-ip-address={address} --port=21234" in call
+        for call in calls
     )
     assert calls[-1].endswith(f"--set engine.ray_address={address}:21234")
     assert ("route to second" in calls) == ("OLR_HEAD_ADDRESS" not in variables)
@@ -287,11 +318,16 @@ def test_a_node_without_such_an_address_is_told_how_to_name_it(cluster):
 
 def test_the_address_is_the_source_of_packets_to_the_other_node():
     program = (
-        SCRIPT.read_text(encoding="utf-8").partition("python -c '")[2].partition('\' "$1"')[0]
+        SCRIPT.read_text(encoding="utf-8")
+        .partition("python -c '")[2]
+        .partition('\' "$1"')[0]
     )
     for other, found in (("127.0.0.1", "127.0.0.1\n"), ("no.such.host.invalid", "")):
         asked = [sys.executable, "-c", program, other]
-        assert subprocess.run(asked, capture_output=True, text=True, check=True).stdout == found
+        assert (
+            subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+            == found
+        )
 
 
 def test_a_job_whose_time_is_nearly_over_is_stopped_and_queued_again(cluster):

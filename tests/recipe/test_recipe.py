@@ -152,7 +152,10 @@ def test_another_kind_drops_the_keys_it_does_not_have():
         "noise": {"type": "active", "ratio": 0.5, "draw": "uniform"},
     }
     changed = override(tree, ["method.name=grpo", "noise.type=inactive"])
-    assert changed == {"method": {"name": "grpo"}, "noise": {"type": "inactive", "ratio": 0.5}}
+    assert changed == {
+        "method": {"name": "grpo"},
+        "noise": {"type": "inactive", "ratio": 0.5},
+    }
     assert validate(changed, "x").method.name == "grpo"
     assert overlay(tree, {"method": {"warmup_epochs": 2}})["method"] == tree["method"] | {
         "warmup_epochs": 2
@@ -171,7 +174,9 @@ def test_an_error_names_the_layer_that_is_wrong(tmp_path):
     ):
         load_recipe(write(tmp_path, "train: {top_k: 5}"), ["engine.name=openrlhf"])
     with pytest.raises(UserError, match=r"^\S*alone\.yaml: method\.prompts is verified"):
-        load_recipe(write(tmp_path, "method: {prompts: verified}", "alone.yaml"), ["seed=4"])
+        load_recipe(
+            write(tmp_path, "method: {prompts: verified}", "alone.yaml"), ["seed=4"]
+        )
 
 
 def test_a_recipe_builds_on_its_base(tmp_path):
@@ -180,9 +185,9 @@ def test_a_recipe_builds_on_its_base(tmp_path):
     assert load_recipe(path).train.epochs == 4
     assert load_recipe(path).train.prompts_per_step == 8
     assert layers.merged_text(path).startswith("# mine\n")
-    assert load_recipe(write(tmp_path, layers.merged_text(path), "copy.yaml")) == load_recipe(
-        path
-    )
+    assert load_recipe(
+        write(tmp_path, layers.merged_text(path), "copy.yaml")
+    ) == load_recipe(path)
     write(tmp_path, "base: mine.yaml", "base.yaml")
     assert "leads back to itself" in refusal(load_recipe, path)
     write(tmp_path, "base: laptop/quickstart\nname: mine\n", "base.yaml")
@@ -223,9 +228,12 @@ def test_a_sweep_is_arms_times_grid(tmp_path):
         "the sweep's arm 'odd': noise: 'noise' is set",
     ),
 )
-def test_runs_that_share_a_folder_or_a_replaced_section_are_refused(tmp_path, sweep, message):
+def test_runs_that_share_a_folder_or_a_replaced_section_are_refused(
+    tmp_path, sweep, message
+):
     assert message in refusal(
-        expand_sweep, write(tmp_path, f"noise: {{type: active, ratio: 0.5}}\nsweep: {sweep}")
+        expand_sweep,
+        write(tmp_path, f"noise: {{type: active, ratio: 0.5}}\nsweep: {sweep}"),
     )
 
 
@@ -289,7 +297,9 @@ DIGESTS = {
     ("learning_rate=0.1", "train.learning_rate"),
     ("model.top_p=0.9", "train.top_p"),
 )
-def test_the_names_of_other_trainers_are_understood_well_enough_to_suggest_ours(setting, key):
+def test_the_names_of_other_trainers_are_understood_well_enough_to_suggest_ours(
+    setting, key
+):
     with pytest.raises(UserError, match=rf"did you mean '{key}'"):
         validate(override({}, [setting]), "--set")
 
@@ -321,7 +331,9 @@ def test_an_extractor_is_a_kind_and_its_text_and_another_replaces_it(
 
 
 @pytest.mark.parametrize(("text", "digest"), DIGESTS.items())
-def test_a_recipe_keeps_its_digest_so_that_older_runs_can_be_resumed(tmp_path, text, digest):
+def test_a_recipe_keeps_its_digest_so_that_older_runs_can_be_resumed(
+    tmp_path, text, digest
+):
     assert load_recipe(write(tmp_path, text)).digest() == digest
 
 
@@ -352,7 +364,8 @@ def test_the_steepest_slope_is_that_of_the_best_of_all_histories():
     def best(visits):
         votes = itertools.product(range(3), repeat=visits)
         pasts = (
-            Past.of([Vote.stored("1", "1", count, 2) for count in counts]) for counts in votes
+            Past.of([Vote.stored("1", "1", count, 2) for count in counts])
+            for counts in votes
         )
         return max(Fraction(*past.slope_ratio) for past in pasts)
 
@@ -370,7 +383,9 @@ def test_a_sound_recipe_gives_no_warning():
     assert "one step an epoch" in step_warnings(Recipe(), 100)[0]
 
 
-@pytest.mark.parametrize("path", layers.recipes_by_name().values(), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", layers.recipes_by_name().values(), ids=lambda path: path.stem
+)
 def test_every_recipe_that_comes_with_olr_is_valid_and_says_how_to_launch_it(path):
     recipe = load_recipe(path)
     assert recipe_warnings(recipe) == []
@@ -444,8 +459,12 @@ def on_a_stored_recipe(folder, stored, mine=""):
     ("{grid: {seed: [1]}}", True),
     ("{arms: {a: {data.extractor: 'mine:read'}}}", False),
 )
-def test_a_sweep_of_the_users_grants_only_the_functions_that_it_names(tmp_path, sweep, refused):
-    mine = on_a_stored_recipe(tmp_path, "data: {extractor: 'mine:read'}\n", f"sweep: {sweep}\n")
+def test_a_sweep_of_the_users_grants_only_the_functions_that_it_names(
+    tmp_path, sweep, refused
+):
+    mine = on_a_stored_recipe(
+        tmp_path, "data: {extractor: 'mine:read'}\n", f"sweep: {sweep}\n"
+    )
     (run,) = expand_sweep(mine)
     assert run.recipe.strangers == ({"data.extractor"} if refused else set())
     assert load_recipe(mine, ["data.extractor=mine:read"]).strangers == set()

@@ -95,7 +95,9 @@ def test_a_value_beyond_a_bound_is_refused_and_the_bound_itself_if_it_is_outside
     if row["key"] == "method.keep_fraction":
         row = {**row, "kind": "random_selection"}
     least, to, most = row["range"].partition(" to ")
-    for word in (f"at least {least}", f"at most {most}") if to else row["range"].split(", "):
+    for word in (
+        (f"at least {least}", f"at most {most}") if to else row["range"].split(", ")
+    ):
         word, _, bound = word.rpartition(" ")
         beyond = int(bound) + (-1 if word in ("at least", "above") else 1)
         outside = [beyond, int(bound)] if word in ("above", "below") else [beyond]
@@ -121,7 +123,9 @@ def test_a_prefix_chooses_keys():
 def test_the_terminal_shows_each_key_with_its_meaning_below_in_80_columns():
     lines = olr("recipes", "keys", "train").stdout.splitlines()
     at = next(
-        number for number, line in enumerate(lines) if line.startswith("train.learning_rate ")
+        number
+        for number, line in enumerate(lines)
+        if line.startswith("train.learning_rate ")
     )
     assert lines[at].split() == [
         "train.learning_rate",

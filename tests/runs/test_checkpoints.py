@@ -30,7 +30,9 @@ def test_the_best_checkpoint_on_the_validation_set_stays(tmp_path):
             tmp_path, step, 1, {"validation/avg": accuracy, "eval/avg": 1 - accuracy}
         )
         if step:
-            write_checkpoint(tmp_path, step, lambda folder: (folder / "file").touch(), keep=1)
+            write_checkpoint(
+                tmp_path, step, lambda folder: (folder / "file").touch(), keep=1
+            )
     assert best_step(tmp_path) == 2
     assert checkpoint_steps(tmp_path) == [2, 4]
 
@@ -62,13 +64,19 @@ def listing(text):
         "weights has 3 of its 1000 bytes",
     ),
     (lambda folder: (folder / "state" / "of-0").unlink(), "state/of-0 has gone"),
-    (lambda folder: (folder / "weights").write_bytes(bytes(999) + b"1"), f"weights {OTHER}"),
+    (
+        lambda folder: (folder / "weights").write_bytes(bytes(999) + b"1"),
+        f"weights {OTHER}",
+    ),
     (lambda folder: (folder / "state" / "of-0").write_bytes(b"1"), f"state/of-0 {OTHER}"),
     *(
         (listing(text), NO_LIST)
         for text in ("{", "[" * 99_999, "[]", *map(OF_WEIGHTS, ('"9"', "{}", "null")))
     ),
-    (listing(OF_WEIGHTS('{"bytes": 999, "sha256": ""}')), "weights has 1,000 of its 999 bytes"),
+    (
+        listing(OF_WEIGHTS('{"bytes": 999, "sha256": ""}')),
+        "weights has 1,000 of its 999 bytes",
+    ),
     (
         lambda folder: ((folder / "weights").unlink(), os.mkfifo(folder / "weights")),
         "weights has gone",
@@ -98,7 +106,11 @@ def test_links_and_a_file_system_that_cannot_rename_folders_lose_nothing(
         (folder / "weights").write_text("w")
 
     def replace(source, target, real=os.replace):
-        if "step-000001" in str(source) and Path(source).is_dir() and ".tmp" not in str(source):
+        if (
+            "step-000001" in str(source)
+            and Path(source).is_dir()
+            and ".tmp" not in str(source)
+        ):
             raise OSError(reason, os.strerror(reason))
         real(source, target)
 
@@ -116,7 +128,9 @@ def test_links_and_a_file_system_that_cannot_rename_folders_lose_nothing(
     write_checkpoint(tmp_path, 2, fill, keep=1)
     assert checkpoint_steps(tmp_path) == [2]
     drop_unfinished(tmp_path)
-    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["step-000002"]
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == [
+        "step-000002"
+    ]
     assert sorted(file.name for file in precious.iterdir()) == [
         ".thesis.tex.1.tmp",
         "thesis.tex",

@@ -24,7 +24,9 @@ def finished(path, **facts):
     return path
 
 
-def test_recipe_and_manifest_come_back_and_two_runs_of_one_recipe_have_different_ids(tmp_path):
+def test_recipe_and_manifest_come_back_and_two_runs_of_one_recipe_have_different_ids(
+    tmp_path,
+):
     path, other = (finished(tmp_path / name, device="cpu") for name in "ab")
     recipe, manifest = read_recipe(path), read_manifest(path)
     assert manifest["id"] != read_manifest(other)["id"]
@@ -82,7 +84,9 @@ def test_a_folder_with_other_things_in_it_is_refused(tmp_path, name):
 def test_resume_is_advised_only_where_there_is_something_to_resume(tmp_path):
     create_run(tmp_path, Recipe())
     assert "resume it, or choose another name" in refusal(require_free, tmp_path)
-    assert "(finished); choose another" in refusal(require_free, finished(tmp_path / "other"))
+    assert "(finished); choose another" in refusal(
+        require_free, finished(tmp_path / "other")
+    )
 
 
 def test_a_folder_that_a_kill_left_without_a_manifest_is_free(tmp_path):
@@ -105,7 +109,11 @@ def test_a_folder_that_a_kill_left_without_a_manifest_is_free(tmp_path):
     require_free(path)
     with held(path, make=True):
         create_run(path, Recipe(seed=3))
-    assert sorted(p.name for p in path.iterdir()) == [".lock", "manifest.json", "recipe.yaml"]
+    assert sorted(p.name for p in path.iterdir()) == [
+        ".lock",
+        "manifest.json",
+        "recipe.yaml",
+    ]
     assert read_recipe(path).seed == 3
 
 

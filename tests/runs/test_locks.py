@@ -27,7 +27,10 @@ def test_another_process_is_named_until_it_ends_however(tmp_path):
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
         assert is_held(tmp_path)
-        with pytest.raises(UserError, match=rf"in use by process {other.pid};"), held(tmp_path):
+        with (
+            pytest.raises(UserError, match=rf"in use by process {other.pid};"),
+            held(tmp_path),
+        ):
             pass
         other.kill()
     assert not is_held(tmp_path)
@@ -35,7 +38,9 @@ def test_another_process_is_named_until_it_ends_however(tmp_path):
         assert is_held(tmp_path)
 
 
-@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO])
+@pytest.mark.parametrize(
+    "number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO]
+)
 def test_where_the_file_system_has_no_locks_nothing_is_written_and_a_sentence_says_what_to_do(
     tmp_path, monkeypatch, number
 ):
@@ -116,7 +121,10 @@ def test_a_disk_too_full_for_the_lock_is_said_and_nothing_stays(tmp_path, monkey
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(UserError, match="the disk is full"), held(tmp_path / "new", make=True):
+    with (
+        pytest.raises(UserError, match="the disk is full"),
+        held(tmp_path / "new", make=True),
+    ):
         pass
     assert not (tmp_path / "new").exists()
 

@@ -5,7 +5,12 @@ import json
 from cases import refusal
 from hypothesis import HealthCheck, given, settings, strategies as st
 
-from olr_cli.runs.metrics import MetricsTail, append_metrics, drop_metrics_after, read_metrics
+from olr_cli.runs.metrics import (
+    MetricsTail,
+    append_metrics,
+    drop_metrics_after,
+    read_metrics,
+)
 
 
 def test_lines_that_are_there_already_are_left_out(tmp_path):
@@ -35,9 +40,13 @@ def test_numbers_beyond_json_arrive(tmp_path):
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.text(max_size=8), max_size=8), st.data())
-def test_however_the_bytes_arrive_every_line_is_seen_once_and_in_order(tmp_path, names, data):
+def test_however_the_bytes_arrive_every_line_is_seen_once_and_in_order(
+    tmp_path, names, data
+):
     (tmp_path / "metrics.jsonl").unlink(missing_ok=True)
-    lines = [{"step": step, "epoch": 1, f"x/{name}": 1.5} for step, name in enumerate(names)]
+    lines = [
+        {"step": step, "epoch": 1, f"x/{name}": 1.5} for step, name in enumerate(names)
+    ]
     whole = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
     whole = whole.encode("utf-8", "surrogatepass")
     tail, seen = MetricsTail(tmp_path), []
@@ -51,7 +60,13 @@ def test_however_the_bytes_arrive_every_line_is_seen_once_and_in_order(tmp_path,
 
 def test_a_broken_metrics_line_is_named(tmp_path):
     append_metrics(tmp_path, 1, 1, {})
-    kinds = ('{"step": "3"}', '{"step": null}', '{"step": NaN}', '{"step": 3, "x": []}', "[]")
+    kinds = (
+        '{"step": "3"}',
+        '{"step": null}',
+        '{"step": NaN}',
+        '{"step": 3, "x": []}',
+        "[]",
+    )
     for broken in ('{"step": 2, "epo', "\x00\x00", "7", '{"epoch": 1}', *kinds):
         file = tmp_path / "metrics.jsonl"
         before = file.read_text()

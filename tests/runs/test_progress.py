@@ -126,7 +126,8 @@ def test_without_true_answers_no_column_stays_blank(layout, blank):
         "rollout/truncated": 1.0,
     }
     progress.step(
-        1, {k: v for k, v in EXTREME.items() if not k.startswith("majority/accuracy")} | known
+        1,
+        {k: v for k, v in EXTREME.items() if not k.startswith("majority/accuracy")} | known,
     )
     above, heads, row = stream.getvalue().splitlines()
     assert max(map(len, (above, heads, row))) <= 80
@@ -148,7 +149,11 @@ def test_without_a_test_set_nothing_is_shown_of_it_and_no_row_before_training():
 
 
 @each(
-    "reward, shown", (14.3467, "14.35"), (0.5, "0.50"), (-123.456, "-123.5"), (-1500.2, "-1500")
+    "reward, shown",
+    (14.3467, "14.35"),
+    (0.5, "0.50"),
+    (-123.456, "-123.5"),
+    (-1500.2, "-1500"),
 )
 def test_rewards_are_plain_numbers_because_not_all_are_shares(reward, shown):
     assert rows([{"rollout/reward": reward}], per_epoch=1) == [["1", shown]]
@@ -175,10 +180,14 @@ def live():
 def test_the_live_line_has_the_time_left_from_the_first_step_on_and_80_columns(live):
     (line,) = shown_live(live)
     assert "9990/9999" in line and "left" not in line
-    live._began -= 3600  # rich's own estimate knows nothing of steps that take half a minute
+    live._began -= (
+        3600  # rich's own estimate knows nothing of steps that take half a minute
+    )
     live.step(9991, EXTREME)
     (line,) = shown_live(live)
-    assert "9991/9999" in line and "8.0h left" in line and line.rstrip().endswith("equal 100%")
+    assert (
+        "9991/9999" in line and "8.0h left" in line and line.rstrip().endswith("equal 100%")
+    )
 
 
 def test_rollouts_that_are_done_show_within_a_step(live):

@@ -22,7 +22,9 @@ def append(run, step):
     rollouts = [
         replace(rollout, prompt_id=f"p{i}", sample=k) for i in range(step) for k in (0, 1)
     ]
-    RunStore(run).append(step, columns(LabelRecord, labels), columns(RolloutRecord, rollouts))
+    RunStore(run).append(
+        step, columns(LabelRecord, labels), columns(RolloutRecord, rollouts)
+    )
 
 
 def rows_by_step(table):
@@ -39,7 +41,9 @@ def whole_steps(run):
 
 def test_a_reader_sees_whole_steps_without_a_gap_while_a_writer_appends(tmp_path):
     append(tmp_path, 1)
-    writer = threading.Thread(target=lambda: [append(tmp_path, step) for step in range(2, 41)])
+    writer = threading.Thread(
+        target=lambda: [append(tmp_path, step) for step in range(2, 41)]
+    )
     writer.start()
     seen = [whole_steps(tmp_path)]
     while writer.is_alive():
@@ -71,14 +75,18 @@ def test_steps_removed_between_listing_and_reading_are_listed_anew(tmp_path, mon
 def test_a_shard_that_goes_again_and_again_is_no_endless_loop(tmp_path, monkeypatch):
     append(tmp_path, 1)
     monkeypatch.setattr(
-        shards, "table_shards", lambda folder: {n: shards.shard_path(folder, n) for n in (1, 2)}
+        shards,
+        "table_shards",
+        lambda folder: {n: shards.shard_path(folder, n) for n in (1, 2)},
     )
     with pytest.raises(FileNotFoundError, match=r"step-000002\.parquet"):
         scan_labels(tmp_path)
 
 
 def test_a_resume_while_a_figure_is_drawn_is_said_in_a_sentence(tmp_path, monkeypatch):
-    run = write_history(tmp_path / "my runs" / "a", prompts=20, prompts_per_step=10, epochs=5)
+    run = write_history(
+        tmp_path / "my runs" / "a", prompts=20, prompts_per_step=10, epochs=5
+    )
     real = arms.by_visit
 
     def resumed_before(*of_labels):
@@ -91,7 +99,8 @@ def test_a_resume_while_a_figure_is_drawn_is_said_in_a_sentence(tmp_path, monkey
     assert not (run / "figures").exists()
     monkeypatch.undo()
     assert (
-        "has gone through 4 of 5 epochs" in done("analyze", run, "--figure", "coherence").output
+        "has gone through 4 of 5 epochs"
+        in done("analyze", run, "--figure", "coherence").output
     )
 
 
@@ -104,7 +113,9 @@ def test_another_missing_file_stays_a_bug():
     )
 
 
-def test_a_run_that_its_sweep_has_just_started_is_left_out_and_named_itself_an_error(tmp_path):
+def test_a_run_that_its_sweep_has_just_started_is_left_out_and_named_itself_an_error(
+    tmp_path,
+):
     for seed in (1, 2, 3):
         write_history(tmp_path / f"seed-{seed}", seed=seed, **SMALL)
     started = tmp_path / "seed-3"

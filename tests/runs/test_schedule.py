@@ -63,7 +63,9 @@ def test_something_is_due_every_so_many_steps_and_at_the_last():
 @pytest.mark.parametrize("warmup_ratio", [0.0, 0.01, 0.1, 0.25, 0.99])
 @pytest.mark.parametrize("decay", ["constant", "linear", "cosine", "cosine_with_min_lr"])
 def test_learning_rates_are_those_of_transformers_to_the_last_bit(decay, warmup_ratio):
-    schedule = Schedule(20, 8, 3, 7, 0, highest=3e-4, decay=decay, warmup_ratio=warmup_ratio)
+    schedule = Schedule(
+        20, 8, 3, 7, 0, highest=3e-4, decay=decay, warmup_ratio=warmup_ratio
+    )
     updates = schedule.updates_before(schedule.last + 1)
     optimizer = torch.optim.SGD([torch.zeros(())], lr=3e-4)
     theirs = get_scheduler(

@@ -32,7 +32,9 @@ def test_records_come_back_as_they_went_in(tmp_path):
     assert labels.row(1, named=True) == asdict(replace(LABEL, step=2, visit=2))
     rollouts = scan_rollouts(tmp_path).collect()
     assert rollouts.row(0, named=True) == asdict(replace(ROLLOUT, step=1, visit=1))
-    assert [frame["step"].to_list() for frame in read_rollout_steps(tmp_path, ["step"])] == [
+    assert [
+        frame["step"].to_list() for frame in read_rollout_steps(tmp_path, ["step"])
+    ] == [
         [1],
         [2],
     ]
@@ -43,7 +45,8 @@ def test_the_same_records_give_the_same_bytes(tmp_path):
         (tmp_path / name).mkdir()
         fill(tmp_path / name, [1])
     shards = [
-        (tmp_path / name / "labels" / "step-000001.parquet").read_bytes() for name in ("a", "b")
+        (tmp_path / name / "labels" / "step-000001.parquet").read_bytes()
+        for name in ("a", "b")
     ]
     assert shards[0] == shards[1]
 
@@ -68,7 +71,10 @@ def test_a_step_that_is_missing_before_others_is_named(tmp_path, table, scan):
 def test_a_file_named_after_a_step_that_no_run_can_have_is_no_shard(tmp_path):
     fill(tmp_path, [1])
     shutil.copy(
-        *(tmp_path / "labels" / f"step-{name}.parquet" for name in ("000001", "999999999999"))
+        *(
+            tmp_path / "labels" / f"step-{name}.parquet"
+            for name in ("000001", "999999999999")
+        )
     )
     assert stored_steps(tmp_path) == [1] and scan_labels(tmp_path).collect()[
         "step"
@@ -81,7 +87,9 @@ def test_drop_after_removes_later_shards_and_leftovers(tmp_path):
     leftover.write_bytes(b"half")
     store.drop_after(1)
     assert stored_steps(tmp_path) == [1]
-    assert sorted(p.name for p in (tmp_path / "labels").iterdir()) == ["step-000001.parquet"]
+    assert sorted(p.name for p in (tmp_path / "labels").iterdir()) == [
+        "step-000001.parquet"
+    ]
 
 
 def test_drop_after_keeps_the_complete_steps_without_a_gap(tmp_path, monkeypatch):
@@ -91,7 +99,10 @@ def test_drop_after_keeps_the_complete_steps_without_a_gap(tmp_path, monkeypatch
     monkeypatch.setattr(
         Path,
         "unlink",
-        lambda path, **options: (real(path, **options), seen.append(stored_steps(tmp_path))),
+        lambda path, **options: (
+            real(path, **options),
+            seen.append(stored_steps(tmp_path)),
+        ),
     )
     store.drop_after(2)
     assert seen[:10] == [list(range(1, last + 1)) for last in range(11, 1, -1)]
@@ -107,7 +118,9 @@ def test_a_torn_shard_is_named(tmp_path, keep):
     fill(tmp_path, [1, 2])
     shard = tmp_path / "rollouts" / "step-000002.parquet"
     shard.write_bytes(shard.read_bytes()[:keep])
-    assert "step-000002.parquet is not a whole Parquet file" in refusal(scan_rollouts, tmp_path)
+    assert "step-000002.parquet is not a whole Parquet file" in refusal(
+        scan_rollouts, tmp_path
+    )
 
 
 def test_a_foreign_shard_and_a_newer_schema_are_named(tmp_path):
@@ -130,7 +143,10 @@ def test_a_full_disk_is_said_wherever_it_shows_and_leaves_the_store_as_it_was(
     def full(*_args, **_kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patched, pytest.raises(UserError, match="the disk is full"):
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(UserError, match="the disk is full"),
+    ):
         patched.setattr(call, full)
         store.append(2, columns(LabelRecord, [LABEL]), columns(RolloutRecord, [ROLLOUT]))
         store.sync()

@@ -38,7 +38,9 @@ def test_it_is_resumed_to_the_end_that_it_had(run):
         again = scan(run).filter(pl.col("step") > 4).collect().select(end.columns)
         rounded = [name for name in ROUNDED if name in end.columns]
         assert_frame_equal(again.drop(rounded), end.drop(rounded), check_exact=True)
-        assert_frame_equal(again.select(rounded), end.select(rounded), rel_tol=0, abs_tol=1e-5)
+        assert_frame_equal(
+            again.select(rounded), end.select(rounded), rel_tol=0, abs_tol=1e-5
+        )
 
 
 def test_it_is_listed(run):
@@ -59,7 +61,9 @@ def test_it_is_audited_with_its_verified_labels(run):
 
 def test_it_is_drawn_and_reported(run):
     done("analyze", run, "--figure", "all", "--report", "--table", "arms")
-    assert {"learning.png", "coherence.png", "dynamics.png"} <= set(os.listdir(run / "figures"))
+    assert {"learning.png", "coherence.png", "dynamics.png"} <= set(
+        os.listdir(run / "figures")
+    )
     assert (run / "figures" / "report.html").stat().st_size > 100_000
 
 
@@ -74,7 +78,9 @@ def test_a_column_that_a_shard_lacks_is_null_and_one_too_many_is_left_out(run):
     shard = shard_path(run / "rollouts", 2)
     rewrite(
         shard,
-        lambda old: old.drop_columns(["self_certainty"]).append_column("later", old["entropy"]),
+        lambda old: old.drop_columns(["self_certainty"]).append_column(
+            "later", old["entropy"]
+        ),
     )
     there = scan_rollouts(run).collect()
     assert there.columns == whole.columns

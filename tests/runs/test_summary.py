@@ -50,6 +50,8 @@ def test_throughput_is_told_in_medians_with_units_and_only_what_is_known(tmp_pat
             "memory/gpu_peak": None,
         }
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    shown = [line.split("  ")[-1].strip() for line in run_summary(run).parts if "/s" in line]
+    shown = [
+        line.split("  ")[-1].strip() for line in run_summary(run).parts if "/s" in line
+    ]
     assert shown == ["1,002 tokens/s", "0.500 samples/s"]
     assert not any("GPU memory" in line for line in run_summary(run).parts)

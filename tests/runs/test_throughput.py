@@ -13,7 +13,12 @@ from olr_cli.runs.metrics import (
 )
 from olr_cli.runs.throughput import StepWork, medians, throughput
 
-TIMES = {"time/rollouts": 2.0, "time/update": 4.0, "time/step": 13.0, "time/evaluation": 3.0}
+TIMES = {
+    "time/rollouts": 2.0,
+    "time/update": 4.0,
+    "time/step": 13.0,
+    "time/evaluation": 3.0,
+}
 WORK = StepWork(
     prompt_tokens=[10, 10, 20], response_tokens=[5, 7, 8], trains=[True, True, False]
 )

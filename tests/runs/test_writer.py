@@ -35,7 +35,9 @@ def test_an_error_names_the_status_of_the_run_that_it_ends(tmp_path, error, stat
 def test_a_run_is_held_until_it_is_closed(tmp_path):
     with begun(tmp_path / "run") as writer:
         assert is_held(tmp_path / "run")
-        assert "is in use by process" in refusal(RunWriter.resume, tmp_path / "run", Recipe())
+        assert "is in use by process" in refusal(
+            RunWriter.resume, tmp_path / "run", Recipe()
+        )
         writer.close("finished", steps=3)
         assert not is_held(tmp_path / "run")
     manifest = read_manifest(tmp_path / "run")

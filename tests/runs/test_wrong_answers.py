@@ -32,7 +32,9 @@ def shard(run: Path, step: int, *rollouts: tuple[str, str | None, bool | None]) 
         own = samples.setdefault(name, [])
         answers = {"answer": answer, "answer_class": answer, "is_correct": right}
         own.append(
-            replace(ROLLOUT, prompt_id=name, visit=step, step=step, sample=len(own), **answers)
+            replace(
+                ROLLOUT, prompt_id=name, visit=step, step=step, sample=len(own), **answers
+            )
         )
     labels = [replace(LABEL, prompt_id=name, visit=step, step=step) for name in samples]
     of_rollouts = [row for own in samples.values() for row in own]
@@ -147,7 +149,10 @@ def test_only_one_spelling_of_each_class_proved_different_may_serve():
     }
     labelled = [Prompt(name, (), "12", None, None) for name in "abc"]
     with Judge(workers=1) as judge:
-        assert proved_wrong(answers, labelled, judge) == ({"a": ["0.5", "14/2"], "b": []}, [])
+        assert proved_wrong(answers, labelled, judge) == (
+            {"a": ["0.5", "14/2"], "b": []},
+            [],
+        )
 
 
 def test_what_another_grader_may_call_right_becomes_no_label():

@@ -37,7 +37,10 @@ def test_every_method_of_a_recipe_can_be_composed():
 @each(
     "section, name",
     ({"name": "grpo", "penalty_weight": 0.01}, "confidence_penalty"),
-    ({"name": "confidence_penalty", "smoothing": 0.1}, "confidence_penalty+label_smoothing"),
+    (
+        {"name": "confidence_penalty", "smoothing": 0.1},
+        "confidence_penalty+label_smoothing",
+    ),
     ({"name": "olr", "penalty_weight": 0.01}, "olr+confidence_penalty"),
     (
         {"name": "olr", "criteria": ["slope"], "prompts": "random"},
@@ -128,7 +131,10 @@ STATISTICS = [
     "method, rewards",
     (make_method("self_certainty"), (2.0, 1.0, 7.0)),
     (make_method("token_entropy"), (-0.9, -0.1, -0.4)),
-    (make_method("token_entropy", score_reduction="sum"), (-3.6, -0.1, -1.2000000000000002)),
+    (
+        make_method("token_entropy", score_reduction="sum"),
+        (-3.6, -0.1, -1.2000000000000002),
+    ),
     (make_method("sequence_entropy"), (-0.5, -1.0, -0.1)),
     (
         make_method("sequence_entropy", score_reduction="sum"),

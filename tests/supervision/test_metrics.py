@@ -73,7 +73,11 @@ MIXED = (
     selected(replace(CLEAN, majority_answer="7", majority_is_correct=False, slope=0.5)),
     NOISY,
     replace(
-        NOISY, noise_type="inactive", noisy_label_count=0, majority_is_correct=False, slope=0.0
+        NOISY,
+        noise_type="inactive",
+        noisy_label_count=0,
+        majority_is_correct=False,
+        slope=0.0,
     ),
     selected(replace(NOISY, slope=0.75)),
     replace(
@@ -207,7 +211,8 @@ def test_the_composition_of_a_mixed_step():
     }
     unknown = labels(replace(NOISY, majority_is_correct=None))
     assert (
-        unknown.select(x.alias(name) for name, x in COMPOSITION.items()).row(0) == (None,) * 5
+        unknown.select(x.alias(name) for name, x in COMPOSITION.items()).row(0)
+        == (None,) * 5
     )
 
 
@@ -224,7 +229,8 @@ def test_the_composition_of_a_mixed_step():
 )
 def test_what_a_criterion_would_select(record, criteria, expected):
     assert (
-        labels(record).select(selected_under(criteria, Decimal("0.05"), 1)).item() is expected
+        labels(record).select(selected_under(criteria, Decimal("0.05"), 1)).item()
+        is expected
     )
 
 
@@ -238,7 +244,8 @@ def test_the_accuracy_of_a_selection_is_the_share_of_right_majorities():
 
 
 @given(
-    st.lists(st.integers(0, 8), min_size=2, max_size=12), st.decimals("-0.3", "0.3", places=3)
+    st.lists(st.integers(0, 8), min_size=2, max_size=12),
+    st.decimals("-0.3", "0.3", places=3),
 )
 def test_comparing_doubles_decides_as_comparing_exact_slopes_does(counts, threshold):
     exact = Fraction(
@@ -268,7 +275,8 @@ def test_the_columns_select_what_the_supervisor_selects_also_beside_verified_pro
     )
     supervisor = Supervisor(compose(section), judge, seed=0)
     prompts = [
-        Prompt(name, (), SENTINEL, "1", "inactive", is_verified=name == "b") for name in "abc"
+        Prompt(name, (), SENTINEL, "1", "inactive", is_verified=name == "b")
+        for name in "abc"
     ]
     for visit, answers_PG in enumerate(visits, 1):
         groups = [

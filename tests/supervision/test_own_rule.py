@@ -96,7 +96,9 @@ def test_the_papers_rule_and_its_ablations_written_as_rules_decide_as_the_built_
 
 def test_it_trains_is_stored_with_its_text_resumed_and_replayed(folder):
     name = "method.name=mine.py:rule"
-    done("train", "laptop/quickstart", *settings(name, "method.least=1"), "--run-dir", "run")
+    done(
+        "train", "laptop/quickstart", *settings(name, "method.least=1"), "--run-dir", "run"
+    )
     rule = read_manifest(Path("run"))["rule"]
     assert (rule["function"], rule["source"], rule["defaults"]) == (
         "mine.py:rule",
@@ -135,7 +137,13 @@ def test_a_run_of_it_has_its_name_in_tables_which_do_not_run_it(folder):
         "--run-dir",
         "runs/mine",
     )
-    done("train", "laptop/quickstart", *settings("method.name=grpo"), "--run-dir", "runs/grpo")
+    done(
+        "train",
+        "laptop/quickstart",
+        *settings("method.name=grpo"),
+        "--run-dir",
+        "runs/grpo",
+    )
     (folder / "mine.py").unlink()
     assert "active 0.5 rule" in done("analyze", "runs", "--table", "arms").stdout
 
@@ -147,13 +155,16 @@ def test_runs_are_compared_over_a_key_of_the_rule_that_some_leave_at_its_default
         )
         recipe = read_recipe(run)
         write_recipe(
-            run, recipe.model_copy(update={"method": OwnMethod(name="mine.py:rule", **given)})
+            run,
+            recipe.model_copy(update={"method": OwnMethod(name="mine.py:rule", **given)}),
         )
         manifest = read_manifest(run)
         manifest |= rule_facts(OwnMethod(name="mine.py:rule"))
         write_manifest(run, manifest)
     (folder / "mine.py").unlink()  # what counted stands in the runs
-    assert "over-method.least.png" in done("analyze", "runs", "--over", "method.least").stdout
+    assert (
+        "over-method.least.png" in done("analyze", "runs", "--over", "method.least").stdout
+    )
     drawn = pl.read_csv("runs/figures/over-method.least.csv")
     assert sorted(drawn.drop_nulls("value")["value"].unique()) == [2, 3]
     assert "method.last" in refused("analyze", "runs", "--over", "method.last")

@@ -138,7 +138,9 @@ def test_a_worker_that_dies_while_it_reads_ahead_changes_nothing(pool):
     assert decided(pool, answers, dying) == decided(pool, answers)
 
 
-def test_workers_that_cant_start_are_reported_to_who_waits_for_the_reading(pool, monkeypatch):
+def test_workers_that_cant_start_are_reported_to_who_waits_for_the_reading(
+    pool, monkeypatch
+):
     def broken(self, tasks):
         raise RuntimeError("no worker")
 
@@ -164,7 +166,9 @@ def test_the_verifier_starts_early_only_if_labels_need_it(label, is_needed, monk
     started = []
     monkeypatch.setattr(WorkerPool, "prepare", lambda self: started.append(self))
     supervisor = Supervisor(compose(OlrMethod()), Judge(), seed=0)
-    supervisor.expect([Prompt("p", (), "7", "7", "clean"), Prompt("q", (), label, None, None)])
+    supervisor.expect(
+        [Prompt("p", (), "7", "7", "clean"), Prompt("q", (), label, None, None)]
+    )
     assert bool(started) == is_needed
 
 

@@ -32,7 +32,9 @@ def candidate(name, rewards, mean_logprobs=None, tokens=None, visit=1):
         Rollout("", tokens=length, mean_logprob=mean)
         for length, mean in zip(tokens, mean_logprobs, strict=True)
     )
-    return RolloutGroup(Prompt(name, (), "1", "1", "clean"), visit, visit, rollouts), rewards
+    return RolloutGroup(
+        Prompt(name, (), "1", "1", "clean"), visit, visit, rollouts
+    ), rewards
 
 
 def decided_on(candidates):
@@ -49,7 +51,8 @@ def losses(*candidates):
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([0.0, 1.0]), st.lists(st.floats(-9, -0.01), min_size=1, max_size=5)
+            st.sampled_from([0.0, 1.0]),
+            st.lists(st.floats(-9, -0.01), min_size=1, max_size=5),
         ),
         min_size=2,
         max_size=8,
@@ -159,7 +162,11 @@ UNKNOWN = [replace(PROMPTS[0], noise_type=None)]
         UNKNOWN,
         "not known of these data; set method.keep_fraction",
     ),
-    (make_method("random_selection"), MARKED[3:], "which is none; set method.keep_fraction"),
+    (
+        make_method("random_selection"),
+        MARKED[3:],
+        "which is none; set method.keep_fraction",
+    ),
 )
 def test_by_default_the_share_that_is_not_marked_trains(method, prompts, expected):
     if isinstance(expected, Fraction):

@@ -23,7 +23,9 @@ def prompt(noise_type="clean", given="12", true="12", prompt_id="p", **fields):
 
 
 def group(prompt, visit, answers, step=None):
-    rollouts = tuple(Rollout("no box" if a is None else f"so \\boxed{{{a}}}") for a in answers)
+    rollouts = tuple(
+        Rollout("no box" if a is None else f"so \\boxed{{{a}}}") for a in answers
+    )
     return RolloutGroup(prompt, visit, step or visit, rollouts)
 
 
@@ -107,7 +109,9 @@ def test_missing_answers_do_not_vote_but_count_in_the_pass_rate(judge):
 
 @pytest.mark.parametrize("answers", [["1", "1", "2", "2"], [None] * 4])
 def test_a_tie_or_no_answer_is_no_majority(judge, answers):
-    (decided,) = supervise(judge, OlrMethod(criteria=(), warmup_epochs=0), prompt(), [answers])
+    (decided,) = supervise(
+        judge, OlrMethod(criteria=(), warmup_epochs=0), prompt(), [answers]
+    )
     assert decided.label.majority_answer is None
     assert decided.label.pass_rate == 0
     assert not decided.label.is_selected
@@ -117,7 +121,9 @@ def test_a_tie_or_no_answer_is_no_majority(judge, answers):
 def test_olr_keeps_the_label_during_warm_up_then_follows_a_rising_steady_majority(judge):
     rising = [["12"] * n + ["7"] * (8 - n) for n in (5, 6, 7, 8)]
     wrong = prompt("inactive", SENTINEL, "12")
-    decided = supervise(judge, OlrMethod(warmup_epochs=2, slope_threshold="0.1"), wrong, rising)
+    decided = supervise(
+        judge, OlrMethod(warmup_epochs=2, slope_threshold="0.1"), wrong, rising
+    )
     assert [d.label.is_selected for d in decided] == [False, False, True, True]
     assert [d.label.effective_label for d in decided] == [SENTINEL, SENTINEL, "12", "12"]
     assert [d.label.label_source for d in decided] == [
@@ -161,7 +167,9 @@ def test_spellings_of_one_answer_are_one_class_in_vote_history_and_reward(judge)
     decided = supervise(
         judge, OlrMethod(criteria=("consistency",), warmup_epochs=0), half, visits
     )
-    assert decided[0].label.majority_answer is None  # two rollouts say a half, two say three
+    assert (
+        decided[0].label.majority_answer is None
+    )  # two rollouts say a half, two say three
     assert decided[1].label.majority_count == 3
     assert decided[1].rewards == (1.0, 1.0, 1.0, 0.0)
     assert decided[1].label.true_answer_count == 3
@@ -184,7 +192,9 @@ def test_without_a_wrong_answer_an_active_prompt_gets_the_sentinel(judge):
     assert decided.rewards == (0.0, 0.0, 0.0)
 
 
-def test_noisy_labels_are_drawn_evenly_over_classes_or_by_frequency_or_the_most_frequent(judge):
+def test_noisy_labels_are_drawn_evenly_over_classes_or_by_frequency_or_the_most_frequent(
+    judge,
+):
     answers = ["7"] * 5 + ["8"] + ["12"] * 2
     prompts = [prompt("active", SENTINEL, "12", prompt_id=f"p{i}") for i in range(400)]
 
@@ -215,7 +225,9 @@ def test_the_sentinel_is_a_wrong_label_and_never_rewarded_even_when_a_policy_wri
         prompt("inactive", SENTINEL, true),
         OlrMethod(criteria=(), warmup_epochs=1),
     )
-    kept, refined = supervise(judge, every_majority, marked, [[SENTINEL, SENTINEL, "12"]] * 2)
+    kept, refined = supervise(
+        judge, every_majority, marked, [[SENTINEL, SENTINEL, "12"]] * 2
+    )
     assert (kept.label.majority_answer, kept.rewards, refined.rewards) == (
         "12",
         (0, 0, 0),
@@ -313,9 +325,9 @@ def test_verification_and_label_update_are_measured_apart_and_change_nothing(jud
     answers = ["12", "12.0", "7", None]
     (plain,) = supervise(judge, make_method("grpo"), prompt(), [answers])
     supervisor = Supervisor(compose(make_method("grpo")), judge, seed=0)
-    assert by_group(supervisor.supervise(Step.of([group(prompt(), 1, answers)]), measure)) == [
-        plain
-    ]
+    assert by_group(
+        supervisor.supervise(Step.of([group(prompt(), 1, answers)]), measure)
+    ) == [plain]
     assert measured == ["verification", "labels"] * 2
 
 
@@ -344,7 +356,11 @@ def test_a_reward_depends_on_label_and_answer_alone_at_every_visit(
 
 
 def test_history_puts_no_two_numbers_into_one_class(judge):
-    visits = [["8", "8", "x=8", r"\frac{x}{2}=4"], ["8", "8", "4", "7"], ["8", "8", "8", "7"]]
+    visits = [
+        ["8", "8", "x=8", r"\frac{x}{2}=4"],
+        ["8", "8", "4", "7"],
+        ["8", "8", "8", "7"],
+    ]
     decided = supervise(judge, OlrMethod(), prompt(given="4", true="4"), visits)
     assert [d.label.majority_answer for d in decided] == ["8", "8", "8"]
     assert [d.label.majority_is_correct for d in decided] == [False] * 3
@@ -447,9 +463,16 @@ def test_a_stored_step_keeps_its_prompts_apart_however_its_rows_lie(judge):
     for turn in range(20):
         shuffled = random.Random(turn).sample(rows, len(rows))
         step = Step.read(pl.DataFrame(shuffled, schema=names, orient="row"), prompts)
-        places = zip(step.prompts, step.visits, itertools.pairwise(step.starts), strict=True)
+        places = zip(
+            step.prompts, step.visits, itertools.pairwise(step.starts), strict=True
+        )
         found = [
-            (one.prompt_id, visit, list(step.answers[start:end]), list(step.views[start:end]))
+            (
+                one.prompt_id,
+                visit,
+                list(step.answers[start:end]),
+                list(step.views[start:end]),
+            )
             for one, visit, (start, end) in places
         ]
         assert step.number == 7

@@ -38,7 +38,9 @@ def decide(
     rollouts = tuple(
         Rollout("no box" if a is None else f"Certainly: \\boxed{{{a}}}") for a in answers
     )
-    groups = [RolloutGroup(prompt, visit, visit, rollouts) for visit in range(1, visits + 1)]
+    groups = [
+        RolloutGroup(prompt, visit, visit, rollouts) for visit in range(1, visits + 1)
+    ]
     return [by_group(supervisor.supervise(Step.of([group])))[0] for group in groups]
 
 
@@ -51,7 +53,10 @@ def decide(
         [1, 1, 1, 1, 1, 0, 1, 1],
     ),  # a missing answer is never accepted
     ({"where": [{"error": [10, 100], "false_positive_rate": 1}]}, [1, 1, 1, 0, 0, 0, 0, 1]),
-    ({"where": [{"relative_error": 0.1, "false_positive_rate": 1}]}, [1, 1, 0, 1, 0, 0, 0, 0]),
+    (
+        {"where": [{"relative_error": 0.1, "false_positive_rate": 1}]},
+        [1, 1, 0, 1, 0, 0, 0, 0],
+    ),
     ({"where": [{"answer": "2$", "false_negative_rate": 1}]}, [0, 1, 0, 0, 0, 0, 0, 0]),
     (
         {"where": [{"response": "(?i)certainly", "false_positive_rate": 1}]},
@@ -72,7 +77,16 @@ def decide(
 def test_rewards_are_wrong_where_rules_and_rates_say(judge, verifier, rewards):
     (decided,) = decide(judge, verifier)
     assert list(decided.rewards) == rewards
-    assert [rollout.oracle_reward for rollout in decided.rollouts] == [1, 1, 0, 0, 0, 0, 0, 0]
+    assert [rollout.oracle_reward for rollout in decided.rollouts] == [
+        1,
+        1,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ]
 
 
 def test_a_function_of_ones_own_says_where(judge, tmp_path, monkeypatch):
@@ -101,7 +115,10 @@ def test_draws_repeat_and_hit_as_often_as_the_rate_says(judge, draw):
         assert first.rewards == again.rewards
         assert (first.rewards == second.rewards) == (draw == "answer")
         assert 70 < sum(first.rewards) < 130
-        assert decide(judge, verifier, answers, given=given, seed=1)[0].rewards != first.rewards
+        assert (
+            decide(judge, verifier, answers, given=given, seed=1)[0].rewards
+            != first.rewards
+        )
     (rejected,) = decide(judge, {"false_negative_rate": 0.3}, ["12"] * 1000)
     assert 630 < sum(rejected.rewards) < 770
 
@@ -110,7 +127,9 @@ def test_the_same_answer_always_errs_where_errors_are_drawn_by_answer(judge):
     verifier = {"false_negative_rate": 0.5, "draw": "answer"}
     seen = set()
     for prompt_id in map(str, range(20)):
-        visits = decide(judge, verifier, ["12", "12.0", "12"], visits=3, prompt_id=prompt_id)
+        visits = decide(
+            judge, verifier, ["12", "12.0", "12"], visits=3, prompt_id=prompt_id
+        )
         assert len({reward for decided in visits for reward in decided.rewards}) == 1
         seen.add(visits[0].rewards[0])
     assert seen == {0.0, 1.0}
@@ -129,7 +148,9 @@ def test_labels_votes_and_history_see_nothing_of_it(judge):
 
 
 def test_rates_of_zero_change_nothing(judge):
-    (plain,), (erring,) = (decide(judge, verifier) for verifier in (None, VerifierSection()))
+    (plain,), (erring,) = (
+        decide(judge, verifier) for verifier in (None, VerifierSection())
+    )
     assert plain.label == erring.label
     assert [replace(rollout, oracle_reward=None) for rollout in erring.rollouts] == list(
         plain.rollouts
@@ -158,8 +179,14 @@ def test_the_sentinel_matches_nothing_and_can_be_accepted_by_error(judge):
 @each(
     "verifier, said",
     ({"where": [{"error": [1]}]}, "verifier.where.0: a rule needs false_negative_rate"),
-    ({"where": [{"false_positive_rate": 1}]}, "a rule has one of error, .*, and here are 0"),
-    ({"where": [{"error": [-10], "false_positive_rate": 1}]}, "error is a list of distances"),
+    (
+        {"where": [{"false_positive_rate": 1}]},
+        "a rule has one of error, .*, and here are 0",
+    ),
+    (
+        {"where": [{"error": [-10], "false_positive_rate": 1}]},
+        "error is a list of distances",
+    ),
     ({"where": [{"error": [], "false_positive_rate": 1}]}, "error is a list of distances"),
     ({"false_positive_rate": 1.1}, r"verifier.false_positive_rate"),
     (
@@ -174,9 +201,12 @@ def test_a_section_that_says_nothing_or_too_much_is_refused(judge, verifier, sai
 
 @pytest.mark.parametrize("method", ["ttrl", "co_reward", "self_certainty"])
 def test_a_method_that_asks_no_verifier_is_refused(method):
-    with pytest.raises(UserError, match=f"verifier is set, but {method} never asks a verifier"):
+    with pytest.raises(
+        UserError, match=f"verifier is set, but {method} never asks a verifier"
+    ):
         validate(
-            {"verifier": {"false_positive_rate": 0.1}, "method": {"name": method}}, "mine.yaml"
+            {"verifier": {"false_positive_rate": 0.1}, "method": {"name": method}},
+            "mine.yaml",
         )
 
 
@@ -188,7 +218,9 @@ def test_without_the_section_a_recipe_keeps_its_digest():
 
 
 def test_rules_about_distances_need_labels_that_are_numbers(judge):
-    verifier = Verifier(Recipe(verifier={"where": [{"error": [1], "false_positive_rate": 1}]}))
+    verifier = Verifier(
+        Recipe(verifier={"where": [{"error": [1], "false_positive_rate": 1}]})
+    )
     words, number = (Prompt("p", (), text, None, "clean") for text in ("red", "3"))
     verifier.require_numbers([words, number])
     with pytest.raises(UserError, match=r"verifier.where.*no label here is one"):

@@ -51,7 +51,9 @@ def test_only_the_normalised_coupling_does_not_depend_on_the_gradients_length(se
 
 def test_large_gradients_make_every_noise_ratio_tolerable_as_printed():
     gradients = np.full((2, 100), 10.0)
-    printed = formulas.critical_ratio(formulas.coupling(gradients, gradients).printed, 1.0, 1.0)
+    printed = formulas.critical_ratio(
+        formulas.coupling(gradients, gradients).printed, 1.0, 1.0
+    )
     normalised = formulas.critical_ratio(
         formulas.coupling(gradients, gradients).normalised, 1.0, 1.0
     )
@@ -105,7 +107,9 @@ def test_at_the_corrected_boundary_the_log_ratio_comes_to_rest_at_0():
 
 
 @given(SHARE, SHARE)
-def test_olr_moves_the_boundary_to_where_the_effective_ratio_is_critical(critical, replaced):
+def test_olr_moves_the_boundary_to_where_the_effective_ratio_is_critical(
+    critical, replaced
+):
     moved = formulas.olr_critical_ratio(critical, replaced)
     assert moved > critical
     assert formulas.effective_ratio(moved, replaced) == pytest.approx(critical)
@@ -150,7 +154,10 @@ def test_normalised_advantages_of_few_rollouts_weaken_the_rarer_answer_more():
 def test_the_corrected_deviation_a_step_shrinks_with_steps_where_the_printed_one_grows(
     rollouts, steps, failure
 ):
-    for deviation, falls in ((formulas.deviation, True), (formulas.deviation_printed, False)):
+    for deviation, falls in (
+        (formulas.deviation, True),
+        (formulas.deviation_printed, False),
+    ):
         assert (
             deviation(rollouts, 2 * steps, failure) < deviation(rollouts, steps, failure)
         ) == falls
@@ -161,7 +168,9 @@ def test_the_corrected_deviation_a_step_shrinks_with_steps_where_the_printed_one
 
 def test_sums_of_bounded_noise_stay_within_the_corrected_deviation():
     rollouts, steps, failure = 8, 50, 0.05
-    noise = np.random.default_rng(0).integers(0, 2, (4000, steps, rollouts)).mean(axis=2) - 0.5
+    noise = (
+        np.random.default_rng(0).integers(0, 2, (4000, steps, rollouts)).mean(axis=2) - 0.5
+    )
     sums = np.abs(noise.cumsum(axis=1))
     allowed = formulas.deviation(rollouts, np.arange(1, steps + 1), failure) * np.arange(
         1, steps + 1
@@ -170,7 +179,9 @@ def test_sums_of_bounded_noise_stay_within_the_corrected_deviation():
 
 
 @given(SHARE, POSITIVE, POSITIVE)
-def test_what_is_guaranteed_is_where_the_drift_equals_the_deviation(deviation, gamma, noisy):
+def test_what_is_guaranteed_is_where_the_drift_equals_the_deviation(
+    deviation, gamma, noisy
+):
     clean = 0.7
     critical = formulas.critical_ratio(gamma, clean, noisy)
     ratio = formulas.guaranteed_ratio(critical, deviation, gamma * clean, noisy)

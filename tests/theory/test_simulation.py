@@ -16,8 +16,12 @@ COUPLINGS = np.array([0.0, 0.4, 1.0])
 @pytest.mark.parametrize(("true", "noisy"), [(0.4, 0.25), (0.6, 0.1)])
 def test_with_many_rollouts_one_step_is_the_papers_drift(normalised, true, noisy):
     setting = Simulation(true, noisy, steps=1, normalised=normalised)
-    moved = simulate(setting, RATIOS, COUPLINGS, 10**7, seed=1).log_ratio - setting.reference
-    expected = setting.learning_rate * formulas.drift(RATIOS, COUPLINGS, *setting.magnitudes())
+    moved = (
+        simulate(setting, RATIOS, COUPLINGS, 10**7, seed=1).log_ratio - setting.reference
+    )
+    expected = setting.learning_rate * formulas.drift(
+        RATIOS, COUPLINGS, *setting.magnitudes()
+    )
     assert moved.shape == (6, 3)
     assert moved == pytest.approx(expected, abs=1e-3)
 
@@ -30,7 +34,9 @@ def test_with_few_rollouts_the_mean_step_is_the_drift_of_the_expected_magnitudes
     setting = Simulation(steps=1, runs=20_000, normalised=normalised)
     ratio = np.array([0.0, 0.3, 1.0])
     moved = simulate(setting, ratio, 0.5, rollouts, seed=2).log_ratio - setting.reference
-    expected = setting.learning_rate * formulas.drift(ratio, 0.5, *setting.magnitudes(rollouts))
+    expected = setting.learning_rate * formulas.drift(
+        ratio, 0.5, *setting.magnitudes(rollouts)
+    )
     assert moved == pytest.approx(expected, abs=3e-3)
 
 
@@ -59,7 +65,9 @@ def test_the_same_seed_gives_the_same_outcome_and_another_one_another():
 
 
 @pytest.mark.parametrize("normalised", [True, False])
-def test_below_the_critical_ratio_the_true_answer_gains_at_first_and_above_it_loses(normalised):
+def test_below_the_critical_ratio_the_true_answer_gains_at_first_and_above_it_loses(
+    normalised,
+):
     setting = Simulation(normalised=normalised)
     ratio = (np.arange(20) + 0.5)[:, None] / 20
     coupling = np.array([0.2, 0.5, 0.8, 1.0])

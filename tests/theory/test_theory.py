@@ -47,10 +47,15 @@ def test_one_command_prints_the_tables_and_draws_both_figures(folder, tmp_path, 
         "Observed critical noise ratio",
     ):
         assert title in printed
-    assert sorted(file.name for file in tmp_path.glob("*.png")) == ["phase.png", "theory.png"]
+    assert sorted(file.name for file in tmp_path.glob("*.png")) == [
+        "phase.png",
+        "theory.png",
+    ]
 
 
-def test_a_cell_is_the_mean_over_seeds_and_a_critical_ratio_that_of_each_seeds_changes(folder):
+def test_a_cell_is_the_mean_over_seeds_and_a_critical_ratio_that_of_each_seeds_changes(
+    folder,
+):
     arms = group(find_runs([folder]))
     cells = {(row["line"], row["column"]): row for row in theory_table(arms).rows}
     values = measure(arms[:1]).filter(metric="log_ratio", at=5)["value"].to_list()
@@ -58,7 +63,10 @@ def test_a_cell_is_the_mean_over_seeds_and_a_critical_ratio_that_of_each_seeds_c
     changes = {1: {}, 2: {}}
     for arm in arms:
         rows = (
-            measure([arm]).filter(metric="change/held_out").select("seed", "value").iter_rows()
+            measure([arm])
+            .filter(metric="change/held_out")
+            .select("seed", "value")
+            .iter_rows()
         )
         for seed, value in () if arm.olr else rows:
             changes[seed][float(arm.recipe.noise.ratio)] = value
@@ -96,7 +104,9 @@ def test_wrong_sides_are_counted_by_hand():
 
 
 @pytest.mark.slow
-def test_simulation_agrees_with_theory_early_and_with_the_corrected_boundary_under_kl(phases):
+def test_simulation_agrees_with_theory_early_and_with_the_corrected_boundary_under_kl(
+    phases,
+):
     wrong = phase.wrong_sides(phases)
     plain, kl = wrong.filter(case="plain"), wrong.filter(case="kl")
     assert plain["printed_early"].max() <= 0.05

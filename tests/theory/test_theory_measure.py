@@ -221,6 +221,9 @@ def test_a_run_is_measured_up_to_the_epoch_that_all_runs_of_its_arm_have(tmp_pat
     values = measure([arm])
     for metric in ("log_ratio", "effective_noise_counted"):
         last = (
-            values.filter(metric=metric).group_by("seed").agg(pl.col("at").max()).sort("seed")
+            values.filter(metric=metric)
+            .group_by("seed")
+            .agg(pl.col("at").max())
+            .sort("seed")
         )
         assert last.rows() == [(1, 4), (2, 4)]

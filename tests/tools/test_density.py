@@ -45,9 +45,12 @@ def test_statements_branches_arguments_verbs_and_comments_are_counted():
     )  # a for, an and, an or; a comprehension's if is part of its for
     assert by_name["squeezed"].arguments == 6 and by_name["fill"].arguments == 1
     assert (by_name["fill"].branches, by_name["inner"].branches) == (1, 1)
-    assert by_name["squeezed"].begins_with_verb is False and by_name["fill"].begins_with_verb
     assert (
-        by_name["size"].begins_with_verb is None and by_name["inner"].begins_with_verb is None
+        by_name["squeezed"].begins_with_verb is False and by_name["fill"].begins_with_verb
+    )
+    assert (
+        by_name["size"].begins_with_verb is None
+        and by_name["inner"].begins_with_verb is None
     )
     assert by_name["squeezed"].lines == 1
 
@@ -59,7 +62,9 @@ def test_the_table_has_a_row_a_room_and_the_worst_functions(tmp_path, monkeypatc
     monkeypatch.setattr(sys, "argv", ["density.py", str(tmp_path), "--worst", "1"])
     density.main()
     head, one, two, whole, worst = capsys.readouterr().out.splitlines()
-    assert head.split()[0] == "room" and [line.split()[:2] for line in (one, two, whole)] == [
+    assert head.split()[0] == "room" and [
+        line.split()[:2] for line in (one, two, whole)
+    ] == [
         ["one", "2"],
         ["two.py", "1"],
         ["all", "3"],

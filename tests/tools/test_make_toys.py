@@ -65,7 +65,9 @@ def test_the_mixture_has_the_shares_it_claims(kind, low, high):
     members = expressions(kind, 20_000, 3, "train")
     probabilities = [mixture.right_probability(expression) for expression in members]
     assert low <= min(probabilities) and max(probabilities) <= high
-    assert len(set(probabilities)) > 40  # a number of its own for each pair of leading digits
+    assert (
+        len(set(probabilities)) > 40
+    )  # a number of its own for each pair of leading digits
 
     made = Counter()
     for expression in members:
@@ -93,7 +95,9 @@ def test_text_of_the_vocabulary_survives_the_tokenizer():
 
 def test_other_characters_become_one_unknown_token_each():
     tokenizer = build_tokenizer(64)
-    assert tokenizer("1é+")["input_ids"] == tokenizer.convert_tokens_to_ids(["1", "<unk>", "+"])
+    assert tokenizer("1é+")["input_ids"] == tokenizer.convert_tokens_to_ids(
+        ["1", "<unk>", "+"]
+    )
 
 
 @pytest.mark.parametrize("name", MIXTURES)
@@ -148,7 +152,9 @@ def test_the_tool_writes_a_policy_that_loads_and_compares_it_with_the_shipped_on
         make_toys, "warm_up", lambda mixture, seed, steps: warm_up(mixture, seed, 5)
     )
     out = tmp_path / "mine"
-    monkeypatch.setattr(sys, "argv", ["make_toys.py", "subtraction", str(out), "--seed", "3"])
+    monkeypatch.setattr(
+        sys, "argv", ["make_toys.py", "subtraction", str(out), "--seed", "3"]
+    )
     make_toys.main()
     record = json.loads((out / "weights.json").read_text())
     assert record.keys() == shipped("subtraction").keys()

@@ -52,10 +52,13 @@ def trained_by_olr(run, prompts, **keys):
     """A small run of `olr train`, and the seed that its decisions depend on."""
     sizes = {"limit": prompts, "prompts_per_step": 8, "epochs": 4, "mini_batch_prompts": 8}
     of_train = {
-        f"{'data' if key == 'limit' else 'train'}.{key}": value for key, value in sizes.items()
+        f"{'data' if key == 'limit' else 'train'}.{key}": value
+        for key, value in sizes.items()
     }
     settings = {**of_train, "data.test": "null", **keys}
-    words = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    words = [
+        word for key, value in settings.items() for word in ("--set", f"{key}={value}")
+    ]
     done("train", "laptop/quickstart", *words, "--run-dir", run)
     return read_manifest(run)["seed"]
 
@@ -108,7 +111,8 @@ def test_verified_labels_are_found_by_question_too(tmp_path):
     assert sources == [("verified", "8"), ("given", "7")]
     assert step.rewards == (0.0, 0.0, 0.0, 1.0, 1.0, 1.0, 1.0, 0.0)
     with pytest.raises(
-        UserError, match=r"data\.verified is 5, and labels can't be drawn before all prompts"
+        UserError,
+        match=r"data\.verified is 5, and labels can't be drawn before all prompts",
     ):
         make(data={"verified": 5})
     json_lines(file, {"prompt_id": "x", "verdict": "wrong"})
@@ -198,12 +202,15 @@ def test_every_command_reads_its_run(recorded, tmp_path, words):
     assert "olr train" not in result.output  # the run is another trainer's
     if "--report" in words:
         assert (
-            "The questions are not shown" not in (run / "figures" / "report.html").read_text()
+            "The questions are not shown"
+            not in (run / "figures" / "report.html").read_text()
         )
 
 
 @pytest.mark.parametrize("resumed", [False, True])
-def test_a_run_with_verified_labels_that_has_moved_can_be_exported(recorded, tmp_path, resumed):
+def test_a_run_with_verified_labels_that_has_moved_can_be_exported(
+    recorded, tmp_path, resumed
+):
     labels = decisions(recorded).select("prompt_id", true_answer="given_label").drop_nulls()
     labels.unique(maintain_order=True).head(4).write_parquet(tmp_path / "verified.parquet")
     olr = make(tmp_path / "run", data={"verified": str(tmp_path / "verified.parquet")})
@@ -275,9 +282,14 @@ class Lazy(Sequence):
 @each(
     "prompt",
     "3 + 4 = ?<think>\n",
-    [{"role": "user", "content": "3 + 4 = ?"}, {"role": "assistant", "content": "<think>\n"}],
+    [
+        {"role": "user", "content": "3 + 4 = ?"},
+        {"role": "assistant", "content": "<think>\n"},
+    ],
 )
-def test_what_the_prompt_opened_is_stored_and_read_again_without_the_prompt(tmp_path, prompt):
+def test_what_the_prompt_opened_is_stored_and_read_again_without_the_prompt(
+    tmp_path, prompt
+):
     cut, ended = "is it 7", r"is it 8? </think> \boxed{7}"
     with make(tmp_path / "run") as olr:
         step = olr([prompt] * 3, [cut, Rollout(ended), f"<think>\n{ended}"], ["7"] * 3)
@@ -362,12 +374,23 @@ def test_a_recipe_that_cannot_be_meant_is_refused(recipe, message):
     ({"prompts": ["a", "b", "c", "d"]}, "has one completion, and a vote needs several"),
     ({"labels": ["7", "7", "7", "8"]}, "has two labels, '7' and '8'"),
     ({"labels": [None] * 4}, "has no label, which method olr needs"),
-    ({"prompts": ["a", "a", "b", "b"], "prompt_ids": ["x"] * 4}, "has two texts, 'a' and 'b'"),
-    ({"noise_types": ["wrong"] * 4}, "there is no noise type 'wrong'; known: clean, inactive"),
+    (
+        {"prompts": ["a", "a", "b", "b"], "prompt_ids": ["x"] * 4},
+        "has two texts, 'a' and 'b'",
+    ),
+    (
+        {"noise_types": ["wrong"] * 4},
+        "there is no noise type 'wrong'; known: clean, inactive",
+    ),
     ({"step": 3}, "step 3 came where step 1 is due"),
 )
 def test_arguments_that_do_not_fit_are_refused(arguments, message):
-    settings = {"prompts": ["a"] * 4, "completions": BOXED, "labels": ["7"] * 4, **arguments}
+    settings = {
+        "prompts": ["a"] * 4,
+        "completions": BOXED,
+        "labels": ["7"] * 4,
+        **arguments,
+    }
     with make() as olr:
         assert message in refusal(olr, **settings)
     assert olr.step == 0
@@ -465,5 +488,7 @@ def test_a_run_that_could_not_begin_is_not_held(tmp_path, monkeypatch, failing):
     with monkeypatch.context() as disk:
         disk.setattr(f"olr_cli.runs.writer.{failing}", fails)
         with pytest.raises(UserError, match="disk is full") as _while_its_traceback_lives:
-            make(path)(*step) if failing == "create_run" else make(path).load_state_dict(state)
+            make(path)(*step) if failing == "create_run" else make(path).load_state_dict(
+                state
+            )
         assert not is_held(path)

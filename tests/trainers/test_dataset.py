@@ -44,12 +44,15 @@ def test_rows_without_a_question_are_refused_where_a_trainer_samples_from_them()
 def test_rows_that_ask_one_question_are_told_apart_by_their_words():
     prompts = index("What is 1+1?", "what is 1 + 1")
     assert [
-        prompts.of({"prompt": text}).given_label for text in ("what is 1 + 1", "What is 1+1?")
+        prompts.of({"prompt": text}).given_label
+        for text in ("what is 1 + 1", "What is 1+1?")
     ] == [
         "1",
         "0",
     ]
-    assert "more than one row with the prompt" in refusal(prompts.of, {"prompt": "WHAT IS 1+1"})
+    assert "more than one row with the prompt" in refusal(
+        prompts.of, {"prompt": "WHAT IS 1+1"}
+    )
     assert "no row with the prompt" in refusal(prompts.of, {"prompt": "1"})
     with pytest.raises(
         UserError, match=r"2 rows have the prompt 'What is 1\+1\?'; remove all but one"

@@ -27,7 +27,8 @@ def test_no_probe_is_paid_and_only_an_empty_box_after_the_answer_is_not(here):
     from falsepass import runner
 
     rows = [
-        {"prompt": question + BOXED, "answer": answer} for question, answer in QUESTIONS.items()
+        {"prompt": question + BOXED, "answer": answer}
+        for question, answer in QUESTIONS.items()
     ]
     (here / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     audit = here / "audit"

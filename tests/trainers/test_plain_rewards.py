@@ -29,7 +29,8 @@ def test_the_plain_reward_reads_texts_and_chats_in_any_thread():
         ["#### 72"], extractor="after:####", answer=["6 * 12 = 72\n#### 72"]
     ) == [1.0]
     with pytest.raises(
-        UserError, match="needs one of the columns reward_model, answer, label, ground_truth"
+        UserError,
+        match="needs one of the columns reward_model, answer, label, ground_truth",
     ):
         accuracy_reward(["1"], question=["?"])
 
@@ -55,7 +56,9 @@ def test_the_plain_reward_reads_golds_as_files_are_read():
 
 
 @each(
-    "prompt", "What percentage is it?", [{"role": "user", "content": "What percentage is it?"}]
+    "prompt",
+    "What percentage is it?",
+    [{"role": "user", "content": "What percentage is it?"}],
 )
 def test_the_plain_reward_knows_what_the_question_asks_for(prompt):
     said = [r"\boxed{20\%}", r"\boxed{20}", r"\boxed{2\%}"]
@@ -70,13 +73,19 @@ def test_the_plain_reward_knows_what_the_question_asks_for(prompt):
 def test_a_thought_that_the_prompt_opened_is_no_answer():
     cut, ended = r"\boxed{7}, but", r"\boxed{5}? </think> \boxed{7}"
     for prompt in ("3 + 4 = ?<think>\n", [{"role": "user", "content": "3 + 4 = ?<think>"}]):
-        assert accuracy_reward([cut, ended], prompts=[prompt] * 2, answer=["7"] * 2) == [0, 1]
+        assert accuracy_reward([cut, ended], prompts=[prompt] * 2, answer=["7"] * 2) == [
+            0,
+            1,
+        ]
     chat = [[{"role": "user", "content": "3 + 4 = ?"}]] * 2
     assert accuracy_reward([cut, ended], prompts=chat, answer=["7"] * 2) == [1, 1]
     assert accuracy_reward(
         [cut, ended], prompts=chat, answer=["7"] * 2, opened=["[THINK]", None]
     ) == [0, 1]
-    assert [compute_score("mine", it, "7", opened="<think>") for it in (cut, ended)] == [0, 1]
+    assert [compute_score("mine", it, "7", opened="<think>") for it in (cut, ended)] == [
+        0,
+        1,
+    ]
 
 
 def test_a_mark_that_begins_no_thinking_is_refused():
@@ -94,10 +103,22 @@ def test_a_gold_that_cannot_be_read_gives_no_reward_where_that_can_be_said():
     golds = [r"\frac{1}{", r"\frac{1}{", "7", "7"]
     said = [r"\boxed{7}", "no answer", r"\boxed{7^}", "no answer"]
     assert accuracy_reward(said, answer=golds) == [None, None, 0.0, 0.0]
-    assert [compute_score("mine", *pair) for pair in zip(said, golds, strict=True)] == [0.0] * 4
+    assert [compute_score("mine", *pair) for pair in zip(said, golds, strict=True)] == [
+        0.0
+    ] * 4
 
 
-@each("gold", "notfound", "proof", "#REF!", "None", "N/A", "nan", float("nan"), ["null", "N/A"])
+@each(
+    "gold",
+    "notfound",
+    "proof",
+    "#REF!",
+    "None",
+    "N/A",
+    "nan",
+    float("nan"),
+    ["null", "N/A"],
+)
 def test_who_repeats_what_stands_for_a_missing_gold_gets_nothing(gold):
     said = [rf"\boxed{{{gold[0] if isinstance(gold, list) else gold}}}", r"\boxed{7}"]
     assert accuracy_reward(said, answer=[gold] * 2) == [None, None]
@@ -127,7 +148,8 @@ def test_a_score_for_verl_is_that_of_the_plain_reward():
     assert compute_score("mine", "#### 7", "8", extractor="after:####") == 0.0
     assert compute_score("mine", r"\boxed{\frac12}", np.array(["1/3", "0.5"])) == 1.0
     assert (
-        compute_score("mine", r"\boxed{7\%}", "7", {"question": "What percent is it?"}) == 1.0
+        compute_score("mine", r"\boxed{7\%}", "7", {"question": "What percent is it?"})
+        == 1.0
     )
     for gold, what in ((None, "empty"), ({"target": 98}, "a dict")):
         with pytest.raises(UserError, match=f"the row with extra_info.index 7 is {what}"):

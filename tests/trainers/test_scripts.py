@@ -22,7 +22,9 @@ from olr_cli.engines.models import policy_path
 PAGE = (Path(__file__).parents[2] / "docs" / "trainers.md").read_text("utf-8")
 SCRIPTS = {
     match[1]: match[0]
-    for match in re.findall(r"```(?:python|bash)\n(# ([\w.]+).*?)```", PAGE, flags=re.DOTALL)
+    for match in re.findall(
+        r"```(?:python|bash)\n(# ([\w.]+).*?)```", PAGE, flags=re.DOTALL
+    )
 }
 POLICY = policy_path("builtin:addition-easier")
 
@@ -51,7 +53,11 @@ def _be_script(folder, name, words, out):
 @pytest.fixture
 def noisy(tmp_path):
     prompts = inject(
-        read_prompts("arithmetic", limit=16), type="active", ratio=0.5, seed=0, active_share=1
+        read_prompts("arithmetic", limit=16),
+        type="active",
+        ratio=0.5,
+        seed=0,
+        active_share=1,
     )
     write_prompts(prompts, tmp_path / "noisy.parquet")
     return tmp_path / "noisy.parquet"
@@ -124,7 +130,9 @@ def test_verls_settings_are_those_of_its_configuration(tmp_path, noisy):
     command = shlex.split(SCRIPTS["train_verl.sh"].partition("\n")[2])
     values = {"$1": str(POLICY), "$2": str(noisy), "$3": str(noisy)}
     settings = [
-        re.sub(r"\$\d", lambda place: values[place[0]], word) for word in command if "=" in word
+        re.sub(r"\$\d", lambda place: values[place[0]], word)
+        for word in command
+        if "=" in word
     ]
     with initialize_config_module("verl.trainer.config", version_base=None):
         config = compose("ppo_trainer", overrides=settings)

@@ -60,7 +60,11 @@ def supervised_anew(run, target):
 def test_training_decides_as_the_supervisor_does(undisturbed, tmp_path):
     decided = decisions(undisturbed)
     assert decided.equals(supervised_anew(undisturbed, tmp_path / "anew"))
-    assert decided["visit"].value_counts().sort("visit").rows() == [(1, 16), (2, 16), (3, 16)]
+    assert decided["visit"].value_counts().sort("visit").rows() == [
+        (1, 16),
+        (2, 16),
+        (3, 16),
+    ]
     assert set(decided["label_source"]) >= {"given", "noisy", "majority"}
 
 
@@ -74,7 +78,12 @@ def test_the_run_says_what_trl_did(undisturbed):
     assert read_manifest(undisturbed)["engine"].startswith("trl ")
     assert read_manifest(undisturbed)["status"] == "finished"
     train = recipe.train
-    assert (train.epochs, train.prompts_per_step, train.rollouts_per_prompt, train.top_k) == (
+    assert (
+        train.epochs,
+        train.prompts_per_step,
+        train.rollouts_per_prompt,
+        train.top_k,
+    ) == (
         3,
         8,
         4,
@@ -126,7 +135,11 @@ def test_a_checkpoint_within_a_batch_of_generations_goes_back_to_before_it(
     assert not train(tmp_path, data, settings, kill=kill)
     assert train(tmp_path, data, settings, resume=True)
     decided = decisions(tmp_path / "olr")
-    assert decided["visit"].value_counts().sort("visit").rows() == [(1, 16), (2, 16), (3, 16)]
+    assert decided["visit"].value_counts().sort("visit").rows() == [
+        (1, 16),
+        (2, 16),
+        (3, 16),
+    ]
     assert decided.equals(supervised_anew(tmp_path / "olr", tmp_path / "anew"))
 
 
@@ -149,7 +162,9 @@ def test_held_out_completions_are_graded_and_not_recorded(data, tmp_path):
     trainer = make_trainer(tmp_path, data, settings)
     trainer.train()
     assert [
-        line["step"] for line in read_metrics(tmp_path / "olr") if 0 <= line["eval/avg"] <= 1
+        line["step"]
+        for line in read_metrics(tmp_path / "olr")
+        if 0 <= line["eval/avg"] <= 1
     ] == [1, 2]
     assert len(decisions(tmp_path / "olr")) == 16
 
@@ -191,7 +206,10 @@ def test_verified_labels_count_in_every_step(data, tmp_path):
     ]
     (tmp_path / "verified.json").write_text(json.dumps(rows))
     recipe = {
-        "data": {"extractor": "reversed_digits", "verified": str(tmp_path / "verified.json")}
+        "data": {
+            "extractor": "reversed_digits",
+            "verified": str(tmp_path / "verified.json"),
+        }
     }
     make_trainer(tmp_path, data, {}, recipe=recipe).train()
     of_verified = decisions(tmp_path / "olr").filter(label_source="verified")
@@ -221,7 +239,9 @@ def test_an_adapter_and_limits_of_sampling_train_and_are_noted(data, tmp_path):
 
 
 def refused(data, tmp_path, settings=None, **arguments):
-    return refusal(lambda: make_trainer(tmp_path, data, settings or {}, **arguments).train())
+    return refusal(
+        lambda: make_trainer(tmp_path, data, settings or {}, **arguments).train()
+    )
 
 
 def test_what_cannot_work_is_said_before_the_first_step(data, tmp_path, undisturbed):
@@ -233,7 +253,9 @@ def test_what_cannot_work_is_said_before_the_first_step(data, tmp_path, undistur
     }
     assert "a choice of prompts" in refused(data, tmp_path / "a", recipe=with_verified)
     epochs = {"train": {"epochs": 3}}
-    assert "train.epochs is a setting of trl" in refused(data, tmp_path / "b", recipe=epochs)
+    assert "train.epochs is a setting of trl" in refused(
+        data, tmp_path / "b", recipe=epochs
+    )
     twice = Dataset.from_list([{"prompt": "1+1=", "answer": "2"}] * 16)
     assert "16 rows have the prompt '1+1='" in refused(twice, tmp_path / "c")
     stream = load_dataset("parquet", data_files=str(data), split="train", streaming=True)
@@ -250,7 +272,11 @@ def test_the_reward_without_the_callback_is_refused(data, tmp_path):
         str(policy_path("builtin:addition-easier")),
         reward_funcs=OlrReward(),
         args=GRPOConfig(
-            str(tmp_path), use_cpu=True, bf16=False, report_to=[], per_device_train_batch_size=8
+            str(tmp_path),
+            use_cpu=True,
+            bf16=False,
+            report_to=[],
+            per_device_train_batch_size=8,
         ),
         train_dataset=load_dataset("parquet", data_files=str(data), split="train"),
     )
@@ -264,7 +290,9 @@ def test_a_checkpoint_without_a_history_is_refused(data, tmp_path):
     del content["stateful_callbacks"]["OlrReward"]
     state.write_text(json.dumps(content))
     trainer = make_trainer(tmp_path, data, {})
-    with pytest.raises(UserError, match="the checkpoint of step 3 was saved without OlrReward"):
+    with pytest.raises(
+        UserError, match="the checkpoint of step 3 was saved without OlrReward"
+    ):
         trainer.train(resume_from_checkpoint=True)
 
 
@@ -279,4 +307,6 @@ def test_no_visit_is_lost_where_trl_drops_the_rest_of_an_epoch(data, tmp_path):
     decided = decisions(tmp_path / "olr")
     assert len(decided) == 36
     visits = decided.group_by("prompt_id").agg(pl.col("visit"))["visit"].to_list()
-    assert all(sorted(of_prompt) == list(range(1, len(of_prompt) + 1)) for of_prompt in visits)
+    assert all(
+        sorted(of_prompt) == list(range(1, len(of_prompt) + 1)) for of_prompt in visits
+    )

@@ -156,7 +156,9 @@ def undisturbed(files, tmp_path_factory):
     prompts = read_prompts(files / "train.parquet").prompts
     with OnlineLabelRefinement(run, {"method": METHOD}) as olr:
         for number, batch in steps_of(prompts, last=6):
-            groups = [(p, [Rollout(response(p, number, s)) for s in range(K)]) for p in batch]
+            groups = [
+                (p, [Rollout(response(p, number, s)) for s in range(K)]) for p in batch
+            ]
             decided = olr.supervise(groups)
             rewards[number] = dict(
                 zip(
@@ -179,14 +181,16 @@ def test_verls_workers_get_the_rewards_that_the_supervisor_decides(
     )
     graded = [trainer.ask(p, p.gold[::-1], f"val {p.prompt_id}", 0, 0) for p in held_out]
     graded.append(trainer.ask(held_out[0], "1", "val again", 0, 0))
-    assert [result["reward_score"] for result in ray.get(graded, timeout=300)] == [1.0] * 4 + [
-        0.0
-    ]
+    assert [result["reward_score"] for result in ray.get(graded, timeout=300)] == [
+        1.0
+    ] * 4 + [0.0]
     lost = [trainer.ask(prompts[0], "1", "lost", session, 1) for session in range(K - 1)]
     for number, batch in steps_of(prompts):
         assert trainer.step(batch, number) == expected[number]
     for reference in lost:  # their group stays incomplete, which holds up no other
-        with pytest.raises(Exception, match=r"a group of 4 has had 3 responses for 15 seconds"):
+        with pytest.raises(
+            Exception, match=r"a group of 4 has had 3 responses for 15 seconds"
+        ):
             ray.get(reference, timeout=300)
     # verl is killed after step 4 and goes on from its checkpoint after step 2
     del trainer
@@ -220,7 +224,9 @@ def test_verls_workers_get_the_rewards_that_the_supervisor_decides(
         "16 prompts of data.val_files are in data.train_files too",
     ),
 )
-def test_what_cannot_work_is_said_before_anything_is_sampled(files, tmp_path, setting, message):
+def test_what_cannot_work_is_said_before_anything_is_sampled(
+    files, tmp_path, setting, message
+):
     with pytest.raises(UserError, match=message):
         asyncio.run(
             RewardServer(configuration(files, tmp_path / "run", *setting.split())).start()
@@ -236,7 +242,10 @@ def test_the_limits_of_verls_sampling_are_noted(files, tmp_path):
 
 def test_a_step_that_cannot_wait_as_a_whole_is_refused(files, tmp_path):
     config = configuration(
-        files, tmp_path / "run", "data.train_batch_size=1024", "actor_rollout_ref.rollout.n=16"
+        files,
+        tmp_path / "run",
+        "data.train_batch_size=1024",
+        "actor_rollout_ref.rollout.n=16",
     )
     assert "set reward.num_workers=21" in refusal(require_enough_workers, config)
 
@@ -253,15 +262,21 @@ def test_the_plain_reward_is_a_custom_reward_function_of_verl(files, tmp_path):
         )
     trainer, prompts = Trainer(config), read_prompts("arithmetic", limit=4).prompts
     said = [text for prompt in prompts for text in (prompt.gold[::-1], "7")]
-    asked = [trainer.ask(prompts[n // 2], text, str(n), 0, 1) for n, text in enumerate(said)]
-    assert [result["reward_score"] for result in ray.get(asked, timeout=300)] == [1.0, 0.0] * 4
+    asked = [
+        trainer.ask(prompts[n // 2], text, str(n), 0, 1) for n, text in enumerate(said)
+    ]
+    assert [result["reward_score"] for result in ray.get(asked, timeout=300)] == [
+        1.0,
+        0.0,
+    ] * 4
 
 
 def test_what_the_chat_template_opened_begins_the_response(tmp_path):
     """Verl hands over the response alone, beside the tokens of the prompt."""
     words = {"</s>": 0, "ask": 1, "<think>": 2, "maybe": 3}
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="</s>")), eos_token="</s>"
+        tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="</s>")),
+        eos_token="</s>",
     )
     tokenizer.add_tokens(["<think>"], special_tokens=True)
     came = []

@@ -96,12 +96,16 @@ class _Candidates:
         )
         # A weight depends on model and count alone, and few pairs of them are distinct.
         both = np.stack([self._models, self._counts])
-        (self._of_models, self._often), places = np.unique(both, axis=1, return_inverse=True)
+        (self._of_models, self._often), places = np.unique(
+            both, axis=1, return_inverse=True
+        )
         self._pairs = places.ravel()  # in numpy 2.0 it has two axes
         self._given = np.bincount(self._models, self._counts, len(tally.models))
         self._log_possible = np.log(self.possible[self._answers])
         of_pairs = self._models.astype(np.int64) * self.size + self.prompts[self._answers]
-        self._totals = np.bincount(np.unique(of_pairs, return_inverse=True)[1], self._counts)
+        self._totals = np.bincount(
+            np.unique(of_pairs, return_inverse=True)[1], self._counts
+        )
 
     def by_answers(self, accuracies: Floats, strength: float) -> Floats:
         """(C,) log weights, whatever the labels say."""
@@ -110,29 +114,42 @@ class _Candidates:
             strength * (1 - accuracies[self._of_models]),
         )
         weights = (
-            gammaln(right + self._often) - gammaln(right) - gammaln(self._often) - np.log(wrong)
+            gammaln(right + self._often)
+            - gammaln(right)
+            - gammaln(self._often)
+            - np.log(wrong)
         )
         weights = weights[self._pairs] + self._log_possible
-        return np.asarray(np.bincount(self._answers, weights, len(self.prompts)), dtype=float)
+        return np.asarray(
+            np.bincount(self._answers, weights, len(self.prompts)), dtype=float
+        )
 
     def scores(self, accuracies: Floats, trust: float, strength: float) -> Floats:
         """(C,) log weights with the labels, each right with probability `trust`."""
         by_label = np.log(trust * self.possible / (1 - trust))
-        return self.by_answers(accuracies, strength) + np.where(self.is_label, by_label, 0.0)
+        return self.by_answers(accuracies, strength) + np.where(
+            self.is_label, by_label, 0.0
+        )
 
-    def fitted(self, accuracies: Floats, trust: float, strength: float) -> tuple[Floats, float]:
+    def fitted(
+        self, accuracies: Floats, trust: float, strength: float
+    ) -> tuple[Floats, float]:
         """The accuracies of the models and of the labels by EM, from these on."""
         for _ in range(_MOST_ROUNDS):
             before = (accuracies, trust)
             scores = self.scores(accuracies, trust, strength)
-            chances = np.exp(scores - _log_sums(scores, self.prompts, self.size)[self.prompts])
+            chances = np.exp(
+                scores - _log_sums(scores, self.prompts, self.size)[self.prompts]
+            )
             right = np.bincount(
                 self._models, chances[self._answers] * self._counts, len(self._given)
             )
             accuracies = np.clip(
                 (right + _ACCURACY[0]) / (self._given + sum(_ACCURACY)), *_BOUNDS
             )
-            trust = (chances[self.labels].sum() + _TRUST[0]) / (len(self.labels) + sum(_TRUST))
+            trust = (chances[self.labels].sum() + _TRUST[0]) / (
+                len(self.labels) + sum(_TRUST)
+            )
             if max(np.abs(accuracies - before[0]).max(), abs(trust - before[1])) < _CLOSE:
                 break
         return accuracies, float(trust)
@@ -141,14 +158,18 @@ class _Candidates:
         """But for a constant: as if every answer were wrong, and how much likelier it is as one may be right."""
         wrong = np.log(strength * (1 - accuracies))[self._models] - self._log_possible
         urns = gammaln(strength) - gammaln(strength + self._totals)
-        gained = _log_sums(self.scores(accuracies, trust, strength), self.prompts, self.size)
+        gained = _log_sums(
+            self.scores(accuracies, trust, strength), self.prompts, self.size
+        )
         return float(
             gained.sum() + wrong.sum() + urns.sum() + len(self.labels) * np.log1p(-trust)
         )
 
     def agreement(self, leaders: Numbers, accuracies: Floats) -> Floats:
         """(P,) share of the answers that are the leading one, each counting as much as its model is right."""
-        weights = np.bincount(self._answers, self._counts * accuracies[self._models], self.seen)
+        weights = np.bincount(
+            self._answers, self._counts * accuracies[self._models], self.seen
+        )
         totals = np.bincount(self.prompts[: self.seen], weights, self.size)
         shares = np.zeros(self.size)
         is_led = leaders >= 0
@@ -194,7 +215,9 @@ def _log_sums(
         scores, prompts = scores[among], prompts[among]
     top = np.full(size, -np.inf)
     np.maximum.at(top, prompts, scores)
-    return np.asarray(top + np.log(np.bincount(prompts, np.exp(scores - top[prompts]), size)))
+    return np.asarray(
+        top + np.log(np.bincount(prompts, np.exp(scores - top[prompts]), size))
+    )
 
 
 def _leaders(scores: Floats, prompts: Numbers, size: int) -> Numbers:

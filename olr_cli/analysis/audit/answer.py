@@ -95,9 +95,7 @@ def _measured(audit: Audit) -> Iterator[Line]:
         changed = audit.prompts.filter(
             pl.col("change") == "changed", ~pl.col("is_verified")
         ).height
-        text += (
-            f"; replacing {changed} others by proposals makes {_span(gain)} more of them right"
-        )
+        text += f"; replacing {changed} others by proposals makes {_span(gain)} more of them right"
     else:
         text += f"; replacing others by proposals is not surely a gain ({_span(gain)} more right ones), so none is"
     yield _line("Verified", text)
@@ -111,7 +109,9 @@ def _counted(values: pl.Series, name: str) -> str:
 
 def _span(gain: Cell) -> str:
     """``+12 (+3 to +20)``."""
-    mean, low, high = (f"{round(value) + 0:+}" for value in (gain.number, gain.low, gain.high))
+    mean, low, high = (
+        f"{round(value) + 0:+}" for value in (gain.number, gain.low, gain.high)
+    )
     return f"{mean} ({low} to {high})"
 
 
@@ -130,7 +130,8 @@ def queue(audit: Audit, size: int) -> Table:
     for head, width in widths.items():
         is_end = head == "prompt"
         cells[head] = [
-            Cell(text, "text", short=_cut(text, width, is_end=is_end)) for text in texts[head]
+            Cell(text, "text", short=_cut(text, width, is_end=is_end))
+            for text in texts[head]
         ]
     rows = []
     for prompt_id, *row in zip(prompts["prompt_id"], *cells.values(), strict=True):

@@ -159,7 +159,9 @@ def audit(
         verified=measure,
         verified_labels=0 if measure is None else measure.labels,
         drawn_labels=int((known.is_drawn & (known.is_wrong >= 0)).sum()),
-        noise_ratio=None if measure is None else calibration.noise_ratio(known, is_labelled),
+        noise_ratio=None
+        if measure is None
+        else calibration.noise_ratio(known, is_labelled),
         gain=gain,
         warnings=[
             *history.warns_of_no_answers(1 - answered / rollouts),
@@ -168,7 +170,9 @@ def audit(
         truth=_truth(history, verdicts, judge),
         prompts=verdicts,
         questions={
-            p.prompt_id: question_of(p.messages) for p in history.prompts.values() if p.messages
+            p.prompt_id: question_of(p.messages)
+            for p in history.prompts.values()
+            if p.messages
         },
         notes=[
             *history.notes,

@@ -79,7 +79,9 @@ class Verified:
         return int((~np.isnan(self.is_wrong)).sum())
 
 
-def asked_truths(prompts: Iterable[Prompt], truths: Iterable[str | None]) -> list[Gold | None]:
+def asked_truths(
+    prompts: Iterable[Prompt], truths: Iterable[str | None]
+) -> list[Gold | None]:
     """Return truths as the judge is asked for them (`Prompt.asked`); None where there is none."""
     return [
         None if truth is None else prompt.asked(truth)
@@ -113,12 +115,17 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
     from scipy.stats import betabinom
 
     is_known = ~np.isnan(verified.is_wrong)
-    known, drawn = verified.is_wrong[is_known], verified.is_wrong[is_known & verified.is_drawn]
+    known, drawn = (
+        verified.is_wrong[is_known],
+        verified.is_wrong[is_known & verified.is_drawn],
+    )
     if not len(drawn):
         return None
     labels, wrong, right = int(is_labelled.sum()), drawn.sum(), (1 - drawn).sum()
     others = labels - len(drawn)
-    shape = (wrong + 0.5, right + 0.5) if wrong and right else (max(wrong, 1), max(right, 1))
+    shape = (
+        (wrong + 0.5, right + 0.5) if wrong and right else (max(wrong, 1), max(right, 1))
+    )
     low, high = betabinom.ppf((0.025, 0.975), others, *shape)
     counts = (others * wrong / len(drawn), low if wrong else 0, high if right else others)
     bounds = known.sum(), labels - (1 - known).sum()
@@ -185,7 +192,9 @@ def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibra
         np.clip(odds[is_known], -_REACH, _REACH),
         np.where(is_wrong[is_known] == 1, 1.0, -1.0),
     )
-    intercepts, log_slopes = (axis.ravel() for axis in np.meshgrid(_INTERCEPTS, _LOG_SLOPES))
+    intercepts, log_slopes = (
+        axis.ravel() for axis in np.meshgrid(_INTERCEPTS, _LOG_SLOPES)
+    )
     loss = ((intercepts - _INTERCEPT[0]) / _INTERCEPT[1]) ** 2 / 2
     loss += ((log_slopes - _LOG_SLOPE[0]) / _LOG_SLOPE[1]) ** 2 / 2
     for value, outcome in zip(bounded, sign, strict=True):

@@ -36,7 +36,9 @@ def with_labels_of(
         history = replace(history, notes=[*history.notes, *notes])
     prompts = dict(history.prompts)
     for prompt_id in prompts.keys() & in_data.keys():
-        prompts[prompt_id] = _with_label(prompts[prompt_id], in_data[prompt_id], history, data)
+        prompts[prompt_id] = _with_label(
+            prompts[prompt_id], in_data[prompt_id], history, data
+        )
     if not prompts.keys() <= in_data.keys():
         return replace(history, prompts=prompts)
     # No label is guessed any more.
@@ -73,7 +75,9 @@ def _of_one_label(
         if is_asked and len({prompt.given_label for prompt in alike}) > 1:
             unclear += alike
     prompts = {prompt.prompt_id: prompt for prompt in data.prompts}
-    prompts |= {prompt.prompt_id: replace(prompt, given_label=SENTINEL) for prompt in unclear}
+    prompts |= {
+        prompt.prompt_id: replace(prompt, given_label=SENTINEL) for prompt in unclear
+    }
     note = f"{len(unclear):,} rows of {data.source} ask questions that have several labels; rewards there are left out."
     return prompts, [note] if unclear else []
 
@@ -110,7 +114,10 @@ def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
         )
         for rows in history.steps
     )
-    prompts = {**history.prompts, **{name: prompt for name, (_, prompt) in repeated.items()}}
+    prompts = {
+        **history.prompts,
+        **{name: prompt for name, (_, prompt) in repeated.items()},
+    }
     return replace(history, steps=steps, prompts=prompts)
 
 

@@ -76,7 +76,9 @@ class Choice:
         for option, names in {"drop": self.drop, "only": self.only}.items():
             if unknown := [name for name in names if name not in (*STATUSES, UNJUDGED)]:
                 known = ", ".join((*STATUSES, UNJUDGED))
-                raise UserError(f"there is no status '{unknown[0]}'", f"known: {known}", option)
+                raise UserError(
+                    f"there is no status '{unknown[0]}'", f"known: {known}", option
+                )
         low, high = self.rates
         if not 0 <= low <= high <= 1:
             raise UserError(
@@ -123,13 +125,19 @@ class Choice:
             and row["change"] != "kept"
             and (not row["is_verified"] or has_truth(row))
         )
-        if (status in self.drop and not is_repaired) or (self.only and status not in self.only):
+        if (status in self.drop and not is_repaired) or (
+            self.only and status not in self.only
+        ):
             return False
         if self.pass_rate is None:
             return True
         low, high = self.rates
-        count = None if row is None else row["proposed_count" if is_repaired else "given_count"]
-        return row is not None and count is not None and low <= count / row["rollouts"] <= high
+        count = (
+            None if row is None else row["proposed_count" if is_repaired else "given_count"]
+        )
+        return (
+            row is not None and count is not None and low <= count / row["rollouts"] <= high
+        )
 
 
 def require_repairable(audit: Audit) -> str | None:
@@ -204,7 +212,9 @@ def _of_log(history: RolloutHistory) -> PromptSet:
                 *Reading().system(prompt.data_source, is_question=is_question),
                 *prompt.messages,
             ),
-            given_label=None if prompt.given_label == NEVER_REWARDED else prompt.given_label,
+            given_label=None
+            if prompt.given_label == NEVER_REWARDED
+            else prompt.given_label,
             data_source=prompt.data_source or f"local/{history.source.stem}",
         )
         for prompt in logged
@@ -212,7 +222,9 @@ def _of_log(history: RolloutHistory) -> PromptSet:
     return prompt_set(prompts, history.source.name)
 
 
-def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice) -> File:
+def export(
+    audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice
+) -> File:
     """Write the rows that are kept: a .parquet or .jsonl file in the interchange format.
 
     A row's noise marks change with its label: of a run with active noise, whose label changed at every visit, the
@@ -241,7 +253,9 @@ def export(audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Ch
     table = _with_columns(data, rows)
     if choice.is_to_check:
         table = table.select([name for name in table.column_names if name != "drawn"])
-        table = table.append_column("drawn", pa.array([choice.random is not None] * len(table)))
+        table = table.append_column(
+            "drawn", pa.array([choice.random is not None] * len(table))
+        )
     whole = replace(data, table=table)
     whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
     with at("export"):
@@ -274,7 +288,11 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
     count = sum(prompt.prompt_id not in judged for prompt in data.prompts)
     if not count:
         return None
-    fate = "they are left out" if UNJUDGED in choice.drop else "--drop unjudged leaves them out"
+    fate = (
+        "they are left out"
+        if UNJUDGED in choice.drop
+        else "--drop unjudged leaves them out"
+    )
     if choice.pass_rate:
         fate = "they have no pass rate and are left out"
     return f"{count:,} of {len(data):,} rows of {data.source} are not judged, for nobody answered them; {fate}."
@@ -302,12 +320,16 @@ def evidence(row: Row) -> str:
 def _relabelled(prompt: Prompt, row: Row) -> Prompt:
     """The prompt with the label that the audit leaves it; its noise marks are not changed yet."""
     label = (
-        row["proposed_label"] if row["change"] in ("changed", "added") else row["given_label"]
+        row["proposed_label"]
+        if row["change"] in ("changed", "added")
+        else row["given_label"]
     )
     if label is None:
         # There is nothing to draw the label of a marked prompt from any more.
         return (
-            replace(prompt, noise_type="inactive") if prompt.given_label == SENTINEL else prompt
+            replace(prompt, noise_type="inactive")
+            if prompt.given_label == SENTINEL
+            else prompt
         )
     return replace(prompt, given_label=label)
 

@@ -90,7 +90,9 @@ class Request:
         """The command with the same history and what is known about it, and more."""
         places = self.history
         # A folder stands for many files, unless it holds others too.
-        if len(places) > 3 and log_files(folder := [common_place(places)]) == log_files(places):
+        if len(places) > 3 and log_files(folder := [common_place(places)]) == log_files(
+            places
+        ):
             places = folder
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         given = [("--data", self.data), ("--columns", columns)]
@@ -108,14 +110,20 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
     request.require_sense()
     keeps_responses = request.rewards or request.report is not None
     source = audit_history(
-        request.history, request.set_, request.columns, report, keeps_responses=keeps_responses
+        request.history,
+        request.set_,
+        request.columns,
+        report,
+        keeps_responses=keeps_responses,
     )
     named: PromptSet | None = None
     if request.data is not None:
         named = read_prompts(request.data, reading=data_reading(source))
         source = with_labels_of(source, named, are_for_rewards=request.rewards)
     tolerance = source.recipe.data.tolerance
-    with Judge(ledger=source.given_up, keep=False, tolerance=tolerance, report=report) as judge:
+    with Judge(
+        ledger=source.given_up, keep=False, tolerance=tolerance, report=report
+    ) as judge:
         if request.rewards:
             return _of_rewards(request, source, judge)
         answer, result = _of_labels(request, source, named, judge)
@@ -145,7 +153,9 @@ def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answe
     if request.out is None:
         return answer
     # The whole queue, with an empty column for people.
-    is_new = write_table(found.queue.with_columns(verdict=pl.lit("", pl.String)), request.out)
+    is_new = write_table(
+        found.queue.with_columns(verdict=pl.lit("", pl.String)), request.out
+    )
     filled_in = " (fill in the column verdict; --verified reads it)"
     return replace(answer, files=[File.written(request.out, filled_in, is_new=is_new)])
 

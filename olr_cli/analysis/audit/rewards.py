@@ -145,7 +145,8 @@ def audit_rewards(
         .sort("rollouts", *_CASE, "is_rewarded", descending=[True, *[False] * 4])
     )
     kinds = [
-        _kind(answer, label) for answer, label in queue.select("answer", "label").iter_rows()
+        _kind(answer, label)
+        for answer, label in queue.select("answer", "label").iter_rows()
     ]
     return RewardAudit(
         source=history.source,
@@ -241,7 +242,9 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
         stored = (
             rewards.select(*keys, "response", is_rewarded=pl.col("reward") == 1)
             .join(
-                labels.select("prompt_id", "visit", "label_source", label="effective_label"),
+                labels.select(
+                    "prompt_id", "visit", "label_source", label="effective_label"
+                ),
                 on=keys[:2],
             )
             .filter(is_stored)
@@ -321,8 +324,12 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
         of_prompts.drop("prompt_id").to_numpy(), axis=0, return_counts=True
     )
     random = np.random.default_rng(key("audit of rewards"))
-    draws = (random.multinomial(prompts.sum(), prompts / prompts.sum()) for _ in range(_DRAWS))
-    return np.stack([np.asarray(drawn @ counts, dtype=float) for drawn in (prompts, *draws)])
+    draws = (
+        random.multinomial(prompts.sum(), prompts / prompts.sum()) for _ in range(_DRAWS)
+    )
+    return np.stack(
+        [np.asarray(drawn @ counts, dtype=float) for drawn in (prompts, *draws)]
+    )
 
 
 def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
@@ -334,7 +341,9 @@ def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
         return Cell(kind="percent")
     rates = bad / np.maximum(of, 1)
     rate, edge = float(rates[0]), 0.05 ** (1 / prompts)
-    ends = {0.0: (0.0, 1 - edge), 1.0: (edge, 1.0)}.get(rate) or percentile_interval(rates[1:])
+    ends = {0.0: (0.0, 1 - edge), 1.0: (edge, 1.0)}.get(rate) or percentile_interval(
+        rates[1:]
+    )
     return Cell(rate, "percent", ends=ends)
 
 
@@ -413,13 +422,24 @@ def _rates(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int)
 def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
     """A few sentences and the queue; JSON has all of it."""
     columns = [
-        Column(head, is_text=True) for head in ("prompt", "label", "answer", "reward", "kind")
+        Column(head, is_text=True)
+        for head in ("prompt", "label", "answer", "reward", "kind")
     ]
     texts = audit.queue.head(_ROWS if top is None else top).select(
-        "prompt_id", "label", "answer", pl.col("is_rewarded").cast(pl.Int8), "kind", "rollouts"
+        "prompt_id",
+        "label",
+        "answer",
+        pl.col("is_rewarded").cast(pl.Int8),
+        "kind",
+        "rollouts",
     )
     rows = [
-        Row([Cell(one_line(text), "text", short=one_line(text, 22)) for text in map(str, row)])
+        Row(
+            [
+                Cell(one_line(text), "text", short=one_line(text, 22))
+                for text in map(str, row)
+            ]
+        )
         for row in texts.iter_rows()
     ]
     parts: list[Line | Table | str] = [*_lines(audit)]

@@ -58,7 +58,9 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
         )
     ids = counted["prompt_id"].unique(maintain_order=True)
     models = counted["model"].unique(maintain_order=True)
-    numbers = pl.DataFrame({"prompt_id": ids, "prompt": np.arange(len(ids), dtype=np.int32)})
+    numbers = pl.DataFrame(
+        {"prompt_id": ids, "prompt": np.arange(len(ids), dtype=np.int32)}
+    )
     counted = counted.join(
         numbers, on="prompt_id", how="left", maintain_order="left"
     ).with_columns(
@@ -69,7 +71,9 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
     )
     given = counted.filter(pl.col("text").is_not_null())
     spellings = (
-        given.group_by("prompt", "text").agg(uses=pl.col("count").sum()).sort("prompt", "text")
+        given.group_by("prompt", "text")
+        .agg(uses=pl.col("count").sum())
+        .sort("prompt", "text")
     )
     asked = tuple(
         None if label is None else history.prompts[name].asked(label)
@@ -83,7 +87,10 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
         .agg(
             visits=pl.col("visit").n_unique().cast(pl.Int64),
             rollouts=pl.col("count").sum().cast(pl.Int64),
-            answered=pl.col("count").filter(pl.col("text").is_not_null()).sum().cast(pl.Int64),
+            answered=pl.col("count")
+            .filter(pl.col("text").is_not_null())
+            .sum()
+            .cast(pl.Int64),
         )
         .sort("prompt"),
         given.join(classes.select("prompt", "text", "answer"), on=["prompt", "text"])
@@ -124,7 +131,9 @@ def _audited_labels(
     It is the given label. Of a marked prompt of a run with active noise, whose noisy label is drawn anew at every visit
     (R3), it is that of the last visit.
     """
-    labels = {prompt_id: prompt.given_label for prompt_id, prompt in history.prompts.items()}
+    labels = {
+        prompt_id: prompt.given_label for prompt_id, prompt in history.prompts.items()
+    }
     if history.is_run:
         noisy = scan_labels(history.source).filter(pl.col("noisy_label").is_not_null())
         drawn = noisy.select("prompt_id", "visit", "noisy_label").collect()

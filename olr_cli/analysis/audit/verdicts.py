@@ -106,7 +106,9 @@ def verdicts_of(
     proposed = [None if answer < 0 else spellings[int(answer)] for answer in proposals]
     doubt = _Doubt.by_votes(counted, model)
     if measure is not None and measure.labels:
-        is_proposal_right = is_right(proposed, asked_truths(prompts, measure.answers), judge)
+        is_proposal_right = is_right(
+            proposed, asked_truths(prompts, measure.answers), judge
+        )
         maps = calibration.calibrate(model.odds, measure.is_wrong, is_proposal_right)
         may_change = is_other & ~is_missing & ~is_known & is_here
         doubt = _Doubt.calibrated(maps, model.odds, may_change)
@@ -121,13 +123,17 @@ def verdicts_of(
     proposal_or_truth = np.where(has_truth, truths, np.array(proposed, dtype=object))
     proposal_chance = np.where(is_other & ~is_known, doubt.proposal_chance, np.nan)
     totals = np.asarray(
-        np.bincount(counted.counts["answer"], counted.counts["count"], len(counted.answers)),
+        np.bincount(
+            counted.counts["answer"], counted.counts["count"], len(counted.answers)
+        ),
         dtype=float,
     )
     table = pl.DataFrame(
         {
             "prompt_id": counted.prompt_ids,
-            "status": _statuses(known, model, doubt, is_missing=is_missing, is_other=is_other),
+            "status": _statuses(
+                known, model, doubt, is_missing=is_missing, is_other=is_other
+            ),
             "given_label": pl.Series(counted.labels, dtype=pl.String),
             "proposed_label": pl.Series(proposal_or_truth.tolist(), dtype=pl.String),
             "confidence": np.where(is_known, known.is_wrong, doubt.chance),
@@ -165,7 +171,9 @@ def _statuses(
     }
     is_sure = model.is_settled & doubt.is_evidence & (is_other == doubt.is_doubted)
     return np.select(
-        [*cases.values(), is_sure & is_other, is_sure], [*cases, "doubted", "fine"], "undecided"
+        [*cases.values(), is_sure & is_other, is_sure],
+        [*cases, "doubted", "fine"],
+        "undecided",
     )
 
 

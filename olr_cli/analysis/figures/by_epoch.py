@@ -123,7 +123,9 @@ def slope(epochs: Epochs) -> pl.DataFrame:
         raise Lack("a second epoch")
     if not epochs.is_trained:
         raise Lack("training, without which slopes are chance")
-    return epochs.by_noise("slope/", *(f"slope/{group}" for group in _BY_SELECTION), first=2)
+    return epochs.by_noise(
+        "slope/", *(f"slope/{group}" for group in _BY_SELECTION), first=2
+    )
 
 
 def selection_ratio(epochs: Epochs) -> pl.DataFrame:
@@ -211,7 +213,9 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
     rows = pl.concat(known)
     columns = style.columns_of(len(arms), 4)
     width = style.COLUMN_WIDTH if columns == 1 else style.TEXT_WIDTH
-    sheet = Sheet(len(arms), columns, width=width, panel_height=2.1 if columns < 3 else 1.75)
+    sheet = Sheet(
+        len(arms), columns, width=width, panel_height=2.1 if columns < 3 else 1.75
+    )
     for number, (axes, panel) in enumerate(zip(sheet.panels, panels, strict=True)):
         arm = arms[number]
         axes.set_title(style.arm_title(number, arms, width / columns))
@@ -237,9 +241,13 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
     charts = []
     for arm in arms:
         epochs = Epochs(arm)
-        attempts = {letter: _attempt(panel.rows, epochs) for letter, panel in PANELS.items()}
+        attempts = {
+            letter: _attempt(panel.rows, epochs) for letter, panel in PANELS.items()
+        }
         shown = {
-            letter: rows for letter, rows in attempts.items() if isinstance(rows, pl.DataFrame)
+            letter: rows
+            for letter, rows in attempts.items()
+            if isinstance(rows, pl.DataFrame)
         }
         if not shown:
             continue
@@ -272,7 +280,9 @@ def _left_out(name: str, attempts: Mapping[str, pl.DataFrame | Lack]) -> str:
         for letter, lack in attempts.items()
         if isinstance(lack, Lack)
     )
-    left_out = "; ".join(f"{', '.join(panels)}: needs {lack}" for lack, panels in lacks.items())
+    left_out = "; ".join(
+        f"{', '.join(panels)}: needs {lack}" for lack, panels in lacks.items()
+    )
     return f"{name} leaves out {left_out}." if lacks else ""
 
 
@@ -313,7 +323,9 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
     for number, axes in enumerate(sheet.panels):
         arm, prompts = arms[number // 2], list(STACKS)[number % 2]
         name = (
-            style.arm_title(number // 2, arms, 2 * width / columns) if number % 2 == 0 else ""
+            style.arm_title(number // 2, arms, 2 * width / columns)
+            if number % 2 == 0
+            else ""
         )
         axes.set_title(f"{name}\n{prompts} prompts", pad=12)
         shares = rows.filter(pl.col("metric").is_in(list(STACKS[prompts])), arm=arm.name)
@@ -323,7 +335,9 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
         _stack(sheet, axes, STACKS[prompts], shares, named=not are_many)
         style.epoch_axis(axes, arm.epochs, most=4, margin=0)
         style.percent_axis(axes, (0.0, 1.0))
-        style.mark_warmup(axes, arm.olr, arm.epochs, named=number == first_of_olr, colour=BLACK)
+        style.mark_warmup(
+            axes, arm.olr, arm.epochs, named=number == first_of_olr, colour=BLACK
+        )
         style.label_first(axes, number % columns, "share of prompts")
     if are_many:
         named = zip(STACKS["noisy"].values(), _LEGEND, strict=True)

@@ -63,7 +63,8 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     values = _with_or_without_truth(pl.concat([_measured(arm) for arm in arms]))
     if values.is_empty():
         raise Lack(
-            "metrics by step, and metrics.jsonl of these runs has none of " + ", ".join(TITLES)
+            "metrics by step, and metrics.jsonl of these runs has none of "
+            + ", ".join(TITLES)
         )
     last = int(values["at"].max() or 1)  # type: ignore[arg-type]  # of whole numbers
     window = max(1, last // _WINDOWS) | 1
@@ -79,7 +80,9 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
         drawn, raw = rows.filter(metric=metric), values.filter(metric=metric)
         axes.set_title(_ALL_TITLES[metric], pad=5)
         for place, (arm, look) in enumerate(zip(arms, looks, strict=True)):
-            breaks |= _draw(sheet, axes, look, drawn.filter(arm=arm.name), place / len(arms))
+            breaks |= _draw(
+                sheet, axes, look, drawn.filter(arm=arm.name), place / len(arms)
+            )
         if is_single:
             drawn = raw.select(mean="value", sd=None)
             _draw_steps(axes, metric, raw)
@@ -146,7 +149,9 @@ def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
     steps = rollouts.group_by("step").agg(*known).sort("step")
     if "reward" not in names:
         return steps
-    groups = rollouts.group_by(group).agg(equal=pl.col("reward").n_unique() == 1, size=pl.len())
+    groups = rollouts.group_by(group).agg(
+        equal=pl.col("reward").n_unique() == 1, size=pl.len()
+    )
     equal = groups.filter(pl.col("size") > 1).group_by("step").agg(pl.col("equal").mean())
     return steps.join(
         equal.rename({"equal": "rollout/zero_variance_groups"}), on="step", how="left"

@@ -61,7 +61,9 @@ class Chart:
 class Sheet:
     """A figure of so many panels, in rows of `columns`; `width` and `panel_height` are in inches."""
 
-    def __init__(self, panels: int, columns: int, *, width: float, panel_height: float) -> None:
+    def __init__(
+        self, panels: int, columns: int, *, width: float, panel_height: float
+    ) -> None:
         rows = -(-panels // columns)
         self.figure = Figure(figsize=(width, rows * panel_height), layout="constrained")
         FigureCanvasAgg(self.figure)
@@ -153,7 +155,9 @@ class Sheet:
             self._dots = True
         elif sd is not None:
             axes.errorbar(mean, place, xerr=sd, color=BLACK, linewidth=0.8, capsize=1.5)
-            self._bands.setdefault("whiskers", []).append((axes.get_xlim, mean - sd, mean + sd))
+            self._bands.setdefault("whiskers", []).append(
+                (axes.get_xlim, mean - sd, mean + sd)
+            )
 
     def lines(
         self,
@@ -196,7 +200,9 @@ class Sheet:
         rows = -(-len(handles) // columns)
         # A legend is filled column by column; it is read row by row.
         by_column = [
-            place for column in range(columns) for place in range(len(handles))[column::columns]
+            place
+            for column in range(columns)
+            for place in range(len(handles))[column::columns]
         ]
         self.figure.legend(
             [handles[place] for place in by_column],
@@ -243,9 +249,7 @@ class Sheet:
             f"; {kind}: \N{PLUS-MINUS SIGN}1 sd{self._cut(kind)}" for kind in self._bands
         )
         bands += "; dots: single runs" if self._dots else ""
-        return (
-            f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{bands}."
-        )
+        return f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{bands}."
 
     def _cut(self, kind: str) -> str:
         """At which limits of their panels spreads end; only shares have limits that are narrower than these."""
@@ -300,12 +304,16 @@ def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
     """Write a chart as PNG (300 dpi), perhaps PDF, and CSV; the same rows give the same bytes."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    undated = {"png": {"Software": None}, **({"pdf": {"CreationDate": None}} if pdf else {})}
+    undated = {
+        "png": {"Software": None},
+        **({"pdf": {"CreationDate": None}} if pdf else {}),
+    }
     files = [folder / f"{chart.name}.{ending}" for ending in (*undated, "csv")]
     with applied():
         for file, (ending, metadata) in zip(files, undated.items(), strict=False):
             write_whole(
-                file, partial(chart.figure.savefig, format=ending, dpi=300, metadata=metadata)
+                file,
+                partial(chart.figure.savefig, format=ending, dpi=300, metadata=metadata),
             )
     # polars sums in parallel: without rounding, a mean that ends in a 5 at the seventh place is written either way.
     data = chart.data.with_columns(pl.selectors.float().round(12))
@@ -316,7 +324,10 @@ def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
 def svg(chart: Chart) -> str:
     """A chart as SVG; text is drawn as paths, so no font is needed, and the same rows give the same text."""
     written = io.StringIO()
-    with applied(), matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "report"}):
+    with (
+        applied(),
+        matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "report"}),
+    ):
         undated = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         chart.figure.savefig(written, format="svg", metadata=undated)
     return written.getvalue()

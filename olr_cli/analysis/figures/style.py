@@ -112,7 +112,9 @@ def looks(labels: Sequence[str]) -> list[Look]:
         for dashes in ("-", "--", ":", "-.")
         for colour, marker in zip(_COLOURS, MARKERS, strict=True)
     ]
-    return [Look(label, *style) for label, style in zip(labels, cycle(styles), strict=False)]
+    return [
+        Look(label, *style) for label, style in zip(labels, cycle(styles), strict=False)
+    ]
 
 
 captions_are_written = ContextVar("captions", default=True)
@@ -220,7 +222,9 @@ def mark_warmup(
     if named:
         side = "left" if 2 * end < epochs + 1 else "right"
         place = axes.get_xaxis_transform()
-        axes.text(end, 1.01, "warm-up ends", transform=place, ha=side, va="bottom", color=GREY)
+        axes.text(
+            end, 1.01, "warm-up ends", transform=place, ha=side, va="bottom", color=GREY
+        )
 
 
 def label_first(axes: Axes, column: int, text: str) -> None:

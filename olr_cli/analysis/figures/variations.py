@@ -82,7 +82,9 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     runs = values.group_by("arm").agg(pl.col("seed").n_unique())["seed"]
     most = " to ".join(map(str, dict.fromkeys((runs.min(), runs.max()))))
-    caption = f"Each dot is a run ({most} per arm); lines and numbers: the means of arms, in %."
+    caption = (
+        f"Each dot is a run ({most} per arm); lines and numbers: the means of arms, in %."
+    )
     return [sheet.chart("arms", values, caption=caption)]
 
 
@@ -128,7 +130,9 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
     variations = vary(deciding, key)
     if key.startswith("method."):
         noises = [variation.first.runs[0].noise or "clean" for variation in variations]
-        names = tell_apart(noises, [variation.settings("noise.") for variation in variations])
+        names = tell_apart(
+            noises, [variation.settings("noise.") for variation in variations]
+        )
         return [
             replace(variation, name=name, arms=_with_grpo(variation, arms))
             for variation, name in zip(variations, names, strict=True)
@@ -195,7 +199,9 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
         raise Lack(f"runs that differ in {key}, and in nothing else but the seed")
     source = source_of(arms, ())
     titles = {
-        column.name: f"{column.title} score" for column in source.columns if column.is_average
+        column.name: f"{column.title} score"
+        for column in source.columns
+        if column.is_average
     }
     titles = titles or {HELD_OUT.name: "Held-out accuracy"}
     values: Callable[[Run], Mapping[str, float | None]] = source.values
@@ -205,7 +211,9 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     rows = _rows(series, values, titles)
     name = f"{OVER}{key}"
     if not rows["value"].dtype.is_numeric():
-        titles = {metric: title for metric, title in titles.items() if metric in rows["metric"]}
+        titles = {
+            metric: title for metric, title in titles.items() if metric in rows["metric"]
+        }
         return [_bars(series, rows, titles).chart(name, rows)]
     apart = (
         ""
@@ -259,7 +267,9 @@ def _rows(
     )
 
 
-def _lines(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> Sheet:
+def _lines(
+    series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
+) -> Sheet:
     names = list(dict.fromkeys(one.name for one in series))
     labels = [textwrap.fill(name.replace("_", " "), _LONGEST_LINE) for name in names]
     looks = dict(zip(names, style.looks(labels), strict=True))
@@ -267,7 +277,9 @@ def _lines(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str,
     is_counted = rows.filter(pl.col("value").is_not_null())["runs"].n_unique() > 1
     columns = style.columns_of(len(panels), 2)
     sheet = Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.0)
-    for number, (axes, (metric, panel)) in enumerate(zip(sheet.panels, panels, strict=True)):
+    for number, (axes, (metric, panel)) in enumerate(
+        zip(sheet.panels, panels, strict=True)
+    ):
         axes.set_title(style.lettered(number, panel or titles[metric]))
         style.label_first(axes, number % columns, titles[metric] if panel else "")
         of_panel = rows.filter(panel=panel, metric=metric)
@@ -288,8 +300,12 @@ def _lines(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str,
                 _write_runs(axes, points, style.darker(look.colour))
         without_olr = of_panel.filter(pl.col("value").is_null()).select("series", "mean")
         for name, level in without_olr.iter_rows():
-            axes.axhline(level, color=looks[name].colour, linestyle=style.DASHES, linewidth=0.8)
-            sheet.label(axes, level, f"{looks[name].label},\nwithout OLR", looks[name].colour)
+            axes.axhline(
+                level, color=looks[name].colour, linestyle=style.DASHES, linewidth=0.8
+            )
+            sheet.label(
+                axes, level, f"{looks[name].label},\nwithout OLR", looks[name].colour
+            )
         axes.set_xlabel(_KEY_TITLES.get(series[0].key, series[0].key))
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         style.percent_axis(axes, style.percent_limits(rows.filter(metric=metric)))
@@ -298,7 +314,11 @@ def _lines(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str,
 
 def _write_runs(axes: Axes, points: pl.DataFrame, colour: str) -> None:
     """Write above each point of how many runs it is the mean."""
-    place: dict[str, Any] = {"xytext": (0, 4), "textcoords": "offset points", "ha": "center"}
+    place: dict[str, Any] = {
+        "xytext": (0, 4),
+        "textcoords": "offset points",
+        "ha": "center",
+    }
     for x, y, runs in points.select("value", "mean", "runs").iter_rows():
         axes.annotate(f"n={runs}", (x, y), color=colour, **place)
 
@@ -334,7 +354,9 @@ def _selected(run: Run) -> dict[str, float | None]:
     return shares.collect().row(0, named=True)
 
 
-def _bars(series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]) -> Sheet:
+def _bars(
+    series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
+) -> Sheet:
     """Per series a row of panels, one per metric: per value a bar, how its runs spread, and the mean at the right."""
     values = dict.fromkeys(value for one in series for value in one.arms)
     bars = dict(

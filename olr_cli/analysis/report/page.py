@@ -91,7 +91,11 @@ def write_report(
     before = [
         _section("summary", "Summary", summary(arms, [*notes, *notes_on_prompts])),
         *([_section("figures", "Figures", [figures])] if drawn else []),
-        *([_section("tables", "Tables", chain.from_iterable(tabulated))] if tabulated else []),
+        *(
+            [_section("tables", "Tables", chain.from_iterable(tabulated))]
+            if tabulated
+            else []
+        ),
     ]
     page = _page(
         _title(arms), before, choices, data, [_section("recipe", "Recipe", recipes(arms))]
@@ -123,7 +127,9 @@ def write_queue(
     data, left_out = audit_data(history, result, judge, responses, command)
     # The page itself is the place to verify labels, and says how.
     lines = [
-        line for line in answer.parts if isinstance(line, Line) and line.text != NOT_VERIFIED
+        line
+        for line in answer.parts
+        if isinstance(line, Line) and line.text != NOT_VERIFIED
     ]
     facts = (
         element("div", element("dt", line.head or ""), element("dd", isolated(line.text)))
@@ -160,7 +166,9 @@ def _page(
     ]
     return _filled(
         _file("page.html"),
-        policy=html([element("meta", http_equiv="Content-Security-Policy", content=policy)]),
+        policy=html(
+            [element("meta", http_equiv="Content-Security-Policy", content=policy)]
+        ),
         style=style_sheet,
         script=script,
         title=html([element("title", f"{title}: olr report")]),
@@ -198,7 +206,9 @@ def drawings(drawn: Mapping[str, Sequence[Chart]]) -> Iterator[Element]:
             # Matplotlib repeats every text in a comment, and not every text may stand in XML.
             picture = quote(_COMMENT_OR_SPACE.sub(" ", svg(chart)), safe=" ,:;=/()'+-.!")
             alt = f"{about} {chart.caption}".rstrip()
-            image = element("img", src=f"data:image/svg+xml,{picture}", alt=alt, width=width)
+            image = element(
+                "img", src=f"data:image/svg+xml,{picture}", alt=alt, width=width
+            )
             named = element("figcaption", element("b", isolated(chart.name)), f": {about}")
             yield element("figure", element("div", image, class_="sheet"), named)
 
@@ -255,7 +265,9 @@ def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
             notes.append(f"{place}sign of collapse after step {fall[0]}: {fall[1]}")
     if notes:
         yield element("h3", "Notes")
-        yield element("ul", *(element("li", isolated(note)) for note in notes), class_="notes")
+        yield element(
+            "ul", *(element("li", isolated(note)) for note in notes), class_="notes"
+        )
 
 
 def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
@@ -270,7 +282,9 @@ def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
 
 def epochs(run: Run) -> Table:
     """One row per epoch from metrics.jsonl, epoch 0 before training; no rows if the file has nothing to show."""
-    by_epoch = gathered((int(line["epoch"]), line) for line in read_metrics(run.path, "epoch"))
+    by_epoch = gathered(
+        (int(line["epoch"]), line) for line in read_metrics(run.path, "epoch")
+    )
     numbers = sorted(by_epoch)
     columns = [Column("epoch")]
     texts = [[f"{epoch}" + " (under way)" * (epoch > run.epochs) for epoch in numbers]]
@@ -324,9 +338,12 @@ def _settings(arm: Arm) -> list[tuple[str, str]]:
         "noise": run.noise or "no label is marked",
         "model": recipe.model.path,
         "data": f"{recipe.data.train}{_size(manifest, 'train')}",
-        "held-out data": recipe.data.test and f"{recipe.data.test}{_size(manifest, 'test')}",
+        "held-out data": recipe.data.test
+        and f"{recipe.data.test}{_size(manifest, 'test')}",
         "training": f"{train.epochs} epochs, {a_step}, {rate}" if is_training else "",
-        "rollouts": "" if is_training else f"without training: {train.epochs} visits, {a_step}",
+        "rollouts": ""
+        if is_training
+        else f"without training: {train.epochs} visits, {a_step}",
         "seed": str(recipe.seed),
         "engine": ", ".join(map(str, filter(None, where))) or recipe.engine.name,
         "versions": ", ".join(f"{name} {version}" for name, version in versions),

@@ -12,7 +12,14 @@ from numpy.typing import NDArray
 
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report import texts
-from olr_cli.analysis.report.words import GIVEN, NO_MAJORITY, OTHER, RIGHT, SOURCES, WRONG_LABEL
+from olr_cli.analysis.report.words import (
+    GIVEN,
+    NO_MAJORITY,
+    OTHER,
+    RIGHT,
+    SOURCES,
+    WRONG_LABEL,
+)
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.runs.stored import Run
 
@@ -74,7 +81,10 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
         rows.select("prompt_id", "visit", "step"),
         pl.Series(final) | (rows["visit"] == 1),
     )
-    strings = ["", *sorted({text for name in _ANSWERS for text in rows[name].unique() if text})]
+    strings = [
+        "",
+        *sorted({text for name in _ANSWERS for text in rows[name].unique() if text}),
+    ]
     noise_types = rows["noise_type"].fill_null("").unique().sort().to_list()
 
     def of_prompts(values: pl.Series) -> Array:

@@ -124,11 +124,16 @@ def audited_labels(run: Run, verified: Path | None = None) -> Labels:
         if verified is not None:
             raise
         ids = sorted(
-            run.labels.select(pl.col("prompt_id").unique()).collect()["prompt_id"], key=natural
+            run.labels.select(pl.col("prompt_id").unique()).collect()["prompt_id"],
+            key=natural,
         )
         shown = ids[:MOST_PROMPTS]
         return Labels(
-            shown, len(ids) - len(shown), None, {}, [f"The labels are not audited: {error}."]
+            shown,
+            len(ids) - len(shown),
+            None,
+            {},
+            [f"The labels are not audited: {error}."],
         )
 
 
@@ -191,11 +196,18 @@ def prompt_list(
     notes, options, data = [], [], []
     if len(runs) > len(shown):
         names = ", ".join(f"{name} (seed {run.seed})" for name, run in shown)
-        notes.append(f"Prompts can be browsed of {len(shown)} of {len(runs):,} runs: {names}.")
+        notes.append(
+            f"Prompts can be browsed of {len(shown)} of {len(runs):,} runs: {names}."
+        )
     for number, (name, run) in enumerate(shown):
         options.append(element("option", f"{name}, seed {run.seed}", value=str(number)))
         labels, command = audited_labels(run, verified), f"olr audit {quote(str(run.path))}"
-        facts = {"order": "id", "command": command, "models": [], "auditNotes": labels.notes}
+        facts = {
+            "order": "id",
+            "command": command,
+            "models": [],
+            "auditNotes": labels.notes,
+        }
         data += _run_data(f"run{number}", run, labels, MOST_TEXT // len(shown), facts)
         notes += _left_out(labels, run.path, command)
     return options, data, notes
@@ -204,7 +216,9 @@ def prompt_list(
 def _left_out(labels: Labels, source: Path, command: str) -> Iterator[str]:
     if labels.left_out:
         size = len(labels.ids)
-        which = f"{size:,} most doubtful" if labels.values is not None else f"first {size:,}"
+        which = (
+            f"{size:,} most doubtful" if labels.values is not None else f"first {size:,}"
+        )
         yield (
             f"The list shows the {which} of {size + labels.left_out:,} prompts of {source}; to draw from all at random:"
             f" {command} --random 50 --export draw.jsonl."
@@ -315,7 +329,10 @@ def _elements(
     return [
         json_data(f"{prefix}-header", header),
         json_data(f"{prefix}-audit", labels.values),
-        *(array_data(f"{prefix}-{name}", values) for name, values in histories.arrays.items()),
+        *(
+            array_data(f"{prefix}-{name}", values)
+            for name, values in histories.arrays.items()
+        ),
         *(
             json_data(
                 f"{prefix}-responses-{start // PROMPTS_A_BLOCK}",
@@ -329,7 +346,9 @@ def _elements(
 def json_data(name: str, value: Any) -> Element:
     """Any JSON value, as data that the page's script can ask for by name."""
     return _data(
-        name, "json", json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii")
+        name,
+        "json",
+        json.dumps(value, separators=(",", ":"), allow_nan=False).encode("ascii"),
     )
 
 

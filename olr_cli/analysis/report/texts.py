@@ -114,7 +114,9 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
     place = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")
     shards = [
         _with_ends(
-            shard.join(wanted, on=["prompt_id", "visit"], how="semi").filter(place <= SAMPLES)
+            shard.join(wanted, on=["prompt_id", "visit"], how="semi").filter(
+                place <= SAMPLES
+            )
         )
         for shard in read_rollout_steps(run, (*_STORED, "response"), set(visits["step"]))
     ]
@@ -151,7 +153,9 @@ class Sampled:
             if "response" in rows.columns:
                 known = [name for name in (*_SHOWN, "response") if name in rows.columns]
                 self._kept.append(
-                    _with_ends(_few(rows.select("prompt_id", *known).drop_nulls("response")))
+                    _with_ends(
+                        _few(rows.select("prompt_id", *known).drop_nulls("response"))
+                    )
                 )
             yield rows
 

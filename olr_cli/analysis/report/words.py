@@ -47,7 +47,8 @@ _VERDICTS = dict(
 
 WORDS: Mapping[str, Any] = {
     "kinds": [
-        {"css": css, "height": height, "name": name} for css, height, name in _KINDS.values()
+        {"css": css, "height": height, "name": name}
+        for css, height, name in _KINDS.values()
     ],
     "sources": _SOURCES,
     "verdicts": _VERDICTS,

@@ -44,7 +44,8 @@ def arms_table(
         for arm in names
     }
     details = [
-        _detail(metric, names, cells, best, has_shares=bool(reference)) for metric in metrics
+        _detail(metric, names, cells, best, has_shares=bool(reference))
+        for metric in metrics
     ]
     whom = f"X for an arm X+method, else to {best}" if reference else best
     notes = [
@@ -121,7 +122,12 @@ def _plain_arms(names: Sequence[str], reference: str) -> dict[str, str]:
 
 
 def _detail(
-    metric: str, arms: Sequence[str], cells: Mapping[Key, Cell], best: str, *, has_shares: bool
+    metric: str,
+    arms: Sequence[str],
+    cells: Mapping[Key, Cell],
+    best: str,
+    *,
+    has_shares: bool,
 ) -> Block:
     """A metric for a terminal, a row for each arm."""
     heads = [
@@ -141,11 +147,15 @@ def _detail(
             ["baseline", ""] if arm == best else [change.brief, change.interval or NOTHING]
         )
         shares = [share.full] * has_shares
-        rows.append(Row([arm, str(cell.n), cell.brief, cell.text(cell.sd), *compared, *shares]))
+        rows.append(
+            Row([arm, str(cell.n), cell.brief, cell.text(cell.sd), *compared, *shares])
+        )
     return Block([*map(Column, heads)], rows, f"{TITLES[metric]}, %", only="terminal")
 
 
-def _document(metrics: Sequence[str], arms: Sequence[str], cells: Mapping[Key, Cell]) -> Block:
+def _document(
+    metrics: Sequence[str], arms: Sequence[str], cells: Mapping[Key, Cell]
+) -> Block:
     """A row for each arm, with all metrics."""
     columns = [
         Column("arm"),
@@ -155,7 +165,9 @@ def _document(metrics: Sequence[str], arms: Sequence[str], cells: Mapping[Key, C
     rows = []
     for arm in arms:
         of_arm = [cells[Key(metric, arm)] for metric in metrics]
-        rows.append(Row([arm, str(max(cell.n for cell in of_arm)), *map(_with_change, of_arm)]))
+        rows.append(
+            Row([arm, str(max(cell.n for cell in of_arm)), *map(_with_change, of_arm)])
+        )
     return Block(columns, rows, only="document")
 
 

@@ -38,10 +38,16 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
         lines += [_line(arm.name, phase, seconds.get(phase), runs) for phase in PHASES]
     if with_published:
         published = published_cost()
-        rows.append(Row(["paper", "", *(published[phase] for phase in PHASES)], "published"))
+        rows.append(
+            Row(["paper", "", *(published[phase] for phase in PHASES)], "published")
+        )
         lines = [line | {"published": None} for line in lines]
-        lines += [_line("paper", phase) | {"published": published[phase]} for phase in PHASES]
-    block = Block([Column(""), Column("n"), *map(Column, PHASES)], rows, "All steps of a run")
+        lines += [
+            _line("paper", phase) | {"published": published[phase]} for phase in PHASES
+        ]
+    block = Block(
+        [Column(""), Column("n"), *map(Column, PHASES)], rows, "All steps of a run"
+    )
     notes = [*_notes(times, with_published=with_published)]
     return Table([block], lines, notes=notes, footnotes=notes)
 
@@ -106,7 +112,9 @@ def _machine(arm: Arm) -> str:
         for attempt in read_manifest(run.path)["attempts"]:
             threads, host = attempt.get("threads"), attempt.get("host")
             facts = [attempt.get("engine"), attempt.get("device")]
-            facts.append(None if threads is None else f"{threads} thread{'s' * (threads != 1)}")
+            facts.append(
+                None if threads is None else f"{threads} thread{'s' * (threads != 1)}"
+            )
             facts.append(None if host is None else f"host {host}")
             machines.append(", ".join(fact for fact in facts if fact is not None))
     return " / ".join(dict.fromkeys(machines)) or "an unknown machine"

@@ -84,7 +84,9 @@ class Layout:
     def of(cls, table: str) -> Layout:
         """Return the layout of a table."""
         rows = published_table(table)
-        values = {key: {getattr(row.setting, key) for row in rows} - {None} for key in _WORDS}
+        values = {
+            key: {getattr(row.setting, key) for row in rows} - {None} for key in _WORDS
+        }
         named = next((key for key in _WORDS if len(values[key]) > 1), "")
         unusual = (key for key in _WORDS if values[key] - {getattr(USUAL, key)})
         varies = next((key for key in unusual if key != "noise_ratio"), "")
@@ -109,7 +111,9 @@ class Layout:
         if setting.method == self.reference or _uses_no_labels(setting):
             return None
         return self.key(
-            replace(setting, method=self.reference, slope_threshold=None, warmup_epochs=None)
+            replace(
+                setting, method=self.reference, slope_threshold=None, warmup_epochs=None
+            )
         )
 
     def names(self, setting: Setting) -> tuple[str, str]:
@@ -128,7 +132,12 @@ class Layout:
     def full_label(self, setting: Setting) -> str:
         """The name of a row that the paper's table doesn't have: method, noise, and the setting that varies in it."""
         noise = "" if _uses_no_labels(setting) else setting.noise or "no marked labels"
-        words = (_method_title(setting), noise, setting.besides, _words(setting, self.varies))
+        words = (
+            _method_title(setting),
+            noise,
+            setting.besides,
+            _words(setting, self.varies),
+        )
         return ", ".join(filter(None, words))
 
 

@@ -180,7 +180,10 @@ class PaperTable:
             else:
                 yield Column(score.title), ours
         if held_out:
-            yield Column("below\nstart"), lambda row: "/".join(map(str, row.below_start or ()))
+            yield (
+                Column("below\nstart"),
+                lambda row: "/".join(map(str, row.below_start or ())),
+            )
             for score in self._published:
                 papers = partial(_cell, score.name, is_published=True)
                 yield Column(f"paper\n{score.title}", is_dim=True), papers
@@ -188,7 +191,9 @@ class PaperTable:
 
     def _lines(self) -> Iterator[dict[str, Any]]:
         """Flat values, one line a row and column; shares from 0 to 1."""
-        names = dict.fromkeys(score.name for score in (*self._source.columns, *self._published))
+        names = dict.fromkeys(
+            score.name for score in (*self._source.columns, *self._published)
+        )
         for row in self.rows:
             setting = row.setting
             varied = self._layout.varied(setting)
@@ -225,9 +230,12 @@ class PaperTable:
         rows = {}
         for key, printed in self._layout.printed.items():
             block, label = self._layout.names(printed.setting)
-            rows[key] = PaperRow(block, label, printed.setting, published=self._papers(printed))
+            rows[key] = PaperRow(
+                block, label, printed.setting, published=self._papers(printed)
+            )
         ours = sorted(
-            (self._settings[arms[0].name] for arms in self._by_key.values()), key=self._place
+            (self._settings[arms[0].name] for arms in self._by_key.values()),
+            key=self._place,
         )
         for setting in (*(Setting(start.model) for start in self._source.starts), *ours):
             rows.setdefault(
@@ -274,8 +282,12 @@ class PaperTable:
                 for name in settings.keys() | others.keys()
             )
 
-        candidates = self._by_key.get(self._layout.reference_key(self._settings[arm.name]), [])
-        same_task = (other for other in candidates if task(other.runs[0]) == task(arm.runs[0]))
+        candidates = self._by_key.get(
+            self._layout.reference_key(self._settings[arm.name]), []
+        )
+        same_task = (
+            other for other in candidates if task(other.runs[0]) == task(arm.runs[0])
+        )
         return min(same_task, key=differences, default=None)
 
     # What a reader should know ----------------------------------------------------------------------------------------
@@ -298,7 +310,9 @@ class PaperTable:
                 "The levels of ours and of the published scores compare only for the same policy, prompts and"
                 " benchmarks; orders and signs of differences do."
             )
-        cells = [row.cells.get(score.name) for row in rows for score in self._source.columns]
+        cells = [
+            row.cells.get(score.name) for row in rows for score in self._source.columns
+        ]
         yield from notes_on_differences(
             cells, self._layout.in_words, "ours " if self._published else ""
         )

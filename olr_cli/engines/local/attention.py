@@ -54,7 +54,10 @@ def set_up_attention(model: Any) -> bool:
     Returns:
         Whether the model uses ours, which takes a mask of any form.
     """
-    if model.config._attn_implementation != "sdpa" or not model._can_set_attn_implementation():
+    if (
+        model.config._attn_implementation != "sdpa"
+        or not model._can_set_attn_implementation()
+    ):
         return False
     AttentionInterface.register(_NAME, _attend)
     AttentionMaskInterface.register(_NAME, sdpa_mask)

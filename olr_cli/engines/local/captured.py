@@ -175,7 +175,11 @@ class _Decoding:
             torch.arange(limit, device=self.policy.device) >= written.lengths_B[:, None]
         )
         written.tokens_BT.masked_fill_(is_after_BT, self.policy.pad_id)
-        for statistic_BT in (written.logprobs_BT, written.self_certainty_BT, self.entropy_BT):
+        for statistic_BT in (
+            written.logprobs_BT,
+            written.self_certainty_BT,
+            self.entropy_BT,
+        ):
             statistic_BT.masked_fill_(is_after_BT, 0)
         return written._replace(entropy_B=self.entropy_BT.sum(-1))
 

@@ -30,7 +30,9 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
     """Bring the optimiser, and torch's random state, to where a checkpoint left them."""
     optimizer, device = grpo.optimizer, grpo.policy.device
     try:
-        state = torch.load(checkpoint / "optimizer.pt", weights_only=True, map_location=device)
+        state = torch.load(
+            checkpoint / "optimizer.pt", weights_only=True, map_location=device
+        )
         optimizer.load_state_dict(state)
         saved = json.loads((checkpoint / "trainer.json").read_text(encoding="utf-8"))
         torch.set_rng_state(torch.tensor(saved["rng"], dtype=torch.uint8))

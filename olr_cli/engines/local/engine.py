@@ -96,7 +96,9 @@ class LocalRunner:
 
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Train from step `run.done` to the end; errors as of `train`."""
-        run.supervisor.expect(run.data.train.prompts)  # the verifier starts beside what follows
+        run.supervisor.expect(
+            run.data.train.prompts
+        )  # the verifier starts beside what follows
         train(run, self._grpo(run), self.token_ids, self.held_out)
         last = Schedule.of(run.recipe, len(self.token_ids)).last
         return {"steps": last, "policy": str(checkpoint_path(run.path, last))}
@@ -138,7 +140,9 @@ _OPERATIONS = 8
 def too_much_for_a_cpu(parameters: int, prompts: int, recipe: Recipe) -> list[str]:
     """A sentence if responses of full length would take days; toys and small models get none."""
     settings = recipe.train
-    tokens = prompts * settings.epochs * settings.rollouts_per_prompt * settings.max_new_tokens
+    tokens = (
+        prompts * settings.epochs * settings.rollouts_per_prompt * settings.max_new_tokens
+    )
     days = parameters * tokens * _OPERATIONS / _CPU_SPEED / 86400
     if days < 1:
         return []
@@ -171,7 +175,9 @@ def set_up_torch(recipe: Recipe) -> None:
     if engine.threads is not None:
         torch.set_num_threads(engine.threads)
     # A GPU's results do not repeat anyway (`no_repeat`), and there it costs time.
-    torch.use_deterministic_algorithms(device_of(engine.device).type == "cpu", warn_only=True)
+    torch.use_deterministic_algorithms(
+        device_of(engine.device).type == "cpu", warn_only=True
+    )
     # No memory is read here before it is written; to fill it first would only take time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     keep_freed_memory()

@@ -214,7 +214,12 @@ class Grpo:
     ) -> TokenStatistics:
         prompts, tokens_PGT, lengths_PG = batch.prompts, batch.tokens_PGT, batch.lengths_PG
         return response_statistics(
-            policy, prompts, tokens_PGT, self.train.temperature, lengths_PG=lengths_PG, **wanted
+            policy,
+            prompts,
+            tokens_PGT,
+            self.train.temperature,
+            lengths_PG=lengths_PG,
+            **wanted,
         )
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
@@ -275,7 +280,9 @@ class Grpo:
         sums: Tensor,
         grad_norms: list[Tensor],
     ) -> dict[str, float]:
-        entropy = (rollouts.entropy_PG * rollouts.lengths_PG).sum() / rollouts.lengths_PG.sum()
+        entropy = (
+            rollouts.entropy_PG * rollouts.lengths_PG
+        ).sum() / rollouts.lengths_PG.sum()
         metrics = {
             "policy/entropy": float(entropy),
             "policy/lr": self.optimizer.param_groups[0]["lr"],

@@ -41,7 +41,9 @@ def load_model(path: str | Path, *, trust_remote_code: bool) -> tuple[Any, list[
 def end_ids(model: Any, tokenizer: Any) -> list[int]:
     """End tokens the generation config names (one, several or none), the tokenizer's own, and the one of a turn."""
     named = (
-        model.generation_config.eos_token_id if model.generation_config is not None else None
+        model.generation_config.eos_token_id
+        if model.generation_config is not None
+        else None
     )
     listed = [named] if isinstance(named, int) else named or ()
     ids = {*listed, tokenizer.eos_token_id, prompt_text.turn_end(tokenizer)} - {None}

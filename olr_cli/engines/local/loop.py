@@ -68,7 +68,10 @@ TokenIds = Sequence[list[int]]
 
 
 def train(
-    run: Attempt, grpo: Grpo, token_ids: Sequence[TokenIds], held_out: Mapping[str, TokenIds]
+    run: Attempt,
+    grpo: Grpo,
+    token_ids: Sequence[TokenIds],
+    held_out: Mapping[str, TokenIds],
 ) -> None:
     """Train from step `run.done` to the end.
 
@@ -111,7 +114,9 @@ def train(
                     metrics = grpo.update(
                         sampled, advantages, trains, schedule.learning_rates(step)
                     )
-            end.complete(step, decided, clock, metrics, partial(speed, policy, sampled, trains))
+            end.complete(
+                step, decided, clock, metrics, partial(speed, policy, sampled, trains)
+            )
 
 
 def roll_out(
@@ -153,7 +158,9 @@ def measure_held_out(
         drawn = Sampling.held_out(recipe.train)
         sampled = sample_texts(run, policy, texts, keys_PG, drawn, what="held-out rollouts")
         responses[prefix] = sampled.texts_PG
-    return held_out_metrics(held_out, responses, run.supervisor.judge, recipe.data.extractor)
+    return held_out_metrics(
+        held_out, responses, run.supervisor.judge, recipe.data.extractor
+    )
 
 
 def sample_texts(
@@ -181,8 +188,13 @@ def training_keys(
 ) -> Any:
     """Keys of a step's rollouts, of shape (prompts * views, K), the views of a prompt neighbours."""
     purposes = {"original": "rollout", "rephrased": "rollout of the rephrased prompt"}
-    names, rollouts = [prompt.prompt_id for prompt in prompts], recipe.train.rollouts_per_prompt
-    keys = [rollout_keys(purposes[view], recipe.seed, epoch, names, rollouts) for view in views]
+    names, rollouts = (
+        [prompt.prompt_id for prompt in prompts],
+        recipe.train.rollouts_per_prompt,
+    )
+    keys = [
+        rollout_keys(purposes[view], recipe.seed, epoch, names, rollouts) for view in views
+    ]
     return np.stack(keys, axis=1).reshape(-1, rollouts)
 
 
@@ -198,7 +210,9 @@ def sampled_step(
         name: values_PG.flatten().tolist() for name, values_PG in sampled.statistics.items()
     }
     responses = [text for texts in sampled.texts_PG for text in texts]
-    return Step.sampled(step, epoch, prompts, views, responses=responses, statistics=columns)
+    return Step.sampled(
+        step, epoch, prompts, views, responses=responses, statistics=columns
+    )
 
 
 def advantages_and_trains(
@@ -227,6 +241,8 @@ def speed(
     training = [row for row in trains for _ in range(rollouts)]
     work = StepWork(prompts, sampled.lengths_PG.flatten().tolist(), training)
     peak = (
-        torch.cuda.max_memory_allocated(policy.device) if policy.device.type == "cuda" else None
+        torch.cuda.max_memory_allocated(policy.device)
+        if policy.device.type == "cuda"
+        else None
     )
     return throughput(work, metrics, peak)

@@ -92,7 +92,9 @@ class LoraPolicy(Policy):
         """Return a sentence on which layers have adapters, which have none, and how much trains."""
         weights = dict(self.model.named_parameters())
         trained = {name: weight for name, weight in weights.items() if weight.requires_grad}
-        layers = {name.partition(".lora_")[0].replace(".base_layer", "") for name in trained}
+        layers = {
+            name.partition(".lora_")[0].replace(".base_layer", "") for name in trained
+        }
         adapted = {layer.rpartition(".")[2] for layer in layers}
         rest = {
             ".".join(name.removesuffix(".weight").split(".")[-2:])

@@ -141,5 +141,7 @@ def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
     own means alike. `lengths`, of any shape, are at least 1.
     """
     return (
-        1 / lengths if average == "sequence" else torch.ones_like(lengths, dtype=torch.float32)
+        1 / lengths
+        if average == "sequence"
+        else torch.ones_like(lengths, dtype=torch.float32)
     )

@@ -167,7 +167,9 @@ class Policy:
     def ending_at(self, stop: Sequence[str]) -> Policy:
         """Return the policy with those of the stop texts that are special tokens among its end tokens."""
         ending = copy.copy(self)
-        ending.end_ids = sorted({*self.end_ids, *prompt_text.stop_ids(self.tokenizer, stop)})
+        ending.end_ids = sorted(
+            {*self.end_ids, *prompt_text.stop_ids(self.tokenizer, stop)}
+        )
         return ending
 
     def frozen_copy(self) -> Policy:
@@ -228,7 +230,9 @@ class Policy:
 
     def precision(self) -> AbstractContextManager[Any]:
         """The context of every computation; one for a whole generation, so weights are cast once."""
-        return torch.autocast(self.device.type, self.dtype, enabled=self.dtype != torch.float32)
+        return torch.autocast(
+            self.device.type, self.dtype, enabled=self.dtype != torch.float32
+        )
 
     @contextmanager
     def without_head(self) -> Iterator[None]:
@@ -279,7 +283,9 @@ class Policy:
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
         """Read every prompt (token ids) once, and tokens that all of them begin with once for all."""
-        return self.read_together(prompts, shared_prefix(prompts) if self._counts_tokens else 0)
+        return self.read_together(
+            prompts, shared_prefix(prompts) if self._counts_tokens else 0
+        )
 
     def read_together(
         self, prompts: Sequence[Sequence[int]], shared: int, empty: int = 0
@@ -288,7 +294,9 @@ class Policy:
         cache: Any = DynamicCache(config=self.model.config)
         if shared:
             self._forward(
-                torch.tensor([prompts[0][:shared]], device=self.device), cache, logits_to_keep=1
+                torch.tensor([prompts[0][:shared]], device=self.device),
+                cache,
+                logits_to_keep=1,
             )
             for layer in cache.layers if empty else ():
                 states = layer.keys, layer.values
@@ -301,7 +309,9 @@ class Policy:
         padded = [[self.pad_id] * (width - len(rest)) + list(rest) for rest in rests]
         tokens_PS = torch.tensor(padded, device=self.device)
         lengths_P = torch.tensor([len(p) for p in rests], device=self.device)
-        positions_PS = torch.arange(width, device=self.device) - (width - lengths_P)[:, None]
+        positions_PS = (
+            torch.arange(width, device=self.device) - (width - lengths_P)[:, None]
+        )
         mask_PS = None
         if empty or width > min(map(len, rests)):
             mask_PS = torch.nn.functional.pad(positions_PS >= 0, (empty, 0))
@@ -318,9 +328,13 @@ class Policy:
         P, G, T = tokens_PGT.shape
         lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
         width = max(map(len, prompts)) + T - 1
-        padded = [list(prompt) + [self.pad_id] * (width - len(prompt)) for prompt in prompts]
+        padded = [
+            list(prompt) + [self.pad_id] * (width - len(prompt)) for prompt in prompts
+        ]
         tokens_BN = torch.tensor(padded, device=self.device).repeat_interleave(G, dim=0)
-        at_BT = lengths_P.repeat_interleave(G)[:, None] + torch.arange(T, device=self.device)
+        at_BT = lengths_P.repeat_interleave(G)[:, None] + torch.arange(
+            T, device=self.device
+        )
         tokens_BN.scatter_(1, at_BT[:, :-1], tokens_PGT.flatten(0, 1)[:, :-1])
         logits_BNV: Tensor = self.model(input_ids=tokens_BN, use_cache=False).logits
         return logits_BNV[torch.arange(P * G, device=self.device)[:, None], at_BT - 1]
@@ -333,7 +347,9 @@ class Policy:
         """
         added = tokens_BT.shape[1]
         if context.mask_BS is not None:
-            context.mask_BS = torch.nn.functional.pad(context.mask_BS, (0, added), value=True)
+            context.mask_BS = torch.nn.functional.pad(
+                context.mask_BS, (0, added), value=True
+            )
         positions_BT = context.lengths_B[:, None] + torch.arange(added, device=self.device)
         logits_BTV = self._forward(tokens_BT, context.cache, context.mask_BS, positions_BT)
         context.lengths_B = context.lengths_B + added
@@ -358,7 +374,9 @@ class Policy:
         """Scores of the token that follows each of these nodes, (len(nodes), V), by one pass over all nodes."""
         logits_1NV: Tensor = self.model(
             input_ids=torch.tensor([tree.tokens], device=self.device),
-            attention_mask=torch.from_numpy(tree.is_visible_NN())[None, None].to(self.device),
+            attention_mask=torch.from_numpy(tree.is_visible_NN())[None, None].to(
+                self.device
+            ),
             position_ids=torch.tensor([tree.depths], device=self.device),
             use_cache=False,
             logits_to_keep=torch.tensor(nodes, device=self.device),

@@ -36,7 +36,14 @@ def counts_tokens(policy: Policy) -> bool:
     kind = f"{policy.name} ({policy.model.config.model_type})"
     try:
         return _counts_tokens(policy, kind)
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+    except (
+        AttributeError,
+        IndexError,
+        KeyError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
         if is_out_of_memory(error):
             raise
         raise UserError(
@@ -90,7 +97,9 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
         rows = 1 if empty else 2
         context.repeat(rows, room=_RESPONSE)
         read.append(
-            policy.extend(context, responses_BT[:, :1].repeat_interleave(rows, dim=0))[::rows]
+            policy.extend(context, responses_BT[:, :1].repeat_interleave(rows, dim=0))[
+                ::rows
+            ]
         )
         context.select(torch.arange(0, 2 * rows, rows, device=policy.device))
         read.append(policy.extend(context, responses_BT[:, 1:]))
@@ -102,7 +111,8 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
             f"{OTHER_MODEL}",
         )
     if any(
-        type(layer) is not DynamicLayer for layer in DynamicCache(config=model.config).layers
+        type(layer) is not DynamicLayer
+        for layer in DynamicCache(config=model.config).layers
     ):
         return False  # a sliding window: padding would use some of it up
     room = (
@@ -133,6 +143,9 @@ def _distance(scores: Tensor, others: Tensor) -> Tensor:
 def ordinary_tokens(policy: Policy) -> list[int]:
     """Token ids from all over the vocabulary, none of them special."""
     size = min(len(policy.tokenizer), policy.model.get_input_embeddings().weight.shape[0])
-    special = {*policy.tokenizer.all_special_ids, *policy.tokenizer.get_added_vocab().values()}
+    special = {
+        *policy.tokenizer.all_special_ids,
+        *policy.tokenizer.get_added_vocab().values(),
+    }
     spread = [token for token in range(0, size, max(1, size // 64)) if token not in special]
     return list(islice(cycle(spread or range(size)), _SHARED + _LONGER + 2 * _RESPONSE))

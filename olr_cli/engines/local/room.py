@@ -49,7 +49,8 @@ def tokens_to_train(policy: Policy) -> int:
     )
     # Where little is left, as many as the second probe had: a pass for each rollout is no use to anybody.
     return max(
-        _PROBES[1], (free_memory(policy) - _BYTES_TO_TRAIN * weights - _HEAD) // 2 // of_a_token
+        _PROBES[1],
+        (free_memory(policy) - _BYTES_TO_TRAIN * weights - _HEAD) // 2 // of_a_token,
     )
 
 
@@ -59,7 +60,10 @@ def free_memory(policy: Policy) -> int:
     used = torch.cuda.memory_allocated(policy.device)
     return max(
         0,
-        min(free + torch.cuda.memory_reserved(policy.device) - used, int(total * share) - used),
+        min(
+            free + torch.cuda.memory_reserved(policy.device) - used,
+            int(total * share) - used,
+        ),
     )
 
 

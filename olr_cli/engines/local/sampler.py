@@ -99,7 +99,9 @@ def sample(
     policy = policy.ending_at(sampling.stop)
     P, G = keys_PG.shape
     longest = max(map(len, prompts)) + sampling.max_new_tokens
-    rows = rows_to_sample(policy, longest) if batch_tokens is None else batch_tokens // longest
+    rows = (
+        rows_to_sample(policy, longest) if batch_tokens is None else batch_tokens // longest
+    )
     at_once = max(1, rows // G)
     respond = captured.respond if policy.has_fixed_places else _respond
     with torch.inference_mode(), policy.precision():
@@ -150,12 +152,16 @@ def _respond(
 
     for position in range(limit):
         # float32 also under autocast: draws, stored statistics and the update's ratios are made of these numbers.
-        log_pi_DV = torch.log_softmax(context.logits_BV.float() / (temperature or 1.0), dim=-1)
+        log_pi_DV = torch.log_softmax(
+            context.logits_BV.float() / (temperature or 1.0), dim=-1
+        )
         pi_DV = log_pi_DV.exp()
         if temperature:
             # The number of a key and a position: draws in turn from one generator would depend on who has ended (R18).
             tokens_B = _draw(
-                truncated(pi_DV, sampling), context_rows_B, uniform_streams(keys_B, position)
+                truncated(pi_DV, sampling),
+                context_rows_B,
+                uniform_streams(keys_B, position),
             )
         else:
             tokens_B = pi_DV.argmax(-1)[context_rows_B]
@@ -165,7 +171,9 @@ def _respond(
         written.tokens_BT[rows, position] = tokens_B
         written.logprobs_BT[rows, position] = logprobs_B
         written.entropy_B[rows] += torch.special.entr(pi_DV).sum(-1)[context_rows_B]
-        written.self_certainty_BT[rows, position] = self_certainty_of(log_pi_DV)[context_rows_B]
+        written.self_certainty_BT[rows, position] = self_certainty_of(log_pi_DV)[
+            context_rows_B
+        ]
         written.lengths_B[rows] += 1
 
         unfinished_B = ~torch.isin(tokens_B, end_ids)
@@ -183,7 +191,11 @@ def _respond(
             break
         if going < len(rows):
             kept = unfinished_B.nonzero()[:, 0]
-            rows, tokens_B, context_rows_B = rows[kept], tokens_B[kept], context_rows_B[kept]
+            rows, tokens_B, context_rows_B = (
+                rows[kept],
+                tokens_B[kept],
+                context_rows_B[kept],
+            )
             keys_B = keys_B[kept.cpu().numpy()]
         context_rows_B = _extend(policy, context, context_rows_B, tokens_B)
     return written
@@ -205,7 +217,9 @@ def _extend(
     D, V = context.logits_BV.shape
     if policy.shares_texts:
         # A number for each pair of row and token; a pair is a row from now on.
-        pairs_N, next_rows_B = torch.unique(context_rows_B * V + tokens_B, return_inverse=True)
+        pairs_N, next_rows_B = torch.unique(
+            context_rows_B * V + tokens_B, return_inverse=True
+        )
         parents_N, next_N = pairs_N // V, pairs_N % V
         is_split = bool((parents_N[1:] == parents_N[:-1]).any())
     else:

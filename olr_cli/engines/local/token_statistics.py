@@ -159,7 +159,9 @@ def _scores_of_tree(
             for tokens, length in zip(group, lengths[p], strict=True)
         ]
         of_prompt = dict.fromkeys(chain.from_iterable(paths))
-        place_of = {node: place for place, node in enumerate(of_prompt, start=places_before)}
+        place_of = {
+            node: place for place, node in enumerate(of_prompt, start=places_before)
+        }
         for g, path in enumerate(paths):
             place_PGT[p, g, : len(path)] = torch.tensor([place_of[node] for node in path])
         nodes += of_prompt

@@ -77,7 +77,9 @@ def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor
     return _at_actions(entropy_BT, actions), _at_actions(self_certainty_BT, actions)
 
 
-def self_certainties(logits_BTV: Tensor, sequences_BT: Tensor, log_probs_BA: Tensor) -> Tensor:
+def self_certainties(
+    logits_BTV: Tensor, sequences_BT: Tensor, log_probs_BA: Tensor
+) -> Tensor:
     """Self-certainty of every response token, (B, A), differentiable; what stands elsewhere has no meaning.
 
     Since log pi(v) is log pi(token) + logit(v) - logit(token), it needs no other distribution than the one that
@@ -120,7 +122,11 @@ class SmoothedLoss:
         return self._loss(smoothed_BA, *arguments, **options)
 
     def _remember(
-        self, actor: Any, arguments: tuple[Tensor, ...], options: dict[str, Any], result: Any
+        self,
+        actor: Any,
+        arguments: tuple[Tensor, ...],
+        options: dict[str, Any],
+        result: Any,
     ) -> None:
         if not torch.is_grad_enabled():  # not the update's
             return
@@ -217,11 +223,14 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         """
         # Where nothing trains in a whole mini-batch, its sums are 0, and not 0 / 0.
         totals = {
-            name: loss_batch_info[name] for name in ("batch_num_tokens", "global_batch_size")
+            name: loss_batch_info[name]
+            for name in ("batch_num_tokens", "global_batch_size")
         }
         totals = {name: total.masked_fill(total == 0, 1) for name, total in totals.items()}
         # `aggregate_loss`, which averages KL and penalty, takes them all.
-        averaged = {"token_level_loss": self.args.actor.loss_agg_mode == LOSS_AVERAGES["token"]}
+        averaged = {
+            "token_level_loss": self.args.actor.loss_agg_mode == LOSS_AVERAGES["token"]
+        }
         status: dict[str, Any] = super().training_step(
             experience, kl_ctl, step, loss_batch_info | totals | averaged
         )
@@ -254,7 +263,11 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         super().init_model_from_pretrained(*args, **kwargs)
 
     def forward(
-        self, sequences: Tensor, action_mask: Tensor, attention_mask: Tensor, **of_images: Any
+        self,
+        sequences: Tensor,
+        action_mask: Tensor,
+        attention_mask: Tensor,
+        **of_images: Any,
     ) -> PolicyForward:
         """OpenRLHF's, with statistics of the distributions that the log-probabilities come from; prompts are text."""
         device = torch.cuda.current_device()
@@ -286,7 +299,10 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         model = self.strategy._unwrap_model(self.actor)
         model.generation_config.eos_token_id = end_ids(model, self.tokenizer)
         self.strategy.save_model(self.actor, self.tokenizer, folder)
-        with _without_offload_buffers(self.actor.model), naming_the_disks_error(Path(folder)):
+        with (
+            _without_offload_buffers(self.actor.model),
+            naming_the_disks_error(Path(folder)),
+        ):
             self.strategy.save_ckpt(
                 self.actor.model,
                 str(Path(folder, OPENRLHF_PART, "_actor")),

@@ -70,12 +70,15 @@ def bridge_process() -> None:
     _stand_in_if_absent()
     if os.environ.get(_DEVICE) == "cpu":
         _replace_in(
-            "torch.cuda", current_device=lambda _: lambda: "cpu", **dict.fromkeys(_IDLE, _idle)
+            "torch.cuda",
+            current_device=lambda _: lambda: "cpu",
+            **dict.fromkeys(_IDLE, _idle),
         )
         _replace_in("openrlhf.utils.deepspeed.deepspeed", init_device_mesh=_mesh_of_cpus)
         _replace_in("openrlhf.trainer.ppo_utils.replay_buffer", torch=_TorchOnCpu)
         _replace_in(
-            "openrlhf.utils.distributed_util", stateless_init_process_group=lambda _: join_group
+            "openrlhf.utils.distributed_util",
+            stateless_init_process_group=lambda _: join_group,
         )
 
 
@@ -130,7 +133,9 @@ def _refusing(module: ModuleType) -> Iterator[None]:
     yield
     # Where they have been imported from it already, too.
     loaded = [
-        other for name, other in list(sys.modules.items()) if name.startswith("transformers")
+        other
+        for name, other in list(sys.modules.items())
+        if name.startswith("transformers")
     ]
     for name in _RUNS_CODE:
         for other in (module, *loaded):
@@ -148,7 +153,12 @@ def _refuse(*_: object, **__: object) -> NoReturn:
 _FLASH_ATTENTION_USER = "openrlhf.models.ring_attn_utils"
 _OF_FLASH_ATTENTION = {
     "flash_attn": (),
-    "flash_attn.bert_padding": ("index_first_axis", "pad_input", "rearrange", "unpad_input"),
+    "flash_attn.bert_padding": (
+        "index_first_axis",
+        "pad_input",
+        "rearrange",
+        "unpad_input",
+    ),
     "flash_attn.utils": (),
     "flash_attn.utils.distributed": ("all_gather",),
 }

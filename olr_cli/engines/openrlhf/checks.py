@@ -105,7 +105,9 @@ def require_openrlhf() -> None:
 def _names(source: Path) -> set[str]:
     """Functions, classes, their methods, and imports of a module; none where there is no such file."""
     names: set[str] = set()
-    for node in ast.parse(source.read_text(encoding="utf-8")).body if source.exists() else ():
+    for node in (
+        ast.parse(source.read_text(encoding="utf-8")).body if source.exists() else ()
+    ):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
@@ -148,7 +150,8 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
             )
         if name in BY_KEYS:
             raise UserError(
-                f"engine.flags: {name} is decided by {BY_KEYS[name]}", "set that key instead"
+                f"engine.flags: {name} is decided by {BY_KEYS[name]}",
+                "set that key instead",
             )
         if parser is not None and name not in known:
             raise UserError(
@@ -241,7 +244,10 @@ def check_precision(recipe: Recipe) -> None:
     ZeRO 1 it takes another optimizer, `BF16_Optimizer`, which has no `offload_states` to sleep with.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
-    if flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32" and engine.zero_stage != 3:
+    if (
+        flatten(engine.flags).get("ds.grad_accum_dtype") == "fp32"
+        and engine.zero_stage != 3
+    ):
         raise UserError(
             "engine.flags: ds.grad_accum_dtype fp32 works with ZeRO 3 alone: with ZeRO 2 DeepSpeed adds gradients up in"
             " bfloat16 all the same, and with ZeRO 1 it cannot sleep",

@@ -87,7 +87,9 @@ class CpuWeights:
         )
 
         modules = list(self.model_runner.get_model().modules())
-        embedding = next(module for module in modules if type(module) is VocabParallelEmbedding)
+        embedding = next(
+            module for module in modules if type(module) is VocabParallelEmbedding
+        )
         for head in (module for module in modules if isinstance(module, ParallelLMHead)):
             head.tie_weights(embedding)
             head.quant_method.process_weights_after_loading(head)

@@ -107,7 +107,9 @@ def _departures(recipe: Recipe) -> list[str]:
     return sentences
 
 
-def _parser_here(engine: OpenRlhfEngine, missing: list[str] | None) -> ArgumentParser | None:
+def _parser_here(
+    engine: OpenRlhfEngine, missing: list[str] | None
+) -> ArgumentParser | None:
     """Return OpenRLHF's parser, after making sure that its packages are here; None if it is among what is missing."""
     parser = None
     with noting(missing):
@@ -146,7 +148,9 @@ class OpenRlhfRunner:
         _check_machine(recipe, missing)
         self._attention = "flash_attention_2"  # which is what is missing, if anything is
         with noting(missing):
-            self._attention = attention_of(recipe, has_flash_attention=has_flash_attention())
+            self._attention = attention_of(
+                recipe, has_flash_attention=has_flash_attention()
+            )
         start = model_location(recipe.model.path)
         self._model = StartingModel(start, None, None, "unknown")
         with noting(missing):
@@ -177,7 +181,9 @@ class OpenRlhfRunner:
     def facts(self) -> dict[str, Any]:
         on_gpu = self._engine.device == "cuda"
         gpus = gpus_needed(self._recipe)
-        name = torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
+        name = (
+            torch.cuda.get_device_name() if on_gpu and torch.cuda.is_available() else "GPU"
+        )
         stack = {package: installed_version(package) for package in _PACKAGES}
         return {
             "engine": "openrlhf",
@@ -232,7 +238,9 @@ class OpenRlhfRunner:
         """A prompt exactly as the policy sees it; its bare turns if the model is not here."""
         if self._model.tokenizer is None:
             turns = [f"[{message.role}] {message.content}" for message in messages]
-            return "\n".join(["(bare turns: the model's chat template is not here)", *turns])
+            return "\n".join(
+                ["(bare turns: the model's chat template is not here)", *turns]
+            )
         chat = prompt_text.ChatFormat(day=self._data.day)
         return prompt_text.render(self._model.tokenizer, messages, chat)
 
@@ -248,9 +256,16 @@ class OpenRlhfRunner:
                 f" {self._engine.policy_gpus} now: DeepSpeed's universal checkpoint carries the optimiser's state over,"
                 " which takes a while, and as much disk as two checkpoints until the first step."
             )
-        progress.say(f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}")
+        progress.say(
+            f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}"
+        )
         words = command(run.path.absolute(), self._flags(run.path, run.done))
-        tail, is_ready, has_ended, began = MetricsTail(run.path), False, False, time.monotonic()
+        tail, is_ready, has_ended, began = (
+            MetricsTail(run.path),
+            False,
+            False,
+            time.monotonic(),
+        )
         with ExitStack() as stack:
             stop = stack.enter_context(stop_requests())
             report = stack.enter_context(reports(run))
@@ -275,7 +290,10 @@ class OpenRlhfRunner:
                     time.sleep(_POLL_SECONDS)
             how = job.how()
         self._conclude(files, stop, how)
-        return {"steps": schedule.last, "policy": str(checkpoint_path(run.path, schedule.last))}
+        return {
+            "steps": schedule.last,
+            "policy": str(checkpoint_path(run.path, schedule.last)),
+        }
 
     def _other_parts(self, run: Path, done: int) -> int | None:
         """Number of GPUs that the checkpoint to go on from was saved on, if it is not the number of now."""

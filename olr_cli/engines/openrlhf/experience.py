@@ -40,7 +40,9 @@ def response_texts(
     """Return the responses of single samples as text: what the prompt opened, then what ends before a stop text."""
     opened = texts.opened([_prompt_tokens(sample) for sample in samples])
     written = texts.decode([response_tokens(sample) for sample in samples])
-    return [mark + before_stop(text, stop) for mark, text in zip(opened, written, strict=True)]
+    return [
+        mark + before_stop(text, stop) for mark, text in zip(opened, written, strict=True)
+    ]
 
 
 def token_means(
@@ -100,14 +102,18 @@ def group_members(
             )
         starts[group[0]] = start
     ids = dict.fromkeys(read_prompt_label(label)[1] for label in starts)
-    odd = starts.keys() ^ {prompt_label(view, prompt_id) for prompt_id in ids for view in views}
+    odd = starts.keys() ^ {
+        prompt_label(view, prompt_id) for prompt_id in ids for view in views
+    }
     if odd:
         raise ValueError(
             f"these views of prompts are missing, or not asked for: {', '.join(sorted(odd))}"
         )
     return {
         prompt_id: [
-            starts[prompt_label(view, prompt_id)] + k for view in views for k in range(rollouts)
+            starts[prompt_label(view, prompt_id)] + k
+            for view in views
+            for k in range(rollouts)
         ]
         for prompt_id in ids
     }
@@ -145,7 +151,9 @@ def with_statistics(
     step: Step, order: Sequence[int], means: Mapping[str, Sequence[float | None]]
 ) -> Step:
     """The same step with `token_means`, by the names of the statistics; `order` has the samples of its rollouts."""
-    measured = {name: [values[sample] for sample in order] for name, values in means.items()}
+    measured = {
+        name: [values[sample] for sample in order] for name, values in means.items()
+    }
     return replace(step, statistics={**step.statistics, **measured})
 
 
@@ -158,7 +166,9 @@ def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
     return trains
 
 
-def step_work(experiences: Sequence[Any], decided: Decided, order: Sequence[int]) -> StepWork:
+def step_work(
+    experiences: Sequence[Any], decided: Decided, order: Sequence[int]
+) -> StepWork:
     """The work of a step, read before `give_rewards` takes the actions of prompts that do not train away.
 
     `order` has the samples of the rollouts that `decided` is about; micro-batches have `index`, `attention_mask`

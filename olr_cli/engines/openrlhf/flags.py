@@ -60,7 +60,9 @@ class Places:
 
 def cluster_address(recipe: Recipe) -> str | None:
     """Where a running Ray cluster is, by the recipe or by Ray's own variable; None: the job makes one of its own."""
-    return engine_section(recipe, OpenRlhfEngine).ray_address or os.environ.get("RAY_ADDRESS")
+    return engine_section(recipe, OpenRlhfEngine).ray_address or os.environ.get(
+        "RAY_ADDRESS"
+    )
 
 
 def openrlhf_parser() -> argparse.ArgumentParser:
@@ -71,14 +73,18 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     """
     package = util.find_spec("openrlhf.cli")
     places = list(package.submodule_search_locations or ()) if package else []
-    source = Path(places[0], "train_ppo_ray.py").read_text(encoding="utf-8") if places else ""
+    source = (
+        Path(places[0], "train_ppo_ray.py").read_text(encoding="utf-8") if places else ""
+    )
     main = next((node for node in ast.parse(source).body if isinstance(node, ast.If)), None)
     making = [] if main is None else main.body
     for number, statement in enumerate(making):
         if isinstance(statement, ast.Assign) and "parse_args" in ast.unparse(statement):
             names: dict[str, Any] = {"argparse": argparse, "datetime": datetime}
             # no user's text: statements of the installed OpenRLHF that make its parser
-            exec(compile(ast.Module(making[:number], []), "train_ppo_ray.py", "exec"), names)
+            exec(
+                compile(ast.Module(making[:number], []), "train_ppo_ray.py", "exec"), names
+            )
             parser = names.get("parser")
             if isinstance(parser, argparse.ArgumentParser):
                 return parser
@@ -178,7 +184,9 @@ BY_OLR = {flag: reason for reason, flags in _REASONS.items() for flag in flags.s
 """Flags that nobody else may set, and why; `engine.flags` may set all that are neither here nor in `BY_KEYS`."""
 
 
-def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> dict[str, Any]:
+def recipe_flags(
+    recipe: Recipe, places: Places, attention: str, done: int
+) -> dict[str, Any]:
     """OpenRLHF's flags, without dashes, that a recipe amounts to; those of `engine.flags` last.
 
     True stands for a flag without a value, None and False for one that is left out, a tuple for several values.
@@ -189,7 +197,9 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         flatten(recipe.plain()),
     )
     on_gpu = engine.device == "cuda"
-    mini_batch = min(train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step)
+    mini_batch = min(
+        train.mini_batch_prompts or train.prompts_per_step, train.prompts_per_step
+    )
     has_warmup_alone = train.lr_schedule == "constant" and train.lr_warmup_ratio > 0
     sleep = engine.sleep and engine.colocate and on_gpu
     ours: dict[str, Any] = {
@@ -211,7 +221,9 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "actor.adam.betas": ADAM_BETAS,
         "actor.adam.weight_decay": WEIGHT_DECAY,
         "actor.max_norm": GRADIENT_CLIP,
-        "actor.lr_scheduler": "constant_with_warmup" if has_warmup_alone else train.lr_schedule,
+        "actor.lr_scheduler": "constant_with_warmup"
+        if has_warmup_alone
+        else train.lr_schedule,
         "actor.min_lr_ratio": MIN_LR_RATIO,
         "actor.eps_clip_low_high": None
         if train.clip_high is None
@@ -233,7 +245,9 @@ def recipe_flags(recipe: Recipe, places: Places, attention: str, done: int) -> d
         "vllm.enforce_eager": not on_gpu,  # compiling takes longer than a rehearsal samples
         # With nccl, colocated weights go over CUDA's shared memory.
         "vllm.sync_backend": "nccl" if on_gpu else "gloo",
-        "ckpt.path": None if places.checkpoint is None else places.checkpoint / OPENRLHF_PART,
+        "ckpt.path": None
+        if places.checkpoint is None
+        else places.checkpoint / OPENRLHF_PART,
         "ckpt.load_enable": places.checkpoint is not None,
         UNIVERSAL: places.is_universal,
         "ckpt.output_dir": places.scratch,

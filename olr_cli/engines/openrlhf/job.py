@@ -64,7 +64,9 @@ def run(run_path: Path, flags: list[str]) -> JobEnd:
 
 def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     engine = engine_section(recipe, OpenRlhfEngine)
-    variables = environment(trusts_code=recipe.model.trust_remote_code, device=engine.device)
+    variables = environment(
+        trusts_code=recipe.model.trust_remote_code, device=engine.device
+    )
     os.environ.update(variables)
     bridge_process()
     if f"--{UNIVERSAL}" in flags:
@@ -80,7 +82,9 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     address = cluster_address(recipe)
     if address is None:
         # The CPU rehearsal's GPUs are logical. One CPU more each for the controller and what Ray does itself.
-        logical = {"num_gpus": wanted, "num_cpus": wanted + 2} if engine.device == "cpu" else {}
+        logical = (
+            {"num_gpus": wanted, "num_cpus": wanted + 2} if engine.device == "cpu" else {}
+        )
         # `local`, or Ray would join any cluster that somebody has started on this machine.
         ray.init(address="local", runtime_env=runtime, include_dashboard=False, **logical)
     else:
@@ -111,7 +115,9 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     if engine_section(recipe, OpenRlhfEngine).device == "cpu":
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
-    ppo_actor.PolicyModelActor = policy_actor(recipe.method.smoothing, policy_threads(recipe))
+    ppo_actor.PolicyModelActor = policy_actor(
+        recipe.method.smoothing, policy_threads(recipe)
+    )
     vllm_engine.RolloutRayActor = rollout_actor(
         engine_arguments, recipe.train.stop, ChatFormat.of(recipe)
     )

@@ -145,4 +145,6 @@ def _last_words(died: Process, text: str, log: str) -> str:
 def _printed_by(process: Process, log: str) -> list[str]:
     """Return the lines of a job's log that one of its processes printed."""
     lines = map(_LINE_OF_PROCESS.match, _COLOUR.sub("", log).splitlines())
-    return [line["said"] for line in lines if line and int(line["process"]) == process.number]
+    return [
+        line["said"] for line in lines if line and int(line["process"]) == process.number
+    ]

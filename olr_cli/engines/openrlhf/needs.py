@@ -52,7 +52,9 @@ def missing_here(recipe: Recipe) -> Iterator[str]:
 def version_warnings() -> list[str]:
     """A sentence if packages have other versions than the tested ones; `checks.py` refuses another OpenRLHF."""
     installed = {
-        package: installed_version(package) for package in WRITTEN_FOR if package != "openrlhf"
+        package: installed_version(package)
+        for package in WRITTEN_FOR
+        if package != "openrlhf"
     }
     other = {
         name: here
@@ -83,7 +85,9 @@ def stale_locks(folder: Path | None = None) -> list[Path]:
     """
     if folder is None and (kept := os.environ.get("TORCH_EXTENSIONS_DIR")):
         folder = Path(kept)
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions")
+    cache = Path(
+        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "torch_extensions"
+    )
     folders = (
         [folder]
         if folder

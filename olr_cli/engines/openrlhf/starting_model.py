@@ -74,7 +74,9 @@ class StartingModel:
     def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:
         for candidate in (text, f"{self.tokenizer.bos_token or ''}{text}"):
             if (
-                self.tokenizer(candidate, add_special_tokens=False, verbose=False)["input_ids"]
+                self.tokenizer(candidate, add_special_tokens=False, verbose=False)[
+                    "input_ids"
+                ]
                 == tokens
             ):
                 return candidate

@@ -113,7 +113,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._done = max(checkpoint_steps(self.run_path), default=0)
         judge = Judge(ledger=self.run_path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
         history = stored_history(self.run_path, judge) if self._done else None
-        self.supervisor = make_supervisor(self.recipe, self.data.keep_fraction, judge, history)
+        self.supervisor = make_supervisor(
+            self.recipe, self.data.keep_fraction, judge, history
+        )
         self.supervisor.expect(self.data.train.prompts)
         self._end = StepEnd(
             writer,
@@ -248,7 +250,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
                 "self_certainty": self_certainties,
             }
             means = {
-                name: token_means(values, batches, len(order)) for name, values in named.items()
+                name: token_means(values, batches, len(order))
+                for name, values in named.items()
             }
             step = with_statistics(step, order, means)
         decided = self.supervisor.supervise(step, self._clock.measure)
@@ -299,15 +302,20 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         sets = self.data.held_out
         texts = {
             prefix: [
-                responses[held_out_label(prefix, row)] for row in range(len(held_out.prompts))
+                responses[held_out_label(prefix, row)]
+                for row in range(len(held_out.prompts))
             ]
             for prefix, held_out in sets.items()
         }
-        return held_out_metrics(sets, texts, self.supervisor.judge, self.recipe.data.extractor)
+        return held_out_metrics(
+            sets, texts, self.supervisor.judge, self.recipe.data.extractor
+        )
 
     def _openrlhf_metrics(self, status: dict[str, Any], step: SupervisedStep) -> Metrics:
         known = {
-            name: float(status[theirs]) for name, theirs in _METRICS.items() if theirs in status
+            name: float(status[theirs])
+            for name, theirs in _METRICS.items()
+            if theirs in status
         }
         if self.recipe.train.kl_weight == 0:  # without a reference OpenRLHF reports 0
             known.pop("policy/kl", None)
@@ -324,7 +332,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         update = status["timing/make_experience"] - supervision + status["timing/ppo_train"]
         after = metrics["time/store"] + metrics.get("time/evaluation", 0.0)
         times = {"time/update": update, "time/step": status["timing/step_total"] + after}
-        peaks = ray.get(self.actor_model_group.async_run_method(method_name="take_gpu_peak"))
+        peaks = ray.get(
+            self.actor_model_group.async_run_method(method_name="take_gpu_peak")
+        )
         peak = max((peak for peak in peaks if peak is not None), default=None)
         return {**times, **throughput(work, metrics | times, peak)}
 
@@ -361,7 +371,9 @@ def policy_entropy(decided: Decided) -> Metrics:
     """Mean entropy over all response tokens of a step, of the policy that sampled them."""
     columns = decided.step.statistics
     pairs = zip(columns["entropy"], columns["tokens"], strict=True)
-    means = [(mean, count) for mean, count in pairs if mean is not None and count is not None]
+    means = [
+        (mean, count) for mean, count in pairs if mean is not None and count is not None
+    ]
     tokens = sum(count for _, count in means)
     return (
         {"policy/entropy": sum(mean * count for mean, count in means) / tokens}

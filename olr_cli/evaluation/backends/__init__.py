@@ -104,7 +104,9 @@ def _choose(name: BackendName | None, device: Device) -> BackendName:
 
     has_gpu = torch.cuda.is_available()
     if device == "cuda" and not has_gpu:
-        raise UserError("device is 'cuda' but torch sees no GPU here", "use 'cpu' or 'auto'")
+        raise UserError(
+            "device is 'cuda' but torch sees no GPU here", "use 'cpu' or 'auto'"
+        )
     runs_on: RunsOn = "cuda" if has_gpu and device != "cpu" else "cpu"
     if name == "vllm":
         _require_vllm(made_for, runs_on)

@@ -100,7 +100,8 @@ class Backend(AbstractContextManager["Backend"]):
         """
         texts = self.render(prompts)
         requests = [
-            GenerationRequest(*request) for request in zip(prompts, seeds, texts, strict=True)
+            GenerationRequest(*request)
+            for request in zip(prompts, seeds, texts, strict=True)
         ]
         rollouts: dict[int, list[Rollout]] = {}
         for finished in self.stream(requests, sampling):

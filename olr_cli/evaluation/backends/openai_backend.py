@@ -202,7 +202,9 @@ class OpenAIBackend(Backend):
             while left:
                 loop.run_until_complete(asyncio.wait({asking}, timeout=_WAITED))
                 left -= len(arrived)
-                part = [(number, sample, losses.count(it)) for number, sample, it in arrived]
+                part = [
+                    (number, sample, losses.count(it)) for number, sample, it in arrived
+                ]
                 arrived.clear()
                 yield part
                 if losses.in_a_row >= MOST_LOST:
@@ -213,7 +215,9 @@ class OpenAIBackend(Backend):
                         " again",
                     )
                 if asking.done() and (error := asking.exception()) is not None:
-                    raise error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+                    raise (
+                        error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+                    )
         finally:
             asking.cancel()
             loop.run_until_complete(asyncio.gather(asking, return_exceptions=True))
@@ -300,7 +304,9 @@ class OpenAIBackend(Backend):
     ) -> httpx.Response:
         """The reply to a request, without the settings that the server turns out to refuse."""
         while True:
-            sent = {name: value for name, value in body.items() if name not in self._refused}
+            sent = {
+                name: value for name, value in body.items() if name not in self._refused
+            }
             if "max_tokens" not in sent:
                 # Newer models of OpenAI's know the limit by this name alone.
                 sent["max_completion_tokens"] = body["max_tokens"]
@@ -333,7 +339,9 @@ class OpenAIBackend(Backend):
                 if len(content) > MOST_BYTES:
                     raise _BadReply(f"its reply has more than {MOST_BYTES >> 20} MiB")
         reply.headers.pop("content-encoding", None)  # it is decoded
-        return httpx.Response(reply.status_code, headers=reply.headers, content=bytes(content))
+        return httpx.Response(
+            reply.status_code, headers=reply.headers, content=bytes(content)
+        )
 
     def client(self) -> httpx.AsyncClient:
         """Connections to the server."""
@@ -350,7 +358,9 @@ class OpenAIBackend(Backend):
         """What the server says about the model: the name behind it."""
         try:
             async with self.client() as client:
-                reply = await self._send(client, "GET", "models", min(CONNECTING, self.timeout))
+                reply = await self._send(
+                    client, "GET", "models", min(CONNECTING, self.timeout)
+                )
         except (*_FAILURES, _BadReply) as error:
             raise UserError(
                 f"no server answers at {self._shown} ({self._reason(error)})",
@@ -402,9 +412,9 @@ class OpenAIBackend(Backend):
             )
         except _NO_JSON:
             words = reply.text
-        text = self._without_secrets(" ".join(storable(str(words or "")).split()))[:200].rstrip(
-            "."
-        )
+        text = self._without_secrets(" ".join(storable(str(words or "")).split()))[
+            :200
+        ].rstrip(".")
         return f": {text}" if text else ""
 
     def _without_secrets(self, text: str) -> str:
@@ -441,7 +451,9 @@ class OpenAIBackend(Backend):
                 f"it answers otherwise than a chat completion, {text!r}; is the URL that of an OpenAI-compatible API?"
             ) from None
         if thought:  # which some servers take out of the response
-            text = f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
+            text = (
+                f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
+            )
         is_count = type(tokens) is int and 0 <= tokens < 2**31
         return Rollout(
             storable(text), tokens if is_count else None, end in _CUT, ended_by=ended_by
@@ -478,7 +490,9 @@ def _secrets_in(url: httpx.URL) -> list[str]:
     basic = b64encode(f"{url.username}:{url.password}".encode()).decode()
     written, password = login.partition(":")[2], url.password
     parts = (basic, login, written, password, query, *url.params.values())
-    return [part for part in parts if len(part) > 3]  # shorter ones are parts of ordinary words
+    return [
+        part for part in parts if len(part) > 3
+    ]  # shorter ones are parts of ordinary words
 
 
 def _end_of(choice: Mapping[str, Any]) -> str:

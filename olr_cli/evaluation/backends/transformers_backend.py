@@ -39,7 +39,10 @@ class TransformersBackend(Backend):
         """Load the model."""
         self.chat = chat
         self._policy = Policy.load(
-            model, device=options.device, trust_remote_code=options.trust_remote_code, chat=chat
+            model,
+            device=options.device,
+            trust_remote_code=options.trust_remote_code,
+            chat=chat,
         )
         self.model, self.tokenizer, self.context = (
             model,
@@ -69,7 +72,9 @@ class TransformersBackend(Backend):
         """See `Backend`; batch after batch, the longest prompts first."""
         tokens, limits = self.encode([request.prompt for request in requests], sampling)
         # The sampler takes prompts of one limit and one number of samples; of like length they need little padding.
-        longest_first = sorted(range(len(requests)), key=lambda number: -len(tokens[number]))
+        longest_first = sorted(
+            range(len(requests)), key=lambda number: -len(tokens[number])
+        )
         alike = gathered(((limits[n], len(requests[n].seeds)), n) for n in longest_first)
         for (limit, samples), numbers in alike.items():
             first = 0

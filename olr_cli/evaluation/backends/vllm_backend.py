@@ -32,7 +32,12 @@ from olr_cli.engines.models import (
     require_finite_files,
     require_safetensors,
 )
-from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, before_stop, stop_ids
+from olr_cli.engines.prompt_text import (
+    AS_THE_MODEL_HAS_IT,
+    ChatFormat,
+    before_stop,
+    stop_ids,
+)
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path, shown
 from olr_cli.evaluation.backends.backend import (
     Backend,
@@ -154,12 +159,16 @@ class VllmBackend(Backend):
             return
         tokens, limits = self.encode([request.prompt for request in requests], sampling)
         opened = self._texts.opened(tokens)
-        self._seed = next((seed for request in requests for seed in request.seeds), 0) % 2**31
+        self._seed = (
+            next((seed for request in requests for seed in request.seeds), 0) % 2**31
+        )
         self._make_room(max(map(len, tokens)), sampling)
         engine = self._llm.llm_engine
         most = engine.vllm_config.scheduler_config.max_num_seqs + WAITING
         adapter = (
-            LoRARequest("adapter", 1, str(self._adapter)) if self._adapter is not None else None
+            LoRARequest("adapter", 1, str(self._adapter))
+            if self._adapter is not None
+            else None
         )
         coming = self._coming(requests, limits, sampling)
         running: dict[str, tuple[int, int]] = {}
@@ -186,7 +195,10 @@ class VllmBackend(Backend):
                 engine.abort_request(list(running))
 
     def _coming(
-        self, requests: Sequence[GenerationRequest], limits: Sequence[int], sampling: Sampling
+        self,
+        requests: Sequence[GenerationRequest],
+        limits: Sequence[int],
+        sampling: Sampling,
     ) -> Iterator[tuple[int, int, Any]]:
         """Yield every sample, by the number of its request and its own, with vLLM's parameters."""
         params_of = {limit: self._settings(sampling, limit) for limit in set(limits)}
@@ -370,7 +382,9 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
     for key in ("tensor_parallel_size", "max_model_len"):
         value = settings.get(key, 1)
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise UserError(f"{shown(value)} is no number from 1 on", "give one", f"vllm {key}")
+            raise UserError(
+                f"{shown(value)} is no number from 1 on", "give one", f"vllm {key}"
+            )
 
 
 def adapter_rank(folder: str) -> int:

@@ -55,7 +55,9 @@ def test_questions_on_which_answers_scatter_are_questionable_and_ranked_among_th
     rows = [
         *many(20, wrong={1}),
         *rollouts("silent", [[None] * 4] * 3, given_label="1"),
-        *rollouts("scattered", [["2", "3", "4", "5"], ["6", "2", "9", "11"]], given_label="1"),
+        *rollouts(
+            "scattered", [["2", "3", "4", "5"], ["6", "2", "9", "11"]], given_label="1"
+        ),
         *rollouts("led", [["1", "1", "4", "5"], ["6", "1", "9", "11"]], given_label="1"),
         *rollouts("solved", [["2", "2", "2", "4"]] * 3, given_label="1"),
     ]
@@ -72,7 +74,8 @@ def test_of_a_single_visit_of_one_model_nothing_is_fine_or_doubted(tmp_path, jud
     rows = many(20, wrong={3}, visits=1)
     found = examined(write(tmp_path / "log.jsonl", rows), judge)
     assert (
-        set(found.prompts["status"]) == {"undecided"} and found.prompts["prompt_id"][0] == "p3"
+        set(found.prompts["status"]) == {"undecided"}
+        and found.prompts["prompt_id"][0] == "p3"
     )
     again = [{**one, "model": name} for name in "ab" for one in rows]
     assert examined(write(tmp_path / "two.jsonl", again), judge).labels["fine"] == 19
@@ -96,7 +99,9 @@ def test_a_prompt_without_label_is_not_in_the_queue_and_gets_a_proposal(tmp_path
 
 
 def test_a_history_without_any_label_has_proposals_and_says_so(tmp_path, judge):
-    found = examined(write(tmp_path / "log.jsonl", rollouts("a", [["2", "2", "3"]] * 2)), judge)
+    found = examined(
+        write(tmp_path / "log.jsonl", rollouts("a", [["2", "2", "3"]] * 2)), judge
+    )
     assert row(found, "a")["proposed_label"] == "2"
     assert found.warnings == [
         "no prompt has a label, so there is no queue; name the data set with the labels"
@@ -120,7 +125,9 @@ def test_whether_a_policy_was_training_is_known_of_runs(tmp_path, judge):
     for kind in ("training", "rollouts"):
         run = write_history(tmp_path / kind, noise=None, prompts=20, epochs=2, kind=kind)
         assert examined(run, judge).policy_was_training is (kind == "training")
-    assert examined(write(tmp_path / "log.jsonl", many(5)), judge).policy_was_training is None
+    assert (
+        examined(write(tmp_path / "log.jsonl", many(5)), judge).policy_was_training is None
+    )
 
 
 # Labels of a data set ---------------------------------------------------------------------------------------------
@@ -128,7 +135,8 @@ def test_whether_a_policy_was_training_is_known_of_runs(tmp_path, judge):
 
 def data_set(file, answers):
     rows = [
-        {"question": "?", "answer": a, "extra_info": {"index": p}} for p, a in answers.items()
+        {"question": "?", "answer": a, "extra_info": {"index": p}}
+        for p, a in answers.items()
     ]
     return read_prompts(write(file, rows))
 
@@ -157,7 +165,9 @@ def test_labels_of_the_data_set_fill_in_what_a_table_lacks(tmp_path, judge):
     ("8", "p0", "has the label 7 in"),
     ("7", "q", "has no prompt of"),
 )
-def test_a_data_set_that_does_not_fit_is_refused(tmp_path, judge, label, prompt_id, complaint):
+def test_a_data_set_that_does_not_fit_is_refused(
+    tmp_path, judge, label, prompt_id, complaint
+):
     log = write(tmp_path / "log.jsonl", many(3))
     with pytest.raises(UserError, match=complaint):
         examined(log, judge, data=data_set(tmp_path / "data.jsonl", {prompt_id: label}))
@@ -167,7 +177,9 @@ def test_a_data_set_that_does_not_fit_is_refused(tmp_path, judge, label, prompt_
 
 
 def verifying(tmp_path, answers, **marks):
-    rows = [{"prompt_id": p, "true_answer": answer, **marks} for p, answer in answers.items()]
+    rows = [
+        {"prompt_id": p, "true_answer": answer, **marks} for p, answer in answers.items()
+    ]
     return write(tmp_path / "verified.jsonl", rows)
 
 
@@ -218,13 +230,17 @@ def test_a_label_can_be_verified_to_be_wrong_without_a_right_answer(tmp_path, ju
     assert (told["p1"]["proposed_label"], told["p1"]["change"]) == ("7", "changed"), (
         "the policy's proposal"
     )
-    assert evidence(told["p0"]) == evidence(told["p1"]) == "the label is verified to be wrong"
+    assert (
+        evidence(told["p0"]) == evidence(told["p1"]) == "the label is verified to be wrong"
+    )
 
 
 def test_a_draw_that_is_none_is_warned_of(tmp_path, judge):
     log = write(tmp_path / "log.jsonl", many(60, wrong=set(range(15))))
     picked = {f"p{n}": "7" for n in range(15)}
-    [warning] = examined(log, judge, verified=verifying(tmp_path, picked, drawn=True)).warnings
+    [warning] = examined(
+        log, judge, verified=verifying(tmp_path, picked, drawn=True)
+    ).warnings
     assert "no random draw" in warning
     assert not examined(log, judge, verified=verifying(tmp_path, picked)).warnings
 
@@ -251,7 +267,8 @@ def test_labels_that_a_run_was_trained_on_count_in_the_noise_ratio_as_the_other_
 ):
     log = write(tmp_path / "log.jsonl", many(40, wrong=range(10)))
     trained = write(
-        tmp_path / "t.jsonl", [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(10)]
+        tmp_path / "t.jsonl",
+        [{"prompt_id": f"p{n}", "true_answer": "7"} for n in range(10)],
     )
     drawn = verifying(tmp_path, {f"p{n}": "7" for n in range(0, 40, 2)}, drawn=True)
     found = audit(read_history(log, [f"data.verified={trained}"]), judge, verified=[drawn])

@@ -48,7 +48,9 @@ def brute_force(model, label, by_model):
         right, wrong = model.strength * accuracy, model.strength * (1 - accuracy)
         for place, n in enumerate(counts):
             if n:
-                weights[place] *= gamma(right + n) / gamma(right) / gamma(n) * possible / wrong
+                weights[place] *= (
+                    gamma(right + n) / gamma(right) / gamma(n) * possible / wrong
+                )
     place = size if label == UNSEEN else label
     weights[place] *= model.label_accuracy * possible / (1 - model.label_accuracy)
     others = (
@@ -73,13 +75,18 @@ def test_log_odds_are_the_sums_they_are_said_to_be():
 
 
 def test_of_annotators_that_answer_once_it_is_the_model_of_dawid_and_skene():
-    prompts = [(0, [[1, 0], [0, 1], [1, 0]]), (0, [[0, 1], [0, 1], [0, 1]]), (0, [[1, 0]] * 3)]
+    prompts = [
+        (0, [[1, 0], [0, 1], [1, 0]]),
+        (0, [[0, 1], [0, 1], [0, 1]]),
+        (0, [[1, 0]] * 3),
+    ]
     model = annotators.fit(tally_of(prompts, models=3))
     rates = np.append(model.accuracies, model.label_accuracy)
     weights = np.log(rates / (1 - rates)) + np.log(3)  # two answers, or none of them
     for (_, by_model), odds in zip(prompts[:2], model.odds, strict=False):
         for_label = (
-            sum(w for w, own in zip(weights, by_model, strict=False) if own[0]) + weights[-1]
+            sum(w for w, own in zip(weights, by_model, strict=False) if own[0])
+            + weights[-1]
         )
         for_other = sum(w for w, own in zip(weights, by_model, strict=False) if own[1])
         assert odds == pytest.approx(np.logaddexp(for_other, 0) - for_label)
@@ -102,17 +109,23 @@ def test_models_count_as_much_as_they_are_right_and_so_do_labels():
 
 
 @pytest.mark.parametrize("models", [1, 2, 3])
-def test_an_answer_of_a_weak_model_never_counts_against_the_label_that_it_agrees_with(models):
+def test_an_answer_of_a_weak_model_never_counts_against_the_label_that_it_agrees_with(
+    models,
+):
     rng, prompts, agreeing = np.random.default_rng(0), [], []
     for _ in range(300):
-        said = [0 if rng.random() < 0.1 else int(rng.integers(1, 20)) for _ in range(models)]
+        said = [
+            0 if rng.random() < 0.1 else int(rng.integers(1, 20)) for _ in range(models)
+        ]
         given = sorted(set(said))
         counts = [[int(answer == one) for answer in given] for one in said]
         prompts.append((0 if 0 in said else UNSEEN, counts))
         agreeing.append(said.count(0))
     odds = annotators.fit(tally_of(prompts, models=models)).odds
     for more, fewer in pairwise(sorted({*agreeing}, reverse=True)):
-        assert odds[np.array(agreeing) == more].max() < odds[np.array(agreeing) == fewer].min()
+        assert (
+            odds[np.array(agreeing) == more].max() < odds[np.array(agreeing) == fewer].min()
+        )
 
 
 def test_a_label_that_nobody_gives_goes_before_one_that_somebody_gives_and_scatter_before_agreement():

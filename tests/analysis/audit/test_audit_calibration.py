@@ -29,7 +29,9 @@ def test_the_ratios_interval_holds_the_true_one_about_as_often_as_it_says():
     rng, held = np.random.default_rng(0), []
     for draw in range(1000):
         truth = rng.random(1000) < (0.02, 0.05, 0.1, 0.3, 0.5)[draw % 5]
-        found = noise_ratio(of_draw(rng, truth, (25, 100)[draw % 2]), np.ones(1000, dtype=bool))
+        found = noise_ratio(
+            of_draw(rng, truth, (25, 100)[draw % 2]), np.ones(1000, dtype=bool)
+        )
         assert found.low <= found.value <= found.high
         held.append(found.low <= truth.mean() <= found.high)
     assert 0.935 <= np.mean(held) <= 0.975
@@ -41,7 +43,9 @@ def test_the_ratios_interval_holds_the_true_one_often_enough_at_every_ratio():
         held = 0.0
         for seen in range(min(wrong, drawn) + 1):
             labels = [1.0] * seen + [0.0] * (drawn - seen) + [np.nan] * (size - drawn)
-            found = noise_ratio(verified(labels, ~np.isnan(labels)), np.ones(size, dtype=bool))
+            found = noise_ratio(
+                verified(labels, ~np.isnan(labels)), np.ones(size, dtype=bool)
+            )
             if found.low <= wrong / size <= found.high:
                 held += hypergeom.pmf(seen, size, wrong, drawn)
         assert held > 0.93, wrong
@@ -79,11 +83,15 @@ def history(rng, size=500):
 
 
 @pytest.mark.parametrize("from_the_top", [False, True])
-def test_the_gains_interval_holds_the_true_one_whichever_labels_were_looked_at(from_the_top):
+def test_the_gains_interval_holds_the_true_one_whichever_labels_were_looked_at(
+    from_the_top,
+):
     rng, held, shown, histories = np.random.default_rng(3), 0, 0, 60
     for _ in range(histories):
         odds, is_wrong, is_mended = history(rng)
-        seen = np.argsort(-odds)[:50] if from_the_top else rng.choice(500, 50, replace=False)
+        seen = (
+            np.argsort(-odds)[:50] if from_the_top else rng.choice(500, 50, replace=False)
+        )
         known, right = np.full(500, np.nan), np.full(500, np.nan)
         known[seen], right[seen] = is_wrong[seen], is_mended[seen]
         maps = calibrate(odds, known, right)
@@ -124,7 +132,8 @@ def test_a_draw_from_the_top_is_no_random_draw():
     ):
         drawn = np.isin(np.arange(100), list(chosen))
         assert (
-            is_no_random_draw(verified(np.where(drawn, 1, np.nan), drawn), odds) is is_noticed
+            is_no_random_draw(verified(np.where(drawn, 1, np.nan), drawn), odds)
+            is is_noticed
         )
 
 

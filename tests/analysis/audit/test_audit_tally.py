@@ -75,7 +75,9 @@ def test_only_the_original_wording_counts(tmp_path, judge):
     rows = rollouts("a", [["1", "1"]], view="original") + rollouts(
         "a", [["2", "2", "2"]], view="rephrased"
     )
-    assert counted(write(tmp_path / "log.jsonl", rows), judge).counts.rows() == [(0, 0, 0, 2)]
+    assert counted(write(tmp_path / "log.jsonl", rows), judge).counts.rows() == [
+        (0, 0, 0, 2)
+    ]
     assert "original wording" in refusal(
         counted, write(tmp_path / "rephrased.jsonl", rows[2:]), judge
     )

@@ -29,7 +29,9 @@ def texts(chart):
 
 def rows_of(run, epoch):
     return [
-        row for row in scan_labels(run).collect().iter_rows(named=True) if row["visit"] == epoch
+        row
+        for row in scan_labels(run).collect().iter_rows(named=True)
+        if row["visit"] == epoch
     ]
 
 
@@ -51,7 +53,9 @@ def test_coherence_is_majority_accuracy_on_clean_and_noisy_prompts_by_epoch(tmp_
         assert rows["sd"].null_count() == 5
     assert chart.data.height == 10
     assert texts(chart) == [["warm-up ends", "clean", "noisy"]]
-    (mark,) = [line for line in chart.figure.axes[0].lines if len(set(line.get_xdata())) == 1]
+    (mark,) = [
+        line for line in chart.figure.axes[0].lines if len(set(line.get_xdata())) == 1
+    ]
     assert mark.get_xdata()[0] == 3.5
 
 
@@ -100,14 +104,17 @@ def test_shares_are_those_of_the_labels_table(tmp_path):
         "clean_right": sum(row["majority_is_correct"] for row in rows if not is_noisy(row))
         / 15,
         "noisy_right": sum(row["majority_is_correct"] for row in noisy) / 15,
-        "noisy_equal": sum(row["majority_answer"] == row["noisy_label"] for row in noisy) / 15,
+        "noisy_equal": sum(row["majority_answer"] == row["noisy_label"] for row in noisy)
+        / 15,
     }
     means = dict(data.filter(epoch=3).select("metric", "mean").iter_rows())
-    assert {name: means[f"composition/{name}"] for name in expected} == pytest.approx(expected)
-    assert means["composition/noisy_equal"] > 0
-    assert data.group_by("epoch").agg(pl.col("mean").sum())["mean"].to_list() == pytest.approx(
-        [2.0] * 5
+    assert {name: means[f"composition/{name}"] for name in expected} == pytest.approx(
+        expected
     )
+    assert means["composition/noisy_equal"] > 0
+    assert data.group_by("epoch").agg(pl.col("mean").sum())[
+        "mean"
+    ].to_list() == pytest.approx([2.0] * 5)
 
 
 def test_each_area_is_named_but_one_that_never_occurs(tmp_path):
@@ -119,7 +126,9 @@ def test_each_area_is_named_but_one_that_never_occurs(tmp_path):
 
 def test_each_arm_is_a_pair_of_panels_and_the_end_of_warmup_is_named_once(tmp_path):
     places = [
-        write_history(tmp_path / arm, arm=arm, method=GRPO if arm == "grpo" else OLR, **SMALL)
+        write_history(
+            tmp_path / arm, arm=arm, method=GRPO if arm == "grpo" else OLR, **SMALL
+        )
         for arm in ("grpo", "olr", "other")
     ]
     chart = drawn("composition", *places)
@@ -205,7 +214,12 @@ def chart(run):
     ("b", "majority/accuracy_unselected", lambda row: not row["is_selected"], is_right),
     ("c", "slope/noisy", is_noisy, lambda row: row["slope"]),
     ("d", "label/selection_ratio_noisy", is_noisy, lambda row: row["is_selected"]),
-    ("e", "ablation/both", lambda row: row["slope"] > 0.02 and row["is_consistent"], is_right),
+    (
+        "e",
+        "ablation/both",
+        lambda row: row["slope"] > 0.02 and row["is_consistent"],
+        is_right,
+    ),
     (
         "e",
         "ablation/slope",
@@ -245,7 +259,9 @@ def test_under_both_criteria_the_ablation_is_what_was_selected_under_the_runs_ow
     assert remarks(chart) == {}
 
 
-def test_a_method_that_selects_nothing_says_so_and_is_counted_at_the_defaults_of_olr(tmp_path):
+def test_a_method_that_selects_nothing_says_so_and_is_counted_at_the_defaults_of_olr(
+    tmp_path,
+):
     run = write_history(tmp_path / "run", method=GRPO, **LARGER)
     chart = drawn("dynamics", run)
     assert remarks(chart) == dict.fromkeys(
@@ -268,7 +284,9 @@ def rewritten(run, **columns):
         table = pq.read_table(shard)
         for name, value in columns.items():
             place, field = table.schema.get_field_index(name), table.schema.field(name)
-            table = table.set_column(place, field, pa.array([value] * len(table), field.type))
+            table = table.set_column(
+                place, field, pa.array([value] * len(table), field.type)
+            )
         pq.write_table(table, shard)
     return run
 
@@ -322,7 +340,9 @@ def test_labels_of_unknown_quality_are_shown_together(tmp_path):
     chart = drawn(
         "dynamics", write_history(tmp_path / "run", method=OLR, knows_noise=False, **LARGER)
     )
-    shown = dict(chart.data.group_by("panel").agg(pl.col("metric").unique().sort()).iter_rows())
+    shown = dict(
+        chart.data.group_by("panel").agg(pl.col("metric").unique().sort()).iter_rows()
+    )
     assert {panel: shown[panel] for panel in "acdf"} == {
         "a": ["majority/accuracy"],
         "c": ["slope/selected", "slope/unselected"],
@@ -345,7 +365,8 @@ def test_all_figures_have_a_chart_of_the_first_arms_only_and_say_so(tmp_path, mo
         write_history(tmp_path / str(number), **SMALL, ratio=ratio)
     (chart,) = figures.draw(["all"], arms_of(tmp_path))["dynamics"]
     assert (
-        "dynamics is drawn of the first 1 of 2 arms; --figure dynamics draws all." in chart.note
+        "dynamics is drawn of the first 1 of 2 arms; --figure dynamics draws all."
+        in chart.note
     )
     assert len(figures.draw(["all", "dynamics"], arms_of(tmp_path))["dynamics"]) == 2
 

@@ -58,7 +58,10 @@ def test_seeds_are_a_mean_with_a_band_and_arms_are_lines(tmp_path):
         {"olr": 0.3, "grpo": 0.1}
     )
     assert dict(rows.select("arm", "runs").iter_rows()) == {"olr": 2, "grpo": 1}
-    assert [text.get_text() for text in chart.figure.legends[0].get_texts()] == ["GRPO", "OLR"]
+    assert [text.get_text() for text in chart.figure.legends[0].get_texts()] == [
+        "GRPO",
+        "OLR",
+    ]
 
 
 def test_a_line_breaks_where_a_run_ends(tmp_path):
@@ -84,9 +87,15 @@ def test_a_log_of_trl_shows_rewards_lengths_and_groups_of_equal_rewards():
         pl.col("accuracy_reward").mean(), pl.col("completion").str.len_chars().mean()
     )
     rows = by_step.sort("step")
-    assert values(chart, "rollout/reward") == pytest.approx(rows["accuracy_reward"].to_list())
-    assert values(chart, "rollout/characters") == pytest.approx(rows["completion"].to_list())
-    equal = raw.group_by("step", "prompt").agg(equal=pl.col("accuracy_reward").n_unique() == 1)
+    assert values(chart, "rollout/reward") == pytest.approx(
+        rows["accuracy_reward"].to_list()
+    )
+    assert values(chart, "rollout/characters") == pytest.approx(
+        rows["completion"].to_list()
+    )
+    equal = raw.group_by("step", "prompt").agg(
+        equal=pl.col("accuracy_reward").n_unique() == 1
+    )
     shares = equal.group_by("step").agg(pl.col("equal").mean()).sort("step")["equal"]
     assert values(chart, "rollout/zero_variance_groups") == pytest.approx(shares.to_list())
     assert set(chart.data["metric"]) == {
@@ -139,7 +148,9 @@ def test_what_labels_do_is_shown_where_nobody_knows_the_truth(tmp_path):
     )
     shown = [axes.get_title(loc="left") for axes in learning(unknown).figure.axes]
     assert shown == ["Reward", "Majority is not the label", "Labels replaced"]
-    grpo = write_metrics(tmp_path / "grpo", **labels, **{"label/selection_ratio": [0.0, 0.0]})
+    grpo = write_metrics(
+        tmp_path / "grpo", **labels, **{"label/selection_ratio": [0.0, 0.0]}
+    )
     assert "label/selection_ratio" not in learning(grpo).data["metric"]
     known = write_metrics(tmp_path / "known", **labels, **{"majority/accuracy": [0.5, 0.6]})
     assert set(learning(known).data["metric"]) == {"rollout/reward"}

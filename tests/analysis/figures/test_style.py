@@ -15,7 +15,12 @@ from olr_cli.analysis.figures.sheet import Sheet, declutter, save
 from olr_cli.analysis.figures.style import Look
 
 ROWS = pl.DataFrame(
-    {"metric": ["m"] * 3, "epoch": [1, 2, 3], "mean": [0.2, 0.4, 0.5], "sd": [0.1, None, 0.05]}
+    {
+        "metric": ["m"] * 3,
+        "epoch": [1, 2, 3],
+        "mean": [0.2, 0.4, 0.5],
+        "sd": [0.1, None, 0.05],
+    }
 )
 
 
@@ -26,7 +31,9 @@ def chart(name="chart"):
         style.epoch_axis(axes, 3)
         style.percent_axis(axes, style.percent_limits(ROWS))
         sheet.lines(
-            axes, {"m": Look("line", style.BLUE), "absent": Look("absent", style.BLACK)}, ROWS
+            axes,
+            {"m": Look("line", style.BLUE), "absent": Look("absent", style.BLACK)},
+            ROWS,
         )
         assert [text.get_text() for text in axes.texts] == ["line"], (
             "one without rows is not named"
@@ -51,7 +58,9 @@ def test_a_chart_is_saved_as_png_of_300_dpi_pdf_and_csv(tmp_path):
 
 
 def test_charts_of_one_name_are_separate_files(tmp_path):
-    files = figures.save([chart("same"), chart("Same"), chart("在线"), chart("same")], tmp_path)
+    files = figures.save(
+        [chart("same"), chart("Same"), chart("在线"), chart("same")], tmp_path
+    )
     assert [file.name for file in files if file.suffix == ".png"] == [
         "same.png",
         "Same-2.png",
@@ -87,7 +96,9 @@ def spread(rows, limits=(0, 1)):
         "Means of 3 runs; bands: ±1 sd, cut at 0% and 100%. More.",
     ),
 )
-def test_the_caption_says_how_many_runs_what_bands_are_and_where_they_are_cut(rows, caption):
+def test_the_caption_says_how_many_runs_what_bands_are_and_where_they_are_cut(
+    rows, caption
+):
     assert spread(rows) == caption
 
 
@@ -105,7 +116,10 @@ def test_a_caption_and_a_legend_make_the_figure_higher_and_hide_nothing():
     for text in texts:
         box = text.get_window_extent()
         assert (
-            page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1
+            page.x0 <= box.x0
+            and box.x1 <= page.x1
+            and page.y0 <= box.y0
+            and box.y1 <= page.y1
         )
     assert figure.axes[0].get_window_extent().height > 0.4 * figure.dpi
 
@@ -113,7 +127,8 @@ def test_a_caption_and_a_legend_make_the_figure_higher_and_hide_nothing():
 def test_lines_of_a_panel_differ_without_colour():
     looks = style.looks([str(number) for number in range(12)])
     marks = [
-        {name: value for name, value in look.plot.items() if name != "color"} for look in looks
+        {name: value for name, value in look.plot.items() if name != "color"}
+        for look in looks
     ]
     assert all(one != other for one, other in itertools.combinations(marks, 2))
     assert {"markerfacecolor" in mark for mark in marks} == {True, False}, (
@@ -136,7 +151,9 @@ def test_the_same_rows_give_the_same_bytes_whatever_the_users_own_matplotlib_set
     import matplotlib
 
     plain = save(chart(), tmp_path / "plain")
-    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "savefig.dpi": 10}):
+    with matplotlib.rc_context(
+        {"font.size": 30, "axes.facecolor": "red", "savefig.dpi": 10}
+    ):
         styled = save(chart(), tmp_path / "styled")
         assert matplotlib.rcParams["font.size"] == 30
     assert [file.read_bytes() for file in plain] == [file.read_bytes() for file in styled]
@@ -185,7 +202,9 @@ def test_labels_keep_their_order_do_not_overlap_and_stay_between_the_limits(labe
     ([30, 30, 60], [20, 10, 10], [37.5, 22.5, 60]),
     ([], [], []),
 )
-def test_labels_with_room_stay_and_crowded_ones_share_the_displacement(wanted, heights, placed):
+def test_labels_with_room_stay_and_crowded_ones_share_the_displacement(
+    wanted, heights, placed
+):
     assert declutter(wanted, heights, 0, 100) == pytest.approx(placed)
 
 
@@ -207,7 +226,9 @@ def test_the_written_labels_do_not_overlap_on_the_page():
         for axes in sheet.panels:
             texts = [text for text in axes.texts if isinstance(text, Annotation)]
             assert len(texts) == 5
-            boxes = sorted((text.get_window_extent() for text in texts), key=lambda box: box.y0)
+            boxes = sorted(
+                (text.get_window_extent() for text in texts), key=lambda box: box.y0
+            )
             for lower, upper in itertools.pairwise(boxes):
                 assert upper.y0 >= lower.y1 - 1
             page = figure.get_window_extent()
@@ -215,5 +236,12 @@ def test_the_written_labels_do_not_overlap_on_the_page():
 
 
 def test_rows_of_panels_are_as_long_as_each_other_as_can_be():
-    assert [style.columns_of(panels, 4) for panels in (1, 4, 5, 6, 7, 17)] == [1, 4, 3, 3, 4, 4]
+    assert [style.columns_of(panels, 4) for panels in (1, 4, 5, 6, 7, 17)] == [
+        1,
+        4,
+        3,
+        3,
+        4,
+        4,
+    ]
     assert [style.columns_of(panels, 3) for panels in (2, 4, 5)] == [2, 2, 3]

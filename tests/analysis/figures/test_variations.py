@@ -78,11 +78,16 @@ def test_lines_are_means_over_seeds_beside_the_level_of_grpo(tmp_path):
     assert titles(chart) == ["(a) Held-out accuracy"]
     assert chart.figure.axes[0].get_xlabel() == "slope threshold δ"
     assert line(chart, "active 0.5") == pytest.approx({0.0: 0.63, 0.02: 0.73, 0.1: 0.53})
-    assert line(drawn(WARMUPS, tmp_path), "inactive 0.5") == pytest.approx({1: 0.83, 2: 0.93})
+    assert line(drawn(WARMUPS, tmp_path), "inactive 0.5") == pytest.approx(
+        {1: 0.83, 2: 0.93}
+    )
     first = chart.data.row(0, named=True)
     assert (first["runs"], first["sd"]) == (2, pytest.approx(0.02 / 2**0.5))
     grpo = chart.data.filter(pl.col("value").is_null()).select("series", "mean").rows()
-    assert grpo == [("active 0.5", pytest.approx(0.4)), ("inactive 0.5", pytest.approx(0.5))]
+    assert grpo == [
+        ("active 0.5", pytest.approx(0.4)),
+        ("inactive 0.5", pytest.approx(0.5)),
+    ]
     axes = chart.figure.axes[0]
     named = ["active 0.5", "inactive 0.5"]
     assert texts(axes) == [*named, *(f"{name},\nwithout OLR" for name in named)]
@@ -152,13 +157,17 @@ def test_arms_that_differ_in_name_alone_are_one_point(tmp_path):
 def test_arms_are_compared_with_a_dot_a_run(tmp_path):
     for arm, kind in (("grpo", {"name": "grpo"}), ("olr", chosen("slope"))):
         for seed in (1, 2, 3):
-            write_history(tmp_path / f"{arm}-{seed}", arm=arm, method=kind, seed=seed, **SMALL)
+            write_history(
+                tmp_path / f"{arm}-{seed}", arm=arm, method=kind, seed=seed, **SMALL
+            )
     chart = drawn("arms", tmp_path)
     panel = next(
         axes for axes in chart.figure.axes if "Effective noise" in axes.get_title("left")
     )
     for place, arm in enumerate(["grpo", "olr"]):
-        values = chart.data.filter(arm=arm, metric="label/effective_noise")["value"].to_list()
+        values = chart.data.filter(arm=arm, metric="label/effective_noise")[
+            "value"
+        ].to_list()
         assert len(values) == 3
         dots = next(line for line in panel.lines if list(line.get_ydata()) == [place] * 3)
         assert list(dots.get_xdata()) == values
@@ -239,7 +248,9 @@ def test_verified_prompts_which_no_method_selects_are_left_out_of_coverage(tmp_p
             table.set_column(place, "label_source", source).cast(table.schema), shard
         )
     assert (
-        value(drawn("over-method.criteria", folder), "active 0.5", "both", "coverage")["mean"]
+        value(drawn("over-method.criteria", folder), "active 0.5", "both", "coverage")[
+            "mean"
+        ]
         == 1
     )
 
@@ -256,7 +267,9 @@ def test_a_row_of_panels_a_noise_and_a_bar_a_choice_with_grpo_in_the_scores_alon
         "active 0.5",
         "inactive 0.5",
     ]
-    assert bars.data.filter(value="without OLR")["metric"].unique().to_list() == ["eval/avg"]
+    assert bars.data.filter(value="without OLR")["metric"].unique().to_list() == [
+        "eval/avg"
+    ]
     width = panels[0].patches[0].get_width()
     assert width == pytest.approx(
         value(bars, "active 0.5", "both", "selection_accuracy")["mean"]
@@ -285,7 +298,10 @@ def test_runs_that_differ_in_more_than_the_criteria_are_not_compared(tmp_path):
     )
     assert refused("over-method.criteria", tmp_path)
     write_history(tmp_path / "slope", method=chosen("slope"), **SMALL)
-    assert names_of(drawn("over-method.criteria", tmp_path), "value") == ["both", "slope alone"]
+    assert names_of(drawn("over-method.criteria", tmp_path), "value") == [
+        "both",
+        "slope alone",
+    ]
 
 
 def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path):
@@ -298,14 +314,18 @@ def test_the_same_noise_on_two_policies_is_two_rows_that_are_told_apart(tmp_path
             recipe.write_text(
                 recipe.read_text().replace("addition-easier", f"addition-{policy}")
             )
-    names = [f"active 0.5 path=builtin:addition-{policy}" for policy in ("easier", "harder")]
+    names = [
+        f"active 0.5 path=builtin:addition-{policy}" for policy in ("easier", "harder")
+    ]
     assert names_of(drawn("over-method.criteria", tmp_path)) == names
 
 
 # Over any key
 
 
-def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_labels(tmp_path):
+def test_methods_are_drawn_over_the_noise_ratio_a_panel_a_number_of_verified_labels(
+    tmp_path,
+):
     for verified in (None, 2):
         for ratio in (0.25, 0.75):
             for method, lift in (("grpo", 0.0), ("ttrl", 0.1)):
@@ -337,7 +357,10 @@ def test_methods_of_one_name_are_lines_that_their_settings_tell_apart(tmp_path):
     assert names_of(chart) == ["OLR slope_threshold=0.02", "OLR slope_threshold=0.1"]
     for name, lift in zip(names_of(chart), (0.02, 0.1), strict=True):
         rows = chart.data.filter(series=name).select("value", "mean").rows()
-        assert rows == [(0.25, pytest.approx(0.65 + lift)), (0.75, pytest.approx(0.15 + lift))]
+        assert rows == [
+            (0.25, pytest.approx(0.65 + lift)),
+            (0.75, pytest.approx(0.15 + lift)),
+        ]
     assert [len(line.get_xdata()) for line in chart.figure.axes[0].lines] == [2, 2]
     assert texts(chart.figure.axes[0]) == [
         "OLR slope\nthreshold=0.02",
@@ -349,7 +372,10 @@ def test_the_score_is_drawn_over_any_key_numbers_as_lines_and_names_as_bars(tmp_
     for epochs in (2, 3):
         for policy in ("easier", "harder"):
             run = write_run(
-                tmp_path / f"{epochs}-{policy}", {"name": "grpo"}, epochs / 10, epochs=epochs
+                tmp_path / f"{epochs}-{policy}",
+                {"name": "grpo"},
+                epochs / 10,
+                epochs=epochs,
             )
             recipe = run / "recipe.yaml"
             recipe.write_text(

@@ -48,7 +48,9 @@ class Tab:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.on(
             "dialog",
-            lambda dialog: self.errors.append(f"dialog: {dialog.message}") or dialog.dismiss(),
+            lambda dialog: (
+                self.errors.append(f"dialog: {dialog.message}") or dialog.dismiss()
+            ),
         )
         page.on("request", lambda request: self.requests.append(request.url))
         page.goto(file.as_uri())

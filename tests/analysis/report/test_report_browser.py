@@ -34,7 +34,12 @@ def two_arms(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory):
-    settings = {"prompts": MANY, "prompts_per_step": 3000, "epochs": 2, "store_rollouts": False}
+    settings = {
+        "prompts": MANY,
+        "prompts_per_step": 3000,
+        "epochs": 2,
+        "store_rollouts": False,
+    }
     return report(write_history(tmp_path_factory.mktemp("many") / "run", **settings))
 
 
@@ -76,7 +81,8 @@ def test_columns_sort_both_ways(one, open_page):
     assert tab.ids()[0] == "29"
     tab.sort("pass rate")
     rates = [
-        float(text) for text in tab.page.locator("#rows .cell.rate .number").all_text_contents()
+        float(text)
+        for text in tab.page.locator("#rows .cell.rate .number").all_text_contents()
     ]
     assert rates == sorted(rates)
     assert tab.page.locator("[aria-sort=ascending]").text_content().startswith("pass rate")
@@ -104,7 +110,8 @@ def test_filters_hold_together(one, open_page):
     tab.choose("changed", "ever")
     assert int(tab.count.split()[0]) + never == 15
     assert all(
-        "visit" in text for text in tab.page.locator("#rows .cell.changed").all_text_contents()
+        "visit" in text
+        for text in tab.page.locator("#rows .cell.changed").all_text_contents()
     )
     tab.page.locator("#noise").select_option(label="any")
     tab.choose("changed", "wrongly")
@@ -144,7 +151,8 @@ def test_the_audit_can_be_sorted_and_filtered(one, open_page):
         tab.choose("audit", f"proposal {verdict}")
         marks[verdict] = int(tab.count.split()[0])
         assert (
-            tab.page.locator(f"#rows .cell.proposal .mark.{verdict}").count() == marks[verdict]
+            tab.page.locator(f"#rows .cell.proposal .mark.{verdict}").count()
+            == marks[verdict]
         )
     assert marks["right"] > 0
 
@@ -165,7 +173,9 @@ def test_the_address_holds_what_is_shown(two_arms, open_page):
     again.page.locator(".detail").wait_for()
     assert (again.ids(), again.count, again.page.url) == shown
     name = again.page.locator(".row.opened .open").text_content()
-    link = again.page.locator(".detail a", has_text="link to this prompt").get_attribute("href")
+    link = again.page.locator(".detail a", has_text="link to this prompt").get_attribute(
+        "href"
+    )
     third = open_page(two_arms)
     third.page.evaluate("hash => { location.hash = hash; }", link)
     third.page.locator(".detail").wait_for()
@@ -173,7 +183,9 @@ def test_the_address_holds_what_is_shown(two_arms, open_page):
         third.count == "12 of 12 prompts"
         and third.page.locator(".row.opened .open").text_content() == name
     )
-    third.page.evaluate("location.hash = '#prompts?run=9&audit=nonsense&sort=x&prompt=nobody'")
+    third.page.evaluate(
+        "location.hash = '#prompts?run=9&audit=nonsense&sort=x&prompt=nobody'"
+    )
     third.page.locator(".detail").wait_for(state="detached")
     assert third.count == "12 of 12 prompts" and third.errors == []
 
@@ -274,16 +286,31 @@ def test_a_row_shows_the_label_that_is_judged_and_without_one_there_is_nothing_t
         "grpo, seed 0",
         "olr, seed 0",
     ]
-    assert tab.page.locator("#noise option").all_text_contents() == ["any", "active", "clean"]
+    assert tab.page.locator("#noise option").all_text_contents() == [
+        "any",
+        "active",
+        "clean",
+    ]
     judged = {
         row["prompt_id"]: row["given_label"]
         for row in audited(two_arms.parents[1] / "a")["prompts"]
     }
-    noisy = scan_labels(two_arms.parents[1] / "a").filter(pl.col("noisy_label").is_not_null())
-    last = noisy.sort("visit").group_by("prompt_id").agg(pl.col("noisy_label").last()).collect()
+    noisy = scan_labels(two_arms.parents[1] / "a").filter(
+        pl.col("noisy_label").is_not_null()
+    )
+    last = (
+        noisy.sort("visit")
+        .group_by("prompt_id")
+        .agg(pl.col("noisy_label").last())
+        .collect()
+    )
     tab.page.locator("#noise").select_option(label="active")
     shown = dict(
-        zip(tab.ids(), tab.page.locator("#rows .cell.given").all_text_contents(), strict=True)
+        zip(
+            tab.ids(),
+            tab.page.locator("#rows .cell.given").all_text_contents(),
+            strict=True,
+        )
     )
     assert shown == dict(last.iter_rows()) == {name: judged[name] for name in shown}
     tab.choose("run", "1")
@@ -331,9 +358,10 @@ def test_the_queue_of_any_log_is_a_page_with_who_answered_what(queue, open_page)
         "your verdict",
     ]
     cells = tab.rows.first.locator(".cell").all_text_contents()
-    assert cells[:2] == ["p9, 3 + 4?", "of 16 rollouts 2 × the label, 10 × 7, 2 × 5"] and len(
-        cells
-    ) == len(heads)
+    assert cells[:2] == [
+        "p9, 3 + 4?",
+        "of 16 rollouts 2 × the label, 10 × 7, 2 × 5",
+    ] and len(cells) == len(heads)
     tab.open()
     detail = tab.page.locator(".detail")
     assert detail.locator("pre").first.text_content() == "p9, 3 + 4?\n\n[system] Sums."
@@ -366,7 +394,9 @@ def test_blind_rows_have_question_and_label_alone(queue, open_page):
     tab.rows.first.locator(".open").click()
     detail = tab.page.locator(".detail")
     assert detail.locator("h3").all_text_contents() == ["Question", "Is the label right?"]
-    assert "proposal" not in detail.text_content() and "rollouts" not in detail.text_content()
+    assert (
+        "proposal" not in detail.text_content() and "rollouts" not in detail.text_content()
+    )
 
 
 @pytest.mark.slow
@@ -482,7 +512,9 @@ def test_rows_stay_in_order_around_an_opened_one(many, open_page):
         tab.page.wait_for_timeout(100)
         places = [
             int(place)
-            for place in tab.rows.evaluate_all("rows => rows.map((row) => row.ariaRowIndex)")
+            for place in tab.rows.evaluate_all(
+                "rows => rows.map((row) => row.ariaRowIndex)"
+            )
         ]
         assert places == sorted(places) and 12 in places, "the opened one stays"
         edges = tab.rows.evaluate_all(
@@ -502,7 +534,9 @@ def test_it_fits_a_phone_and_both_colour_schemes(one, open_page, scheme):
     sheet = tab.page.evaluate(
         "getComputedStyle(document.querySelector('.sheet')).backgroundColor"
     )
-    drawn = tab.page.evaluate("getComputedStyle(document.querySelector('.sheet img')).filter")
+    drawn = tab.page.evaluate(
+        "getComputedStyle(document.querySelector('.sheet img')).filter"
+    )
     assert (sheet == "rgb(255, 255, 255)", drawn == "none") == (scheme == "light",) * 2, (
         "drawn for white"
     )
@@ -561,7 +595,9 @@ def hostile(tmp_path_factory):
     ]
     arm = HOSTILE["closing"] + HOSTILE["quotes"]
     settings = {"model": {"path": HOSTILE["image"]}}
-    run = write_run(place / "<b>run", [step(1), step(2)], rows=rows, arm=arm, settings=settings)
+    run = write_run(
+        place / "<b>run", [step(1), step(2)], rows=rows, arm=arm, settings=settings
+    )
     return report(run, out=place, notes=[HOSTILE["image"], "half a character: \ud800"])
 
 
@@ -578,7 +614,9 @@ def test_markup_in_what_a_run_holds_is_shown_and_never_run(hostile, open_page):
     assert shown == {word: word for word in HOSTILE.values()}
     assert tab.page.evaluate("window.hacked") is None
     assert tab.errors == [] and tab.violations() == []
-    assert [url for url in tab.requests if not url.startswith("data:")] == [hostile.as_uri()]
+    assert [url for url in tab.requests if not url.startswith("data:")] == [
+        hostile.as_uri()
+    ]
     assert (
         tab.page.locator(
             "img:not(.sheet img), iframe, object, [onload], [onerror], a[href^=javascript]"

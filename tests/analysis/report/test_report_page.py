@@ -44,7 +44,8 @@ def test_nothing_runs_or_looks_but_what_the_policy_names(page):
     (script,) = re.findall(r"<script>(.*?)</script>", page.source, re.DOTALL)
     assert policy.startswith("default-src 'none'; ")
     assert (
-        f"script-src {allowed(script)};" in policy and f"style-src {allowed(style)};" in policy
+        f"script-src {allowed(script)};" in policy
+        and f"style-src {allowed(style)};" in policy
     )
     assert "unsafe" not in policy and "<!--" not in script
     assert [each for each in page.all("script") if each.get("type") != "text/plain"] == [{}]
@@ -54,9 +55,13 @@ def test_nothing_runs_or_looks_but_what_the_policy_names(page):
 
 
 def test_every_kind_source_status_and_verdict_has_its_word(page):
-    (words,) = re.findall(r'<script type="text/plain" id="words">(.*?)</script>', page.source)
+    (words,) = re.findall(
+        r'<script type="text/plain" id="words">(.*?)</script>', page.source
+    )
     words = json.loads(words)
-    assert set(words["sources"]) == set(SOURCES) and list(words["verdicts"]) == list(VERDICTS)
+    assert set(words["sources"]) == set(SOURCES) and list(words["verdicts"]) == list(
+        VERDICTS
+    )
     assert [kind["name"] for kind in words["kinds"]][RIGHT] == "the true answer"
     offered = [own["value"] for own in page.all("option")]
     assert {*STATUSES, *VERDICTS} <= {*offered}
@@ -139,7 +144,10 @@ def test_several_runs_make_one_page_beside_them(tmp_path, monkeypatch):
     result = olr(tmp_path, "--report", "--table", "noise_ratios", "--json")
     told = json.loads(result.stdout)
     assert told["written"] == [str(tmp_path / "figures" / "report.html")]
-    assert told["notes"][-1] == "Prompts can be browsed of 2 of 3 runs: a (seed 1), b (seed 1)."
+    assert (
+        told["notes"][-1]
+        == "Prompts can be browsed of 2 of 3 runs: a (seed 1), b (seed 1)."
+    )
     page = read(tmp_path / "figures" / "report.html")
     for caption in ("Runs", "Table: arms", "Table: noise_ratios"):
         assert caption in page.texts["caption"]

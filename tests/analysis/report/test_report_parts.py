@@ -40,7 +40,9 @@ def test_what_no_html_file_can_hold_is_replaced():
 
 
 def test_children_come_in_order():
-    assert html([element("p", "a", element("b", "c"), "d", None, "e")]) == "<p>a<b>c</b>de</p>"
+    assert (
+        html([element("p", "a", element("b", "c"), "d", None, "e")]) == "<p>a<b>c</b>de</p>"
+    )
 
 
 def data(element):
@@ -85,7 +87,9 @@ def test_drawings_are_images_without_fonts_or_dates_and_the_same_each_time(arms)
     for image in images:
         kind, svg = unquote(image.get("src")).split(",", 1)
         root = ElementTree.fromstring(svg)
-        assert kind == "data:image/svg+xml" and root.tag == "{http://www.w3.org/2000/svg}svg"
+        assert (
+            kind == "data:image/svg+xml" and root.tag == "{http://www.w3.org/2000/svg}svg"
+        )
         assert not {"text", "date"} & {part.tag.rpartition("}")[2] for part in root.iter()}
     assert html(figures) == html(drawings(draw(names, arms)))
 
@@ -109,4 +113,7 @@ def test_the_table_of_epochs_has_a_row_an_epoch_and_what_was_measured(arms):
     heads = [column.head for column in columns]
     assert "held-out accuracy, %" in heads and "reward" not in heads
     noise = arms[0].by_epoch()[0]["label/effective_noise"][-1]
-    assert dict(zip(heads, rows[-1][1], strict=True))["labels wrong, %"] == f"{100 * noise:.1f}"
+    assert (
+        dict(zip(heads, rows[-1][1], strict=True))["labels wrong, %"]
+        == f"{100 * noise:.1f}"
+    )

@@ -98,10 +98,17 @@ UNKNOWN = {
 @each(
     "changes, kind",
     ({}, RIGHT),
-    ({"majority_answer": None, "majority_count": 0, "majority_is_correct": False}, NO_MAJORITY),
+    (
+        {"majority_answer": None, "majority_count": 0, "majority_is_correct": False},
+        NO_MAJORITY,
+    ),
     ({"majority_is_correct": False, "given_label_count": 0}, OTHER),
     (
-        {"majority_is_correct": False, "majority_is_noisy_label": True, "given_label_count": 0},
+        {
+            "majority_is_correct": False,
+            "majority_is_noisy_label": True,
+            "given_label_count": 0,
+        },
         WRONG_LABEL,
     ),
     ({"majority_is_correct": False, "given_label": "8", "noise_type": None}, WRONG_LABEL),
@@ -130,7 +137,11 @@ def test_the_most_doubtful_prompts_are_shown_and_what_is_left_out_is_said(
     tmp_path, monkeypatch, is_audited
 ):
     path = write_history(
-        tmp_path / "run", prompts=12, prompts_per_step=6, epochs=3, store_rollouts=is_audited
+        tmp_path / "run",
+        prompts=12,
+        prompts_per_step=6,
+        epochs=3,
+        store_rollouts=is_audited,
     )
     monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_PROMPTS", 3)
     queue = sorted(["0", "1", "2"])
@@ -151,11 +162,15 @@ def test_the_most_doubtful_prompts_are_shown_and_what_is_left_out_is_said(
     assert note.startswith(f"The list shows the {which} of 12 prompts of {path}; ")
 
 
-def test_the_first_responses_of_the_first_and_the_last_visit_are_kept_of_each_view(tmp_path):
+def test_the_first_responses_of_the_first_and_the_last_visit_are_kept_of_each_view(
+    tmp_path,
+):
     def with_views(visit):
         shown = label("a", visit, visit)
         both = [
-            rollout("a", visit, visit, sample, view=view, response=f"{visit} {view} {sample}")
+            rollout(
+                "a", visit, visit, sample, view=view, response=f"{visit} {view} {sample}"
+            )
             for view, start in (("original", 0), ("rephrased", 6))
             for sample in range(start, start + 6)
         ]
@@ -173,7 +188,10 @@ def test_the_first_responses_of_the_first_and_the_last_visit_are_kept_of_each_vi
 
 def test_long_responses_lose_their_middle_and_say_how_much(tmp_path):
     whole = "".join(chr(65 + place % 26) for place in range(10_000))
-    stored = [rollout("a", 1, 1, 0, response=whole), rollout("a", 1, 1, 1, response="short")]
+    stored = [
+        rollout("a", 1, 1, 0, response=whole),
+        rollout("a", 1, 1, 1, response="short"),
+    ]
     path = write_run(tmp_path / "run", [([label("a", 1, 1)], stored)])
     found = texts.read_responses(path, histories(path).ends)
     for budget, limit in ((10**6, texts.LONGEST), (600, 300)):
@@ -189,7 +207,9 @@ def test_long_responses_lose_their_middle_and_say_how_much(tmp_path):
 @pytest.mark.parametrize(("budget", "kept"), [(300, [2, 3, 4, 5]), (299, [])])
 def test_middle_visits_are_kept_where_the_budget_allows_all_of_them(tmp_path, budget, kept):
     def one(visit):
-        return [label("a", visit, visit)], [rollout("a", visit, visit, 0, response="x" * 50)]
+        return [label("a", visit, visit)], [
+            rollout("a", visit, visit, 0, response="x" * 50)
+        ]
 
     path = write_run(tmp_path / "run", [one(visit) for visit in range(1, 7)])
     found = histories(path)
@@ -206,10 +226,13 @@ def test_labels_are_audited_as_olr_audit_does(tmp_path):
     by_id = {row["prompt_id"]: row for row in expected.iter_rows(named=True)}
     for name in ("status", "given_label", "proposed_label", "change"):
         assert told[name] == [by_id[prompt_id][name] for prompt_id in ids]
-    truths = dict(scan_labels(path).select("prompt_id", "true_answer").collect().iter_rows())
+    truths = dict(
+        scan_labels(path).select("prompt_id", "true_answer").collect().iter_rows()
+    )
     pairs = zip(ids, told["proposed_label"], told["proposal_is_right"], strict=True)
     assert all(
-        right == (None if made is None else made == truths[name]) for name, made, right in pairs
+        right == (None if made is None else made == truths[name])
+        for name, made, right in pairs
     )
     assert {True, None} <= set(told["proposal_is_right"])
 
@@ -230,7 +253,9 @@ def test_verified_labels_count_in_the_audit_of_the_report(tmp_path, monkeypatch)
         confidence > 0.5 for confidence in told.values["confidence"]
     ] == is_wrong and True in is_wrong
     monkeypatch.setattr("olr_cli.analysis.report.prompts.MOST_PROMPTS", 4)
-    labels.filter(pl.col("prompt_id").is_in(["3", "4"])).write_ndjson(tmp_path / "two.jsonl")
+    labels.filter(pl.col("prompt_id").is_in(["3", "4"])).write_ndjson(
+        tmp_path / "two.jsonl"
+    )
     assert {"3", "4"} < set(audited_labels(run_of(path), tmp_path / "two.jsonl").ids), (
         "they stay in the page"
     )
@@ -246,7 +271,10 @@ def test_a_score_that_is_no_number_is_told_in_words(tmp_path):
 
 ROWS = [
     {
-        "prompt": [{"role": "system", "content": "Sums."}, {"role": "user", "content": "3+4"}],
+        "prompt": [
+            {"role": "system", "content": "Sums."},
+            {"role": "user", "content": "3+4"},
+        ],
         "answer": "7",
     }
 ]
@@ -275,7 +303,9 @@ def test_questions_that_are_gone_or_others_now_are_not_shown_and_it_is_said(tmp_
     assert "does not hold the prompts of this run" in texts.questions(path)[1]
     data.unlink()
     questions, why_none = texts.questions(path)
-    assert not questions and "cannot be read from here" in why_none and str(data) in why_none
+    assert (
+        not questions and "cannot be read from here" in why_none and str(data) in why_none
+    )
 
 
 def test_questions_are_never_fetched_from_the_hub(tmp_path, monkeypatch):

@@ -29,11 +29,20 @@ def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("arms")
     for seed in (1, 2, 3):
         write_history(
-            folder / f"a-grpo-{seed}", arm="grpo", method={"name": "grpo"}, seed=seed, **SMALL
+            folder / f"a-grpo-{seed}",
+            arm="grpo",
+            method={"name": "grpo"},
+            seed=seed,
+            **SMALL,
         )
         write_history(folder / f"b-olr-{seed}", arm="olr", seed=seed, **SMALL)
     write_history(
-        folder / "c-clean-1", arm="clean", noise=None, method={"name": "grpo"}, seed=1, **SMALL
+        folder / "c-clean-1",
+        arm="clean",
+        noise=None,
+        method={"name": "grpo"},
+        seed=1,
+        **SMALL,
     )
     write_history(folder / "d-other-7", arm="other", noise="inactive", seed=7, **SMALL)
     return folder
@@ -73,7 +82,9 @@ def test_the_share_of_the_gap_is_the_ratio_of_means_over_the_seeds_that_all_thre
     share = recovered({1: 0.70, 2: 0.72, 3: 0.80, 4: 0.99}, plain, best)
     assert (share.n, share.value) == (3, pytest.approx(0.6 / 1.11))
     assert share.low < share.value < share.high
-    proportional = {seed: plain[seed] + (best[seed] - plain[seed]) / 2 for seed in (1, 2, 3)}
+    proportional = {
+        seed: plain[seed] + (best[seed] - plain[seed]) / 2 for seed in (1, 2, 3)
+    }
     assert recovered(proportional, plain, best).ends == pytest.approx((0.5, 0.5))
     assert recovered({1: 0.7}, plain, best) == Cell(pytest.approx(0.5), n=1)
     assert recovered({1: 0.7}, {1: 0.51}, {1: 0.55}) is None, "a gap of four points"
@@ -106,7 +117,9 @@ def test_means_are_of_the_last_logged_values_and_of_those_of_the_last_epoch(fold
     ends = []
     for seed in (1, 2, 3):
         run = folder / f"b-olr-{seed}"
-        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        lines = [
+            json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()
+        ]
         assert lines[-1]["eval/avg"] != lines[0]["eval/avg"]
         ends.append(lines[-1] | label_metrics(scan_labels(run).collect().filter(visit=4)))
     for metric in TITLES:
@@ -150,7 +163,9 @@ def test_the_terminal_has_a_block_a_metric_and_documents_a_row_an_arm(table):
     text = rendered(table)
     assert all(title in text for title in TITLES.values())
     (first,) = (
-        row for row in text.split("majority accuracy")[0].splitlines() if row.startswith("olr")
+        row
+        for row in text.split("majority accuracy")[0].splitlines()
+        if row.startswith("olr")
     )
     assert first.split() == f"olr 3 {mean} {sd} {change} {ends}".split()
     lines = tables.markdown(table).splitlines()
@@ -161,13 +176,17 @@ def test_the_terminal_has_a_block_a_metric_and_documents_a_row_an_arm(table):
         "| other",
     ]
     assert lines[3].startswith(f"| olr | 3 | {mean} ± {sd} ({change} {ends}) |")
-    assert "±" in lines[2] and "(" not in lines[2], "the baseline has no difference to itself"
+    assert "±" in lines[2] and "(" not in lines[2], (
+        "the baseline has no difference to itself"
+    )
 
 
 def test_long_arm_names_wrap_in_80_columns(tmp_path):
     for threshold in (0.02, 0.1):
         method = {"name": "olr", "slope_threshold": threshold, "warmup_epochs": 3}
-        write_history(tmp_path / str(threshold), arm="a_long_name_" * 5, method=method, **SMALL)
+        write_history(
+            tmp_path / str(threshold), arm="a_long_name_" * 5, method=method, **SMALL
+        )
     assert "a_long_name" in rendered(compared(tmp_path))
 
 

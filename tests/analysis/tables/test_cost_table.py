@@ -67,7 +67,9 @@ def test_the_sums_over_a_run_are_the_papers_phases_and_leave_evaluation_out(tmp_
 
 
 def test_the_sums_are_medians_over_the_finished_runs_of_an_arm(arms, tmp_path):
-    assert line_of(table_of(arms), "olr", "OLR update")["seconds"] == pytest.approx(4 * 0.023)
+    assert line_of(table_of(arms), "olr", "OLR update")["seconds"] == pytest.approx(
+        4 * 0.023
+    )
     table = table_of(write_timed(tmp_path / "stopped", arm="stopped", steps=2))
     assert sums(table) == ["stopped", "", "", "", ""]
     assert line_of(table, "stopped", "Total")["seconds"] is None
@@ -88,7 +90,9 @@ def test_the_papers_times_stand_beside_on_request_as_printed(arms):
     table = table_of(arms, with_published=True)
     (line,) = (line for line in rendered(table).splitlines() if line.startswith("paper"))
     assert line.split() == ["paper", "~3.8", "h", "negligible", "~3.8", "h"]
-    published = {line["phase"]: line["published"] for line in table.rows if line["published"]}
+    published = {
+        line["phase"]: line["published"] for line in table.rows if line["published"]
+    }
     assert published == {
         "RLVR training": "~3.8 h",
         "OLR update": "negligible",

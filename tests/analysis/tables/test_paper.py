@@ -79,9 +79,16 @@ def sweep(tmp_path_factory):
             write_run(
                 folder / f"{noise}-grpo-{seed}", "grpo", 0.5 + lift, seed=seed, noise=noise
             )
-            for threshold, end in (("0.1", 0.55), ("0.02", 0.7), ("0.05", 0.65), ("0.01", 0.6)):
+            for threshold, end in (
+                ("0.1", 0.55),
+                ("0.02", 0.7),
+                ("0.05", 0.65),
+                ("0.01", 0.6),
+            ):
                 run = folder / f"{noise}-{threshold}-{seed}"
-                write_run(run, olr(threshold), end + lift + 0.01 * seed, seed=seed, noise=noise)
+                write_run(
+                    run, olr(threshold), end + lift + 0.01 * seed, seed=seed, noise=noise
+                )
     return folder
 
 
@@ -108,7 +115,9 @@ def test_rows_and_published_numbers_are_the_papers_in_its_order(name, scored):
 
 def test_rows_are_called_by_what_the_table_varies(scored):
     table = table_of(scored, name="noise_ratios")
-    by_ratio = [f"{name} at 0.{ratio}" for ratio in (1, 3, 5, 7, 9) for name in ("GRPO", "OLR")]
+    by_ratio = [
+        f"{name} at 0.{ratio}" for ratio in (1, 3, 5, 7, 9) for name in ("GRPO", "OLR")
+    ]
     assert names(table, "Inactive noise") == names(table, "Active noise") == by_ratio
     deltas = [
         f"OLR at delta {delta}" for delta in ("0.0", "0.025", "0.05", "0.075", "0.1", "0.2")
@@ -118,7 +127,11 @@ def test_rows_are_called_by_what_the_table_varies(scored):
 
 
 def test_ours_that_the_paper_has_not_come_after_its_rows(table):
-    others = ["GRPO, active 0.25", "OLR, active 0.25", "OLR + Confidence Penalty, active 0.5"]
+    others = [
+        "GRPO, active 0.25",
+        "OLR, active 0.25",
+        "OLR + Confidence Penalty, active 0.5",
+    ]
     assert names(table, OTHERS) == others
     assert row(table, "OLR + Confidence Penalty, active 0.5").published == {}
 
@@ -135,7 +148,8 @@ def test_thresholds_that_the_paper_has_not_come_after_it_in_their_order(sweep):
     lines = [
         line
         for line in table.table().rows
-        if (line["method"], line["noise"], line["column"]) == ("olr", "active 0.5", "eval/avg")
+        if (line["method"], line["noise"], line["column"])
+        == ("olr", "active 0.5", "eval/avg")
     ]
     runs = {"0.05": 2, "0.1": 2, "0.01": 2, "0.02": 2}
     assert {line["slope_threshold"]: line["n"] for line in lines if line["n"]} == runs
@@ -145,7 +159,9 @@ def test_warmups_are_counted_as_epochs_that_keep_the_label_and_named_as_printed(
     for warmup in (4, 3, 2, 5):
         write_run(tmp_path / str(warmup), olr("0.05", warmup), 0.5 + 0.01 * warmup)
     table = table_of(tmp_path, name="warmup_sensitivity")
-    assert {each.name: each.cells["eval/avg"].brief for each in table.rows if each.cells} == {
+    assert {
+        each.name: each.cells["eval/avg"].brief for each in table.rows if each.cells
+    } == {
         "before training": "40.0",
         "OLR at T = 3 (printed 2)": "53.0",
         "OLR at T = 5 (printed 4)": "55.0",
@@ -220,7 +236,9 @@ def test_runs_with_other_labels_or_rewards_have_rows_of_their_own(tmp_path):
         "to GRPO with the same verifier"
     )
     lines = [
-        line for line in table.table().rows if line["noise"] == "active 0.5, verifier FN 0.3"
+        line
+        for line in table.table().rows
+        if line["noise"] == "active 0.5, verifier FN 0.3"
     ]
     assert {line["method"] for line in lines} == {"grpo", "olr+graded_by_verifier", "olr"}
 
@@ -246,12 +264,16 @@ def test_means_are_over_seeds_and_differences_are_to_grpo_of_the_same_noise(tmp_
     for method, values in ends.items():
         for seed, end in enumerate(values):
             write_run(tmp_path / f"{method}{seed}", method, end, seed=seed)
-            write_run(tmp_path / f"in-{method}{seed}", method, 0.9, seed=seed, noise="inactive")
+            write_run(
+                tmp_path / f"in-{method}{seed}", method, 0.9, seed=seed, noise="inactive"
+            )
     table = table_of(tmp_path)
     cell = held_out(table, "Random Selection", ACTIVE)
     assert cell.value == pytest.approx(sum(ends["random_selection"]) / 3)
     assert cell.sd == pytest.approx(stats.tstd(ends["random_selection"]))
-    interval = stats.ttest_rel(ends["random_selection"], ends["grpo"]).confidence_interval(0.95)
+    interval = stats.ttest_rel(ends["random_selection"], ends["grpo"]).confidence_interval(
+        0.95
+    )
     assert cell.change.ends == pytest.approx(tuple(interval))
     assert change(table, "GRPO", ACTIVE) is None
     assert change(table, "Random Selection", INACTIVE) == 0
@@ -372,7 +394,9 @@ def test_what_is_missing_is_empty_and_named(tmp_path, table):
     assert "No runs of unsupervised methods: Co-Reward." in table.notes
     (write_run(tmp_path / "run") / "metrics.jsonl").write_text("")
     notes = table_of(tmp_path).notes
-    assert {"No value of GRPO, active noise 0.5.", "No value of before training."} <= set(notes)
+    assert {"No value of GRPO, active noise 0.5.", "No value of before training."} <= set(
+        notes
+    )
     (missing,) = (note for note in notes if note.startswith("No runs of"))
     assert (
         missing.count("Random Selection") == 2
@@ -419,7 +443,9 @@ def test_scores_that_do_not_compare_are_named(tmp_path):
         write_evaluated(folder, {"amc": 0.5}, step=step, problems=10, samples=samples)
     notes = " ".join(table_of(tmp_path).notes)
     assert "AMC: only some of the problems were scored" in notes
-    assert "AMC: not all runs were scored on the same number of problems and samples." in notes
+    assert (
+        "AMC: not all runs were scored on the same number of problems and samples." in notes
+    )
 
 
 def test_evaluations_that_do_not_belong_there_are_refused(tmp_path):
@@ -455,7 +481,8 @@ def test_the_terminal_table_fits_80_columns_without_cutting_anything(table):
 def test_with_nine_benchmarks_the_papers_line_is_below_ours(scored):
     lines = rendered(table_of(scored).table(), 200).splitlines()
     place = (
-        next(number for number, line in enumerate(lines) if line.startswith("Active noise")) + 1
+        next(number for number, line in enumerate(lines) if line.startswith("Active noise"))
+        + 1
     )
     assert lines[place].split()[:5] == ["GRPO", "1", "20.0", "25.0", "30.0"]
     assert lines[place + 1].split()[:4] == ["paper", "10.4", "8.8", "45.8"]

@@ -62,7 +62,11 @@ def off_policy_case(distance=0.01):
     """A policy that has moved on from the one that sampled, and a reference elsewhere."""
     policy = tiny_policy()
     rollouts = sampled_by(policy)
-    return moved(policy, 1, distance), moved(tiny_policy(), 2, 0.005).frozen_copy(), rollouts
+    return (
+        moved(policy, 1, distance),
+        moved(tiny_policy(), 2, 0.005).frozen_copy(),
+        rollouts,
+    )
 
 
 def advantages(rewards_PG):
@@ -113,10 +117,16 @@ def plain_gradient(
                 new_T,
             )
             if reference:
-                fixed_T = plain_logprobs(reference, prompt, response, TEMPERATURE)[0].detach()
+                fixed_T = plain_logprobs(reference, prompt, response, TEMPERATURE)[
+                    0
+                ].detach()
             if smoothing:
-                old_T, old_log_pi_TV = plain_logprobs(sampler, prompt, response, TEMPERATURE)
-                old_T = ((1 - smoothing) * old_T + smoothing * old_log_pi_TV.mean(-1)).detach()
+                old_T, old_log_pi_TV = plain_logprobs(
+                    sampler, prompt, response, TEMPERATURE
+                )
+                old_T = (
+                    (1 - smoothing) * old_T + smoothing * old_log_pi_TV.mean(-1)
+                ).detach()
                 smooth_T = (1 - smoothing) * new_T + smoothing * log_pi_TV.mean(-1)
             losses.append([])
             for t in range(length):
@@ -134,7 +144,9 @@ def plain_gradient(
     else:
         loss = sum(map(sum, losses)) / sum(map(len, losses))
     loss.backward()
-    gradient = {name: weight.grad.clone() for name, weight in policy.model.named_parameters()}
+    gradient = {
+        name: weight.grad.clone() for name, weight in policy.model.named_parameters()
+    }
     policy.model.zero_grad()
     return gradient
 
@@ -161,7 +173,9 @@ def assert_same_gradient(gradient, expected, atol=1e-6):
     (1.5, 1.0, 0.28, -1.28, True),
     (0.5, -1.0, 0.28, 0.8, True),  # and lose as before
 )
-def test_the_surrogate_is_clipped_and_dual_clipped(ratio, advantage, clip_high, loss, clipped):
+def test_the_surrogate_is_clipped_and_dual_clipped(
+    ratio, advantage, clip_high, loss, clipped
+):
     value, holds = clipped_surrogate(
         torch.tensor(math.log(ratio)),
         torch.tensor(0.0),
@@ -210,7 +224,9 @@ def test_logprobs_of_one_token_responses_need_no_second_pass():
 
 @each("with_reference, distance", (True, 0.01), (False, 0.02), ids=["KL", "far off-policy"])
 @pytest.mark.parametrize("shares_texts", [False, True])
-def test_the_gradient_is_that_of_a_plain_implementation(with_reference, distance, shares_texts):
+def test_the_gradient_is_that_of_a_plain_implementation(
+    with_reference, distance, shares_texts
+):
     policy, reference, rollouts = off_policy_case(distance)
     for repeated in (rollouts.tokens_PGT, rollouts.lengths_PG, rollouts.logprobs_PGT):
         repeated[:, 3:5] = repeated[:, :1]  # three of six responses are equal
@@ -236,7 +252,9 @@ def test_a_gradient_accumulated_over_micro_batches_is_that_of_the_whole(
     monkeypatch.setattr(token_statistics, "MOST_SCORES", 64 * T * G * groups_of_scores)
     update = grpo(policy, micro_batch_tokens=micro_batch_tokens)
     assert len(list(update._micro_batches(rollouts, [0, 1, 2, 3]))) == pieces
-    in_pieces = gradient_of(policy, reference, rollouts, micro_batch_tokens=micro_batch_tokens)
+    in_pieces = gradient_of(
+        policy, reference, rollouts, micro_batch_tokens=micro_batch_tokens
+    )
     assert_same_gradient(in_pieces, whole)
 
 
@@ -279,7 +297,8 @@ def test_penalty_and_smoothing_have_the_gradient_of_their_formulas(terms, with_r
     reference = reference if with_reference else None
     gradient = gradient_of(policy, reference, rollouts, **terms)
     assert_same_gradient(
-        gradient, plain_gradient(policy, reference, rollouts, sampler=tiny_policy(), **terms)
+        gradient,
+        plain_gradient(policy, reference, rollouts, sampler=tiny_policy(), **terms),
     )
     plain = plain_gradient(policy, reference, rollouts)
     assert any((gradient[name] - plain[name]).abs().max() > 1e-3 for name in plain)
@@ -315,7 +334,11 @@ def test_a_mean_over_responses_has_the_gradient_of_its_formula(
 def test_the_kl_is_averaged_as_the_loss_is_over_the_whole_step(loss_average):
     policy, reference, rollouts = off_policy_case()
     update = grpo(
-        policy, reference, mini_batch_prompts=2, learning_rate=1e-9, loss_average=loss_average
+        policy,
+        reference,
+        mini_batch_prompts=2,
+        learning_rate=1e-9,
+        loss_average=loss_average,
     )
     metrics = update.update(rollouts, advantages(REWARDS), ALL_TRAIN)
     new, fixed = (
@@ -323,7 +346,9 @@ def test_the_kl_is_averaged_as_the_loss_is_over_the_whole_step(loss_average):
         for one in (policy, reference)
     )
     kl_PGT = k3_divergence(new, fixed)
-    responses = [kl_PGT[p, g, : rollouts.lengths_PG[p, g]] for p in range(4) for g in range(6)]
+    responses = [
+        kl_PGT[p, g, : rollouts.lengths_PG[p, g]] for p in range(4) for g in range(6)
+    ]
     means = torch.stack([kl.mean() for kl in responses])
     expected = {"token": torch.cat(responses).mean(), "sequence": means.mean()}
     assert metrics["policy/kl"] == pytest.approx(expected[loss_average].item(), rel=1e-3)
@@ -374,7 +399,9 @@ def test_a_step_is_adamw_on_a_gradient_clipped_to_norm_one():
     gradient = gradient_of(policy, reference, rollouts)
     norm = torch.cat([g.flatten() for g in gradient.values()]).norm()
     assert norm > 1.1
-    before = {name: weight.detach().clone() for name, weight in policy.model.named_parameters()}
+    before = {
+        name: weight.detach().clone() for name, weight in policy.model.named_parameters()
+    }
 
     update = grpo(policy, reference, learning_rate=0.01)
     metrics = update.update(rollouts, advantages(REWARDS), ALL_TRAIN)

@@ -30,7 +30,8 @@ def brute_force(policy, prompt, response):
     logprobs_T, log_pi_TV = plain_logprobs(policy, prompt, response, TEMPERATURE)
     pi_TV, V = log_pi_TV.exp().double(), log_pi_TV.shape[1]
     certainty = sum(
-        sum(1 / V * (math.log(1 / V) - math.log(p)) for p in pi_V.tolist()) for pi_V in pi_TV
+        sum(1 / V * (math.log(1 / V) - math.log(p)) for p in pi_V.tolist())
+        for pi_V in pi_TV
     )
     entropy = -sum(sum(p * math.log(p) for p in pi_V.tolist()) for pi_V in pi_TV)
     return {
@@ -87,9 +88,13 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
     )
     step = sampled_step(prompts, sampled, 1, 1, views)
     assert step.responses == [text for texts in sampled.texts_PG for text in texts]
-    assert step.views == [view for _ in prompts for view in views for _ in range(both.shape[1])]
+    assert step.views == [
+        view for _ in prompts for view in views for _ in range(both.shape[1])
+    ]
     with Judge() as judge:
-        decided = Supervisor(compose(make_method("co_reward")), judge, seed=0).supervise(step)
+        decided = Supervisor(compose(make_method("co_reward")), judge, seed=0).supervise(
+            step
+        )
     advantages, trains = advantages_and_trains(decided, views)
     assert (advantages.shape, trains) == (both.shape, [True] * 6)
     assert advantages.flatten().tolist() == decided.advantages

@@ -80,7 +80,9 @@ def test_throughput_counts_the_tokens_of_the_stored_rollouts(tmp_path):
     asked = dict(zip((prompt.prompt_id for prompt in prompts), lengths, strict=True))
     labels = scan_labels(tmp_path / "run").select(*KEYS, "trains").collect()
     trains = {row[:2]: row[2] for row in labels.rows()}
-    rollouts = scan_rollouts(tmp_path / "run").select(*KEYS, "step", "tokens").collect().rows()
+    rollouts = (
+        scan_rollouts(tmp_path / "run").select(*KEYS, "step", "tokens").collect().rows()
+    )
     for line in read_metrics(tmp_path / "run")[1:]:
         step = [row for row in rollouts if row[2] == line["step"]]
         seen = sum(asked[row[0]] + row[3] for row in step if trains[row[:2]])
@@ -97,7 +99,8 @@ def few(tmp_path):
     """A data set for measuring, of six prompts."""
     return str(
         json_lines(
-            tmp_path / "few.jsonl", *({"question": f"{n}+100=", "answer": n} for n in range(6))
+            tmp_path / "few.jsonl",
+            *({"question": f"{n}+100=", "answer": n} for n in range(6)),
         )
     )
 

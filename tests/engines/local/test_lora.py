@@ -95,7 +95,9 @@ def logprobs_after_a_step(seed):
 def test_only_the_adapters_of_linear_layers_train():
     policy = attached()
     grpo = updated(policy)
-    trained = {name for name, weight in policy.model.named_parameters() if weight.requires_grad}
+    trained = {
+        name for name, weight in policy.model.named_parameters() if weight.requires_grad
+    }
     assert sum(map(torch.numel, grpo.parameters)) < 0.5 * sum(
         map(torch.numel, policy.model.parameters())
     )
@@ -151,7 +153,9 @@ def test_a_checkpoint_is_the_merged_model_and_beside_it_the_adapter(tmp_path):
 
 @needs_peft
 def test_layers_that_the_model_does_not_have_are_an_error(tmp_path):
-    expected = r"lora_layers 'nowhere' fits no layer of builtin:addition-easier \(.*all-linear"
+    expected = (
+        r"lora_layers 'nowhere' fits no layer of builtin:addition-easier \(.*all-linear"
+    )
     with pytest.raises(UserError, match=expected):
         attached(lora_layers="nowhere")
 
@@ -226,7 +230,9 @@ def test_experts_without_adapters_are_named():
     assert "adapters in k_proj, o_proj, q_proj, v_proj; without adapters are " in said
     assert "experts.down_proj, " in said
     assert "experts.gate_up_proj, " in said
-    trained = [weight.numel() for weight in policy.model.parameters() if weight.requires_grad]
+    trained = [
+        weight.numel() for weight in policy.model.parameters() if weight.requires_grad
+    ]
     assert f"{sum(trained) / sum(map(torch.numel, policy.model.parameters())):.2%}" in said
 
 
@@ -261,6 +267,8 @@ def test_adapters_on_experts_are_merged_and_named(tmp_path):
     policy.save(tmp_path)
     merged = Policy.load(tmp_path, device="cpu")
     torch.testing.assert_close(logprobs(merged), logprobs(policy), atol=1e-4, rtol=0)
-    names = {name for name, weight in policy.model.named_parameters() if weight.requires_grad}
+    names = {
+        name for name, weight in policy.model.named_parameters() if weight.requires_grad
+    }
     has_adapters = policy.coverage().partition("without adapters")[0]
     assert ("experts" in has_adapters) == any(".experts." in name for name in names)

@@ -25,7 +25,10 @@ def test_the_loss_and_its_gradient_are_trls_with_its_delta_as_the_dual_clip(case
         torch.tensor(NUMBERS["old_logprobs"]),
         torch.tensor(NUMBERS["reference_logprobs"]),
     )
-    advantages, lengths = torch.tensor(NUMBERS["advantages"]), torch.tensor(NUMBERS["lengths"])
+    advantages, lengths = (
+        torch.tensor(NUMBERS["advantages"]),
+        torch.tensor(NUMBERS["lengths"]),
+    )
     losses, clipped = clipped_surrogate(
         logprobs, old, advantages[:, None], 0.2, case["epsilon_high"]
     )
@@ -35,5 +38,7 @@ def test_the_loss_and_its_gradient_are_trls_with_its_delta_as_the_dual_clip(case
     loss = (losses * weights[:, None] * is_response).sum() / (weights * lengths).sum()
     (gradient,) = torch.autograd.grad(loss, logprobs)
     assert loss.item() == pytest.approx(case["loss"], abs=1e-6)
-    torch.testing.assert_close(gradient, torch.tensor(case["gradient"]), atol=1e-7, rtol=1e-5)
+    torch.testing.assert_close(
+        gradient, torch.tensor(case["gradient"]), atol=1e-7, rtol=1e-5
+    )
     assert clipped.any()

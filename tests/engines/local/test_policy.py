@@ -77,7 +77,9 @@ def test_weights_are_float32_and_so_is_the_computation_where_there_is_no_gpu(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_recipe_says_in_which_precision_the_local_engine_computes(saved, dtype):
     name = str(dtype).removeprefix("torch.")
-    recipe = load_recipe("laptop/quickstart", [f"model.path={saved}", f"engine.dtype={name}"])
+    recipe = load_recipe(
+        "laptop/quickstart", [f"model.path={saved}", f"engine.dtype={name}"]
+    )
     assert load_policy(recipe).dtype == dtype
 
 
@@ -138,7 +140,9 @@ def test_a_model_that_cannot_continue_a_prompt_in_several_rows_is_refused_at_loa
         return original(self, input_ids, **others)
 
     monkeypatch.setattr(kind, "forward", forward)
-    monkeypatch.setattr(forward, "__signature__", inspect.signature(original), raising=False)
+    monkeypatch.setattr(
+        forward, "__signature__", inspect.signature(original), raising=False
+    )
     said = refusal(Policy.load, saved, device="cpu")
     assert (
         "cannot continue prompts as sampling does (RuntimeError: Sizes of tensors must match"
@@ -151,10 +155,12 @@ def test_a_checkpoint_names_the_tokens_that_ended_responses(tmp_path):
     policy = tiny_policy()
     policy.save(tmp_path)
     assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == 2
-    policy.tokenizer.chat_template = "{% for m in messages %}{{ m.content }}<unk>{% endfor %}"
-    Policy(policy.model, policy.tokenizer, policy.device).ending_at(["<bos>", "no token"]).save(
-        tmp_path
+    policy.tokenizer.chat_template = (
+        "{% for m in messages %}{{ m.content }}<unk>{% endfor %}"
     )
+    Policy(policy.model, policy.tokenizer, policy.device).ending_at(
+        ["<bos>", "no token"]
+    ).save(tmp_path)
     special = policy.tokenizer.convert_tokens_to_ids(["<eos>", "<unk>", "<bos>"])
     assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == sorted(special)
     assert Policy.load(tmp_path, device="cpu").end_ids == sorted(special)
@@ -374,7 +380,9 @@ def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own
     context = policy.read(prompts)
     context.repeat(2)
     first = context.logits_BV[:, None]
-    parts = [policy.extend(context, responses[:, some]) for some in (slice(2), slice(2, None))]
+    parts = [
+        policy.extend(context, responses[:, some]) for some in (slice(2), slice(2, None))
+    ]
     logits = torch.cat([first, *parts], dim=1)
     for row, response in enumerate(responses.tolist()):
         _, expected = plain_logprobs(policy, prompts[row // 2], response)
@@ -406,9 +414,13 @@ def test_room_set_aside_for_tokens_changes_no_score(name):
         with torch.inference_mode():
             context = policy.read(PROMPTS)
             context.repeat(2, room)
-            before = [policy.extend(context, responses[:, t : t + 1])[kept] for t in range(3)]
+            before = [
+                policy.extend(context, responses[:, t : t + 1])[kept] for t in range(3)
+            ]
             context.select(kept)
-            after = [policy.extend(context, responses[kept, t : t + 1]) for t in range(3, 6)]
+            after = [
+                policy.extend(context, responses[kept, t : t + 1]) for t in range(3, 6)
+            ]
         logits[room] = torch.cat([*before, *after], dim=1)
     torch.testing.assert_close(logits[0], logits[6], atol=1e-6, rtol=1e-6)
 
@@ -463,7 +475,9 @@ def test_tokens_appended_one_by_one_rarely_move_those_before_them():
             places.append([layer.keys.data_ptr() for layer in context.cache.layers])
             assert (
                 max(
-                    place.shape[-2] for layer in context.cache.layers for place in layer._places
+                    place.shape[-2]
+                    for layer in context.cache.layers
+                    for place in layer._places
                 )
                 <= 37
             )
@@ -483,7 +497,9 @@ def test_selected_rows_continue_as_if_the_others_had_never_been():
     context.select(kept)
     logits = policy.extend(context, responses[kept, 2:])
     for row, prompt in enumerate(kept.tolist()):
-        _, expected = plain_logprobs(policy, PROMPTS[prompt], [*responses[prompt].tolist(), 5])
+        _, expected = plain_logprobs(
+            policy, PROMPTS[prompt], [*responses[prompt].tolist(), 5]
+        )
         torch.testing.assert_close(
             logits[row].log_softmax(-1), expected[-2:], atol=1e-5, rtol=1e-5
         )
@@ -507,13 +523,18 @@ def statistics_and_gradient(policy):
     is_said_PGT = torch.arange(6) < lengths_PG[..., None]
     said = torch.stack([column[is_said_PGT] for column in found])
     (said * torch.linspace(-1, 1, said.numel()).view_as(said)).sum().backward()
-    gradient = {name: weight.grad.clone() for name, weight in policy.model.named_parameters()}
+    gradient = {
+        name: weight.grad.clone() for name, weight in policy.model.named_parameters()
+    }
     policy.model.zero_grad()
     return said, gradient
 
 
 in_rows_and_in_a_tree = each(
-    "shares_texts", pytest.param(False, marks=pytest.mark.slow), True, ids=["rows", "a tree"]
+    "shares_texts",
+    pytest.param(False, marks=pytest.mark.slow),
+    True,
+    ids=["rows", "a tree"],
 )
 
 
@@ -542,15 +563,21 @@ def test_activations_computed_again_give_the_same_scores_and_gradients(name, sha
     policy.shares_texts = shares_texts
     expected = statistics_and_gradient(policy)
     passes = []
-    layer = next(m for m in policy.model.modules() if isinstance(m, GradientCheckpointingLayer))
+    layer = next(
+        m for m in policy.model.modules() if isinstance(m, GradientCheckpointingLayer)
+    )
     next(layer.children()).register_forward_pre_hook(lambda *_: passes.append(1))
     policy.recompute()
-    torch.testing.assert_close(statistics_and_gradient(policy), expected, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(
+        statistics_and_gradient(policy), expected, atol=1e-4, rtol=1e-4
+    )
     assert len(passes) == 2
     assert not any(module.training for module in policy.model.modules())
 
 
-def test_an_architecture_that_cannot_compute_activations_again_is_the_users_error(monkeypatch):
+def test_an_architecture_that_cannot_compute_activations_again_is_the_users_error(
+    monkeypatch,
+):
     policy = tiny_policy()
     monkeypatch.setattr(policy_module, "GradientCheckpointingLayer", torch.nn.GRU)
     with pytest.raises(

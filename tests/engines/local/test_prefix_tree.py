@@ -15,8 +15,12 @@ SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_si
 @given(SEQUENCES)
 def test_a_node_is_a_beginning_and_sees_itself_and_its_ancestors(sequences):
     tree = PrefixTree()
-    paths = [tree.add(sequence[1:], after=tree.add(sequence[:1])[-1]) for sequence in sequences]
-    assert len(tree) == len({tuple(s[:end]) for s in sequences for end in range(1, len(s) + 1)})
+    paths = [
+        tree.add(sequence[1:], after=tree.add(sequence[:1])[-1]) for sequence in sequences
+    ]
+    assert len(tree) == len(
+        {tuple(s[:end]) for s in sequences for end in range(1, len(s) + 1)}
+    )
     visible = tree.is_visible_NN()
     for sequence, path in zip(sequences, paths, strict=True):
         if path:

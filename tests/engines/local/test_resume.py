@@ -53,7 +53,9 @@ def recipe(**changes):
 
 def of_epochs(epochs, engine=None, **train):
     engine = {"name": "local", "device": "cpu", "threads": 1, **(engine or {})}
-    return recipe(train={**recipe().train.plain(), "epochs": epochs, **train}, engine=engine)
+    return recipe(
+        train={**recipe().train.plain(), "epochs": epochs, **train}, engine=engine
+    )
 
 
 OF_TWO_EPOCHS = {
@@ -121,11 +123,15 @@ def dated_prompts(monkeypatch, day, path, *, resume, stop=False):
 
 
 def test_a_run_that_is_resumed_on_another_day_asks_as_on_its_first(monkeypatch, tmp_path):
-    first = dated_prompts(monkeypatch, (2025, 3, 9), tmp_path / "run", resume=False, stop=True)
+    first = dated_prompts(
+        monkeypatch, (2025, 3, 9), tmp_path / "run", resume=False, stop=True
+    )
     assert read_manifest(tmp_path / "run")["day"] == "2025-03-09"
     assert dated_prompts(monkeypatch, (2025, 4, 17), tmp_path / "run", resume=True) == first
     assert (
-        dated_prompts(monkeypatch, (2025, 4, 17), tmp_path / "other", resume=False, stop=True)
+        dated_prompts(
+            monkeypatch, (2025, 4, 17), tmp_path / "other", resume=False, stop=True
+        )
         != first
     )
 
@@ -334,7 +340,9 @@ def test_data_that_changed_is_noticed_on_resume(tmp_path, monkeypatch):
     assert "has changed since" in refusal(go, path, resume=True)
 
 
-@pytest.mark.parametrize(("key", "column"), [("verified", "true_answer"), ("train", "answer")])
+@pytest.mark.parametrize(
+    ("key", "column"), [("verified", "true_answer"), ("train", "answer")]
+)
 def test_of_a_resume_on_other_labels_the_file_that_has_changed_is_named(
     key, column, tmp_path, monkeypatch
 ):
@@ -348,7 +356,9 @@ def test_of_a_resume_on_other_labels_the_file_that_has_changed_is_named(
     a_recipe = recipe(data={name: str(file) for name, file in files.items()}, noise=None)
     interrupt(tmp_path / "run", monkeypatch, a_recipe)
     json_lines(files[key], *(row | {column: "7"} for row in rows))
-    with pytest.raises(UserError, match=rf"{key}.jsonl has changed since .*\(data\.{key}\)"):
+    with pytest.raises(
+        UserError, match=rf"{key}.jsonl has changed since .*\(data\.{key}\)"
+    ):
         go(tmp_path / "run", resume=True, a_recipe=a_recipe)
 
 
@@ -368,7 +378,9 @@ def policies(path):
         for name in ("two views", "verified labels", "LoRA")
     ),
 )
-def test_a_run_that_went_down_and_goes_on_equals_one_that_did_not(name, tmp_path, monkeypatch):
+def test_a_run_that_went_down_and_goes_on_equals_one_that_did_not(
+    name, tmp_path, monkeypatch
+):
     path, a_recipe = tmp_path / "run", OF_TWO_EPOCHS[name]
     if name == "LoRA":
         pytest.importorskip("peft")

@@ -64,7 +64,9 @@ def test_a_rollout_does_not_depend_on_the_company_it_is_sampled_in(policy, rollo
     of_two = sample(policy, PROMPTS[3:1:-1], keys(4, 8)[3:1:-1, 5:], Sampling(0.7, LIMIT))
     drawn = {(p, g): response for p, g, response in responses(rollouts)}
     assert {(3 - p, 5 + g): response for p, g, response in responses(of_two)} == {
-        place: response for place, response in drawn.items() if place[0] >= 2 and place[1] >= 5
+        place: response
+        for place, response in drawn.items()
+        if place[0] >= 2 and place[1] >= 5
     }
 
 
@@ -83,13 +85,17 @@ def test_rollouts_that_say_the_same_so_far_are_one_row_until_they_differ(monkeyp
     policy.shares_texts, before = True, len(rows)
     shared = sample(policy, PROMPTS, keys(4, 8), Sampling(0.4, LIMIT))
     assert torch.equal(shared.tokens_PGT, apart.tokens_PGT)
-    distinct = {(p, response[0]) for p, _, response in responses(shared) if len(response) > 1}
+    distinct = {
+        (p, response[0]) for p, _, response in responses(shared) if len(response) > 1
+    }
     assert rows[before] == len(distinct) < rows[0] == 32
 
 
 def test_statistics_are_those_of_a_forward_pass_over_each_whole_sequence(policy, rollouts):
     for p, g, response in responses(rollouts):
-        logprobs_T, log_pi_TV = plain_logprobs(policy, PROMPTS[p], response, temperature=0.7)
+        logprobs_T, log_pi_TV = plain_logprobs(
+            policy, PROMPTS[p], response, temperature=0.7
+        )
         entropy = -(log_pi_TV.exp() * log_pi_TV).sum(-1).mean()
         self_certainty = (-math.log(log_pi_TV.shape[1]) - log_pi_TV.mean(-1)).mean()
         close = {"atol": 1e-5, "rtol": 1e-5}
@@ -231,7 +237,9 @@ def test_truncation_leaves_the_tokens_that_transformers_own_processors_leave(tru
     ]
     for process in processors:
         logits_BV = process(None, logits_BV)
-    torch.testing.assert_close(kept_BV / kept_BV.sum(-1, keepdim=True), logits_BV.softmax(-1))
+    torch.testing.assert_close(
+        kept_BV / kept_BV.sum(-1, keepdim=True), logits_BV.softmax(-1)
+    )
 
 
 def test_tokens_as_likely_as_the_last_of_the_top_k_stay_and_a_nucleus_is_as_small_as_it_can_be():
@@ -255,11 +263,14 @@ def test_a_truncated_draw_reports_the_log_probabilities_of_all_tokens():
     drawn_4 = np.array([(tokens_N == token).sum() for token in best.indices])
     assert drawn_4.sum() == draws
     assert (
-        np.abs((drawn_4 - draws * share_4) / np.sqrt(draws * share_4 * (1 - share_4))).max() < 4
+        np.abs((drawn_4 - draws * share_4) / np.sqrt(draws * share_4 * (1 - share_4))).max()
+        < 4
     )
 
 
-@each("uniform, token", (0.0, 1), (0.24, 1), (0.26, 3), (0.99, 3), (np.nextafter(1.0, 0.0), 3))
+@each(
+    "uniform, token", (0.0, 1), (0.24, 1), (0.26, 3), (0.99, 3), (np.nextafter(1.0, 0.0), 3)
+)
 @pytest.mark.parametrize("total", [1.0, 0.9, 1.1, 1 - 2**-24])  # as rounding leaves it
 def test_a_token_without_probability_is_never_drawn(uniform, token, total):
     pi_BV = total * torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]])
@@ -290,7 +301,9 @@ def test_a_batch_has_as_many_rows_as_memory_holds_keys_values_and_distributions_
     )  # keys and values, 2 layers, 2 heads, 8 numbers
     of_a_row = 10 * of_a_token + 40 * policy.model.config.vocab_size
     assert policy.bytes_per_token == of_a_token
-    assert [rows_in(memory, policy, 10) for memory in (3 * of_a_row, 3 * of_a_row - 1, 1)] == [
+    assert [
+        rows_in(memory, policy, 10) for memory in (3 * of_a_row, 3 * of_a_row - 1, 1)
+    ] == [
         3,
         2,
         1,

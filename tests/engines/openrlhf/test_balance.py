@@ -16,7 +16,9 @@ def steps(draw):
     """Lengths of a step's samples in any order, and sizes that divide."""
     ranks, micro, per_mini, minis = (draw(st.integers(1, most)) for most in (4, 3, 3, 4))
     mini = ranks * micro * per_mini
-    lengths = draw(st.lists(st.integers(1, 4096), min_size=mini * minis, max_size=mini * minis))
+    lengths = draw(
+        st.lists(st.integers(1, 4096), min_size=mini * minis, max_size=mini * minis)
+    )
     return lengths, {"ranks": ranks, "mini_batch": mini, "micro_batch": micro}
 
 
@@ -63,7 +65,8 @@ def test_ranks_compute_samples_of_like_length_side_by_side(step):
         width = sizes["ranks"] * sizes["micro_batch"]
         for number, side_by_side in enumerate(zip(*mini, strict=True)):
             together = sorted(
-                (lengths[sample] for batch in side_by_side for sample in batch), reverse=True
+                (lengths[sample] for batch in side_by_side for sample in batch),
+                reverse=True,
             )
             assert together == own[number * width : (number + 1) * width]
 

@@ -110,7 +110,8 @@ def test_nothing_is_reported_about_a_run_unless_the_user_says_so(device, monkeyp
     assert bridges.environment(trusts_code=False, device=device).items() >= reports.items()
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "1")
     assert (
-        bridges.environment(trusts_code=False, device=device)["RAY_USAGE_STATS_ENABLED"] == "1"
+        bridges.environment(trusts_code=False, device=device)["RAY_USAGE_STATS_ENABLED"]
+        == "1"
     )
 
 

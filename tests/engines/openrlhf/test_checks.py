@@ -82,7 +82,9 @@ def require_whole_updates(a_recipe, prompts):
         )
         assert sum(map(sum, trained)) == samples
         assert counts.pop() % accumulated == 0
-        assert accumulated * micro * gpus == batch_size  # an optimiser step is one mini-batch
+        assert (
+            accumulated * micro * gpus == batch_size
+        )  # an optimiser step is one mini-batch
 
 
 SMALL = st.integers(1, 12)
@@ -98,7 +100,9 @@ ENGINES = st.one_of(
 )
 
 
-@given(st.integers(1, 40), SMALL, st.none() | SMALL, st.integers(2, 9), SMALL, METHODS, ENGINES)
+@given(
+    st.integers(1, 40), SMALL, st.none() | SMALL, st.integers(2, 9), SMALL, METHODS, ENGINES
+)
 def test_every_step_that_is_let_through_is_whole_mini_batches_of_whole_micro_batches_on_every_gpu(
     prompts, size, mini, rollouts, micro, method, engine
 ):
@@ -130,7 +134,11 @@ def test_what_divides_is_let_through(steps, mini, minis, rollouts, gpus, micro):
         30,
         "30 prompts leave 6 .* mini-batch of 4: .* set data.limit to a multiple of 4, or",
     ),
-    (batches(size=10, mini=4), 40, "10 is not a multiple of .* 4, .*; choose a divisor of 10$"),
+    (
+        batches(size=10, mini=4),
+        40,
+        "10 is not a multiple of .* 4, .*; choose a divisor of 10$",
+    ),
     (
         batches(mini=4, rollouts=6, micro=5, gpus_per_node=2),
         40,
@@ -195,7 +203,9 @@ def test_colocated_engines_cover_the_policys_gpus_by_default_wherever_they_can(
         check_gpus(a_recipe, None)
 
 
-@pytest.mark.parametrize(("present", "here"), [(2, "here are 2 GPUs"), (0, "there is no GPU")])
+@pytest.mark.parametrize(
+    ("present", "here"), [(2, "here are 2 GPUs"), (0, "there is no GPU")]
+)
 def test_too_few_gpus_are_refused_with_what_there_is_and_a_remedy(present, here):
     said = refusal(check_gpus, recipe(gpus_per_node=8), present)
     assert said.startswith(

@@ -33,7 +33,9 @@ def test_weights_are_put_to_use_all_at_once_when_the_last_has_come():
         worker.update_weight(name, weight.dtype, weight.shape, empty_cache=last)
     assert [[name for name, _ in weights] for weights in loaded] == [["one", "two"]] * 2
     for weights in loaded:
-        assert all(torch.equal(got, due) for (_, got), due in zip(weights, sent, strict=True))
+        assert all(
+            torch.equal(got, due) for (_, got), due in zip(weights, sent, strict=True)
+        )
 
 
 def test_a_head_that_is_the_embedding_is_tied_and_repacked_after_every_reload(monkeypatch):

@@ -226,9 +226,13 @@ def test_the_job_is_started_with_the_recipes_flags(train):
     assert "--ckpt.load_enable" not in words and "--eval.dataset" not in words
 
 
-def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt_ended(train):
+def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt_ended(
+    train,
+):
     with pytest.raises(UserError):
-        train(lambda files: (files.stop.touch, lambda: files.write_end(JobEnd("user", "x"))))
+        train(
+            lambda files: (files.stop.touch, lambda: files.write_end(JobEnd("user", "x")))
+        )
     files = train.launched.files
     saved_on(files.run, 3, gpus=1)
     writes(files, 0, 1, 2, 3)()
@@ -258,7 +262,12 @@ def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt
 def saved_on(run, step, gpus):
     """What a checkpoint has of DeepSpeed's: a file of the optimiser's state a GPU."""
     parts = (
-        run / "checkpoints" / f"step-{step:06d}" / "openrlhf" / "_actor" / f"global_step{step}"
+        run
+        / "checkpoints"
+        / f"step-{step:06d}"
+        / "openrlhf"
+        / "_actor"
+        / f"global_step{step}"
     )
     parts.mkdir(parents=True)
     for rank in range(gpus):
@@ -276,7 +285,8 @@ def test_a_resume_on_another_number_of_gpus_loads_a_universal_checkpoint(
     launched = train(goes_on, recipe({"gpus_per_node": 2, "vllm_engines": 2}), done=3)
     after = dict(itertools.pairwise(launched.words))
     assert (
-        "--ds.use_universal_ckpt" in launched.words and "--ckpt.load_enable" in launched.words
+        "--ds.use_universal_ckpt" in launched.words
+        and "--ckpt.load_enable" in launched.words
     )
     assert after["--ckpt.path"] == str(launched.files.universal.absolute() / "openrlhf")
     assert (
@@ -289,7 +299,9 @@ def goes_on(files):
     return files.ready.touch, ends(files, "finished", 4)
 
 
-def test_a_checkpoint_without_the_optimisers_state_is_no_place_to_go_on_from(train, tmp_path):
+def test_a_checkpoint_without_the_optimisers_state_is_no_place_to_go_on_from(
+    train, tmp_path
+):
     (tmp_path / "run" / "checkpoints" / "step-000003").mkdir(parents=True)
     assert "has no state of the optimiser to go on from; restore it" in refusal(
         train, goes_on, done=3
@@ -379,14 +391,18 @@ def test_the_signs_of_a_wrong_template_are_said_after_the_first_step(train):
 def test_where_no_answer_is_read_the_extractor_that_reads_more_is_named(tmp_path):
     run = write_history(tmp_path / "run")
     *_, last = signs_of_a_wrong_template({"rollout/missing_answers": 0.95}, run)
-    assert last.startswith("The extractor boxed reads ") and last.endswith(" of 100 responses.")
+    assert last.startswith("The extractor boxed reads ") and last.endswith(
+        " of 100 responses."
+    )
 
 
 def test_openrlhf_reads_the_prompts_as_we_do_with_their_ids_in_the_labels(train):
     launched = train(whole)
     rows = read_rows(launched.files.prompts)
     prompts = launched.run.data.train.prompts
-    asked = [(p.messages[-1].content, prompt_label("original", p.prompt_id)) for p in prompts]
+    asked = [
+        (p.messages[-1].content, prompt_label("original", p.prompt_id)) for p in prompts
+    ]
     assert rows == [{"input": text, "label": label} for text, label in asked]
     assert not launched.files.held_out.exists()
 
@@ -468,7 +484,11 @@ def test_a_stop_text_that_contains_a_special_token_is_refused_before_ray_starts(
 
 def test_the_manifest_tells_what_ran():
     facts = made(recipe()).facts
-    assert (facts["engine"], facts["device"], facts["attention"]) == ("openrlhf", "cpu", "sdpa")
+    assert (facts["engine"], facts["device"], facts["attention"]) == (
+        "openrlhf",
+        "cpu",
+        "sdpa",
+    )
     assert {"torch", "transformers"} <= facts["versions"].keys()
     assert len(facts["policy_digest"]) == 64
 
@@ -479,7 +499,10 @@ def test_the_manifest_tells_what_ran():
         {"engine": {"zero_stage": 3, "flags": {"ds.grad_accum_dtype": "fp32"}}},
         "gradients are added up in float32 over",
     ),
-    ({"train": recipe().train.plain() | {"loss_average": "sequence"}}, "exactly a mean over a"),
+    (
+        {"train": recipe().train.plain() | {"loss_average": "sequence"}},
+        "exactly a mean over a",
+    ),
     (
         {"engine": {"flags": {"actor.policy_loss_type": "gspo"}}},
         "GSPO's own loss is a mean over",
@@ -490,7 +513,9 @@ def test_the_manifest_tells_what_ran():
     ),
 )
 def test_the_manifest_tells_how_a_run_departs_from_the_authors_settings(settings, said):
-    plain, departs = (made(one).facts["departures"] for one in (recipe(), recipe(**settings)))
+    plain, departs = (
+        made(one).facts["departures"] for one in (recipe(), recipe(**settings))
+    )
     assert any("share of every length" in sentence for sentence in plain)
     assert any(said in sentence for sentence in departs)
     assert not any(said in sentence for sentence in plain)

