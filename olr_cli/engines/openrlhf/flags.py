@@ -81,10 +81,9 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     for number, statement in enumerate(making):
         if isinstance(statement, ast.Assign) and "parse_args" in ast.unparse(statement):
             names: dict[str, Any] = {"argparse": argparse, "datetime": datetime}
+            before = ast.Module(making[:number], [])
             # no user's text: statements of the installed OpenRLHF that make its parser
-            exec(
-                compile(ast.Module(making[:number], []), "train_ppo_ray.py", "exec"), names
-            )
+            exec(compile(before, "train_ppo_ray.py", "exec"), names)
             parser = names.get("parser")
             if isinstance(parser, argparse.ArgumentParser):
                 return parser
