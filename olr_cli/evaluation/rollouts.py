@@ -167,7 +167,7 @@ class RolloutSampler:
                 )
                 if step == 1 and (missing := metrics["rollout/missing_answers"]) > MANY:
                     run.progress.say(
-                        f"Warning: {missing:.0%} of the responses have no answer; the chat template or --extractor"
+                        f"Warning: {missing:.0%} of the responses have no answer; the chat template or the extractor"
                         f" ({', '.join(EXTRACTORS)}) may be wrong, or responses too short; `olr rollouts --dry-run`"
                         " shows a prompt as the policy sees it"
                     )

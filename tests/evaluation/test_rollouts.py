@@ -253,7 +253,7 @@ def test_responses_without_answers_are_warned_of_after_the_first_step(tmp_path):
         tmp_path / "run", recipe(rows(tmp_path / "mine.jsonl"))
     )  # asks for \boxed{}
     assert "Warning: 100% of the responses have no answer" in shown
-    assert "the chat template or --extractor (boxed" in shown
+    assert "the chat template or the extractor (boxed" in shown
     lines = "\n".join(rollouts_summary(tmp_path / "run", None).parts)
     assert "majority differs from the label   unknown of the visits" in lines
     assert "no majority                       100.0% of the visits" in lines

@@ -119,7 +119,7 @@ def draw(
                 ) from None
         else:
             if is_cut:
-                note = f"{name} is drawn of the first {_MOST_UNASKED} of {len(arms)} arms; --figure {name} draws all."
+                note = f"{name} is drawn of the first {_MOST_UNASKED} of {len(arms)} arms; named, it is drawn of all."
                 last = charts[name][-1]
                 charts[name][-1] = replace(last, note=f"{last.note} {note}".lstrip())
     return charts

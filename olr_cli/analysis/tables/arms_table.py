@@ -115,7 +115,7 @@ def _plain_arms(names: Sequence[str], reference: str) -> dict[str, str]:
     if not plain:
         raise UserError(
             "no arm is named after another one, as active+olr is after active",
-            "name them so with --label",
+            "give them such labels",
             f"reference {reference}",
         )
     return plain

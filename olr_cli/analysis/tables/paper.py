@@ -145,7 +145,7 @@ class PaperTable:
                     rows.append(Row([shown(papers) for _, shown in columns], "published"))
         footnotes = [*self.notes]
         if not self._source.is_held_out:
-            footnotes.append("For sd and intervals: --format markdown, latex or csv.")
+            footnotes.append("The formats markdown, latex and csv have sd and intervals too.")
         return Table(
             [Block([column for column, _ in columns], rows)],
             [*self._lines()],

@@ -53,5 +53,5 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
         )
         raise UserError(
             f"{checkpoint} could not be continued: {problem}",
-            "remove it, and --resume takes the one before",
+            "remove it, and a resume takes the one before",
         ) from error

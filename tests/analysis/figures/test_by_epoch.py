@@ -365,7 +365,7 @@ def test_all_figures_have_a_chart_of_the_first_arms_only_and_say_so(tmp_path, mo
         write_history(tmp_path / str(number), **SMALL, ratio=ratio)
     (chart,) = figures.draw(["all"], arms_of(tmp_path))["dynamics"]
     assert (
-        "dynamics is drawn of the first 1 of 2 arms; --figure dynamics draws all."
+        "dynamics is drawn of the first 1 of 2 arms; named, it is drawn of all."
         in chart.note
     )
     assert len(figures.draw(["all", "dynamics"], arms_of(tmp_path))["dynamics"]) == 2
