@@ -24,7 +24,6 @@ from olr_cli import seeding
 from olr_cli.analysis.arms import Arm, find_runs, group
 from olr_cli.analysis.figures import charts_of
 from olr_cli.analysis.replay import label_tables
-from olr_cli.answers import RULES
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.methods import OlrMethod
@@ -136,7 +135,7 @@ def write_history(
     lines[-1] |= history.held_out(len(lines) - 1)
     (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     manifest = {
-        "schema_version": MANIFEST_VERSION, "answer_rules": RULES, "name": run.name, "arm": arm, "seed": seed,
+        "schema_version": MANIFEST_VERSION, "name": run.name, "arm": arm, "seed": seed,
         "kind": kind, "data": {"train": {"prompts": prompts}},
         "status": "finished" if len(lines) > whole else "interrupted", "attempts": [],
     }  # fmt: skip

@@ -23,7 +23,7 @@ from olr_cli.errors import UserError, unknown
 from olr_cli.grouping import gathered
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import Recipe
-from olr_cli.runs.directory import has_run, is_run, kind_note, require_run, rules_note
+from olr_cli.runs.directory import has_run, is_run, kind_note, require_run
 from olr_cli.runs.shards import stored_steps
 from olr_cli.runs.store import scan_labels_of
 from olr_cli.runs.stored import Run, arm_name, complete_epochs, read_run, runs_below
@@ -130,7 +130,6 @@ class Arm:
             return list(self.log.notes)
         notes = list(self.unfinished.values())
         notes += [note for run in self.runs if (note := kind_note(run.path, run.kind))]
-        notes += [note for run in self.runs for note in rules_note(run.path)]
         if len(set(map(complete_epochs, self._visits))) > 1:
             notes.append(
                 f"Figures by epoch show arm '{self.name}' up to epoch {self.epochs}, which all its runs have finished;"

@@ -35,7 +35,7 @@ from olr_cli.recipe.layers import overlay, override, validate
 from olr_cli.recipe.methods import OlrMethod, OwnMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.section import flatten
-from olr_cli.runs.directory import GIVEN_UP, has_run, read_manifest, read_recipe, rules_note
+from olr_cli.runs.directory import GIVEN_UP, has_run, read_manifest, read_recipe
 from olr_cli.runs.shards import stored_steps
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_responses
 from olr_cli.supervision import compose
@@ -230,10 +230,9 @@ def _run_history(run: Path, changes: Mapping[str, Any], report: Report) -> Rollo
     prompts = {
         row["prompt_id"]: _prompt(row) for row in labels.collect().iter_rows(named=True)
     }
-    notes = rules_note(run)
+    notes: Sequence[str] = ()
     if recipe.data.verified != run_recipe.data.verified:
-        prompts, verified_notes = _with_verified(with_questions(prompts, run), recipe, run)
-        notes = [*notes, *verified_notes]
+        prompts, notes = _with_verified(with_questions(prompts, run), recipe, run)
     reads_anew = recipe.data.extractor != run_recipe.data.extractor
     columns = (
         (*_COLUMNS, "response") if reads_anew or rewards_responses(recipe) else _COLUMNS

@@ -39,7 +39,6 @@ from olr_cli.answers.graded import (
     verify as verify,
 )
 from olr_cli.answers.judge import (
-    RULES as RULES,
     Judge as Judge,
     Pair as Pair,
     is_match as is_match,

@@ -26,9 +26,6 @@ from olr_cli.answers.pool import GAVE_UP, WorkerPool
 from olr_cli.answers.reading import NeedsAlgebra
 from olr_cli.files import regular
 
-RULES = 1
-"""Raised by every change that may alter an answer that is read, its class or a verdict; in every manifest."""
-
 _PLAIN_NUMBER = re.compile(PLAIN_NUMBER)
 _MEMO = 1 << 19
 """Keys and verdicts kept in memory, about 100 MB; clearing them costs time, never a decision."""

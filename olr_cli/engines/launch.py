@@ -34,7 +34,6 @@ from olr_cli.runs.directory import (
     read_manifest,
     read_recipe,
     require_free,
-    rules_note,
     start_day,
 )
 from olr_cli.runs.locks import is_held
@@ -247,6 +246,4 @@ def _rolled_back(
     check_same_start(writer.path, writer.recipe, data, engine)
     for sentence in other_conditions(writer.path, engine):
         progress.say(sentence)
-    for note in rules_note(writer.path):
-        progress.say(f"Note: {note}")
     return roll_back(writer, kind, progress)

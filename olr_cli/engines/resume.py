@@ -83,11 +83,10 @@ def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine)
 def other_conditions(path: Path, engine: Engine) -> list[str]:
     """A warning if this attempt computes elsewhere than the one before: results may then differ in rounding (R18)."""
     before = read_manifest(path)
-    then = {**before, "torch": before.get("versions", {}).get("torch")}
-    now = {**engine.facts, "torch": versions().get("torch")}
+    then, now = before | before.get("versions", {}), engine.facts | versions()
     changed = [
         f"{name} {then[name]}, now {now[name]}"
-        for name in ("device", "processor", "dtype", "threads", "torch")
+        for name in ("device", "processor", "dtype", "threads", "torch", "olr")
         if then.get(name) not in (None, now.get(name))
     ]
     if not changed:

@@ -66,11 +66,6 @@ def evaluate(
                 facts["model_digest"] = model_digest(target.model)
             store.check_backend(record, facts)
             store.write_record(record)
-        if record.old_grades:
-            progress.say(
-                f"Note: {', '.join(record.old_grades)} of {target.folder} were graded by other rules (R6, R7); `olr"
-                f" regrade {target.folder}` grades them again."
-            )
         for task in tasks:
             # What was killed after its last problem is in parts still.
             if task.benchmark.name not in scored:

@@ -137,11 +137,8 @@ def regrade(
         chosen = {benchmark.name: benchmark for benchmark in wanted}
         done = _done(store, record, chosen)
         before = {name: store.generations(name) for name in done}
-        ledger = folder / GIVEN_UP
-        if record.old_grades:
-            ledger.unlink(missing_ok=True)  # other rules may be quicker
         counted: Counter[Verdict] = Counter()
-        with Judge(ledger=ledger, report=report) as judge:
+        with Judge(ledger=folder / GIVEN_UP, report=report) as judge:
             after = {
                 name: grade(benchmark, before[name], judge, counted)
                 for name, benchmark in done.items()

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
-from olr_cli.answers import RULES
 from olr_cli.data.prompts import Prompt
 from olr_cli.evaluation.benchmark import Benchmark
 from olr_cli.evaluation.problems import digest
@@ -67,16 +66,16 @@ class TaskRecord(Section):
     Attributes:
         definition: the benchmark as it was when the samples were graded.
         problems_digest: the digest of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
-        answer_rules: the version of the rules that graded the samples (`olr_cli.answers.RULES`); the oldest, if they
-            differ.
         data: file or folder that took the place of the benchmark's source.
     """
+
+    # 0.1.0 wrote another key, answer_rules.
+    model_config = ConfigDict(extra="ignore", frozen=True)
 
     definition: Benchmark
     samples: int
     problems: int
     problems_digest: str
-    answer_rules: int
     data: str | None = None
 
 
@@ -90,13 +89,12 @@ class Task:
     data: str | None = None
 
     def record(self) -> TaskRecord:
-        """As evaluation.json has it, graded by today's rules."""
+        """As evaluation.json has it."""
         return TaskRecord(
             definition=self.benchmark,
             samples=self.samples,
             problems=len(self.problems),
             problems_digest=digest(self.problems),
-            answer_rules=RULES,
             data=self.data,
         )
 
@@ -127,13 +125,6 @@ class EvaluationRecord(Section):
     generated_by: tuple[dict[str, Any], ...] = ()
 
     @property
-    def old_grades(self) -> list[str]:
-        """The benchmarks with grades by other rules than today's."""
-        return [
-            name for name, task in self.benchmarks.items() if task.answer_rules != RULES
-        ]
-
-    @property
     def not_as_asked(self) -> dict[str, str]:
         """The settings that others decided, whatever `sampling` says, as in `generated_by`."""
         return {
@@ -143,11 +134,9 @@ class EvaluationRecord(Section):
         }
 
     def graded_by(self, definitions: Mapping[str, Benchmark]) -> EvaluationRecord:
-        """Return the record with benchmarks that were graded again: by these definitions, and by today's rules."""
+        """Return the record with benchmarks that were graded again, by these definitions."""
         graded = {
-            name: self.benchmarks[name].model_copy(
-                update={"definition": definition, "answer_rules": RULES}
-            )
+            name: self.benchmarks[name].model_copy(update={"definition": definition})
             for name, definition in definitions.items()
         }
         return self.model_copy(update={"benchmarks": self.benchmarks | graded})

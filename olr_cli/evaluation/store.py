@@ -152,14 +152,8 @@ class EvaluationStore:
                 "ask as before, or choose another name",
                 "out",
             )
-        benchmarks = before.benchmarks | asked.benchmarks
-        for name, stored in before.benchmarks.items():
-            if (
-                benchmarks[name].samples == stored.samples
-            ):  # else all samples are graded again
-                rules = {"answer_rules": stored.answer_rules}
-                benchmarks[name] = benchmarks[name].model_copy(update=rules)
         kept = {"generated_by": before.generated_by, "day": before.day}
+        benchmarks = before.benchmarks | asked.benchmarks
         return asked.model_copy(update={"benchmarks": benchmarks, **kept})
 
     def with_backend(

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from olr_cli import __version__
-from olr_cli.answers import RULES
 from olr_cli.errors import UserError, no_path, taken
 from olr_cli.files import read_record, write_text, writing
 from olr_cli.packages import installed_version
@@ -52,7 +51,7 @@ _KINDS: dict[str, type] = {
         ),
         str,
     ),
-    **dict.fromkeys(("schema_version", "seed", "answer_rules"), int),
+    **dict.fromkeys(("schema_version", "seed"), int),
     **dict.fromkeys(("versions", "data", "rule"), dict),
     **dict.fromkeys(("attempts", "departures"), list),
 }
@@ -82,7 +81,6 @@ def create_run(
         "seed": recipe.seed,
         "recipe_digest": recipe.digest(),
         "status": "running",
-        "answer_rules": RULES,
         "created": now(),
         "versions": versions(),
         "attempts": [],
@@ -239,16 +237,6 @@ def kind_note(path: Path, kind: Kind) -> str | None:
         f"{path} holds rollouts without training: the policy was the same at every visit, so slopes are chance, and"
         " criteria with a slope mean nothing."
     )
-
-
-def rules_note(path: Path) -> list[str]:
-    """A sentence if a run was begun when answers were classified by other rules."""
-    if read_manifest(path).get("answer_rules") == RULES:
-        return []
-    return [
-        f"{path} was started by an olr that read answers by other rules (R6, R7); decisions made now can differ from"
-        " the stored ones."
-    ]
 
 
 def require_kind(path: Path, kind: Kind) -> None:

@@ -59,18 +59,6 @@ def test_a_refusal_is_one_sentence_and_overwrites_nothing(
     assert {file.name for file in tmp_path.iterdir()} == {"run", table.name}
 
 
-@pytest.mark.parametrize("command", ["replay", "audit", "analyze"])
-def test_a_run_of_the_first_rules_is_read_and_says_so(run, command):
-    def told():
-        return " ".join(commands.done(command, run).output.split())
-
-    assert "by other rules" not in told()
-    manifest = json.loads((run / "manifest.json").read_text())
-    del manifest["answer_rules"]
-    (run / "manifest.json").write_text(json.dumps(manifest))
-    assert "was started by an olr that read answers by other rules (R6, R7)" in told()
-
-
 def test_a_csv_file_holds_what_the_parquet_file_does(tmp_path, run):
     for name in ("labels.parquet", "labels.csv"):
         output = replay(

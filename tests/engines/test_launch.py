@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from cases import each
 
+from olr_cli import __version__
 from olr_cli.engines import resume
 from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.errors import UserError
@@ -109,12 +110,12 @@ def test_a_resume_says_where_it_goes_on(stopped):
     assert read_manifest(stopped)["status"] == "finished"
 
 
-def test_a_resume_of_a_run_of_other_rules_says_that_classes_changed(stopped):
+def test_a_resume_by_another_version_says_so(stopped):
     manifest = json.loads((stopped / "manifest.json").read_text())
-    del manifest["answer_rules"]
+    manifest["versions"]["olr"] = "0.0.9"
     (stopped / "manifest.json").write_text(json.dumps(manifest))
     sentence, _ = go(stopped, resume=True)
-    assert "was started by an olr that read answers by other rules (R6, R7)" in sentence
+    assert f"the last attempt had olr 0.0.9, now {__version__}" in sentence
 
 
 def test_a_resume_goes_on_from_the_newest_checkpoint_that_is_whole(stopped):

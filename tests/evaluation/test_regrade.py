@@ -7,9 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 from cases import refusal
 from commands import done
-from sums import PROBLEMS, SAMPLES, Backend, Silent, run, sums
+from sums import PROBLEMS, SAMPLES, Backend, run, sums
 
-from olr_cli.answers import RULES
 from olr_cli.errors import UserError
 from olr_cli.evaluation.grading import regrade
 
@@ -105,34 +104,26 @@ def test_what_is_not_done_is_left_out(folder, benchmark, tmp_path):
         regrade(folder, [sums(tmp_path, "more")])
 
 
-def test_what_changed_is_said_and_the_rules_are_todays(folder, benchmark, capsys):
+def test_what_changed_is_said(folder):
     file = folder / "generations" / "sums.parquet"
     table = pq.read_table(file)
     rows = table.to_pylist()
     right = [row for row in rows if row["is_correct"]]
     right[0]["is_correct"] = False
-    record = json.loads((folder / "evaluation.json").read_text())
-    assert record["benchmarks"]["sums"]["answer_rules"] == RULES
-    record["benchmarks"]["sums"]["answer_rules"] = RULES - 1
-    (folder / "evaluation.json").write_text(json.dumps(record))
     pq.write_table(type(table).from_pylist(rows, table.schema), file)
-    run(folder, [benchmark], progress=(display := Silent()))
-    assert "sums of" in str(display.told) and "were graded by other rules" in str(
-        display.told
-    )
-
     said = done("regrade", folder).stderr
     answer, gold = right[0]["answer"], right[0]["gold"]
     assert (
         "1 grades changed" in said
         and f"now right: {answer} for {gold} (sums, problem" in said
     )
-    assert (
-        json.loads((folder / "evaluation.json").read_text())["benchmarks"]["sums"][
-            "answer_rules"
-        ]
-        == RULES
-    )
+
+
+def test_an_evaluation_of_0_1_0_is_read(folder):
+    record = json.loads((folder / "evaluation.json").read_text())
+    record["benchmarks"]["sums"]["answer_rules"] = 1
+    (folder / "evaluation.json").write_text(json.dumps(record))
+    assert [score.benchmark for score in regrade(folder)] == ["sums"]
 
 
 @pytest.mark.parametrize("tolerance", [1.0, -0.1, float("nan")])
@@ -150,7 +141,7 @@ def test_a_tolerance_that_no_benchmark_may_have_is_refused_and_nothing_is_writte
     assert regrade(folder, tolerance=0.99)
 
 
-def test_what_was_given_up_stays_so_until_the_rules_change(folder):
+def test_what_was_given_up_stays_so(folder):
     costly = r"\sqrt{x}+1"  # needs computer algebra, as nothing else here
     file = folder / "generations" / "sums.parquet"
     table = pq.read_table(file)
@@ -162,12 +153,9 @@ def test_what_was_given_up_stays_so_until_the_rules_change(folder):
     waits = []
     regrade(folder, report=waits.append)
     assert not waits, "nothing is left for computer algebra"
-    record = json.loads((folder / "evaluation.json").read_text())
-    record["benchmarks"]["sums"]["answer_rules"] = RULES - 1
-    (folder / "evaluation.json").write_text(json.dumps(record))
-    (folder / "given_up.jsonl").write_text(json.dumps(["key", "x"]) + "\n")
+    (folder / "given_up.jsonl").unlink()
     regrade(folder, report=waits.append)
-    assert waits and not (folder / "given_up.jsonl").exists()
+    assert waits
 
 
 def test_a_missing_sample_is_an_error_and_nothing_is_renumbered(folder):

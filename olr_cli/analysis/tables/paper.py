@@ -145,7 +145,9 @@ class PaperTable:
                     rows.append(Row([shown(papers) for _, shown in columns], "published"))
         footnotes = [*self.notes]
         if not self._source.is_held_out:
-            footnotes.append("The formats markdown, latex and csv have sd and intervals too.")
+            footnotes.append(
+                "The formats markdown, latex and csv have sd and intervals too."
+            )
         return Table(
             [Block([column for column, _ in columns], rows)],
             [*self._lines()],
