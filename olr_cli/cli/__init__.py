@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -28,8 +29,11 @@ from olr_cli.cli import (
 )
 from olr_cli.cli.errors import ends_well, program
 from olr_cli.cli.help import Command, Group
-from olr_cli.cli.printing import say
-from olr_cli.errors import printable
+from olr_cli.cli.printing import say, show_error
+from olr_cli.errors import UserError
+
+_SUGGESTION = re.compile(r"\.? Did you mean ([^?]*)\?$")
+"""How click ends a sentence about a name that is nearly right."""
 
 
 @contextmanager
@@ -45,13 +49,17 @@ def _one_sentence() -> Iterator[None]:
         ):
             raise
         message = error.format_message().removesuffix(".").replace("Value error, ", "")
-        message = printable(message[:1].lower() + message[1:], keep="")
-        if context := getattr(error, "ctx", None):
-            joint = " " if message.endswith("?") else "; "
-            message += f"{joint}`{context.command_path} --help` lists what it takes"
-            if message.startswith("got unexpected extra argument"):
-                message += ", and a name with spaces needs quotes"
-        say(f"Error: {message}")
+        problem = _SUGGESTION.sub(r" (did you mean \1?)", message[:1].lower() + message[1:])
+        context = getattr(error, "ctx", None)
+        command = "olr" if context is None else context.command_path
+        remedy = f"`{command} --help` lists what it takes"
+        if problem.startswith("got unexpected extra argument"):
+            remedy += ", and a name with spaces needs quotes"
+        refusal = UserError(problem, remedy)
+        # Nothing is parsed yet, so the words themselves say whether a program reads the output.
+        if "--json" in sys.argv:
+            show_error(refusal)
+        say(f"Error: {refusal}")
         raise typer.Exit(2) from None
 
 

@@ -51,16 +51,22 @@ def check(
     json: bool = options.JSON_OBJECT,
 ) -> None:
     """Find labels that cannot be graded, contradictions and other defects of a data set, without a model."""
-    shape = "json" if json else "terminal"
-    if explain is not None:
-        show(_explanation(explain), shape)
-        return
     from olr_cli.answers import Judge
     from olr_cli.data.check import check as check_data
     from olr_cli.data.writers import require_writable
     from olr_cli.errors import UserError
     from olr_cli.files import require_new
 
+    shape = "json" if json else "terminal"
+    if explain is not None:
+        if source is not None or columns or export is not None or drop or strict:
+            raise UserError(
+                "this explains a finding, and checks no data set",
+                "leave the rest out",
+                "explain",
+            )
+        show(_explanation(explain), shape)
+        return
     if source is None:
         raise UserError(
             "missing argument 'SOURCE'", "`olr check --help` lists what it takes"

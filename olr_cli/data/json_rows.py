@@ -65,8 +65,11 @@ def json_batches(
                 rows = []
         yield rows
     except ValueError as error:
-        raise UserError(
-            f"{file}{place} is not valid JSON: {error}", "correct it, or fetch it again"
+        # Of a number with thousands of digits Python says how a program may read it.
+        reason = str(error).partition("; use sys.")[0]
+        raise UserError.of(
+            f"{file}{place} is not valid JSON: {reason}",
+            remedy="correct it, or fetch it again",
         ) from None
     except RecursionError:
         raise UserError(

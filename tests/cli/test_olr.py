@@ -318,7 +318,7 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(
 
 @each(
     "words, message",
-    ("trian", "no such command 'trian'. Did you mean 'train'? `olr --help`"),
+    ("trian", "no such command 'trian' (did you mean 'train'?); `olr --help` lists"),
     ("train --jbos 2", "no such option: --jbos (Possible options: --jobs"),
     ("train x --index one", "invalid value for '--index'"),
     ("check", "missing argument 'SOURCE'; `olr check --help` lists what it takes"),
@@ -362,6 +362,20 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(
 )
 def test_a_mistyped_command_is_refused_like_any_other_mistake(words, message):
     assert message in refused(*shlex.split(words))
+
+
+@each(
+    "words, problem",
+    ("audit --json", "missing argument 'HISTORY'"),
+    ("runs --badopt --json", "no such option: --badopt"),
+    ("check nowhere.csv --json", "nowhere.csv does not exist"),
+)
+def test_with_json_any_mistake_is_one_object(words, problem, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["olr", *shlex.split(words)])
+    ended = olr(*shlex.split(words))
+    printed = json.loads(ended.stdout)
+    assert (ended.exit_code, printed["error"]["problem"]) == (2, problem)
+    assert ended.stderr.endswith(f"{problem}; {printed['error']['remedy']}\n")
 
 
 def test_a_run_directory_in_use_is_refused(run):

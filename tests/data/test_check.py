@@ -359,6 +359,20 @@ def test_a_finding_is_explained_without_a_file(kind):
     )
 
 
+def test_an_explanation_goes_with_nothing_else(tmp_path):
+    for words in (("mine.csv",), ("--strict",), ("--drop", "html"), ("--columns", "a=b")):
+        refused = olr("check", "--explain", "html", *words)
+        assert refused.exit_code == 2 and "checks no data set; leave" in refused.stderr
+
+
+def test_a_number_of_thousands_of_digits_is_refused_without_advice_for_programs(tmp_path):
+    file = tmp_path / "huge.jsonl"
+    file.write_text('{"question": "a", "answer": ' + "1" * 5000 + "}\n")
+    refused = olr("check", file).stderr
+    assert "sys." not in refused
+    assert refused.endswith("value has 5000 digits; correct it, or fetch it again\n")
+
+
 def test_a_finding_that_does_not_exist_is_not_explained():
     refused = olr("check", "--explain", "no_labels")
     assert refused.exit_code == 2
