@@ -287,7 +287,8 @@ def test_what_compares_the_old_policy_with_another_cannot_be_had_with_smoothing(
 
 def test_an_unknown_flag_is_refused_with_the_nearest_name():
     assert refusal(actor={"adam": {"bettas": [0.9, 0.99]}}) == (
-        "engine.flags: OpenRLHF 0.11.2 has no flag actor.adam.bettas (did you mean 'actor.adam.betas'?)"
+        "engine.flags: OpenRLHF 0.11.2 has no flag actor.adam.bettas (did you mean 'actor.adam.betas'?);"
+        " correct or remove it"
     )
 
 
