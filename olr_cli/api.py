@@ -180,9 +180,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._is_temporary = run_dir is None
         if run_dir is None:
             temporary = TemporaryDirectory(prefix="olr-", ignore_cleanup_errors=True)
-            weakref.finalize(
-                self, temporary.cleanup
-            )  # left to the directory itself, it would warn
+            # Left to the directory itself, it would warn
+            weakref.finalize(self, temporary.cleanup)
             run_dir = os.path.join(temporary.name, "external")
         self.run_dir = Path(run_dir)
         self._trainer = trainer

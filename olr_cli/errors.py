@@ -102,24 +102,25 @@ def noting(missing: list[str] | None) -> Iterator[None]:
         missing.append(str(error))
 
 
+def _kind(path: Path | str) -> str:
+    """Name the kind of a path that is there."""
+    if os.path.isdir(path):
+        return "a folder"
+    if os.path.isfile(path):
+        return "a file"
+    return (
+        "neither a file nor a folder"
+        if os.path.exists(path)
+        else "a link that leads nowhere"
+    )
+
+
 def no_path(
     path: Path | str, remedy: str = "check the name", known: Iterable[str] = ()
 ) -> NotHere:
     """The error for a path where there is nothing; it suggests a name of `known`, or of a neighbour in its folder."""
     if os.path.lexists(path):
-        kind = (
-            "neither a file nor a folder"
-            if os.path.exists(path)
-            else "a link that leads nowhere"
-        )
-        kind = (
-            "a folder"
-            if os.path.isdir(path)
-            else "a file"
-            if os.path.isfile(path)
-            else kind
-        )
-        return NotHere(f"{path} is {kind}, which cannot be used here", remedy)
+        return NotHere(f"{path} is {_kind(path)}, which cannot be used here", remedy)
     folder, name = Path(path).parent, Path(path).name
     neighbours: list[str] = []
     with suppress(OSError):

@@ -69,9 +69,8 @@ def writing(target: Path) -> Iterator[None]:
 
 def system_problem(error: BaseException) -> str | None:
     """Cause and remedy of an error that says nothing about the file that was read or written; None of other errors."""
-    if "No usable temporary directory" in str(
-        error
-    ):  # of tempfile, which torch asks when it is imported
+    # Of tempfile, which torch asks when it is imported
+    if "No usable temporary directory" in str(error):
         return "set TMPDIR to a folder that may be written"
     return _OF_SYSTEM.get(error_number(error))
 
@@ -292,9 +291,8 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
         with suppress(OSError):
-            age = (
-                time.time() - leftover.lstat().st_mtime
-            )  # on another host its process may live
+            # On another host its process may live
+            age = time.time() - leftover.lstat().st_mtime
             is_abandoned = age > _ABANDONED_SECONDS and not os.path.exists(
                 f"/proc/{process}"
             )

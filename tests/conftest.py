@@ -19,9 +19,8 @@ os.environ.setdefault("NO_COLOR", "1")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-gc.set_threshold(
-    100_000, 50, 100
-)  # a full collection walks all objects of torch and transformers
+# A full collection walks all objects of torch and transformers
+gc.set_threshold(100_000, 50, 100)
 os.fsync = lambda descriptor: None  # 5 ms each on a disk; no test cuts the power
 
 settings.register_profile("olr", deadline=None)

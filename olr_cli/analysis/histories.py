@@ -181,9 +181,8 @@ def _recipe(
     _require_settable(keys, settable)
     tree, name = base.plain(), _method_name(base, changes.get("method"))
     if name != base.method.name:
-        tree["method"] = {
-            "name": name
-        }  # with its own defaults, not with the settings of the run's method
+        # With its own defaults, not with the settings of the run's method
+        tree["method"] = {"name": name}
     if base.noise is None and "noise" in changes:
         # Active labels can also be those of a marked file, which needs no noise section.
         tree["noise"] = {"type": "active"}

@@ -131,9 +131,8 @@ class Form:
 
 
 def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
-    text = (
-        label if label.isalnum() else json.dumps(label)
-    )  # quoted: no label reads like a label with parts
+    # quoted: no label reads like a label with parts
+    text = label if label.isalnum() else json.dumps(label)
     if parts:
         text += f"({','.join(parts)})"
     return Key(f"{kind} {short(text)}")
@@ -163,9 +162,8 @@ def short(label: str) -> str:
 
 def number(value: Fraction) -> Form:
     p, q = value.numerator, value.denominator
-    if (
-        p.bit_length() + q.bit_length() > 2000
-    ):  # decimal digits of a huge integer take quadratic time
+    # Decimal digits of a huge integer take quadratic time
+    if p.bit_length() + q.bit_length() > 2000:
         return Form("number", f"{p:#x}/{q:#x}")
     return Form("number", str(value))
 
@@ -182,9 +180,8 @@ def approximate(form: Form) -> Fraction | None:
     if form.kind == "number":
         return exact(form)
     one, _, other = form.label.partition(" ")
-    if (
-        form.kind != "value" or one != other or ",0@" not in one
-    ):  # letters have other values at another point
+    # Letters have other values at another point
+    if form.kind != "value" or one != other or ",0@" not in one:
         return None
     mantissa, _, exponent = one.partition(",0@")
     return Fraction(int(mantissa, 16)) * Fraction(2) ** int(exponent)
@@ -234,9 +231,8 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
     """Count the answers of a group's K rollouts; None is a missing answer, which doesn't vote but counts in K (R9)."""
     spellings = Counter(answer for answer in answers if answer is not None)
     spelling = {keys[answer]: answer for answer in spellings}
-    if len(spelling) == len(
-        spellings
-    ):  # each class has one spelling, as nearly always: nothing to sort
+    # Each class has one spelling, as nearly always: nothing to sort
+    if len(spelling) == len(spellings):
         counts = Counter({key: spellings[answer] for key, answer in spelling.items()})
     else:
         counts, spelling = Counter(), {}

@@ -244,9 +244,8 @@ def _last_code_line(response: str) -> str:
     fenced = response.split("```")
     if len(fenced) < 3 or len(fenced) % 2 == 0:
         return ""
-    block = (
-        fenced[-2].partition("\n")[2].strip()
-    )  # its first line is the name of a language
+    # Its first line is the name of a language
+    block = fenced[-2].partition("\n")[2].strip()
     return "" if "\n" in block else block
 
 

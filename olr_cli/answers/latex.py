@@ -46,9 +46,8 @@ _MISREAD = re.compile(
 """Double factorials (read as factorials of factorials), numbers side by side (read as a sum), powers without braces
 (read from the left), what is computed though it has letters, and what is computed while it is read, unless small."""
 
-_RULE = PSParser.ruleNames.index(
-    "atom_expr"
-)  # whether x^2(... continues as a power or as a function call
+# Whether x^2(... continues as a power or as a function call
+_RULE = PSParser.ruleNames.index("atom_expr")
 _FULL_CONTEXT = frozenset(
     decision
     for decision, state in enumerate(PSParser.atn.decisionToState)

@@ -90,8 +90,7 @@ def _is_curve_or_law(left: str, value: str, letters: Set[str]) -> bool:
     if "{derivative" in head or (letters and value == "0"):
         return True
     others = {*symbols(value)}
-    if (
-        not head.strip()
-    ):  # a sum, an integral, f'(x): its value may have letters, but not the f
+    # A sum, an integral, f'(x): its value may have letters, but not the f
+    if not head.strip():
         others.intersection_update(re.findall(r"derivative\d (\w+)", left))
     return bool(others)

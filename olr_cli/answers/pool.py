@@ -67,12 +67,13 @@ worker.main()
         self._socket, child_socket = socket.socketpair()
         with child_socket:
             self.process = subprocess.Popen(
+                # -P: nothing in the current folder is imported
                 [
                     sys.executable,
                     "-P",
                     "-c",
                     program,
-                ],  # -P: nothing in the current folder is imported
+                ],
                 stdin=child_socket.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,

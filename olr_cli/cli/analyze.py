@@ -145,9 +145,8 @@ def analyze(
         runs or [], **asked, report=output.report, verified=output.verified, shape=shape
     )
     answer = carry_out(request)
-    if sys.argv[1:2] == [
-        "analyze"
-    ]:  # else a program calls this, whose words nobody can type
+    # Else a program calls this, whose words nobody can type
+    if sys.argv[1:2] == ["analyze"]:
         again = shlex.join(["olr", *sys.argv[1:]])
         following = {
             it.replace("the same command with", again): why

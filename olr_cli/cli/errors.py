@@ -78,11 +78,9 @@ def _user_error(
     if isinstance(error, UserError):
         return error
     sentence = _system_problem(error) or _shard_problem(error, values)
-    return (
-        None
-        if sentence is None
-        else UserError.of(sentence, remedy="check its name and permissions")
-    )
+    if sentence is None:
+        return None
+    return UserError.of(sentence, remedy="check its name and permissions")
 
 
 def _spelled(error: UserError, command: Callable[P, R]) -> UserError:
@@ -192,9 +190,8 @@ def program() -> Iterator[None]:
         try:
             yield
         finally:
-            print(
-                end="", flush=True
-            )  # not at the interpreter's end, which can only complain
+            # Not at the interpreter's end, which can only complain
+            print(end="", flush=True)
     except (SystemExit, KeyboardInterrupt, OSError) as end:
         # rich and typer turn what stopped the program into exits with other statuses
         stops = (

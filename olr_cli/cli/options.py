@@ -217,9 +217,8 @@ def _named_columns(text: str) -> dict[str, str] | None:
     from olr_cli.recipe.plain import NotPlain, parse_yaml
 
     try:
-        if text.startswith(
-            "{"
-        ):  # as recipes have it, and errors that propose what to paste
+        # As recipes have it, and errors that propose what to paste
+        if text.startswith("{"):
             columns = parse_yaml(text)
         else:  # the name of a column may have a comma
             columns = dict(pair.split("=", 1) for pair in re.split(r",\s*(?=\w+=)", text))

@@ -105,9 +105,8 @@ def response_text(value: Any) -> str | None:
 
 def completion_text(completion: str | Iterable[Any] | None) -> str:
     """The model's words (`response_text`); an empty text where there are none."""
-    said = (
-        () if completion is None else completion
-    )  # an array of turns is neither true nor false
+    # An array of turns is neither true nor false
+    said = () if completion is None else completion
     return response_text(said if isinstance(said, str) else list(said)) or ""
 
 

@@ -48,9 +48,8 @@ def hub_answers() -> bool:
         return False
     try:
         get_session().head(constants.ENDPOINT, timeout=_PATIENCE_SECONDS)
-    except (
-        Exception
-    ):  # each HTTP library that huggingface_hub has used has errors of its own
+    # Each HTTP library that huggingface_hub has used has errors of its own
+    except Exception:
         constants.HF_HUB_OFFLINE = True
         return False
     return True

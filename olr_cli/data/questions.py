@@ -72,9 +72,8 @@ def _folded(text: str) -> str:
         ord(character) for character in set(text) if unicodedata.category(character) == "Cf"
     ]
     text = unicodedata.normalize("NFKC", text.translate(dict.fromkeys(unseen)))
-    return unicodedata.normalize(
-        "NFKC", text.casefold()
-    )  # folding can take a letter apart again
+    # Folding can take a letter apart again
+    return unicodedata.normalize("NFKC", text.casefold())
 
 
 def _spaced(text: str) -> str:

@@ -141,11 +141,12 @@ class Rows:
             if "float" in str(column.type):
                 values = [_own(value, column.type) for value in values]
             return values
+        # Of pyarrow, or of an unknown time zone
         except (
             ValueError,
             OverflowError,
             KeyError,
-        ):  # of pyarrow, or of an unknown time zone
+        ):
             raise UserError(
                 f"{self.place}: column '{path}' holds {column.type} values that cannot be read",
                 "write them as text",

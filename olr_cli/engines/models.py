@@ -210,9 +210,8 @@ def comes_with_code(model: str | Path) -> bool:
 def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
     """Every object of a JSON file, at any depth; none of a file that is not JSON, which transformers refuses too."""
     try:
-        values = [
-            json.loads(read_text(file))
-        ]  # as transformers reads it, also where a key stands twice
+        # As transformers reads it, also where a key stands twice
+        values = [json.loads(read_text(file))]
     except (UserError, ValueError, RecursionError):
         return
     for value in values:  # grows on the way
@@ -304,9 +303,8 @@ def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> Non
     for name, weight in weights:
         if not weight.is_floating_point() or not weight.numel():
             continue
-        values = (
-            weight.detach() if weight.element_size() > 1 else weight.detach().float()
-        )  # float8: no aminmax
+        # float8: no aminmax
+        values = weight.detach() if weight.element_size() > 1 else weight.detach().float()
         if not torch.stack(values.aminmax()).isfinite().all():
             raise UserError(
                 f"{place} has weights that are not finite ({name}): a run that diverged, or a damaged copy",

@@ -156,9 +156,8 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) 
     except Exception as error:  # whatever Python raises for an expression in a template
         roles = ", ".join(message.role for message in messages)
         problem = f"the chat template fails on a prompt of roles {roles} ({type(error).__name__}: {first_line(error)})"
-        if (
-            Message("system", SYSTEM_PROMPT) in messages
-        ):  # as Gemma's, which have no such role
+        # As Gemma's, which have no such role
+        if Message("system", SYSTEM_PROMPT) in messages:
             raise UserError(
                 f"{problem}, and the system message is olr's own",
                 "set this to none, or change the template",

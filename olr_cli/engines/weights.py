@@ -117,10 +117,11 @@ def _headers(model: str | Path, folder: Path) -> Headers:
                 for weight in file.keys():  # noqa: SIM118
                     header = file.get_slice(weight)
                     stored[weight] = header.get_dtype(), header.get_shape()
+        # Of which whoever reads the weights has a sentence
         except (
             OSError,
             SafetensorError,
-        ):  # of which whoever reads the weights has a sentence
+        ):
             return {}
     return stored
 

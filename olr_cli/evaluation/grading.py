@@ -90,9 +90,8 @@ def _golds(sample: Generation) -> list[Gold]:
 
 def _by_letter(sample: Generation) -> Generation:
     """Grade a sample that names one of several options."""
-    options = (
-        sample.choices or MOST_OPTIONS
-    )  # of a problem that doesn't say how many it has
+    # Of a problem that doesn't say how many it has
+    options = sample.choices or MOST_OPTIONS
     golds = right_answers(sample.gold)
     numbered = all(gold.strip().isdecimal() for gold in golds)
     right = [option_letter(gold, options, numbered=numbered) for gold in golds]

@@ -144,9 +144,8 @@ def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
 def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
     """The interchange files at a place that have a column `data_source`, each with that column."""
     for file in matching_files(str(data)):
-        table = read_table(
-            [file], {"data_source"}
-        )  # of a large file for something else, no more than this
+        # Of a large file for something else, no more than this
+        table = read_table([file], {"data_source"})
         if "data_source" in table.column_names:
             yield file, Rows(table, Origins(str(file))).texts("data_source")
 
@@ -170,9 +169,8 @@ def _of_table(
         first: dict[tuple[str, str | None], int] = {}
         for row, prompt in zip(numbers, prompts, strict=False):
             first.setdefault((normal_question(prompt.messages), prompt.gold), row)
-        if len(first) < len(
-            prompts
-        ):  # read again, since row numbers and uniqueness decide the ids
+        # Read again, since row numbers and uniqueness decide the ids
+        if len(first) < len(prompts):
             prompts, _ = _prompts(table.take(list(first.values())), benchmark, place)
     _require_golds(prompts, place)
     is_plain = not _has_messages(table)
@@ -237,9 +235,8 @@ def _prompts(
         Rows(table, Origins(place)),
         data_source=benchmark.name,
         split="test",
-        reading=Reading(
-            are_numbered=True, is_text_only=True
-        ),  # the order of options is drawn by these ids
+        # The order of options is drawn by these ids
+        reading=Reading(are_numbered=True, is_text_only=True),
     )
     return prompts.prompts, prompts.origins.numbers
 
@@ -252,10 +249,11 @@ def _messages(benchmark: Benchmark, question: str) -> tuple[Message, ...]:
 def _labels(question: str) -> list[str]:
     """Labels of the options that a question ends with, in order: A, B, C … or 1, 2, 3 …; empty if it shows none."""
     in_order: list[str] = _OPTION.findall(question)
+    # A lettered option may be a numbered list, not the other way round
     for series in (
         _LETTERS,
         _NUMBERS,
-    ):  # a lettered option may be a numbered list, not the other way round
+    ):
         labels = [label for label in in_order if label in series]
         if series[0] in labels:
             labels = labels[len(labels) - 1 - labels[::-1].index(series[0]) :]

@@ -274,9 +274,8 @@ def read_pairs(words: Iterable[str]) -> dict[str, Any]:
 def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
     """Set a dotted key in `tree`; the keys of a section that is there already stay."""
     names = dotted.split(".")
-    value = copy.deepcopy(
-        value
-    )  # a later key may be put into it, for this run of a sweep alone
+    # A later key may be put into it, for this run of a sweep alone
+    value = copy.deepcopy(value)
     for depth, name in enumerate(names, start=1):
         is_section = depth < len(names) or isinstance(value, dict)
         if name in tree and isinstance(tree[name], dict) != is_section:

@@ -52,9 +52,8 @@ def write_checkpoint(
     temporary = target.with_name(f".{target.name}.tmp")
     with writing(target):
         remove(temporary)
-        temporary.parent.mkdir(
-            exist_ok=True
-        )  # not its parents: the run may have been moved
+        # Not its parents: the run may have been moved
+        temporary.parent.mkdir(exist_ok=True)
         temporary.mkdir()
         try:
             fill(temporary)

@@ -81,9 +81,8 @@ def _locked(path: Path, *, make: bool) -> FileLock:
                 lock.acquire(poll_interval=_PATIENCE / 5)
             return lock
         except Timeout:
-            if not is_held(
-                path
-            ):  # it has gone, or a busy machine has let the patience pass
+            # It has gone, or a busy machine has let the patience pass
+            if not is_held(path):
                 continue
             holder = "unknown"
             with suppress(OSError):

@@ -167,9 +167,8 @@ def read_rollout_steps(
 
 def stored_history(path: Path, judge: Judge) -> History:
     """The history in a run's labels table; `judge` finds the classes of its majority answers."""
-    whole_shards(
-        [path], "rollouts"
-    )  # the labels must be of the rollouts, as every other reader asks
+    # The labels must be of the rollouts, as every other reader asks
+    whole_shards([path], "rollouts")
     columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
     labels = scan_labels(path).select(columns).sort("visit").collect()
     # Keys are made anew, not stored: those of another version of the rules need not equal today's.

@@ -11,9 +11,8 @@ STD_EPSILON = 1e-6
 
 def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
     """Eq. 1: (reward - mean) / (std + 1e-6) within a group, with the population std (R17); exactly 0 if all equal."""
-    if (
-        len(set(rewards)) == 1
-    ):  # a remainder of rounding would pass for a gradient (`Grpo._with_gradient`)
+    # A remainder of rounding would pass for a gradient (`Grpo._with_gradient`)
+    if len(set(rewards)) == 1:
         return (0.0,) * len(rewards)
     # fsum rounds once, at the end: the order of the rollouts changes no bit.
     mean = fsum(rewards) / len(rewards)

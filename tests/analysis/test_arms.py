@@ -79,9 +79,8 @@ def test_settings_that_do_not_change_a_result_do_not_split_an_arm_and_others_nam
     recipe.write_text(named)
     by_columns = ["answer=unset question=unset", "answer=A question=Q"]
     assert names_of(tmp_path) == [f"active 0.5 olr {columns}" for columns in by_columns]
-    recipe.write_text(
-        named.replace("temperature: 1.0", "temperature: 0.9")
-    )  # which says enough
+    # Which says enough
+    recipe.write_text(named.replace("temperature: 1.0", "temperature: 0.9"))
     assert names_of(tmp_path) == [
         f"active 0.5 olr temperature={value}" for value in (1.0, 0.9)
     ]

@@ -137,9 +137,8 @@ def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_pa
         found["verifier"]["false_negative_rate"]["high"]
         - found["verifier"]["false_negative_rate"]["low"]
     )
-    assert width > 0.5 * (
-        missed["high"] - missed["low"]
-    )  # no surer than the rewards are many
+    # No surer than the rewards are many
+    assert width > 0.5 * (missed["high"] - missed["low"])
     assert found["grader"]["false_negative_rate"]["mean"] == pytest.approx(600 / 2100)
 
 
@@ -286,9 +285,8 @@ def test_a_reward_counts_once_and_not_where_the_data_has_several_labels_for_its_
     data += [
         {"question": bare[2 * n]["prompt"], "answer": label} for n, label in labels.items()
     ]
-    data += [
-        {"question": "Who asks this?", "answer": label} for label in "12"
-    ]  # nobody in the log
+    # Nobody in the log
+    data += [{"question": "Who asks this?", "answer": label} for label in "12"]
     found = audited(log, "--data", log_of(tmp_path / "data.jsonl", data))
     assert (found["rewards"], found["left_out"], found["rates"]["youden"]) == (6, 2, 1)
     assert any(

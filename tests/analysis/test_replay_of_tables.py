@@ -217,9 +217,8 @@ def test_settings_that_one_kind_of_history_ignores_are_refused_for_it(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "label", ["15", None]
-)  # without labels, what was rewarded is compared with itself
+# Without labels, what was rewarded is compared with itself
+@pytest.mark.parametrize("label", ["15", None])
 @pytest.mark.parametrize(("shift", "is_said"), [(0, False), (1, True)])
 def test_rewards_that_are_those_of_other_rows_are_noted(
     tmp_path, judge, label, shift, is_said

@@ -418,9 +418,8 @@ def test_a_dry_run_of_a_sweep_checks_its_first_run_and_sums_all(here):
         960,
         [],
     )
-    assert (
-        answer["disk_bytes"] > 6 * 3 * 500_000
-    )  # of each run two checkpoints of half a megabyte and its optimiser
+    # Of each run two checkpoints of half a megabyte and its optimiser
+    assert answer["disk_bytes"] > 6 * 3 * 500_000
 
 
 def test_a_dry_run_of_a_sweep_that_cannot_start_says_what_is_missing(here):

@@ -66,9 +66,8 @@ def test_a_run_directory_means_its_last_checkpoint(tmp_path):
     result = done("rollouts", run, "arithmetic", *SMALL)
     recipe = read_recipe(RUN)
     assert recipe.model.path == str(checkpoint_path(run, 4))
-    assert (
-        "systematic by construction" in result.stderr
-    )  # as the policy that the run started from
+    # As the policy that the run started from
+    assert "systematic by construction" in result.stderr
     assert recipe.engine.threads == 1
 
 

@@ -151,6 +151,5 @@ def test_a_run_with_code_of_its_own_is_continued_by_a_command_that_exists(
     write_manifest(run, read_manifest(run) | {"status": "interrupted"})
     said = " ".join(olr("runs").stdout.split())
     assert command in said
-    assert ("--set data.extractor=mine.py:read" in said) == (
-        kind == "training"
-    )  # olr rollouts has no --set
+    # Olr rollouts has no --set
+    assert ("--set data.extractor=mine.py:read" in said) == (kind == "training")

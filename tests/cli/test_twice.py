@@ -156,9 +156,8 @@ def test_labels_of_an_export_are_read_back_as_they_were(formulas, here):
     checked, _ = commands.answered("check", "table.csv", *words)
     assert "'-x^2" not in json.dumps(checked)
     table = pl.read_csv("table.csv", schema_overrides={"prompt_id": pl.String})
-    table.with_columns(true_answer="given_label").write_csv(
-        "verified.csv"
-    )  # as a spreadsheet saves it
+    # As a spreadsheet saves it
+    table.with_columns(true_answer="given_label").write_csv("verified.csv")
     found, _ = commands.answered("audit", formulas, "--verified", "verified.csv")
     assert found["verified_labels"] == len(FORMULAS) and found["labels"]["doubted"] == 0
 

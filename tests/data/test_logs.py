@@ -372,9 +372,8 @@ def test_a_label_that_says_yes_or_no_is_none(tmp_path):
 # What a kill or a failure leaves ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "left", [1, -9, -4]
-)  # of the bytes of a line; -4 is within a character
+# Of the bytes of a line; -4 is within a character
+@pytest.mark.parametrize("left", [1, -9, -4])
 def test_a_last_line_that_a_kill_has_cut_is_a_note(tmp_path, left):
     row = json.dumps(
         verl(1, ("3+4", r"\boxed{7}", "七", 1.0))[0] | {"extra": "七"}, ensure_ascii=False
@@ -468,9 +467,8 @@ def test_a_key_that_comes_late_counts_for_the_rows_before_it(tmp_path, count):
     file = json_lines(tmp_path / "log.jsonl", *[one] * count, late)
     noise = read_log([file], {"prompt": "question"}).rows["noise_type"].to_list()
     assert noise == [None] * count + ["clean"]
-    with pytest.raises(
-        UserError, match="has rows without prompt_id"
-    ):  # prompt goes before question
+    # Prompt goes before question
+    with pytest.raises(UserError, match="has rows without prompt_id"):
         read_log([file])
 
 

@@ -136,10 +136,11 @@ def test_frozen_noise_writes_a_wrong_answer_of_the_prompts_own(ratio, seed):
     wrong = {
         p.prompt_id: [f"{p.prompt_id}/{n}" for n in range(3)] for p in labelled(12).prompts
     }
+    # Its truth and no answer at all, which can't be wrong answers
     wrong["3"] += [
         "4",
         SENTINEL,
-    ]  # its truth and no answer at all, which can't be wrong answers
+    ]
     frozen = noisy(20, "active", ratio, seed, wrong_answers=wrong)
     assert marked(frozen) == marked(noisy(20, "active", ratio, seed))
     without = 0

@@ -557,11 +557,12 @@ def test_sentinel_rows_without_a_type_take_the_one_asked_for(tmp_path, asked):
     ("3", "3.0", "clean"),
     (r"\sqrt{8}", r"2\sqrt{2}", "clean"),
     ("C", r"\text{(C)}", "clean"),
+    # R4: a file with wrong labels written into it, by whomever
     (
         "5",
         "2",
         "active_frozen",
-    ),  # R4: a file with wrong labels written into it, by whomever
+    ),
 )
 def test_another_spelling_of_the_original_is_right_and_another_answer_wrong_for_good(
     tmp_path, label, original, noise_type
@@ -637,10 +638,11 @@ def test_the_built_in_set_needs_no_file_and_rephrases_its_prompts():
     ("arithmetic:additon", "did you mean 'addition'?"),
     ("olympiads", "name a file, a folder or a hub id org/name"),
     ("./no-such-file", "does not exist"),
+    # No hub id: there is a folder data
     (
         "data/dapp",
         "data/dapp does not exist (did you mean 'data/dapo'?",
-    ),  # no hub id: there is a folder data
+    ),
 )
 def test_a_source_that_is_nothing_is_refused(here, source, expected):
     (here / "data" / "dapo").mkdir(parents=True)

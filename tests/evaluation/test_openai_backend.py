@@ -98,9 +98,8 @@ class Server:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.handle_error = lambda *_: (
-            None
-        )  # a client that has waited long enough has gone
+        # A client that has waited long enough has gone
+        self._server.handle_error = lambda *_: None
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
         threading.Thread(
             target=self._server.serve_forever, args=(0.01,), daemon=True
@@ -486,10 +485,11 @@ def test_what_does_not_pass_is_one_sentence(server, monkeypatch, troubles, told)
 
 
 def test_a_limit_by_its_newer_name_also_for_requests_that_run_when_it_is_found_out(server):
+    # Both are sent before the first reply; the second one's comes after the switch
     server.pauses = [
         0.1,
         0.6,
-    ]  # both are sent before the first reply; the second one's comes after the switch
+    ]
     server.troubles = [
         (400, {"error": {"message": "use 'max_completion_tokens' instead"}})
     ] * 2

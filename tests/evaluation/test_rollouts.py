@@ -236,11 +236,12 @@ def test_the_summary_says_what_is_unknown(tmp_path):
     last_row = shown.splitlines()[-1].split()
     answer = rollouts_summary(tmp_path / "run", "a note")
     lines = "\n".join(answer.parts)
+    # differs, then agree: the shares of right ones are blank
     assert last_row[:3] == [
         "2",
         "100%",
         "0%",
-    ]  # differs, then agree: the shares of right ones are blank
+    ]
     assert "majority is right                 unknown" in lines
     assert "majority differs from the label   100.0%" in lines
     assert "6 prompts x 2 visits x 4 rollouts of builtin:addition-easier" in lines
@@ -249,9 +250,8 @@ def test_the_summary_says_what_is_unknown(tmp_path):
 
 
 def test_responses_without_answers_are_warned_of_after_the_first_step(tmp_path):
-    shown = sample(
-        tmp_path / "run", recipe(rows(tmp_path / "mine.jsonl"))
-    )  # asks for \boxed{}
+    # Asks for \boxed{}
+    shown = sample(tmp_path / "run", recipe(rows(tmp_path / "mine.jsonl")))
     assert "Warning: 100% of the responses have no answer" in shown
     assert "the chat template or the extractor (boxed" in shown
     lines = "\n".join(rollouts_summary(tmp_path / "run", None).parts)
@@ -300,11 +300,12 @@ def test_metrics_tell_every_step(whole):
     for line in lines:
         own = labels.filter(pl.col("step") == line["step"])
         assert line["majority/accuracy"] == pytest.approx(own["majority_is_correct"].mean())
+        # Answers of the arithmetic task have one spelling
         voted = [
             (row["majority_answer"], row["given_label"])
             for row in own.iter_rows(named=True)
             if row["majority_answer"] is not None
-        ]  # answers of the arithmetic task have one spelling
+        ]
         differs = sum(int(majority) != int(label) for majority, label in voted) / len(voted)
         assert line["majority/differs_from_label"] == pytest.approx(differs)
     assert 0 < records["is_correct"].mean() < 1

@@ -159,9 +159,8 @@ def parsing(text: str) -> None:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-    words = (
-        set(re.findall(r"[^\W\d]\w{3,}", text)) - _OF_SYMPY
-    )  # numbers pass through Python's own reading of them
+    # Numbers pass through Python's own reading of them
+    words = set(re.findall(r"[^\W\d]\w{3,}", text)) - _OF_SYMPY
     assert not [source for source in sources if words & set(re.findall(r"\w+", source))]
 
 

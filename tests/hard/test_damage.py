@@ -217,9 +217,8 @@ def test_a_damaged_middle_of_a_shard_is_named_by_the_command_that_meets_it(
     shard = sorted((run / "rollouts").glob("step-*.parquet"))[0]
     content = shard.read_bytes()
     rows = len(content) - footer_of(content) - 4
-    shard.write_bytes(
-        content[:4] + bytes(rows) + content[4 + rows :]
-    )  # as a disk leaves it that lost its blocks
+    # As a disk leaves it that lost its blocks
+    shard.write_bytes(content[:4] + bytes(rows) + content[4 + rows :])
     for words in [["replay", run, "--json"], ["audit", run, "--json"]][
         : 2 if is_long else 1
     ]:

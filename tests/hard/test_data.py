@@ -387,9 +387,8 @@ def test_any_rows_are_a_data_set_or_are_refused(tmp_path_factory, is_long, sampl
         suppress_health_check=list(HealthCheck),
     )
     @given(rows=ROWS)
-    @example(
-        rows=[{"question": "1+1", "answer": "2"}]
-    )  # few of those that are drawn are a data set, or none
+    # Few of those that are drawn are a data set, or none
+    @example(rows=[{"question": "1+1", "answer": "2"}])
     def law(rows: list[dict[str, Any]]) -> None:
         path = jsonl(folder, "".join(json.dumps(row) + "\n" for row in rows))
         read.append(False)

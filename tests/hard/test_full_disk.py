@@ -148,10 +148,11 @@ def test_figures_tables_and_data_sets_are_written_whole_or_not_at_all(
     draw, faults, count = random.Random(3), [], Counter()
     ballast, log = disk / "ballast", workshop.folder / "operations"
     for name, words in list(outputs(workshop, disk).items())[: None if is_long else 1]:
+        # The first of all that draw a figure
         undisturbed, operations = (
             {},
             ["os.mkdir out"],
-        )  # the first of all that draw a figure
+        )
         if is_long:
             log.unlink(missing_ok=True)
             _clear(workshop, disk)

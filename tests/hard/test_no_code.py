@@ -141,9 +141,8 @@ def test_every_loader_is_told_to_take_data_only():
         elif called.startswith("subprocess.") or called == "Popen":
             assert given_.get("shell", "False") == "False", place
         elif called.endswith("PeftModel.from_pretrained"):
-            assert given_["config"] == "settings", (
-                place
-            )  # and not the adapter's file, which may name modules
+            # And not the adapter's file, which may name modules
+            assert given_["config"] == "settings", place
         elif called.endswith(".from_pretrained") and not called.startswith(
             "GenerationConfig"
         ):
@@ -455,9 +454,8 @@ def test_a_hostile_chat_template_is_an_error_and_nothing_else(tmp_path, template
 
 def test_no_answer_is_run():
     """Through every extractor and the verifier, as an answer and as the label."""
-    mark = Path(
-        "/tmp", str(os.getpid())
-    )  # of few letters: each is a symbol to the verifier, which takes its time
+    # Of few letters: each is a symbol to the verifier, which takes its time
+    mark = Path("/tmp", str(os.getpid()))
     texts = [call.format(mark=mark) for call in cases("calls")]
     responses = [
         *texts,

@@ -76,13 +76,14 @@ def test_a_read_only_run_can_be_analysed_audited_replayed_evaluated_and_sampled_
             ],
             [*noise, "--rollouts", run, "--out", out / "noisy.jsonl"],
             ["evaluate", run, *small, "--out", out / "evaluation", "--compare", evaluated],
+            # It is finished: nothing to do
             [
                 "train",
                 run / "recipe.yaml",
                 "--run-dir",
                 run,
                 "--resume",
-            ],  # it is finished: nothing to do
+            ],
         ]
     for words in commands:
         status, ended = workshop.olr(*words)

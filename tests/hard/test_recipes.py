@@ -286,9 +286,8 @@ def test_any_bytes_are_a_recipe_or_are_refused(tmp_path_factory, is_long, sample
         for at, cut, new in edits:
             text = text[:at] + new + text[at + cut :]
         path = write(folder, text)
-        if require_law(
-            path
-        ):  # its sections, parsed one by one, are those of the whole text
+        # Its sections, parsed one by one, are those of the whole text
+        if require_law(path):
             assert read_yaml(path) == parse_yaml(path.read_text("utf-8-sig"))
 
     law()

@@ -137,16 +137,14 @@ def test_a_sweep_stops_with_its_runs_and_the_same_command_goes_on(workshop, is_l
             True,
         ), told
         runs = sorted(manifest.parent for manifest in out.glob("*/manifest.json"))
-        stopped = {
-            read_manifest(run)["status"] for run in runs
-        }  # after its last step, a run does not wait
+        # After its last step, a run does not wait
+        stopped = {read_manifest(run)["status"] for run in runs}
         assert stopped & {"interrupted", "running"}, stopped
         again = shell(workshop, *words)
         told = again.communicate()[1]
         assert again.returncode == 0, told
-        runs = sorted(
-            manifest.parent for manifest in out.glob("*/manifest.json")
-        )  # one may not have begun before
+        # One may not have begun before
+        runs = sorted(manifest.parent for manifest in out.glob("*/manifest.json"))
         assert {read_manifest(run)["status"] for run in runs} == {"finished"}
         first = next(run for run in runs if "first" in run.name)
         assert not differences("train", first, workshop.whole("train"))

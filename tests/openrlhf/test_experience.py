@@ -690,9 +690,8 @@ def test_the_advantages_are_equal_but_for_the_documented_std(both):
         # OpenRLHF divides advantages once more, by their own standard deviation.
         given = torch.tensor(ours, dtype=torch.double).flatten()
         theirs = openrlhf.advantages[place]
-        assert list(map(len, theirs)) == list(
-            map(len, ours)
-        )  # one for all tokens, or none trains
+        # One for all tokens, or none trains
+        assert list(map(len, theirs)) == list(map(len, ours))
         if not given.any():
             assert theirs == ours
             continue
@@ -776,10 +775,11 @@ def test_ranks_get_samples_of_like_length_side_by_side_however_the_groups_arrive
             for i, number in enumerate(batch.index):
                 tokens = controller.experience_maker._samples[number].sequences[0].tolist()
                 assert batch.sequences[i, : len(tokens)].tolist() == tokens
+        # As OpenRLHF hands them out
         ranks = (
             batches[: len(batches) // 2],
             batches[len(batches) // 2 :],
-        )  # as OpenRLHF hands them out
+        )
         side_by_side = [
             torch.cat([one.total_length, other.total_length])
             for one, other in zip(*ranks, strict=True)

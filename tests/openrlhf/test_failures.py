@@ -101,9 +101,8 @@ def test_a_submitted_job_goes_on_after_verification_timeouts_and_stops_when_a_re
     lengths = rollouts["response"].str.len_chars()
     assert (rollouts["tokens"] == lengths + 1).all()
     assert not rollouts["response"].str.contains("7").any()
-    assert (
-        lengths.min() < lengths.max()
-    )  # which lengths there are is up to what the policy draws
+    # Which lengths there are is up to what the policy draws
+    assert lengths.min() < lengths.max()
     lines = metrics(run)
     assert [line["step"] for line in lines] == [0, 1, 2]
     assert sum(line["rollout/verification_timeouts"] for line in lines[1:]) >= 1

@@ -156,9 +156,8 @@ def test_every_method_that_is_overridden_is_among_the_names_that_are_required():
             if callable(value) and not name.startswith("__")
         )
         for name in methods:
-            owners = {
-                f"{base.__name__}.{name}" for base in bases if name in vars(base)
-            }  # Ray adds a class of its own
+            # Ray adds a class of its own
+            owners = {f"{base.__name__}.{name}" for base in bases if name in vars(base)}
             assert not owners or owners & theirs
 
 

@@ -37,9 +37,8 @@ def test_weights_stay_where_a_loss_or_gradient_is_not_finite(zero_stage, broken,
     with pytest.raises(NonFinite):
         for is_broken in (True, False):  # an optimiser step has two micro-batches
             loss = actor.actor(tokens, torch.ones(1, 15), torch.ones_like(tokens)).mean()
-            if (
-                is_broken
-            ):  # infinite, with a finite gradient; or finite, with an infinite gradient
+            # infinite, with a finite gradient; or finite, with an infinite gradient
+            if is_broken:
                 loss = loss + torch.inf if broken == "loss" else (loss * 0).abs().sqrt()
             actor.strategy.backward(loss, actor.actor, actor.actor_optim)
             actor.strategy.optimizer_step(

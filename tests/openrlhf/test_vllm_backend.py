@@ -79,9 +79,8 @@ def test_the_lower_63_bits_of_a_seed_count(vllm, sampled):
 def test_greedy_responses_are_those_of_the_transformers_backend(
     vllm, transformers, max_new_tokens
 ):
-    sampling = Sampling(
-        temperature=0, max_new_tokens=max_new_tokens
-    )  # 4096 is more than the model's context
+    # 4096 is more than the model's context
+    sampling = Sampling(temperature=0, max_new_tokens=max_new_tokens)
     outputs = generate(vllm, MESSAGES, ONE_SEED, sampling)
     assert outputs == generate(transformers, MESSAGES, ONE_SEED, sampling)
     assert all(output.truncated == (max_new_tokens == 2) for [output] in outputs)

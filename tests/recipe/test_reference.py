@@ -139,9 +139,8 @@ def test_the_terminal_shows_each_key_with_its_meaning_below_in_80_columns():
     ]
     assert lines[at + 1].startswith("    Adam's learning rate")
     lines = olr("recipes", "keys").stdout.splitlines()
-    assert (
-        max(len(line.rstrip()) for line in lines if "=" not in line) <= 80
-    )  # titles of kinds are sentences
+    # Titles of kinds are sentences
+    assert max(len(line.rstrip()) for line in lines if "=" not in line) <= 80
 
 
 def test_a_resolved_recipe_shows_what_is_not_set(tmp_path):

@@ -88,9 +88,8 @@ def test_a_lock_file_that_goes_before_it_is_locked_holds_nothing(tmp_path, monke
         real(*arguments)
 
     monkeypatch.setattr(fcntl, "flock", after_the_last_holder_cleaned_up)
-    monkeypatch.setattr(
-        locks, "_PATIENCE", 0.0
-    )  # as on a machine so busy that it passes at once
+    # As on a machine so busy that it passes at once
+    monkeypatch.setattr(locks, "_PATIENCE", 0.0)
     with held(path, make=True):
         assert is_held(path)
 

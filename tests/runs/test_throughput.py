@@ -56,9 +56,8 @@ def test_medians_are_over_the_steps_that_have_the_metric():
 
 
 def test_a_stopwatch_adds_up_what_is_measured_in_several_goes(monkeypatch):
-    monkeypatch.setattr(
-        metrics.time, "perf_counter", itertools.count().__next__
-    )  # a second a look at the clock
+    # A second a look at the clock
+    monkeypatch.setattr(metrics.time, "perf_counter", itertools.count().__next__)
     clock = Stopwatch()
     for part in ("verification", "labels", "verification"):
         with clock.measure(part):

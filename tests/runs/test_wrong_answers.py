@@ -80,11 +80,12 @@ def test_a_log_may_have_answers_or_only_responses(tmp_path, prompts):
 
 
 def test_responses_are_read_only_where_there_are_no_answers(tmp_path, prompts):
+    # Which is no text
     columns = {
         "prompt_id": ["16"],
         "is_correct": [False],
         "response": [True],
-    }  # which is no text
+    }
     log = tmp_path / "log.parquet"
     pq.write_table(pa.table({**columns, "answer": ["11"]}), log)
     assert wrong_answers(log, prompts) == {"16": ["11"]}

@@ -78,9 +78,8 @@ def decided(pool, visits, ahead=lambda supervisor, groups: None):
         result = supervisor.supervise(Step.of(step))
         found.append(by_group(result))
         timeouts += result.timeouts
-    assert (
-        timeouts == judge.timeouts
-    )  # each step has its own, those of the reading ahead included
+    # Each step has its own, those of the reading ahead included
+    assert timeouts == judge.timeouts
     return found, timeouts
 
 

@@ -137,9 +137,8 @@ def test_every_prompt_is_chosen_about_equally_often():
     for seed in range(400):
         trains = prompts_that_train(decided_on(step), any_prompt, HALF, seed)
         times.update(number for number, does in enumerate(trains) if does)
-    assert all(
-        150 < times[number] < 250 for number in range(8)
-    )  # 200 expected, standard deviation 10
+    # 200 expected, standard deviation 10
+    assert all(150 < times[number] < 250 for number in range(8))
 
 
 PROMPTS = [Prompt(str(n), (), "1", "1", "clean") for n in range(3)]

@@ -167,9 +167,8 @@ def test_spellings_of_one_answer_are_one_class_in_vote_history_and_reward(judge)
     decided = supervise(
         judge, OlrMethod(criteria=("consistency",), warmup_epochs=0), half, visits
     )
-    assert (
-        decided[0].label.majority_answer is None
-    )  # two rollouts say a half, two say three
+    # Two rollouts say a half, two say three
+    assert decided[0].label.majority_answer is None
     assert decided[1].label.majority_count == 3
     assert decided[1].rewards == (1.0, 1.0, 1.0, 0.0)
     assert decided[1].label.true_answer_count == 3

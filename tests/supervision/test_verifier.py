@@ -48,10 +48,11 @@ def decide(
     "verifier, rewards",
     ({}, [1, 1, 0, 0, 0, 0, 0, 0]),
     ({"false_negative_rate": 1}, [0, 0, 0, 0, 0, 0, 0, 0]),
+    # A missing answer is never accepted
     (
         {"false_positive_rate": 1},
         [1, 1, 1, 1, 1, 0, 1, 1],
-    ),  # a missing answer is never accepted
+    ),
     ({"where": [{"error": [10, 100], "false_positive_rate": 1}]}, [1, 1, 1, 0, 0, 0, 0, 1]),
     (
         {"where": [{"relative_error": 0.1, "false_positive_rate": 1}]},

@@ -40,9 +40,8 @@ def test_statements_branches_arguments_verbs_and_comments_are_counted():
     assert room.lines == 27 and room.comments == 1
     # LIMIT, squeezed and its return, Holder, size and its return, fill, for, inner, if, return, inner()
     assert room.statements == 12
-    assert (
-        by_name["squeezed"].branches == 3
-    )  # a for, an and, an or; a comprehension's if is part of its for
+    # A for, an and, an or; a comprehension's if is part of its for
+    assert by_name["squeezed"].branches == 3
     assert by_name["squeezed"].arguments == 6 and by_name["fill"].arguments == 1
     assert (by_name["fill"].branches, by_name["inner"].branches) == (1, 1)
     assert (

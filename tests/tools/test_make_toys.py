@@ -65,9 +65,8 @@ def test_the_mixture_has_the_shares_it_claims(kind, low, high):
     members = expressions(kind, 20_000, 3, "train")
     probabilities = [mixture.right_probability(expression) for expression in members]
     assert low <= min(probabilities) and max(probabilities) <= high
-    assert (
-        len(set(probabilities)) > 40
-    )  # a number of its own for each pair of leading digits
+    # A number of its own for each pair of leading digits
+    assert len(set(probabilities)) > 40
 
     made = Counter()
     for expression in members:

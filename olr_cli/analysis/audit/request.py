@@ -224,9 +224,8 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
         following[request.again("--verified", "selection.json")] = (
             "once labels are checked there and exported"
         )
-    if (
-        request.data is None and not result.questions
-    ):  # there is nothing to export the labels with
+    # There is nothing to export the labels with
+    if request.data is None and not result.questions:
         return following
     return following | {
         request.again(
@@ -269,9 +268,8 @@ def _from_scratch(policy: str, data: Sequence[str]) -> str:
 def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
     """Return the command that trains by a run's own recipe on other data."""
     held_out = run / HELD_OUT_FILE
-    measured = (
-        [f"data.test={held_out}"] if held_out.exists() else []
-    )  # on what it was measured on
+    # On what it was measured on
+    measured = [f"data.test={held_out}"] if held_out.exists() else []
     settings = [*recipe.named_again(), *set_words(["noise=null", *data, *measured])]
     words = [str(run / "recipe.yaml"), *settings, "--run-dir", f"runs/{run.name}-audited"]
     return " ".join(["olr train", *map(quote, words)])

@@ -119,9 +119,8 @@ class Layout:
     def names(self, setting: Setting) -> tuple[str, str]:
         """The title of the rows under the noise of one of the paper's rows, and what the row is called below it."""
         words = _words(setting, self.named)
-        if (
-            words and self.named == "warmup_epochs"
-        ):  # the paper prints the authors' start_select_epoch
+        # The paper prints the authors' start_select_epoch
+        if words and self.named == "warmup_epochs":
             words += f" (printed {setting.warmup_epochs - 1})"  # type: ignore[operator]  # there are words for it
         label = " at ".join(filter(None, (_method_title(setting), words)))
         if setting.noise_type is None:

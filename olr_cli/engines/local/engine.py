@@ -87,18 +87,16 @@ class LocalRunner:
 
         self.plan = [f"device {self.facts['device']}", *template_lines(policy.tokenizer)]
         self.render = policy.render
-        if (
-            recipe.train.lora_rank is not None
-        ):  # before anything is written: layers may be wrong
+        # Before anything is written: layers may be wrong
+        if recipe.train.lora_rank is not None:
             self.policy = LoraPolicy.attach(policy, recipe)
             self.plan.append(self.policy.coverage())
         self._start = policy
 
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Train from step `run.done` to the end; errors as of `train`."""
-        run.supervisor.expect(
-            run.data.train.prompts
-        )  # the verifier starts beside what follows
+        # The verifier starts beside what follows
+        run.supervisor.expect(run.data.train.prompts)
         train(run, self._grpo(run), self.token_ids, self.held_out)
         last = Schedule.of(run.recipe, len(self.token_ids)).last
         return {"steps": last, "policy": str(checkpoint_path(run.path, last))}

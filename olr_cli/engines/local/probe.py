@@ -115,9 +115,8 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
         for layer in DynamicCache(config=model.config).layers
     ):
         return False  # a sliding window: padding would use some of it up
-    room = (
-        (policy.context_length or _EMPTY) - len(prompts[0]) - _RESPONSE
-    )  # a model may have no places beyond it
+    # A model may have no places beyond it
+    room = (policy.context_length or _EMPTY) - len(prompts[0]) - _RESPONSE
     return are_as_alone(_SHARED, max(0, min(room, _EMPTY)))
 
 

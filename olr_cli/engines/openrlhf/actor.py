@@ -115,10 +115,11 @@ class SmoothedLoss:
 
     def __call__(self, log_probs_BA: Tensor, *arguments: Any, **options: Any) -> Any:
         """The loss and its statistics, as OpenRLHF's; of the last forward pass, whatever `log_probs_BA` are."""
+        # Or the pass's tensors would live on
         smoothed_BA, self._log_probs_BA = (
             self._log_probs_BA,
             None,
-        )  # or the pass's tensors would live on
+        )
         return self._loss(smoothed_BA, *arguments, **options)
 
     def _remember(

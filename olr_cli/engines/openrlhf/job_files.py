@@ -64,9 +64,8 @@ class JobFiles:
         # A checkpoint from another number of GPUs, until it is loaded.
         self.universal = self.folder / "universal"
         self.ready = self.folder / "ready"  # exists when the first step begins
-        self.stop = (
-            self.folder / "stop"
-        )  # exists when the job is asked to stop after its step
+        # Exists when the job is asked to stop after its step
+        self.stop = self.folder / "stop"
         self._working_folder, self._end = (
             self.folder / "working-folder.txt",
             self.folder / "outcome.json",

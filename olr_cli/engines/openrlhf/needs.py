@@ -34,9 +34,8 @@ _OPERATIONS = ("cpu_adam", "deepspeed_shm_comm", "fused_adam")
 def missing_here(recipe: Recipe) -> Iterator[str]:
     """A sentence for each thing that the job would not find; `checks.py` has what a run asks for too."""
     device, address = engine_section(recipe, OpenRlhfEngine).device, cluster_address(recipe)
-    if (
-        installed_version("openrlhf") is not None
-    ):  # else one sentence says how to install everything
+    # Else one sentence says how to install everything
+    if installed_version("openrlhf") is not None:
         for package in ("ray", "deepspeed", *(["vllm"] if device == "cuda" else [])):
             if installed_version(package) is None:
                 yield f"the package {package} is not installed here; {INSTALL}"

@@ -262,9 +262,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._supervised = SupervisedStep(decided, step_work(batches, decided, order), gap)
         give_rewards(batches, decided, order, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
-        if (
-            smoothing > 0
-        ):  # the old policy's, for the ratio; the KL's and the stored ones are read already
+        # The old policy's, for the ratio; the KL's and the stored ones are read already
+        if smoothing > 0:
             for batch, forward in zip(batches, forwards, strict=True):
                 batch.action_log_probs = smoothed(
                     forward.log_probs, forward.self_certainties, smoothing

@@ -123,9 +123,8 @@ class Backend(AbstractContextManager["Backend"]):
         self, prompts: Sequence[str], sampling: Sampling
     ) -> tuple[list[list[int]], list[int]]:
         """Token ids of rendered prompts, and the most tokens that each prompt's responses may have."""
-        prompt_text.stop_ids(
-            self.tokenizer, sampling.stop
-        )  # refuses one that would never be found
+        # Refuses one that would never be found
+        prompt_text.stop_ids(self.tokenizer, sampling.stop)
         tokens = prompt_text.tokenize(self.tokenizer, prompts, self.chat)
         if self.context is None:
             return tokens, [sampling.max_new_tokens] * len(tokens)

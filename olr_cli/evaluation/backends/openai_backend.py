@@ -348,9 +348,8 @@ class OpenAIBackend(Backend):
         limits = httpx.Limits(
             max_connections=self.concurrency, max_keepalive_connections=self.concurrency
         )
-        timeout = httpx.Timeout(
-            CONNECTING, read=None, pool=None
-        )  # `_send` limits how long a reply takes
+        # `_send` limits how long a reply takes
+        timeout = httpx.Timeout(CONNECTING, read=None, pool=None)
         headers = {"Accept-Encoding": "gzip, deflate", **self.headers}
         return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits)
 
@@ -490,9 +489,8 @@ def _secrets_in(url: httpx.URL) -> list[str]:
     basic = b64encode(f"{url.username}:{url.password}".encode()).decode()
     written, password = login.partition(":")[2], url.password
     parts = (basic, login, written, password, query, *url.params.values())
-    return [
-        part for part in parts if len(part) > 3
-    ]  # shorter ones are parts of ordinary words
+    # Shorter ones are parts of ordinary words
+    return [part for part in parts if len(part) > 3]
 
 
 def _end_of(choice: Mapping[str, Any]) -> str:

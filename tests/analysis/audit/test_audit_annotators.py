@@ -53,9 +53,8 @@ def brute_force(model, label, by_model):
                 )
     place = size if label == UNSEEN else label
     weights[place] *= model.label_accuracy * possible / (1 - model.label_accuracy)
-    others = (
-        weights.sum() - weights[place] - (label != UNSEEN)
-    )  # there is no label that nobody gave
+    # There is no label that nobody gave
+    others = weights.sum() - weights[place] - (label != UNSEEN)
     return math.log(others / weights[place])
 
 

@@ -77,9 +77,8 @@ def test_the_views_of_a_prompt_are_neighbours_and_have_rollouts_of_their_own():
         training_keys(a_recipe, 1, prompts, names) for names in (views, ("original",))
     )
     assert both.shape == (6, a_recipe.train.rollouts_per_prompt)
-    assert np.array_equal(
-        both[::2], plain
-    )  # what a prompt itself is asked is what any method asks it
+    # What a prompt itself is asked is what any method asks it
+    assert np.array_equal(both[::2], plain)
     assert len(set(both.flatten().tolist())) == both.size
 
     policy = tiny_policy()

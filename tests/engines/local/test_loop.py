@@ -63,9 +63,8 @@ def test_timeouts_are_counted_for_each_step(tmp_path, monkeypatch):
         self.timeouts += 2
         return real(self, answers)
 
-    monkeypatch.setattr(
-        Judge, "keys", two_timeouts
-    )  # once a step, and once where held-out prompts are measured
+    # Once a step, and once where held-out prompts are measured
+    monkeypatch.setattr(Judge, "keys", two_timeouts)
     go(tmp_path / "run", recipe())
     lines = read_metrics(tmp_path / "run")[1:]
     assert [line["rollout/verification_timeouts"] for line in lines] == [2] * STEPS

@@ -44,9 +44,8 @@ def test_memory_that_a_step_frees_serves_the_next_step_without_page_faults():
     names = ("_M_MMAP_THRESHOLD", "_M_TRIM_THRESHOLD", "_LARGEST_KEPT")
     constants = [f"{name} = {getattr(engine, name)}\n" for name in names]
     function = "".join([*constants, inspect.getsource(engine.keep_freed_memory)])
-    program = PAGE_FAULTS.replace(
-        "{function}", function
-    )  # a process without torch starts at once
+    # A process without torch starts at once
+    program = PAGE_FAULTS.replace("{function}", function)
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True)
     without, kept = map(int, ran.stdout.split())
     assert without > 1000 and kept < 100

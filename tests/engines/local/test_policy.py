@@ -363,9 +363,8 @@ def test_positions_that_are_numbered_anew_in_a_longer_batch_end_the_context():
     assert of_architecture(config).context_length == 64
 
 
-@pytest.mark.parametrize(
-    "beginning", [0, 15, 20]
-)  # tokens that all prompts begin with; from 16 on read once
+# Tokens that all prompts begin with; from 16 on read once
+@pytest.mark.parametrize("beginning", [0, 15, 20])
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own_scores(
     name, beginning
@@ -550,9 +549,8 @@ def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
     policy.model.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
     monkeypatch.setattr(token_statistics, "MOST_SCORES", 4 * 64 * 7)
     in_pieces = statistics_and_gradient(policy)
-    assert (
-        (len(calls) > 3) == policy.has_plain_head == (name != "gemma2, hybrid")
-    )  # which caps its logits
+    # Which caps its logits
+    assert (len(calls) > 3) == policy.has_plain_head == (name != "gemma2, hybrid")
     torch.testing.assert_close(in_pieces, (said, gradient), atol=1e-4, rtol=1e-4)
 
 

@@ -31,9 +31,8 @@ def test_a_node_is_a_beginning_and_sees_itself_and_its_ancestors(sequences):
 
 def test_statistics_are_the_same_by_trees_and_by_rows():
     policy = tiny_policy()
-    prompts = [
-        [1 + (7 * p + place) % 50 for place in range(9)] for p in range(60)
-    ]  # more than one tree takes
+    # More than one tree takes
+    prompts = [[1 + (7 * p + place) % 50 for place in range(9)] for p in range(60)]
     rollouts = sample(policy, prompts, keys(60, 4), Sampling(1.0, 6))
     lengths_PG = rollouts.lengths_PG
     is_response = torch.arange(rollouts.tokens_PGT.shape[2]) < lengths_PG[..., None]

@@ -296,9 +296,8 @@ def test_a_batch_has_as_many_rows_as_memory_holds_keys_values_and_distributions_
     dtype, bytes_of_a_number
 ):
     policy = tiny_policy(dtype=dtype)
-    of_a_token = (
-        2 * 2 * 2 * 8 * bytes_of_a_number
-    )  # keys and values, 2 layers, 2 heads, 8 numbers
+    # Keys and values, 2 layers, 2 heads, 8 numbers
+    of_a_token = 2 * 2 * 2 * 8 * bytes_of_a_number
     of_a_row = 10 * of_a_token + 40 * policy.model.config.vocab_size
     assert policy.bytes_per_token == of_a_token
     assert [

@@ -8,12 +8,13 @@ from transformers import Qwen3Config, Qwen3ForCausalLM
 from olr_cli import seeding
 from olr_cli.engines.local.policy import Policy
 
+# Unequal lengths: left padding matters
 PROMPTS = [
     [14, 15, 16, 17],
     [5, 6],
     [20],
     [7, 8, 9, 10, 11, 12, 13],
-]  # unequal lengths: left padding matters
+]
 
 
 def tiny_policy(seed=0, dtype=torch.float32):

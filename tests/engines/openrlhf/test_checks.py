@@ -55,9 +55,8 @@ def micro_batches(samples, size, gpus):
     assert len(dealt) >= gpus  # else it raises
     portion = -(-len(dealt) // gpus)
     own = [sum(dealt[r * portion : (r + 1) * portion]) for r in range(gpus)]
-    return [
-        [size] * (samples_of_one // size) for samples_of_one in own
-    ]  # the loader drops the rest
+    # The loader drops the rest
+    return [[size] * (samples_of_one // size) for samples_of_one in own]
 
 
 def require_whole_updates(a_recipe, prompts):
@@ -82,9 +81,8 @@ def require_whole_updates(a_recipe, prompts):
         )
         assert sum(map(sum, trained)) == samples
         assert counts.pop() % accumulated == 0
-        assert (
-            accumulated * micro * gpus == batch_size
-        )  # an optimiser step is one mini-batch
+        # An optimiser step is one mini-batch
+        assert accumulated * micro * gpus == batch_size
 
 
 SMALL = st.integers(1, 12)

@@ -253,9 +253,8 @@ def test_a_resume_continues_from_its_checkpoint_and_forgets_how_the_last_attempt
     assert "--ckpt.load_enable" in launched.words
     assert "--ds.use_universal_ckpt" not in launched.words
     assert launched.progress.started[1] == 3
-    assert [line["step"] for line in launched.progress.started[3]] == [
-        3
-    ]  # the epoch that has begun
+    # The epoch that has begun
+    assert [line["step"] for line in launched.progress.started[3]] == [3]
     assert [step for step, _ in launched.progress.steps] == [4]
 
 
