@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import ray
 import torch
 from openrlhf.trainer.ray import ppo_actor
+from openrlhf.trainer.ray.launcher import ReferenceModelActor
 from openrlhf.trainer.ray.ppo_actor import ActorPPOTrainer, PolicyModelActor
 from openrlhf.utils.distributed_util import torch_dist_barrier_and_cuda_sync
 from torch import Tensor
@@ -27,6 +28,7 @@ from olr_cli.engines.local.loss import smoothed
 from olr_cli.engines.local.responses import self_certainty_of
 from olr_cli.engines.openrlhf.flags import LOSS_AVERAGES
 from olr_cli.engines.openrlhf.job_files import OPENRLHF_PART
+from olr_cli.engines.openrlhf.ports import free_port
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.engines.run import LOSS_OR_GRADIENT, NonFinite
 from olr_cli.files import naming_the_disks_error
@@ -257,6 +259,7 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     """One rank of the policy."""
 
     smoothing = 0.0  # share of the uniform distribution in each token's target
+    _get_free_port = staticmethod(free_port)
 
     def init_model_from_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """OpenRLHF's, with our update."""
@@ -347,3 +350,14 @@ def policy_actor(smoothing: float, threads: int) -> object:
     PolicyActorOfRun.smoothing = smoothing
     variables = {"OMP_NUM_THREADS": str(threads)}
     return ray.remote(num_gpus=1, runtime_env={"env_vars": variables})(PolicyActorOfRun)
+
+
+class _ReferenceActor(ReferenceModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
+    """One rank of the reference, whose port stays free until it listens."""
+
+    _get_free_port = staticmethod(free_port)
+
+
+def reference_actor() -> object:
+    """The Ray actor class that takes the place of OpenRLHF's."""
+    return ray.remote(num_gpus=1)(_ReferenceActor)

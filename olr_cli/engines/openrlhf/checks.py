@@ -43,6 +43,10 @@ RELIES_ON: Mapping[str, tuple[str, ...]] = {
     ),
     "trainer/ppo_utils/replay_buffer.py": ("torch",),
     "trainer/ppo_utils/samples_generator.py": ("SamplesGenerator.generate_eval_samples",),
+    "trainer/ray/launcher.py": (
+        "BaseDistributedActor._get_free_port",
+        "ReferenceModelActor",
+    ),
     "trainer/ray/ppo_actor.py": (
         "ActorPPOTrainer.ppo_train",
         "ActorPPOTrainer.training_step",

@@ -1,4 +1,4 @@
-"""The job: OpenRLHF's own command line, in a process of its own, with our classes in place of three of its.
+"""The job: OpenRLHF's own command line, in a process of its own, with our classes in place of four of its.
 
     python -m olr_cli.engines.openrlhf.job RUN_DIR --actor.model_name_or_path … (OpenRLHF's flags)
 
@@ -103,11 +103,11 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
 
 
 def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
-    """Replace three of OpenRLHF's classes where its command line looks them up."""
+    """Replace four of OpenRLHF's classes where its command line looks them up."""
     from openrlhf.trainer import ppo_trainer
-    from openrlhf.trainer.ray import ppo_actor, vllm_engine
+    from openrlhf.trainer.ray import launcher, ppo_actor, vllm_engine
 
-    from olr_cli.engines.openrlhf.actor import policy_actor
+    from olr_cli.engines.openrlhf.actor import policy_actor, reference_actor
     from olr_cli.engines.openrlhf.trainer import trainer_actor
     from olr_cli.engines.openrlhf.vllm_actor import rollout_actor
 
@@ -118,6 +118,7 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     ppo_actor.PolicyModelActor = policy_actor(
         recipe.method.smoothing, policy_threads(recipe)
     )
+    launcher.ReferenceModelActor = reference_actor()
     vllm_engine.RolloutRayActor = rollout_actor(
         engine_arguments, recipe.train.stop, ChatFormat.of(recipe)
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ import ray
 from openrlhf.trainer.ray.vllm_engine import RolloutRayActor
 from openrlhf.utils.agent import SingleTurnAgentExecutor
 
+from olr_cli.engines.openrlhf.ports import free_port
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, stop_ids, turn_end
 
 _ASKED = 8
@@ -74,6 +76,7 @@ def rollout_actor(
         async def __init__(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]
             # Of the distribution that is sampled from, which the policy's are of, too.
             processed = {"logprobs_mode": "processed_logprobs"}
+            os.environ["VLLM_PORT"] = str(free_port())  # the first that vLLM tries
             await super().__init__(*args, **(kwargs | processed | engine_arguments))
             self.executor.stop, self.executor.chat = stop, chat
 
