@@ -24,10 +24,10 @@ from olr_cli.answers import Judge, boxed, is_placeholder, is_read, shared_judge
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import unseen_part
+from olr_cli.data.choices import Options, label_in, read_options
 from olr_cli.data.columns import LABEL_COLUMNS
 from olr_cli.data.doubts import boxes, doubts, ends_of
 from olr_cli.data.findings import KINDS, UNUSABLE, kind_named
-from olr_cli.data.labels import label_of
 from olr_cli.data.prompt_files import (
     Reading,
     asked_in,
@@ -105,13 +105,17 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checked:
-    """A data set by its name, how many rows it has, which columns were read (role -> path), and what was found."""
+    """A data set by its name, how many rows it has, which columns were read (role -> path), and what was found.
+
+    `notes` are sentences on what was read as what, without a full stop.
+    """
 
     source: str
     rows: int
     table: Rows = field(repr=False)
     columns: Mapping[str, str]
     findings: Sequence[Finding]
+    notes: Sequence[str] = ()
 
     @property
     def is_log(self) -> bool:
@@ -174,7 +178,8 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
     # What cannot be read at all is taken out first, since reading the rows would stop at it.
-    unread = dict(_unread(kept, cells))
+    choices = read_options(rows, found.get("choices"))
+    unread = dict(_unread(kept, cells, choices))
     unseen = [(row, part) for row in kept if (part := unseen_part(asked[row]))]
     kept = sorted({*kept}.difference(unread, (row for row, _ in unseen)))
     findings = [
@@ -182,18 +187,17 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         _found("image", unseen),
         _found("unread", unread.items()),
     ]
+    notes: Sequence[str] = ()
     if kept:
         # Ids are not looked at, so a column of ids with repeats is no error here.
         reading = Reading({role: path for role, path in named.items() if role != "id"})
-        prompts = read_rows(
+        read = read_rows(
             rows.take(kept), data_source=data_source, split="train", reading=reading
-        ).prompts
-        findings += _findings(
-            [*zip(kept, prompts, strict=True)], judge, rows.origins, cells
         )
-    return Checked(
-        name, len(rows), rows, found, [finding for finding in findings if finding.rows]
-    )
+        asked_rows, notes = [*zip(kept, read.prompts, strict=True)], read.notes
+        findings += _findings(asked_rows, judge, rows.origins, cells)
+    findings = [finding for finding in findings if finding.rows]
+    return Checked(name, len(rows), rows, found, findings, notes)
 
 
 def _columns_of(
@@ -213,11 +217,13 @@ def _columns_of(
     return named, found
 
 
-def _unread(rows: Iterable[int], cells: Sequence[Any]) -> Iterator[tuple[int, str]]:
+def _unread(
+    rows: Iterable[int], cells: Sequence[Any], choices: Sequence[Options | None]
+) -> Iterator[tuple[int, str]]:
     """The rows whose cell can't be read as a label, and why."""
     for row in rows:
         try:
-            label_of(cells[row])
+            label_in(cells[row], choices[row])
         except ValueError as error:
             yield row, str(error)
 

@@ -25,6 +25,13 @@ MESSAGE_COLUMNS = ("messages", "conversations")
 PROMPT_COLUMNS = ("prompt", "question", "problem", *MESSAGE_COLUMNS)
 LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution", "verification_info")
 """Columns of labels, the likeliest first; the last is INTELLECT's: an object with ground_truth, written as text."""
+CHOICE_COLUMNS = ("choices", "options", "endings")
+"""Columns of the options of multiple choice, each with all of a row's (`olr_cli.data.choices`)."""
+CHOICE_LABELS = (
+    "answerKey", "answer_key", "answer_idx", "answer_index", "correct", "correct_option", "correct_answer", "cop",
+    "gold", "target",
+)  # fmt: skip
+"""More columns of labels, in files with options."""
 GROUND_TRUTH = "reward_model.ground_truth"
 """The label in the interchange format."""
 REPHRASED_COLUMN = "rephrased_prompt"

@@ -56,6 +56,9 @@ _UNFIT = [
 """Kind, what stands in the label, and with it in the question."""
 
 _OPTION = re.compile(r"(?:^|[\s({$])([A-Z])[).:]")
+_TWO_LINES = re.compile(r"^A[).:] .*\n\s*B[).:] ", re.MULTILINE)
+_MARKED_LETTER = re.compile(r"^\s*[A-Za-z]\)(?=\s|$)")
+"""``A)`` and ``A) Venus``, where the bracket closes none."""
 _DRAWING = re.compile(r"\[asy\](?:(?!\[asy\]).)*?\[/asy\]", re.DOTALL)
 _LONGEST_QUESTION = 4_000
 """Characters of a question that patterns are searched in, at its beginning and its end."""
@@ -124,6 +127,7 @@ _PRICE = _search(r"^\W*(?:\$\s*[-+]?[\d.]|\d[\d.,]*\s*\$\W*$)")
 
 def _is_unbalanced(label: str) -> bool:
     """A bracket or dollar sign is missing; `[0, 1)` has all, and so has what a dot closes."""
+    label = _MARKED_LETTER.sub("", label)
     ends = (["([{", ")]}"], [["\\left"], ["\\right"]], [["\\begin"], ["\\end"]])
     is_open = any(
         sum(map(label.count, opening)) != sum(map(label.count, closing))
@@ -164,8 +168,9 @@ def _is_no_option(question: str, label: str) -> bool:
     shown = next(
         at for at, letter in enumerate(f"{ascii_uppercase}-") if letter not in named
     )
-    if shown > 2:
-        return option_letter(label, shown) is None
+    if shown > 2 or (shown == 2 and _TWO_LINES.search(question)):
+        several = re.split(r"\s*(?:[,;&]|\band\b)\s*", label)
+        return any(option_letter(letter, shown) is None for letter in several)
     letter = re.fullmatch(
         r"\W*(?:(?:(?i:option|choice)|\\text\w*\{)\W*)?([A-E])(?:\W*|[).:]\W.*)", label
     )

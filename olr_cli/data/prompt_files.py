@@ -25,7 +25,16 @@ from olr_cli.data.arithmetic import (
     parse_source,
 )
 from olr_cli.data.chat import Message
+from olr_cli.data.choices import (
+    NO_CHOICES,
+    choice_path,
+    option_labels,
+    option_notes,
+    read_options,
+    show_options,
+)
 from olr_cli.data.columns import (
+    CHOICE_LABELS,
     ID_COLUMNS,
     NUMBERED,
     OF_PROMPTS,
@@ -56,30 +65,35 @@ def find_columns(
 
     `is_optional`: leave `columns` aside if the file has none of them.
     """
-    named: Mapping[str, str] = {str(role): path for role, path in (columns or {}).items()}
+    named: dict[str, str] = {str(role): path for role, path in (columns or {}).items()}
     if is_optional and not any(map(rows.has, named.values())):
         named = {}
+    choices = named.pop("choices", None) or choice_path(rows)
+    has_choices = choices is not None and choices != NO_CHOICES
     with at("data.columns"):
-        usual = {role: names.known for role, names in OF_PROMPTS.items()}
+        usual = {role: [*names.known] for role, names in OF_PROMPTS.items()}
+        usual["answer"] += CHOICE_LABELS if has_choices else ()
         picked = pick(rows.has, usual, named, place=rows.place, available=rows.paths)
         if "question" not in picked:
             raise UserError(
                 f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)})",
                 f"{columns_hint(rows, named)}",
             )
-    question = picked["question"]
-    if (
-        "answer" not in picked
-        and question != "prompt"
-        and all(map(_ends_with_answer, rows.values(question)))
-    ):
-        picked["answer"] = f"{question}.assistant"
-    return picked
+    if "answer" not in picked and _are_whole_dialogues(rows, picked["question"]):
+        picked["answer"] = f"{picked['question']}.assistant"
+    return {**picked, "choices": str(choices)} if has_choices else picked
+
+
+def _are_whole_dialogues(rows: Rows, path: str) -> bool:
+    """Whether a column that holds no prompts has dialogues, all of which end with an answer."""
+    return path != "prompt" and all(map(_ends_with_answer, rows.values(path)))
 
 
 def columns_hint(rows: Rows, named: Mapping[str, str]) -> str:
     """Which columns there are, and the `data.columns` that say which holds what, with the likeliest ones."""
-    likely = {role: names.likely for role, names in OF_PROMPTS.items()}
+    likely = {role: [*names.likely] for role, names in OF_PROMPTS.items()}
+    if choice_path(rows) is not None:
+        likely["answer"] += CHOICE_LABELS
     text = suggested(likely, rows.paths, named).replace(", id: COLUMN", "")
     columns = ", ".join(rows.paths)
     return f"its columns are {columns}; say which hold what, as in data.columns={shlex.quote(text)}"
@@ -151,7 +165,8 @@ def read_rows(
     question, answer = columns["question"], columns.get("answer")
     rows, asked, notes = _with_questions(rows, question)
     _require_structs(rows)
-    labels = read_labels(rows, answer)
+    choices = read_options(rows, columns.get("choices"))
+    labels, labels_are = option_labels(rows, answer, choices)
     sources = [source or data_source for source in rows.texts("data_source")]
     messages = _messages(
         rows,
@@ -161,8 +176,13 @@ def read_rows(
         systems=rows.texts(columns.get("system")),
         reading=reading,
     )
+    rephrased = [
+        turns and show_options(turns, options)
+        for turns, options in zip(_rephrasings(rows, messages), choices, strict=True)
+    ]
+    notes += option_notes(rows, columns, [*zip(messages, choices, strict=True)], labels_are)
+    messages = [*map(show_options, messages, choices)]
     notes += _unseen_notes(rows, asked)
-    rephrased = _rephrasings(rows, messages)
     prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
     marks = _marks(rows, labels, noise_type_of_sentinel)
     if reading.decimal_comma:

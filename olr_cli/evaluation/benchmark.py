@@ -18,6 +18,7 @@ from pydantic import Field, PrivateAttr, ValidationError, model_serializer, mode
 
 from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, find_extractor
 from olr_cli.data.arithmetic import parse_source
+from olr_cli.data.choices import choice_path
 from olr_cli.data.hub import parse_hub_id
 from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, PromptSet
@@ -109,6 +110,7 @@ class ProblemFields(Section):
             option, in order.
         answer_form: whether `answer` holds the label of the right option (``B``) or its index (the first is 0).
         shuffle: put the options into an order drawn by benchmark and problem, the same for ever.
+        shown: of own data, the options below its questions, as `choices` of `data.columns`; the label is their letter.
     """
 
     problem: Text
@@ -117,6 +119,7 @@ class ProblemFields(Section):
     choices: Text | tuple[Text, ...] | None = None
     answer_form: Literal["label", "index"] = "label"
     shuffle: bool = False
+    shown: Text | None = None
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -417,14 +420,18 @@ def _fields(
     if source.file is None or not {"question", "answer"} <= columns.keys() <= {
         "question",
         "answer",
+        "choices",
         "id",
     }:
         return None
     rows = Rows(read_table(files_of_one_split(source.file)), Origins(source.file))
-    if not all(map(rows.has, columns.values())):
+    if not all(rows.has(path) for role, path in columns.items() if role != "choices"):
         return None
     return ProblemFields(
-        problem=columns["question"], answer=columns["answer"], id=columns.get("id")
+        problem=columns["question"],
+        answer=columns["answer"],
+        id=columns.get("id"),
+        shown=columns.get("choices") or choice_path(rows),
     )
 
 

@@ -30,7 +30,7 @@ from olr_cli.recipe.section import (
 
 # Prompts and labels -----------------------------------------------------------------------------------------------
 
-ColumnRole = Literal["question", "answer", "id", "system"]
+ColumnRole = Literal["question", "answer", "choices", "id", "system"]
 """What a column can hold."""
 
 OTHER_ROLES: Mapping[str, ColumnRole] = {
@@ -82,9 +82,10 @@ class DataSection(Section):
         Annotated[dict[ColumnRole, Text], BeforeValidator(_roles_by_our_names)] | None
     ) = default(
         None,
-        "Which columns hold what, as `{question: Question, answer: Answer, id: uid, system: context}`;"
-        " `meta.gold` is a field of a column, `meta.0` an item of a list, `messages.assistant` the last turn of"
-        " that role; null: columns of standard names. Held-out files that have none of them are read by the"
+        "Which columns hold what, as `{question: Question, answer: Answer, id: uid, system: context}`, and of multiple"
+        " choice `choices: options`; `meta.gold` is a field of a column, `meta.0` an item of a list,"
+        " `messages.assistant` the last turn of that role, `A+B+C+D` options in columns of their own; `choices: none`"
+        " asks without options; null: columns of standard names. Held-out files that have none of them are read by the"
         " standard names.",
     )
     system_prompt: Text | None = default(
