@@ -39,6 +39,7 @@ from olr_cli.data.interchange import (
     prompt_set,
     with_fields_of,
 )
+from olr_cli.data.label_columns import beside_notes, column_notes, ordered
 from olr_cli.data.labels import read_labels
 from olr_cli.data.prompts import NOISE_TYPES, SYSTEM_PROMPT, NoiseType, Prompt, PromptSet
 from olr_cli.data.questions import question_ids
@@ -60,7 +61,11 @@ def find_columns(
     if is_optional and not any(map(rows.has, named.values())):
         named = {}
     with at("data.columns"):
-        usual = {role: names.known for role, names in OF_PROMPTS.items()}
+        usual = {
+            role: ordered(rows, role, names.known)
+            for role, names in OF_PROMPTS.items()
+            if role not in named
+        }
         picked = pick(rows.has, usual, named, place=rows.place, available=rows.paths)
         if "question" not in picked:
             raise UserError(
@@ -161,7 +166,11 @@ def read_rows(
         systems=rows.texts(columns.get("system")),
         reading=reading,
     )
-    notes += _unseen_notes(rows, asked)
+    notes += [
+        *_unseen_notes(rows, asked),
+        *column_notes(rows, columns),
+        *beside_notes(rows),
+    ]
     rephrased = _rephrasings(rows, messages)
     prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
     marks = _marks(rows, labels, noise_type_of_sentinel)
