@@ -19,6 +19,7 @@ from olr_cli.answers.classes import (
 from olr_cli.answers.extraction import (
     ARITHMETIC_SOURCES as ARITHMETIC_SOURCES,
     EXTRACTORS as EXTRACTORS,
+    after_hashes as after_hashes,
     boxed as boxed,
     default_extractor as default_extractor,
     extract as extract,

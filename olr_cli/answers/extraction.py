@@ -210,7 +210,7 @@ def last_answer(response: str) -> str | None:
     # Within a tag another mark may stand, as in `<answer>The answer is 7.</answer>`.
     if (within := tagged(response, "answer")) is not None:
         return last_answer(within) or within
-    if (line := _after_hashes(response)) is not None:
+    if (line := after_hashes(response)) is not None:
         return line
     if headings := [*_FINAL.finditer(response)]:
         below = response[headings[-1].end() :].strip()
@@ -221,12 +221,15 @@ def last_answer(response: str) -> str | None:
     return (text if is_math else re.sub(r"\s*\\[\])]$", "", text)) or None
 
 
-def _after_hashes(response: str) -> str | None:
-    """Return the line after the last ``####``; None if it is a heading, words with more below them."""
-    _, is_there, rest = response.rpartition("####")
-    line, _, more = rest.strip().partition("\n")
+def after_hashes(text: str, blank: str | None = None) -> str | None:
+    """Return the line after the last ``####``; None if it is a heading, words with more below them.
+
+    `blank` has the characters that may stand around it; by default, all white space.
+    """
+    _, is_there, rest = text.rpartition("####")
+    line, _, more = rest.strip(blank).partition("\n")
     is_answer = is_there and line and not any(map(str.isalpha, line if more else ""))
-    return line.strip() if is_answer else None
+    return line.strip(blank) if is_answer else None
 
 
 def _closing_claim(response: str) -> str:

@@ -1,7 +1,8 @@
 r"""Golds, and what stands in place of one where there is none: one table for files and rewards (R16).
 
 Only what a program, a spreadsheet or an annotator writes for a missing answer is in it. Words that are answers too are
-not: `none`, `unknown`, `undefined`, `DNE`, `no solution`, `\infty`, and `Na`, which is sodium.
+not: `none`, `unknown`, `undefined`, `DNE`, `no solution`, `\infty`, and `Na`, which is sodium. `unbekannt` and its like
+are in it, since files in these languages have them where English ones have `N/A`; `无` and `нет` (no) are not.
 """
 
 from __future__ import annotations
@@ -19,14 +20,27 @@ class Gold(NamedTuple):
 
 
 _LONGEST = 60
+_OF_LANGUAGES = (
+    r"k\. ?a\.|keine (?:angaben?|antwort)|unbekannt|nicht (?:verfügbar|vorhanden|gefunden)"  # German
+    r"|inconnue?|non (?:disponible|trouvée?|fournie?)|(?:pas de|sans) réponse"  # French
+    r"|desconocid[oa]|no (?:disponible|encontrad[oa])|sin (?:respuesta|datos)"  # Spanish
+    r"|desconhecid[oa]|não (?:disponível|encontrad[oa])|sem resposta"  # Portuguese
+    r"|sconosciut[oa]|non (?:disponibile|trovat[oa])|nessuna risposta"  # Italian
+    r"|onbekend|n\.v\.t\.?|geen antwoord|okän[dt]|ukjent|ukendt|brak (?:danych|odpowiedzi)|bilinmiyor"
+    r"|неизвестно|н/д|нет (?:данных|ответа)|не найдено|невідомо"
+    r"|未知|不明|暂无(?:答案)?|無答案|无答案|没有答案|未找到|未提供|(?:答案)?略|见解析|見解析"
+    r"|不詳|未回答|無回答|(?:解答|回答|データ)なし|該当なし|미상|(?:정답|답|데이터) ?없음|알 ?수 ?없음"
+)
 _PLACEHOLDER = re.compile(
-    r"(?:|NA|NaT|<NA>|<null>|__NoCorrectAnswer__|Err:\d{3}"
-    r"|\#+|\#N/?A|\#(?:REF|NAME|VALUE|NULL|NUM)|\#[A-ZÀ-Ý0/]+[!?]"  # of spreadsheets: `#REF!`, `#DIV/0!`, `#WERT!`
+    r"(?:|NA|NaT|<NA>|<null>|__NoCorrectAnswer__|Err:\d{3}|(?i:loading)\.{3}"
+    # Of spreadsheets, in many languages: `#REF!`, `#DIV/0!`, `#WERT!`, `#¡VALOR!`, `#ЗНАЧ!`, `#NV`.
+    r"|\#+|\# ?N/?[AVDB]|\#Н/Д|\#(?:REF|NAME|VALUE|NULL|NUM|GETTING_DATA)|\#[¡¿]?[A-ZÀ-ÝА-Я0/]+[!?]"
     r"|[\s$({\[]*(?:\\text\w*\{)?(?:None|(?i:n/a|n\.a\.?|nan|null|tbd|todo|proof"
-    r"|(?:answer )?not[ _-]?found|not (?:available|applicable)"
+    r"|(?:answer )?not[ _-]?found|not (?:available|applicable|provided)"
     r"|no (?:final )?answer(?: (?:found|given|provided|available))?"
     r"|see (?:the )?(?:solution|above|below|text|figure)"
-    r"|\?+|-+|\.{2,}|…|[–—]+))[\s.:$)}\]]*)"
+    r"|\?+|-+|\.{2,}|…|[–—]+"
+    rf"|{_OF_LANGUAGES}))[\s.:。$)}}\]]*)"
 )
 
 

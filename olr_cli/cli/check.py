@@ -82,7 +82,8 @@ def check(
     waiting.done()
     following = _next(checked, source, ",".join(columns), export)
     files = [] if export is None else [checked.export(export, options.read_list(drop))]
-    answer = Answer([*_lines(checked)], checked, files=files, next=following, indent=14)
+    lines, notes = [*_lines(checked)], checked.notes
+    answer = Answer(lines, checked, notes, files, next=following, indent=16)
     show(answer, shape)
     if strict and checked.findings:
         raise typer.Exit(1)
@@ -111,8 +112,10 @@ def _lines(checked: Checked) -> Iterator[Line]:
     counted = " (counted from 1)" * any(
         name(it.rows[0]).startswith("row") for it in checked.findings
     )
+    unread = f"; not read: {', '.join(checked.not_read)}" if checked.not_read else ""
     yield Line(
-        "Checked", f"{checked.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}"
+        "Checked",
+        f"{checked.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}{unread}",
     )
     for note in checked.notes:
         yield Line("", note, is_wrapped=True)

@@ -26,8 +26,10 @@ from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import unseen_part
 from olr_cli.data.choices import Options, label_in, read_options
 from olr_cli.data.columns import LABEL_COLUMNS
-from olr_cli.data.doubts import boxes, doubts, ends_of
+from olr_cli.data.doubts import boxes, doubts, ends_of, is_day, is_error_cell
 from olr_cli.data.findings import KINDS, UNUSABLE, kind_named
+from olr_cli.data.label_columns import beside, not_read
+from olr_cli.data.labels import is_tests
 from olr_cli.data.prompt_files import (
     Reading,
     asked_in,
@@ -105,17 +107,18 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checked:
-    """A data set by its name, how many rows it has, which columns were read (role -> path), and what was found.
+    """A data set by its name, how many rows it has, which columns were read (role -> path) and which not, and findings.
 
-    `notes` are sentences on what was read as what, without a full stop.
+    `notes` are sentences on what the columns hold.
     """
 
     source: str
     rows: int
     table: Rows = field(repr=False)
     columns: Mapping[str, str]
+    not_read: Sequence[str]
+    notes: Sequence[str] = field(repr=False)
     findings: Sequence[Finding]
-    notes: Sequence[str] = ()
 
     @property
     def is_log(self) -> bool:
@@ -169,7 +172,7 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     rows, name, data_source, _ = load_rows(source, "train")
     if not len(rows):
         raise no_rows(source, "prompt")
-    named, found = _columns_of(rows, columns or {}, source)
+    reading, found = _columns_of(rows, columns or {}, source)
     asked, cells = asked_in(rows, found["question"]), rows.values(found["answer"])
     blank = [(row, "") for row, question in enumerate(asked) if is_blank(question)]
     kept = sorted({*range(len(asked))} - {row for row, _ in blank})
@@ -177,33 +180,44 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         pairs = zip(asked, cells, strict=True)
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
+    said = [*_said_beside(rows, {*kept})]
     # What cannot be read at all is taken out first, since reading the rows would stop at it.
     choices = read_options(rows, found.get("choices"))
+    tests = {row: str(cells[row]) for row in kept if is_tests(cells[row])}
+    kept = sorted({*kept}.difference(tests))
     unread = dict(_unread(kept, cells, choices))
     unseen = [(row, part) for row in kept if (part := unseen_part(asked[row]))]
     kept = sorted({*kept}.difference(unread, (row for row, _ in unseen)))
     findings = [
         _found("no_question", blank),
         _found("image", unseen),
-        _found("unread", unread.items()),
+        _found("not_one_answer", unread.items()),
+        _found("tests", tests.items()),
+        *said,
     ]
     notes: Sequence[str] = ()
     if kept:
-        # Ids are not looked at, so a column of ids with repeats is no error here.
-        reading = Reading({role: path for role, path in named.items() if role != "id"})
         read = read_rows(
             rows.take(kept), data_source=data_source, split="train", reading=reading
         )
         asked_rows, notes = [*zip(kept, read.prompts, strict=True)], read.notes
         findings += _findings(asked_rows, judge, rows.origins, cells)
-    findings = [finding for finding in findings if finding.rows]
-    return Checked(name, len(rows), rows, found, findings, notes)
+    is_log = found["answer"] == "given_label"
+    return Checked(
+        name,
+        len(rows),
+        rows,
+        found,
+        [] if is_log else not_read(rows, found.values()),
+        [f"{note}." for note in notes],
+        [finding for finding in findings if finding.rows],
+    )
 
 
 def _columns_of(
     rows: Rows, named: Mapping[ColumnRole, str], source: str
-) -> tuple[Mapping[ColumnRole, str], Mapping[str, str]]:
-    """Return the columns that are named, and those that are read; labels may be those of a log of answers."""
+) -> tuple[Reading, Mapping[str, str]]:
+    """Return how rows are read, and the columns by their roles; labels may be those of a log of answers."""
     found = find_columns(rows, named)
     if "answer" not in found and rows.has("given_label"):
         named = {**named, "question": found["question"], "answer": "given_label"}
@@ -214,7 +228,18 @@ def _columns_of(
             f"{columns_hint(rows, found)}",
             "data.columns",
         )
-    return named, found
+    read: dict[ColumnRole, str] = {"question": found["question"], "answer": found["answer"]}
+    # Ids are not looked at, so a column of ids with repeats is no error here.
+    others: dict[ColumnRole, str] = {
+        role: path for role, path in named.items() if role != "id"
+    }
+    return Reading({**others, **read}), found
+
+
+def _said_beside(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
+    """Yield the findings in columns beside question and label, of the rows that are kept."""
+    for kind, texts in beside(rows).items():
+        yield _found(kind, [pair for pair in texts.items() if pair[0] in kept])
 
 
 def _unread(
@@ -263,11 +288,14 @@ def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[La
         if is_noise:
             rows["sentinel"].append((row, SENTINEL))
         if label is not None:
-            rows["no_answer" if is_placeholder(label) else "label"].append((row, label))
+            kind = "tests" if is_tests(label) else "label"
+            rows["no_answer" if is_placeholder(label) else kind].append((row, label))
         elif not is_noise:
             # Where noise replaced a label, the label before may be lost; such rows count as noise alone.
             rows["no_label"].append((row, ""))
-    findings = [_found(kind, rows[kind]) for kind in ("sentinel", "no_label", "no_answer")]
+    findings = [
+        _found(kind, rows[kind]) for kind in ("sentinel", "no_label", "no_answer", "tests")
+    ]
     return findings, rows["label"]
 
 
@@ -289,7 +317,7 @@ def _rejected(
         for row, label in parsed
         if row not in rejected and not is_read(keys[label])
     ]
-    return [_found("ungradable", unmatched), _found("unparsed", unread)]
+    return [_found("ungradable", unmatched), _found("text_only", unread)]
 
 
 def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
@@ -324,6 +352,13 @@ def _questions_and_labels(
         example = (row, f"{shown}: {asked[row]}")
         doubtful += [(kind, example) for kind in {*doubts(asked[row], written)}]
     by_kind = gathered(doubtful)
+    cells_of_errors = (prompt.file_label for _, prompt in prompts)
+    if "spreadsheet" in by_kind or any(map(is_error_cell, cells_of_errors)):
+        # Where a spreadsheet has left traces, a number of five digits may be a date.
+        dates = {row: f"{label}: {asked[row]}" for row, label in labels if is_day(label)}
+        by_kind["spreadsheet"] = sorted(
+            {**dates, **dict(by_kind.get("spreadsheet", ()))}.items()
+        )
     yield from (_found(kind, by_kind[kind]) for kind in KINDS if kind in by_kind)
     figures = [
         (row, text)
@@ -353,8 +388,13 @@ def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Lab
             yield row, " and ".join((last, *(other for _, other in of_row)))
 
 
-def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
-    """A sentence about labels of own data that look wrong, marked noise aside, with the command that shows them."""
+def label_notes(
+    prompts: Sequence[Prompt], data: DataSection, rows: Rows | None = None
+) -> Iterator[str]:
+    """A sentence about labels of own data that look wrong, marked noise aside, with the command that shows them.
+
+    `rows` are those of the prompts, with the columns beside their labels.
+    """
     is_built_in = parse_source(data.train) is not None
     if is_built_in or all(prompt.file_label is None for prompt in prompts):
         return
@@ -363,7 +403,8 @@ def label_notes(prompts: Sequence[Prompt], data: DataSection) -> Iterator[str]:
         columns = ("--columns", json.dumps(data.columns, ensure_ascii=False))
     lacking, labels = _without_an_answer([*enumerate(prompts)])
     rejected = _rejected(labels[:_GRADED_AT_START], labels[:_READ_AT_START], shared_judge())
-    findings = (*lacking, *rejected, *_unlike_an_answer(labels))
+    said = () if rows is None else _said_beside(rows, range(len(rows)))
+    findings = (*lacking, *rejected, *_unlike_an_answer(labels), *said)
     found = [it for it in findings if it.rows and it.kind != "sentinel"]
     if found:
         count = sum(len(finding.rows) for finding in found)

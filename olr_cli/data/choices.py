@@ -23,7 +23,7 @@ from olr_cli.errors import UserError, did_you_mean
 NO_CHOICES = "none"
 """In place of a column of options: questions are asked without any."""
 
-_JOINED = "+"
+JOINED = "+"
 """Between the columns of the options, where each has its own: ``A+B+C+D``."""
 
 _SERIES = re.compile(r"(?i)((?:option|choice|op|ending)[ _-]?)([a-j]|\d)|(?-i:([A-J]))")
@@ -73,7 +73,7 @@ def choice_path(rows: Rows) -> str | None:
         for names in (ascii_uppercase, ascii_uppercase.lower(), "123456789", "0123456789"):
             series = [*_in_order(prefix, names, columns)]
             if len(series) > 1:
-                return _JOINED.join(series)
+                return JOINED.join(series)
     return None
 
 
@@ -88,7 +88,7 @@ def option_columns(rows: Rows, path: str) -> list[str]:
     """The paths that one of `choice_path`'s form joins; each must be there."""
     if rows.has(path):
         return [path]
-    for column in (columns := path.split(_JOINED)):
+    for column in (columns := path.split(JOINED)):
         if not rows.has(column):
             raise UserError(
                 f"{rows.place} has no '{column}'{did_you_mean(column, rows.paths)}",

@@ -22,8 +22,16 @@ class Names(NamedTuple):
 
 MESSAGE_COLUMNS = ("messages", "conversations")
 """Columns of whole dialogues."""
-PROMPT_COLUMNS = ("prompt", "question", "problem", *MESSAGE_COLUMNS)
-LABEL_COLUMNS = ("answer", "label", "ground_truth", "solution", "verification_info")
+PROMPT_COLUMNS = ("prompt", "question", "problem", "problem_text", *MESSAGE_COLUMNS)
+ANSWER_COLUMNS = (
+    "answer",
+    "ground_truth",
+    "final_answer",
+    "expected_answer",
+    "answer_number",
+)
+"""Columns of labels that are short answers even where another column of labels has whole sentences."""
+LABEL_COLUMNS = ("answer", "label", *ANSWER_COLUMNS[1:], "solution", "verification_info")
 """Columns of labels, the likeliest first; the last is INTELLECT's: an object with ground_truth, written as text."""
 CHOICE_COLUMNS = ("choices", "options", "endings")
 """Columns of the options of multiple choice, each with all of a row's (`olr_cli.data.choices`)."""
@@ -49,7 +57,7 @@ OF_PROMPTS: Mapping[str, Names] = {
     ),
     "answer": Names(
         (GROUND_TRUTH, *LABEL_COLUMNS),
-        (*LABEL_COLUMNS, "final_answer", "target", "output", "gold", "expected_answer",
+        (*LABEL_COLUMNS, "target", "output", "gold",
          "reference_answer", "assistant", "response", "completion", "a"),
     ),
     # An id must also be unique (`ID_COLUMNS`), so no name alone makes a column one.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from olr_cli.answers import boxed, is_match, tagged
+from olr_cli.answers import after_hashes, boxed, is_match, tagged
 from olr_cli.data.columns import LABEL_COLUMNS
 from olr_cli.data.values import Origins, own_digits, row_error, spelled, written
 
@@ -20,6 +20,11 @@ _Read = TypeVar("_Read")
 
 _WRITTEN = re.compile(r"""\[\s*["'].*\]|\{\s*["'].*\}""", re.DOTALL)
 _NAMED = re.compile(r"(?i)(?:(?:the|final) )*answer(?: is)?\s*[:=]\s*(?=\S)")
+_TESTS = re.compile(
+    r"""(?s)\s*[\[{].{0,300}?["'](?:inputs?|outputs?|fn_name|test_?(?:cases|list|type)|unit_?tests)["']\s*:"""
+    r"""|[\s\["']*assert\s|(?:import|from|def)\s.{0,500}?\b(?:assert|def (?:check|test\w*))\b"""
+)
+"""Inputs and outputs in JSON, as in APPS and Eurus-2, assertions as in MBPP, and functions of tests as in HumanEval."""
 _LARGEST = 3e38
 """That 32 bits hold."""
 _BLANK = " \n\r\xa0\u3000"
@@ -31,7 +36,8 @@ def golds_of(cell: Any) -> tuple[str, ...]:
 
     A cell is a text or a number, also of numpy; a list of them, any of which is right; or an object with one of
     `LABEL_COLUMNS`. Lists of texts and objects may be written as JSON or as Python does. Of a worked solution the
-    answer is what the last ``<answer>`` or ``\boxed{…}`` holds, else what follows the last ``####``.
+    answer is what the last ``<answer>`` or ``\boxed{…}`` holds, else the line after the last ``####``, or all that
+    follows it where that line is a heading.
 
     Raises:
         ValueError: what the cell is, if it can't be an answer.
@@ -55,7 +61,7 @@ def golds_of(cell: Any) -> tuple[str, ...]:
             return golds_of(next((value for value in named if value is not None), None))
         case int() | float() | Decimal() if not isinstance(cell, bool):
             return _gold_of_number(cell)
-    raise ValueError(f"a {type(cell).__name__}")
+    raise ValueError("tests of a program" if is_tests(cell) else f"a {type(cell).__name__}")
 
 
 def _of_numpy(cell: Any) -> Any:
@@ -84,6 +90,11 @@ def _short(number: float) -> float:
     return short if is_short else number
 
 
+def is_tests(cell: Any) -> bool:
+    """Return whether a cell holds the tests of a program, as text or as an object, in place of an answer."""
+    return isinstance(cell, str | dict | list) and _TESTS.match(str(cell)) is not None
+
+
 def label_of(cell: Any) -> str | None:
     """The one answer of a cell, None if it has none; of several that match one another the first.
 
@@ -95,7 +106,8 @@ def label_of(cell: Any) -> str | None:
         other := next((it for it in others if not is_match(first, it)), None)
     ):
         raise ValueError(
-            f"a list of {1 + len(others)} answers that differ ('{first[:30]}', '{other[:30]}')"
+            f"a list of {1 + len(others)} answers that differ ('{first[:30]}', '{other[:30]}'), each"
+            " read as the whole answer"
         )
     return first
 
@@ -137,6 +149,8 @@ def _answer(text: str) -> str:
     last = (
         tagged(text, "answer")
         or boxed(text)
-        or text.rpartition("####")[2].rstrip().lstrip(_BLANK)
+        or (after_hashes(text, _BLANK) or text.rpartition("####")[2])
+        .rstrip()
+        .lstrip(_BLANK)
     )
     return last[named.end() :] if (named := _NAMED.match(last)) else last

@@ -48,6 +48,7 @@ from olr_cli.data.interchange import (
     prompt_set,
     with_fields_of,
 )
+from olr_cli.data.label_columns import column_notes, ordered
 from olr_cli.data.labels import read_labels
 from olr_cli.data.prompts import NOISE_TYPES, SYSTEM_PROMPT, NoiseType, Prompt, PromptSet
 from olr_cli.data.questions import question_ids
@@ -71,8 +72,13 @@ def find_columns(
     choices = named.pop("choices", None) or choice_path(rows)
     has_choices = choices is not None and choices != NO_CHOICES
     with at("data.columns"):
-        usual = {role: [*names.known] for role, names in OF_PROMPTS.items()}
-        usual["answer"] += CHOICE_LABELS if has_choices else ()
+        usual = {
+            role: ordered(rows, role, names.known)
+            for role, names in OF_PROMPTS.items()
+            if role not in named
+        }
+        if has_choices and "answer" not in named:
+            usual["answer"] += CHOICE_LABELS
         picked = pick(rows.has, usual, named, place=rows.place, available=rows.paths)
         if "question" not in picked:
             raise UserError(
@@ -182,7 +188,7 @@ def read_rows(
     ]
     notes += option_notes(rows, columns, [*zip(messages, choices, strict=True)], labels_are)
     messages = [*map(show_options, messages, choices)]
-    notes += _unseen_notes(rows, asked)
+    notes += [*_unseen_notes(rows, asked), *column_notes(rows, columns)]
     prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
     marks = _marks(rows, labels, noise_type_of_sentinel)
     if reading.decimal_comma:

@@ -12,6 +12,7 @@ from olr_cli.answers import Judge, default_extractor
 from olr_cli.data.check import label_notes, repeat_notes
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import normal_question
+from olr_cli.data.rows import Rows
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.resume import (
     check_same_recipe,
@@ -67,7 +68,11 @@ def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
         () if data.test is None or recipe.data.test is not None else data.test.prompts
     )
     whole = [*data.train.prompts, *own_test]
-    sentences = [*data_warnings(recipe, data.train), *label_notes(whole, recipe.data)]
+    rows = Rows(data.train.table, data.train.origins)
+    sentences = [
+        *data_warnings(recipe, data.train),
+        *label_notes(whole, recipe.data, rows),
+    ]
     if kind == "rollouts":
         return sentences
     sentences += [*recipe_warnings(recipe), *step_warnings(recipe, len(data.train.prompts))]
