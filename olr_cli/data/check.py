@@ -26,7 +26,7 @@ from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import unseen_part
 from olr_cli.data.choices import Options, label_in, read_options
 from olr_cli.data.columns import LABEL_COLUMNS
-from olr_cli.data.doubts import boxes, doubts, ends_of, is_day, is_error_cell
+from olr_cli.data.doubts import boxes, doubts, ends_of, is_day
 from olr_cli.data.findings import KINDS, UNUSABLE, kind_named
 from olr_cli.data.label_columns import beside, not_read
 from olr_cli.data.labels import is_tests
@@ -180,21 +180,11 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         pairs = zip(asked, cells, strict=True)
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
-    said = [*_said_beside(rows, {*kept})]
     # What cannot be read at all is taken out first, since reading the rows would stop at it.
     choices = read_options(rows, found.get("choices"))
-    tests = {row: str(cells[row]) for row in kept if is_tests(cells[row])}
-    kept = sorted({*kept}.difference(tests))
-    unread = dict(_unread(kept, cells, choices))
-    unseen = [(row, part) for row in kept if (part := unseen_part(asked[row]))]
-    kept = sorted({*kept}.difference(unread, (row for row, _ in unseen)))
-    findings = [
-        _found("no_question", blank),
-        _found("image", unseen),
-        _found("not_one_answer", unread.items()),
-        _found("tests", tests.items()),
-        *said,
-    ]
+    unreadable = _unreadable(kept, asked, [*zip(cells, choices, strict=True)])
+    findings = [_found("no_question", blank), *unreadable, *_said_beside(rows, {*kept})]
+    kept = sorted({*kept}.difference(*(finding.rows for finding in unreadable)))
     notes: Sequence[str] = ()
     if kept:
         read = read_rows(
@@ -242,15 +232,25 @@ def _said_beside(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
         yield _found(kind, [pair for pair in texts.items() if pair[0] in kept])
 
 
-def _unread(
-    rows: Iterable[int], cells: Sequence[Any], choices: Sequence[Options | None]
-) -> Iterator[tuple[int, str]]:
-    """The rows whose cell can't be read as a label, and why."""
+def _unreadable(
+    rows: Iterable[int],
+    asked: Sequence[Any],
+    cells: Sequence[tuple[Any, Options | None]],
+) -> list[Finding]:
+    """Return the findings in rows whose question or cell, with its options, cannot be read as question and label."""
+    found: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row in rows:
+        if part := unseen_part(asked[row]):
+            found["image"].append((row, part))
+        cell, options = cells[row]
+        if is_tests(cell):
+            found["tests"].append((row, str(cell)))
+            continue
         try:
-            label_in(cells[row], choices[row])
+            label_in(cell, options)
         except ValueError as error:
-            yield row, str(error)
+            found["not_one_answer"].append((row, str(error)))
+    return [_found(kind, found[kind]) for kind in ("image", "not_one_answer", "tests")]
 
 
 def _findings(
@@ -343,22 +343,15 @@ def _questions_and_labels(
     asked = {row: question_of(prompt.messages) for row, prompt in prompts}
     texts = {row: cell for row, _ in labels if isinstance(cell := cells[row], str)}
     yield _found("boxes", _differing_boxes(texts, judge))
-    doubtful: list[tuple[str, Labelled]] = []
-    for row, label in labels:
-        # around a label that is all of its cell may stand what is left of a lost backslash
-        cell = texts.get(row, "")
-        written = cell if cell.strip() == label.strip() else label
-        shown = written if written.isprintable() else ascii(written)[1:-1]
-        example = (row, f"{shown}: {asked[row]}")
-        doubtful += [(kind, example) for kind in {*doubts(asked[row], written)}]
-    by_kind = gathered(doubtful)
-    cells_of_errors = (prompt.file_label for _, prompt in prompts)
-    if "spreadsheet" in by_kind or any(map(is_error_cell, cells_of_errors)):
+    by_kind = _doubtful(asked, labels, texts)
+    shown = (str(prompt.file_label) for _, prompt in prompts)
+    if "spreadsheet" in by_kind or any(
+        it[:1] == "#" and is_placeholder(it) for it in shown
+    ):
         # Where a spreadsheet has left traces, a number of five digits may be a date.
-        dates = {row: f"{label}: {asked[row]}" for row, label in labels if is_day(label)}
-        by_kind["spreadsheet"] = sorted(
-            {**dates, **dict(by_kind.get("spreadsheet", ()))}.items()
-        )
+        days = {row: f"{label}: {asked[row]}" for row, label in labels if is_day(label)}
+        changed = dict(by_kind.get("spreadsheet", ()))
+        by_kind["spreadsheet"] = sorted((days | changed).items())
     yield from (_found(kind, by_kind[kind]) for kind in KINDS if kind in by_kind)
     figures = [
         (row, text)
@@ -370,6 +363,24 @@ def _questions_and_labels(
         (row, asked[row]) for row, prompt in prompts if has_template(prompt.messages)
     ]
     yield _found("template", templated)
+
+
+def _doubtful(
+    asked: Mapping[int, str], labels: Sequence[Labelled], texts: Mapping[int, str]
+) -> dict[str, list[Labelled]]:
+    """Return the findings that each question (`asked`) and its label give away, by their kinds.
+
+    `texts` has the cells of labels that are texts.
+    """
+    doubtful: list[tuple[str, Labelled]] = []
+    for row, label in labels:
+        # around a label that is all of its cell may stand what is left of a lost backslash
+        cell = texts.get(row, "")
+        written = cell if cell.strip() == label.strip() else label
+        shown = written if written.isprintable() else ascii(written)[1:-1]
+        example = (row, f"{shown}: {asked[row]}")
+        doubtful += [(kind, example) for kind in {*doubts(asked[row], written)}]
+    return gathered(doubtful)
 
 
 def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Labelled]:

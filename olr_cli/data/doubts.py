@@ -11,7 +11,6 @@ from typing import Any
 
 from olr_cli.answers.classes import COUNTED
 from olr_cli.answers.extraction import boxed, option_letter
-from olr_cli.answers.golds import is_placeholder
 from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.units import split_unit
 
@@ -31,7 +30,7 @@ _NUMBER = (
 _COUNTED = r"(?i)\b(?:how (?:many|far|old|long|tall)|is the (?:length|area|volume|probability))\b[^.?!]*[.?!]\W*$"
 _YES_OR_NO = r"(?:^|[.?!]\s)\s*(?:Is|Are|Does|Do|Did|Has|Have|Were)\b(?![^?]*\b(?:or|how|what|which)\b)[^.?!]*\?\W*$"
 _MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sept?|oct|nov|dec"
-_CELL_MONTH = rf"(?i:{_MONTH}|mrz|mär|mai|maj|okt|dez|janv|févr?|fev|avr|juin|juil|août|déc|ene|abr|ago|dic|gen|lug)"
+_CELL_MONTH = rf"(?i:{_MONTH}|mars|mrz|mär|mai|maj|okt|dez|janv|févr?|fev|avr|juin|juil|août|déc|ene|abr|ago|dic|gen)"
 """A month as cells of spreadsheets have it, in several languages."""
 _MONTH_CELL = rf"\d{{1,2}}(?:[-/]|\. ?){_CELL_MONTH}\.?(?:[-/. ]\d{{2,4}})?|{_CELL_MONTH}\.?[-/]\d{{1,4}}"
 _DATE = r"(?:\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)|\d{4}([/-])\d\d?\2\d\d?)(?:[ T]\d\d:\d\d(?::\d\d)?)?"
@@ -41,23 +40,23 @@ _WRITTEN_DATE = (
     rf"(?=.*\d)(?:\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?)?(?i:{_MONTH})[a-z]*\.?"
     r"(?:\s+\d{1,2}(?:st|nd|rd|th)?)?(?:,?\s+\d{4})?"
 )
-_TIME = r"\d{1,2}(?::\d\d){1,2}\s*(?i:[ap]\.?m)\.?"
 _AMOUNT = r"\d+(?:[.,]\d+)*"
 _WHEN = r"(?i:\bdates?\b|\b(?:day|month|year)s?\b|\bbirthday|yyyy|\bwhen (?:did|was|were|is|does|do|will)\b)"
 _FRACTION = (
-    r"(?i)\A(?!.*(?:\bsum\b|\b[a-z]\s*\+\s*[a-z]\b)).*\b(?:what|which|find|compute|determine) (?:is )?(?:the )?(?:\w+ )?"
-    r"(?:fractions?|ratios?|probabilit\w*|odds|intervals?|part|share|portion)\b"
+    r"(?i)\A(?!.*(?:\bsum\b|\b[a-z]\s*\+\s*[a-z]\b)).*\b(?:what|which|find|compute|determine) (?:is )?(?:the )?"
+    r"(?:\w+ )?(?:fractions?|ratios?|probabilit\w*|odds|intervals?|part|share|portion)\b"
 )
 """A question for something that is written with a slash, a colon or a hyphen, and not for a sum of its two parts."""
-_CODE = r"(?i)\b(?:code|pin|password|zip)\b"
 _LETTERS = "".join(rf"(?:{letter}\W*)?" for letter in "ABCDEFGH")
 _UNFIT = [
     ("spreadsheet", rf"^\s*(?:{_MONTH_CELL}|{_DATE})\s*$", rf"\A(?!.*{_WHEN})"),
     ("spreadsheet", r"^\s*-?\d[.,]\d{5}(?:\d{9})?E[+-]\d{2,3}\s*$", ""),
     ("spreadsheet", rf"^\s*(?:{_DAY}|\d{{1,2}}:\d\d:00(?: [AP]M)?)\s*$", _FRACTION),
-    ("spreadsheet", r"^\s*\d{1,3}\s*$", rf"{_CODE}[^.?!]*\b(?:four|five|six|[456])[ -]digits?"),
+    ("spreadsheet", r"^\s*\d{1,3}\s*$",
+     r"(?i)\b(?:code|pin|password|zip)\b[^.?!]*\b(?:four|five|six|[456])[ -]digits?"),
     ("date_or_score", rf"^\W*{_DATE}\W*$", _WHEN),
-    ("date_or_score", rf"^[\s$]*(?:{_WRITTEN_DATE}|{_TIME}|{_AMOUNT}\s?-\s?\$?{_AMOUNT})[\s$.]*$", ""),
+    ("date_or_score", r"^\s*\d{1,2}(?::\d\d){1,2}\s*(?i:[ap]\.?m)[\s.]*$", ""),
+    ("date_or_score", rf"^[\s$]*(?:{_WRITTEN_DATE}|{_AMOUNT}\s?-\s?\$?{_AMOUNT})[\s$.]*$", ""),
     ("float_noise", r"^\W*(?=[\d.]{16})\d+\.\d*?(?:0{6,}|9{6,})\d{1,3}\W*$", ""),
     ("several", rf"^\W*(?=[A-H]\W*[A-H])(?:{_LETTERS})$", r"\bA[).:].*\bB[).:]"),
     ("words", r"\A(?!.*\\begin).*\S[ \t]*\n\s*[^\W\d_]{2,}", ""),
@@ -149,11 +148,6 @@ def boxes(solution: str) -> list[str]:
 
 is_day = re.compile(rf"\s*{_DAY}\s*").fullmatch
 """Whether a label may be a date that a spreadsheet shows as a number."""
-
-
-def is_error_cell(label: str | None) -> bool:
-    """Return whether a label is what a spreadsheet shows for an error, such as ``#REF!``."""
-    return label is not None and label.startswith("#") and is_placeholder(label)
 
 
 def _search(pattern: str, longest: int = LONGEST_READ) -> Callable[[str], Any]:

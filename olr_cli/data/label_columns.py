@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -13,6 +12,7 @@ from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.choices import JOINED
 from olr_cli.data.columns import (
     ANSWER_COLUMNS,
+    CHOICE_LABELS,
     GROUND_TRUTH,
     ID_COLUMNS,
     OF_PROMPTS,
@@ -24,15 +24,16 @@ from olr_cli.data.rows import Rows
 _LOOKED_AT = 100
 """Labels of a column that show what it holds."""
 _PROSE = re.compile(r"(?s).{200}|(?:(?<![\\\w])[^\W\d_]{2,}\b.*?){8}")
-_UNITS = frozenset({"unit", "units"})
-_POWER = re.compile(
-    r"10\s*(?:\^|\*\*|[⁻⁰¹²³⁴-⁹])|\d[eE][-+]?\d|\b(?i:thousand|[mbtr]+illion)s?\b"
-)
-"""What a unit has if the answer is the label times a power of ten: ``10^{-10} m``, ``million dollars``."""
-_VALIDITY = frozenset({"valid", "validity", "invalid"})
-_YES = re.compile(
-    r"(?i)y(?:es)?|t(?:rue)?|ok|valid|correct|null|none|nan|unknown|0*\.?0*[1-9][\d.]*"
-)
+_YES = r"(?i:y(?:es)?|t(?:rue)?|ok|valid|correct|0*\.?0*[1-9][\d.]*)"
+_BESIDE = (
+    # What a unit has if the answer is the label times a power of ten: `10^{-10} m`, `million dollars`.
+    ("scale", re.compile(r"(?i)(?:.*[._ ])?units?"),
+     re.compile(r"10\s*(?:\^|\*\*|[⁻⁰¹²³⁴-⁹])|\d[eE][-+]?\d|\b(?i:thousand|[mbtr]+illion)s?\b").search),
+    ("not_valid", re.compile(r"(?i)(?:.*[._ ])?(?:is)?valid(?:ity)?"),
+     re.compile(rf"(?!(?:{_YES}|(?i:nan|none|null|unknown))\Z).+", re.DOTALL).match),
+    ("not_valid", re.compile(r"(?i)(?:.*[._ ])?(?:is)?invalid"), re.compile(_YES).fullmatch),
+)  # fmt: skip
+"""Kind of finding, the path of a column that tells of it, and the values that do."""
 _READ_TOO = frozenset(
     ("data_source", "ability", "extra_info", "reward_model", REPHRASED_COLUMN, *ID_COLUMNS)
 )
@@ -57,12 +58,15 @@ def ordered(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
 def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
     """Yield sentences on what the column of labels (`columns`: role -> path) holds, and why it is not another one."""
     path = columns.get("answer")
-    known = OF_PROMPTS["answer"].known
+    known = (*OF_PROMPTS["answer"].known, *CHOICE_LABELS)
     if path is None:
         return
     for other in filter(rows.has, known[: known.index(path)] if path in known else ()):
-        what = "is prose" if _is_filled(rows, other) else "has no answers"
-        yield f"the labels are in '{path}', because '{other}' {what}"
+        if not _is_filled(rows, other) or _is_prose(rows, [other]):
+            what = "prose" if _is_filled(rows, other) else "empty"
+            yield f"the labels are in '{path}', because '{other}' is {what}"
+    if "choices" in columns:  # labels become letters
+        return
     if _is_prose(rows, [path]):
         yield (
             f"most labels in '{path}' are prose, which hardly any response matches; if another column has short"
@@ -77,34 +81,28 @@ def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
 
 def beside(rows: Rows) -> dict[str, dict[int, str]]:
     """Return what columns of units and of validity say of rows: kind of finding -> row -> ``column: value``."""
-    found: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    found: dict[str, dict[int, str]] = {}
     for path in rows.paths:
-        words = _words(path.rpartition(".")[2])
-        if not words & (_UNITS | _VALIDITY):
-            continue
-        for row, value in enumerate(rows.values(path)):
-            text = "" if value is None else str(value).strip()
-            if words & _UNITS:
-                is_found, kind = _POWER.search(text) is not None, "scale"
-            else:
-                is_valid = _YES.fullmatch(text) is not None
-                is_found, kind = is_valid is ("invalid" in words), "not_valid"
-            if text and is_found:
-                found[kind].setdefault(row, f"{path}: {text}")
+        for kind, name, is_found in _BESIDE:
+            for row, value in enumerate(rows.values(path) if name.fullmatch(path) else ()):
+                if isinstance(value, (str, int, float)) and is_found(str(value).strip()):
+                    found.setdefault(kind, {}).setdefault(
+                        row, f"{path}: {str(value).strip()}"
+                    )
     return found
 
 
 def not_read(rows: Rows, columns: Iterable[str]) -> list[str]:
     """Return the columns of a file that are not read, given the paths that are read for their roles."""
+    # The unit itself is not read.
+    beside = (
+        path
+        for path in rows.paths
+        if any(name.fullmatch(path) for _, name, _ in _BESIDE[1:])
+    )
     parts = (part for path in columns for part in (path, *path.split(JOINED)))
-    read = {part.partition(".")[0] for part in parts} | _READ_TOO
-    names = (name for name in rows.table.column_names if name not in read)
-    return [name for name in names if not _words(name) & _VALIDITY]
-
-
-def _words(name: str) -> set[str]:
-    """Return the words in the name of a column."""
-    return {*re.split(r"[\W_]+", name.lower())}
+    read = {path.partition(".")[0] for path in (*parts, *beside)} | _READ_TOO
+    return [name for name in rows.table.column_names if name not in read]
 
 
 def _is_filled(rows: Rows, path: str) -> bool:

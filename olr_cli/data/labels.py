@@ -22,7 +22,7 @@ _WRITTEN = re.compile(r"""\[\s*["'].*\]|\{\s*["'].*\}""", re.DOTALL)
 _NAMED = re.compile(r"(?i)(?:(?:the|final) )*answer(?: is)?\s*[:=]\s*(?=\S)")
 _TESTS = re.compile(
     r"""(?s)\s*[\[{].{0,300}?["'](?:inputs?|outputs?|fn_name|test_?(?:cases|list|type)|unit_?tests)["']\s*:"""
-    r"""|[\s\["']*assert\s|(?:import|from|def)\s.{0,500}?\b(?:assert|def (?:check|test\w*))\b"""
+    r"""|(?:.{0,500}?\n)?[\s\["']{0,20}(?:assert\s[^\n]*[=(]|def (?:check|test\w*)\()"""
 )
 """Inputs and outputs in JSON, as in APPS and Eurus-2, assertions as in MBPP, and functions of tests as in HumanEval."""
 _LARGEST = 3e38
@@ -92,7 +92,7 @@ def _short(number: float) -> float:
 
 def is_tests(cell: Any) -> bool:
     """Return whether a cell holds the tests of a program, as text or as an object, in place of an answer."""
-    return isinstance(cell, str | dict | list) and _TESTS.match(str(cell)) is not None
+    return isinstance(cell, (str, dict, list)) and _TESTS.match(str(cell)) is not None
 
 
 def label_of(cell: Any) -> str | None:

@@ -72,13 +72,13 @@ def find_columns(
     choices = named.pop("choices", None) or choice_path(rows)
     has_choices = choices is not None and choices != NO_CHOICES
     with at("data.columns"):
+        known = {role: [*names.known] for role, names in OF_PROMPTS.items()}
+        known["answer"] += CHOICE_LABELS if has_choices else ()
         usual = {
-            role: ordered(rows, role, names.known)
-            for role, names in OF_PROMPTS.items()
+            role: ordered(rows, role, names)
+            for role, names in known.items()
             if role not in named
         }
-        if has_choices and "answer" not in named:
-            usual["answer"] += CHOICE_LABELS
         picked = pick(rows.has, usual, named, place=rows.place, available=rows.paths)
         if "question" not in picked:
             raise UserError(

@@ -46,9 +46,9 @@ def accuracy_reward(
     """Reward a right answer with 1.0 and any other with 0.0, for `GRPOTrainer(reward_funcs=…)`.
 
     What is right stands in the data set's first column of `reward_model` (with ground_truth), `answer`, `label`,
-    `ground_truth` and `solution`, as in files (docs/data.md); of several answers any is right. Where there is none, or
-    none that can be read, the reward is None, and TRL leaves it out. Completions, texts or chats, are read as
-    `extractor` says, as by `data.extractor`.
+    `ground_truth`, `final_answer`, `expected_answer`, `answer_number` and `solution`, as in files (docs/data.md); of
+    several answers any is right. Where there is none, or none that can be read, the reward is None, and TRL leaves it
+    out. Completions, texts or chats, are read as `extractor` says, as by `data.extractor`.
 
     Where the chat template opens the thinking, `opened` is the mark, such as ``<think>``: TRL tells a reward function
     only how a prompt of plain text ends. TRL hands on columns of the names `extractor` and `opened`.

@@ -32,6 +32,8 @@ def test_a_verdict_is_right_wrong_or_names_why_there_is_none(gold, answer, verdi
     "Proof.", "#REF!", "#DIV/0!", "#VALUE!", "#NAME?", "#NUM!", "#N/A", "#NULL!", "#WERT!", "Err:502", "####", "TBD",
     "todo", "???", "-", "...", "", " ", " None ", r"$\text{N/A}$", "no answer", "see the solution",
     "__NoCorrectAnswer__", "N.A.", "—", "#REF", "<null>", "(None)", r"$\text{None}$", "None.",
+    "k.A.", "k. A.", "unbekannt", "Unbekannt.", "inconnu", "desconocido", "неизвестно", "н/д", "未知", "不明", "略。",
+    "#NV", "#N/D", "#¡VALOR!", "#¿NOMBRE?", "#ЗНАЧ!", "Loading...",
 )  # fmt: skip
 def test_who_repeats_a_placeholder_is_never_right(label):
     for answer in (label, label.strip(), "7"):
@@ -53,6 +55,9 @@ def test_who_repeats_a_placeholder_is_never_right(label):
     "Na",
     "error",
     "not given",
+    "нет",
+    "无解",
+    "nil",
     "True",
     "0",
 )

@@ -36,7 +36,7 @@ once more,11
 Which x?,x &lt; 5
 """
 FOUND = {
-    "no_question": [2], "no_label": [3], "no_answer": [4], "ungradable": [10], "unparsed": [14], "conflict": [0],
+    "no_question": [2], "no_label": [3], "no_answer": [4], "ungradable": [10], "text_only": [14], "conflict": [0],
     "proof": [9], "parts": [7], "html": [14], "cut": [10], "words": [9], "form": [11], "to_prove": [9],
     "no_figure": [8], "repeat": [12],
 }  # fmt: skip
@@ -124,7 +124,7 @@ def test_marked_labels_are_counted_and_what_they_were_is_looked_at(tmp_path):
 
 @each(
     "answer, found",
-    (["1/2", "0.5"], {}), (["1/2", "0.3"], {"unread": [0]}), (True, {"unread": [0]}),
+    (["1/2", "0.5"], {}), (["1/2", "0.3"], {"not_one_answer": [0]}), (True, {"not_one_answer": [0]}),
     ('{"ground_truth": "45"}', {}), ("\frac{1}{2}", {"backslash": [0]}),
     (r"It is \boxed{3} or \boxed{-3}.", {"boxes": [0]}), (r"It is \boxed{\frac{1}{2}}, so \boxed{0.5}.", {}),
 )  # fmt: skip
@@ -142,8 +142,8 @@ def test_labels_are_looked_at_in_a_sentence_with_the_command_and_questions_are_n
     prompts = read_prompts(tmp_path / "x.csv").prompts
     assert list(label_notes(prompts, DataSection(train="x.csv"))) == [
         "olr check finds 6 things in 14 rows (1 row without a label, 1 placeholder for a label, 1 label that no"
-        " response can match, 1 label that cannot be read, for which no other spelling counts, 1 label like a proof, 1"
-        " label with several parts): olr check x.csv"
+        " response can match, 1 label that the grader cannot read, so that only the same text counts, 1 label like a"
+        " proof, 1 label with several parts): olr check x.csv"
     ]
     assert list(label_notes(prompts[:2], DataSection(train="x.csv"))) == [], (
         "a question with two labels has its own sentence"

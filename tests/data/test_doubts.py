@@ -36,7 +36,19 @@ DOUBTFUL = [
     ("form", "Write it as a decimal.", "1/2"), ("form", "What is the angle in degrees?", r"\frac{\pi}{2}"),
     ("form", "There are apples. How many apples?", "yes"), ("form", "How many are there?", "-3"),
     ("to_prove", "Prove that 6 divides n^3 - n.", "6"), ("form", "Take 7. Is it prime?", "7"),
-    ("told", "Is 3 + 4 = 7?", "7"), ("told", "What is 2+2? The answer is 4.", "4"),
+    ("spreadsheet", "What fraction is left?", "2-Jan"), ("spreadsheet", "In what ratio, a to b?", "Mar-05"),
+    ("spreadsheet", "What part is it?", "02. Jan"), ("spreadsheet", "Compute it.", "3-mars"),
+    ("spreadsheet", "Compute it.", "12-Dec-24"), ("spreadsheet", "What is 1/3?", "03/01/2026"),
+    ("spreadsheet", "Find n.", "2026-03-01 00:00:00"), ("spreadsheet", "What fraction is left?", "45752"),
+    ("spreadsheet", "What is the ratio a to b?", "3:45:00"), ("spreadsheet", "What is 2^60?", "1.15292E+18"),
+    ("spreadsheet", "What is 2^60?", "1,15292E+18"), ("spreadsheet", "Find the code with four digits.", "42"),
+    ("date_or_score", "On which date did it happen?", "2021-03-05"), ("date_or_score", "When was it?", "3/4/2021"),
+    ("date_or_score", "When was it?", "5 March 2021"), ("date_or_score", "What was the score?", "3-2"),
+    ("date_or_score", "How much is it?", "$5 - $10"), ("date_or_score", "When does it start?", "3:45 PM"),
+    ("float_noise", "What is 2.9*2?", "5.800000000000001"), ("float_noise", "What is it?", "-19.999999999999996"),
+    ("several", "Which? A) 1 B) 2 C) 3", "ABC"), ("several", "Which? A) 1 B) 2 C) 3", "A, B, C"),
+    ("words", "How many?", "8 apples\nDone."), ("told", "Is 3 + 4 = 7?", "7"),
+    ("told", "What is 2+2? The answer is 4.", "4"),
 ]  # fmt: skip
 SOUND = [
     ("What does it cost?", "$108"), ("What does it cost?", "-$1,108.50"), ("Find x if 2x = 10.", "x=5"),
@@ -49,6 +61,11 @@ SOUND = [
     ("How many are there?", "infinitely many"), ("Is it 3 or 5?", "3"),
     ("Show that it is prime. What is it?", "3"), ("What is the slope?", "-3"), ("Is it even?", r"\text{yes}"),
     ("What is 7 + 8? Put it within \\boxed{}.", "15"), ("What is 7 + 8? Answer:", "15"),
+    ("What is it?", "45752"), ("How much is it?", "45700"), ("How many atoms are in a mole?", "6.022E+23"),
+    ("What part of the 90000 apples? Give the sum of numerator and denominator.", "45752"),
+    ("In which month is it?", "May"), ("What is the ratio?", "3:2"), ("What is it?", "3 - x"), ("What is it?", "3, -3"),
+    ("How many four-digit codes are there?", "42"), ("What is pi?", "3.14159265358979"), ("Which gas is it?", "CO"),
+    ("Which triangle is it?", "ABC"), ("Write it.", "\\begin{pmatrix}\n1\nab\n\\end{pmatrix}"),
     ("What is $a \\times b$?\nThe neighbours\tthink so.", "-7"), ("Was ist größer?", "5°"),
 ]  # fmt: skip
 
