@@ -117,8 +117,6 @@ def _lines(checked: Checked) -> Iterator[Line]:
         "Checked",
         f"{checked.source}: {size:,} row{'s' * (size != 1)}{counted}; {read}{unread}",
     )
-    for note in checked.notes:
-        yield Line("", note, is_wrapped=True)
     for finding in checked.findings:
         more = ", …" if len(finding.rows) > len(finding.examples) else ""
         rows = ", ".join(map(name, finding.rows[: len(finding.examples)]))

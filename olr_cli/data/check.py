@@ -28,7 +28,7 @@ from olr_cli.data.choices import Options, label_in, read_options
 from olr_cli.data.columns import LABEL_COLUMNS
 from olr_cli.data.doubts import boxes, doubts, ends_of, is_day
 from olr_cli.data.findings import KINDS, UNUSABLE, kind_named
-from olr_cli.data.label_columns import beside, not_read
+from olr_cli.data.label_columns import beside, column_notes, not_read
 from olr_cli.data.labels import is_tests
 from olr_cli.data.prompt_files import (
     Reading,
@@ -185,12 +185,12 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     unreadable = _unreadable(kept, asked, [*zip(cells, choices, strict=True)])
     findings = [_found("no_question", blank), *unreadable, *_said_beside(rows, {*kept})]
     kept = sorted({*kept}.difference(*(finding.rows for finding in unreadable)))
-    notes: Sequence[str] = ()
+    notes = [*column_notes(rows, found)]
     if kept:
         read = read_rows(
             rows.take(kept), data_source=data_source, split="train", reading=reading
         )
-        asked_rows, notes = [*zip(kept, read.prompts, strict=True)], read.notes
+        asked_rows, notes = [*zip(kept, read.prompts, strict=True)], [*read.notes]
         findings += _findings(asked_rows, judge, rows.origins, cells)
     is_log = found["answer"] == "given_label"
     return Checked(

@@ -272,10 +272,10 @@ def option_labels(
     chosen = [(labels[place], choices[place]) for place in places]
     form, letters = _read_alike(chosen, f"{rows.place}: the labels in '{path}'")
     if form is None:
-        return labels, f"most labels in {path} name no option, and are read as they stand"
+        return labels, f"most labels in '{path}' name no option, and are read as they stand"
     for place, letter in zip(places, letters, strict=True):
         labels[place] = letter or labels[place]
-    return labels, f"the labels in {path} are read as {form}"
+    return labels, f"the labels in '{path}' are read as {form}"
 
 
 def _read_alike(
@@ -325,12 +325,12 @@ def option_notes(
     more = sum(show_options(*of_row) != of_row[0] for of_row in asked)
     there = len(asked) - more - len(bare)
     if more:
-        yield f"the options in {path} are shown below {more:,} question{'s' * (more > 1)}"
+        yield f"the options in '{path}' are shown below {more:,} question{'s' * (more > 1)}"
     if there:
-        yield f"{there:,} question{'s show' if there > 1 else ' shows'} the options in {path} already"
+        yield f"{there:,} question{'s show' if there > 1 else ' shows'} the options in '{path}' already"
     if bare:
         yield (
-            f"{len(bare):,} row{'s have' if len(bare) > 1 else ' has'} no options in {path}"
+            f"{len(bare):,} row{'s have' if len(bare) > 1 else ' has'} no options in '{path}'"
             f" (the first: {rows.origins.name(bare[0])})"
         )
     if labels_are:
@@ -341,4 +341,4 @@ def _unread_options(rows: Rows) -> Iterator[str]:
     """Yield a sentence on columns with the usual names of options that hold none."""
     for name in CHOICE_COLUMNS:
         if rows.has(name) and any(cell not in (None, "", []) for cell in rows.values(name)):
-            yield f"the column {name} holds no options that can be read, and is left aside"
+            yield f"the column '{name}' holds no options that can be read, and is left aside"

@@ -116,9 +116,9 @@ def test_a_row_without_options_and_one_with_several_right_ones(tmp_path):
     assert labels(prompts) == ["B", "2", "A, C", "A, C"]
     assert asked(prompts)[1] == "What is 1+1?"
     assert list(prompts.notes) == [
-        "the options in options are shown below 3 questions",
-        f"1 row has no options in options (the first: line 2 of {tmp_path / 'rows.jsonl'})",
-        "the labels in answer are read as letters of options",
+        "the options in 'options' are shown below 3 questions",
+        f"1 row has no options in 'options' (the first: line 2 of {tmp_path / 'rows.jsonl'})",
+        "the labels in 'answer' are read as letters of options",
     ]
 
 
@@ -169,7 +169,7 @@ def test_a_column_of_that_name_without_options_is_left_aside_and_said(tmp_path):
     prompts = read(tmp_path, STAR | {"options": "--fast", "answer": "the Sun"})
     assert asked(prompts) == [STAR["question"]]
     assert list(prompts.notes) == [
-        "the column options holds no options that can be read, and is left aside"
+        "the column 'options' holds no options that can be read, and is left aside"
     ]
 
 
@@ -192,8 +192,8 @@ def test_check_says_how_it_reads_and_judges_labels_by_the_options(tmp_path):
     report = json.loads(ended.stdout)
     assert report["columns"]["choices"] == "A+B+C"
     assert report["notes"] == [
-        "the options in A+B+C are shown below 21 questions",
-        "the labels in answer are read as letters of options",
+        "the options in 'A+B+C' are shown below 21 questions.",
+        "the labels in 'answer' are read as letters of options.",
     ]
     assert [(it["kind"], it["rows"]) for it in report["findings"]] == [("option", [20])]
     assert "read as letters of options" in olr("check", path).stdout

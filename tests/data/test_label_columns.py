@@ -10,6 +10,7 @@ from samples import json_lines
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.check import label_notes
 from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.rows import Rows
 from olr_cli.recipe.sections import DataSection
 
 PROSE = "We expand the product and collect the terms, which shows that this is what was asked for."
@@ -22,6 +23,15 @@ def asked(tmp_path, *rows):
         {"question": f"What is it, {number}?", **row} for number, row in enumerate(rows)
     ]
     return json_lines(tmp_path / "x.jsonl", *rows)
+
+
+def said(file) -> str:
+    """What is said before a training on a file."""
+    data = read_prompts(file)
+    rows = Rows(data.table, data.origins)
+    return " ".join(
+        label_notes(data.prompts, DataSection(train=str(file), columns=None), rows)
+    )
 
 
 def checked(file, *words):
@@ -103,12 +113,7 @@ def test_a_unit_with_a_power_of_ten_is_found_and_said_before_training(
     rows = [{"answer": "7", column: "m"}, {"answer": "2.5", column: unit}]
     file = asked(tmp_path, *rows)
     assert found(file) == ({"scale": [1]} if is_scaled else {})
-    notes = read_prompts(file).notes
-    assert (
-        [f"{column}: {unit.strip()}" in note for note in notes] == [True]
-        if is_scaled
-        else not notes
-    )
+    assert (("1 label" in said(file)) and "power of ten" in said(file)) is is_scaled
 
 
 @each(
@@ -127,11 +132,7 @@ def test_rows_that_a_column_calls_not_valid_are_found_and_said_before_training(
         tmp_path, *({"answer": str(row), **of_row} for row, of_row in enumerate(rows))
     )
     assert found(file) == {"not_valid": wrong}
-    (note,) = read_prompts(file).notes
-    assert (
-        note.startswith(f"{len(wrong)} row")
-        and f"(the first: line {wrong[0] + 1} of" in note
-    )
+    assert f"({len(wrong)} row" in said(file)
     kept = tmp_path / "kept.jsonl"
     assert olr("check", file, "--export", kept, "--drop", "not_valid").exit_code == 0
     assert len(kept.read_text().splitlines()) == 4 - len(wrong)
