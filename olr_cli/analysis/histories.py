@@ -26,7 +26,7 @@ from olr_cli.data.chat import Message
 from olr_cli.data.columns import LABELS, STATISTICS
 from olr_cli.data.log_files import is_log
 from olr_cli.data.logs import Report, RolloutLog, answers_of, read_log, silent
-from olr_cli.data.prompts import NEVER_REWARDED, NoiseType, Prompt, PromptSet
+from olr_cli.data.prompts import LEFT_OUT, NEVER_REWARDED, NoiseType, Prompt, PromptSet
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.table_files import matching_files
 from olr_cli.data.verified import with_verified
@@ -303,6 +303,11 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
         if is_local and parse_source(source) is None:
             matching_files(source)
         prompts = training_prompts(recipe)
+        left_out = {*facts.get("train", {}).get(LEFT_OUT, ())}
+        if left_out:  # by `data.drop_long`, which needs the model's tokenizer
+            ids = [prompt.prompt_id for prompt in prompts.prompts]
+            kept = [row for row, name in enumerate(ids) if name not in left_out]
+            prompts = prompts.subset(kept)
     except (UserError, OSError) as error:
         raise UserError(
             f"{source} cannot be read from here ({error})", "put it where the run found it"

@@ -24,6 +24,8 @@ class Prompts(NamedTuple):
         None, metavar="N", min=1, help="Use only the first N prompts."
     )
     columns: list[str] = options.DATA_COLUMNS
+    decimal_comma: bool = options.DECIMAL_COMMA
+    encoding: str = options.ENCODING
     system: str | None = options.SYSTEM_PROMPT
     chat_template: str | None = options.CHAT_TEMPLATE
     extractor: str | None = options.EXTRACTOR
@@ -140,6 +142,7 @@ def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place)
         "train": data,
         **prompts._asdict(),
         "columns": options.read_columns(prompts.columns),
+        "encoding": options.read_encoding(prompts.encoding),
     }
     of_data = {
         keys.get(name, name): value

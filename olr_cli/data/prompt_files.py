@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from olr_cli.answers import ARITHMETIC_SOURCES, is_match
 from olr_cli.answers.graded import SENTINEL
@@ -92,6 +94,14 @@ def _ends_with_answer(dialogue: Any) -> bool:
 
 NO_SYSTEM_PROMPT = "none"
 
+_IMAGES = re.compile(
+    r"(?i)(?:decoded_)?(?:image|picture|figure|video|audio)s?(?:_?\d+|_?(?:path|url|file|name)s?)?"
+)
+"""Names of columns with what policies of text do not see: `images` of geometry3k, `image_1` of MMMU."""
+
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
+"""A number whose commas may be of thousands, or one of them decimal: 1,234."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -105,6 +115,7 @@ class Reading:
         are_numbered: rows without ids get their row number and a digest, by which the options of benchmarks are drawn.
         decimal_comma: labels and true answers are read with points for their decimal commas (R7).
         is_text_only: the prompts are for a policy that reads text alone, so that images and the like are refused.
+        encoding: of files of text, as of `read_text` (`data.encoding`).
     """
 
     columns: Mapping[ColumnRole, str] | None = None
@@ -113,6 +124,7 @@ class Reading:
     are_numbered: bool = False
     decimal_comma: bool = False
     is_text_only: bool = False
+    encoding: str | None = None
 
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
         """The system message of a prompt that has none: a plain question, or messages."""
@@ -161,11 +173,12 @@ def read_rows(
         systems=rows.texts(columns.get("system")),
         reading=reading,
     )
-    notes += _unseen_notes(rows, asked)
+    notes += [*_unseen_notes(rows, asked), *_image_notes(rows, columns.values())]
     rephrased = _rephrasings(rows, messages)
     prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
     marks = _marks(rows, labels, noise_type_of_sentinel)
     if reading.decimal_comma:
+        notes += _comma_notes(rows, labels)
         labels, marks = _with_points(labels, marks)
     prompts = tuple(
         Prompt(prompt_id, turns, label, true_answer, noise_type, source, other)
@@ -222,6 +235,53 @@ def _unseen_notes(rows: Rows, asked: Sequence[Any]) -> list[str]:
         f"{len(unseen):,} question{'s' * (len(unseen) > 1)} with an image or another part that is no text: only the"
         f" text is read (the first: {rows.origins.name(unseen[0])})"
     ]
+
+
+def _image_notes(rows: Rows, read: Collection[str]) -> list[str]:
+    """Return a sentence if columns beside the questions hold images, or something else that no policy sees."""
+    columns = [
+        (name, _filled(rows.table.column(name)))
+        for name in rows.table.column_names
+        if _IMAGES.fullmatch(name) and name not in read
+    ]
+    names = [f"'{name}'" for name, filled in columns if filled]
+    if not names:
+        return []
+    filled = sorted({row for _, rows_of_column in columns for row in rows_of_column})
+    are = f"s {', '.join(names)} are" if len(names) > 1 else f" {names[0]} is"
+    return [
+        f"column{are} not read: only the text of the {len(filled):,} question{'s' * (len(filled) > 1)} with it is asked"
+        f" (the first: {rows.origins.name(filled[0])})"
+    ]
+
+
+def _filled(column: pa.ChunkedArray) -> list[int]:
+    """Return the rows whose value is there and no empty list or text, without reading what it holds."""
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        sizes = pc.list_value_length(column)
+    elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        sizes = pc.binary_length(column)
+    else:
+        sizes = pc.is_valid(column)
+    return [row for row, size in enumerate(sizes.to_pylist()) if size]
+
+
+def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
+    """Return sentences on the labels read with a decimal comma, and on those that may have one of thousands."""
+    pairs = [(row, label, with_points(label)) for row, label in enumerate(labels) if label]
+    read = [it for it in pairs if it[1] != it[2]]
+    unsure = [it for it in pairs if it[1] == it[2] and _THOUSANDS.search(it[1])]
+    sentences = [f"{len(read):,} label{'s' * (len(read) != 1)} read with a decimal comma"]
+    if read:
+        row, label, number = read[0]
+        sentences[0] += f": {label} is {number} (the first: {rows.origins.name(row)})"
+    if unsure:
+        row, label, _ = unsure[0]
+        sentences.append(
+            f"{len(unsure):,} label{'s' * (len(unsure) > 1)} with a comma before three digits read as thousands:"
+            f" {label} (the first: {rows.origins.name(row)})"
+        )
+    return sentences
 
 
 def asked_in(rows: Rows, path: str) -> list[Any]:
@@ -451,7 +511,7 @@ def read_prompts(
         return prompt_set(
             arithmetic_prompts(kind, sample or limit, seed, part), text, split
         )
-    rows, name, data_source, revision = load_rows(text, split)
+    rows, name, data_source, revision = load_rows(text, split, reading.encoding)
     prompts = read_rows(
         rows,
         data_source=data_source,
@@ -465,8 +525,13 @@ def read_prompts(
     return prompts if sample is None else prompts.sample(sample, seed)
 
 
-def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
-    """The rows of a built-in set, in a file or on the hub, their name, data source by default, and revision."""
+def load_rows(
+    text: str, split: str, encoding: str | None = None
+) -> tuple[Rows, str, str, str | None]:
+    """The rows of a built-in set, in a file or on the hub, their name, data source by default, and revision.
+
+    `encoding`: of files of text, as of `read_text`.
+    """
     if parse_source(text) is not None:
         return (
             Rows(read_prompts(text, split=split).table, Origins(text)),
@@ -483,7 +548,10 @@ def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
         # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
         files = files_of_one_split(text)
         return (
-            Rows(read_table(files), Origins(text, files)),
+            Rows(
+                read_table(files, encoding=encoding),
+                Origins(text, files, encoding=encoding),
+            ),
             path.name,
             f"local/{path.stem}",
             None,

@@ -83,7 +83,7 @@ def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
     """
     files = rows.origins.files
     if len(files) == 1 and files[0].suffix == target.suffix != ".parquet":
-        content = lines_of_rows(files[0], kept).encode()
+        content = lines_of_rows(files[0], kept, rows.origins.encoding).encode()
     elif target.suffix == ".parquet":
         content = _parquet(rows.table.take(list(kept)))
     else:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, View
+from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, PromptSet, View
 from olr_cli.errors import UserError, at, did_you_mean, first_line, no_path
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import Recipe
@@ -207,6 +207,17 @@ def tokenize(
     return ids
 
 
+def token_ids_of(
+    tokenizer: Any,
+    prompts: Iterable[Prompt],
+    chat: ChatFormat = AS_THE_MODEL_HAS_IT,
+    view: View = "original",
+) -> list[list[int]]:
+    """Token ids of prompts in a view, exactly as the policy will read them."""
+    texts = render_all(tokenizer, [prompt.turns(view) for prompt in prompts], chat)
+    return tokenize(tokenizer, texts, chat)
+
+
 _SAID = "The answer is 4."
 
 
@@ -290,8 +301,13 @@ def before_stop(text: str, stop: Sequence[str]) -> str:
     return text[: min(places)] if places else text
 
 
+def long_rows(token_ids: Sequence[Sequence[int]], limit: int) -> list[int]:
+    """Return the rows of the prompts that have more tokens than this."""
+    return [row for row, tokens in enumerate(token_ids) if len(tokens) > limit]
+
+
 def require_room(
-    prompts: Sequence[Prompt],
+    prompts: PromptSet,
     token_ids: Sequence[Sequence[int]],
     recipe: Recipe,
     context: int | None,
@@ -300,21 +316,18 @@ def require_room(
     """Make sure that every prompt, and a response to it, fits into the recipe's limits and the model's context."""
     limit = recipe.train.max_prompt_tokens
     what = "prompts" if view == "original" else "rephrased prompts"
-    long = [
-        one.prompt_id
-        for one, tokens in zip(prompts, token_ids, strict=True)
-        if len(tokens) > limit
-    ]
-    if long:
+    if long := long_rows(token_ids, limit):
         raise UserError(
             f"{len(long)} of {len(prompts)} {what} are longer than train.max_prompt_tokens {limit} (the first:"
-            f" {long[0]})",
-            "raise the limit or remove them",
+            f" {prompts.place(long[0])})",
+            "raise the limit, or leave them out with data.drop_long=true",
         )
-    longest = max(map(len, token_ids), default=0)
+    lengths = [*map(len, token_ids)]
+    longest = max(lengths, default=0)
     if context is not None and longest + recipe.train.max_new_tokens > context:
         raise UserError(
-            f"the longest of the {what} has {longest} tokens, and with train.max_new_tokens"
-            f" {recipe.train.max_new_tokens} that is more than the {context} tokens that {recipe.model.path} can read",
-            f"lower the limit or remove long {what}",
+            f"the longest of the {what} ({prompts.place(lengths.index(longest))}) has {longest} tokens, and with"
+            f" train.max_new_tokens {recipe.train.max_new_tokens} that is more than the {context} tokens that"
+            f" {recipe.model.path} can read",
+            "lower that limit, or train.max_prompt_tokens with data.drop_long=true",
         )

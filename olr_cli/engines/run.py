@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -12,8 +13,9 @@ from typing import Any, Protocol, TypeVar
 
 from olr_cli.answers import find_extractor
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import PromptSet, View
+from olr_cli.data.prompts import LEFT_OUT, PromptSet, View
 from olr_cli.data.sets import held_out_prompts, training_data
+from olr_cli.engines.long_prompts import fitting
 from olr_cli.errors import UserError, at
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import ExternalEngine, LocalEngine, OpenRlhfEngine
@@ -76,6 +78,8 @@ class DataSets:
         }
         if "verified.digest" in self.train.facts:
             facts["train"]["verified_digest"] = self.train.facts["verified.digest"]
+        if LEFT_OUT in self.train.facts:
+            facts["train"][LEFT_OUT] = json.loads(self.train.facts[LEFT_OUT])
         return facts
 
 
@@ -153,8 +157,11 @@ def require_engine(recipe: Recipe) -> None:
         )
 
 
-def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
-    """The recipe's data sets, with noise on the training labels; rollouts without training need no label."""
+def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) -> DataSets:
+    """The recipe's data sets, with noise on the training labels; rollouts without training need no label.
+
+    `day`: of the run's start.
+    """
     recipe.require_named()
     extractor = recipe.data.extractor
     if extractor is not None:
@@ -170,14 +177,23 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
         train.require_labels(f"method '{recipe.method.name}'")
     if "rephrased" in method.views:
         train.require_rephrasings(f"method '{recipe.method.name}'")
+    fit = fitting(recipe, day)
+    train = fit(train, method.views)
     share = keep_fraction(recipe.method, train.prompts)
     validation, test = recipe.data.validation, recipe.data.test
+    fit_validation = (
+        None
+        if validation is None
+        else fit(held_out_prompts(recipe, validation, "validation"))
+    )
+    measured = held_out if test is None else held_out_prompts(recipe, test, "test")
     return DataSets(
         train,
-        None if validation is None else held_out_prompts(recipe, validation, "validation"),
-        held_out if test is None else held_out_prompts(recipe, test, "test"),
+        fit_validation,
+        None if measured is None else fit(measured),
         method.views,
         share,
+        day,
     )
 
 

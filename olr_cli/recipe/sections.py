@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from olr_cli.errors import shortened
 from olr_cli.recipe.section import (
     Count,
+    Encoding,
     ExtractorText,
     Number,
     Ratio,
@@ -106,6 +107,15 @@ class DataSection(Section):
     decimal_comma: bool = default(
         False,
         "Labels and true answers have decimal commas: `23,5` is 23.5, not the list 23, 5 (R7).",
+    )
+    encoding: Encoding = default(
+        "utf-8",
+        "Encoding of CSV and JSON files that are neither UTF-8 nor marked UTF-16, such as `cp1252`.",
+    )
+    drop_long: bool = default(
+        False,
+        "Leave out prompts longer than `train.max_prompt_tokens`, in training and held-out data; false: they are an"
+        " error before training starts.",
     )
 
 
