@@ -9,6 +9,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -165,6 +166,12 @@ def read_text(
         )
     try:
         return _decoded(content, encoding or "utf-8")
+    except LookupError:
+        raise UserError(
+            f"there is no encoding '{encoding}'",
+            "name one that Python knows, such as utf-8, cp1252, latin-1 or gbk",
+            "data.encoding",
+        ) from None
     except UnicodeDecodeError as error:
         name = (encoding or "utf-8").upper()
         problem = f"{file} is not {name} text ({error.reason} at byte {error.start})"
@@ -185,26 +192,11 @@ def _decoded(content: bytes, encoding: str) -> str:
     """
     if content.startswith(_UTF16_MARKS):
         return content.decode("utf-16")
-    # ASCII is UTF-8, too, but may spell UTF-16 without a mark, or the shifts of ISO-2022.
-    if not content.isascii():
+    # UTF-16 without its mark and ISO-2022 may be valid UTF-8, and have control characters that no text has.
+    if not re.search(rb"[\0\x1b]", content):
         with suppress(UnicodeDecodeError):
             return content.decode("utf-8-sig")
-    return content.decode(encoding)
-
-
-def known_encoding(name: str) -> str:
-    """Return the name of an encoding of text.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    try:
-        "1".encode(name)
-    except (LookupError, UnicodeError):
-        raise ValueError(
-            f"there is no encoding '{name[:60]}'; known: utf-8, cp1252, latin-1, utf-16, gbk and others of Python"
-        ) from None
-    return name
+    return content.decode(encoding).removeprefix("\ufeff")
 
 
 def read_lines(

@@ -55,6 +55,8 @@ _SETTABLE = (
     "data.tolerance",
     "data.verified",
     "data.columns",
+    "data.decimal_comma",
+    "data.encoding",
 )
 """What can be set besides the method and the verifier."""
 
@@ -303,11 +305,10 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
         if is_local and parse_source(source) is None:
             matching_files(source)
         prompts = training_prompts(recipe)
-        left_out = {*facts.get("train", {}).get(LEFT_OUT, ())}
-        if left_out:  # by `data.drop_long`, which needs the model's tokenizer
-            ids = [prompt.prompt_id for prompt in prompts.prompts]
-            kept = [row for row, name in enumerate(ids) if name not in left_out]
-            prompts = prompts.subset(kept)
+        # By `data.drop_long`, which needs the model's tokenizer
+        if left_out := {*facts.get("train", {}).get(LEFT_OUT, ())}:
+            ids = enumerate(prompt.prompt_id for prompt in prompts.prompts)
+            prompts = prompts.subset([row for row, name in ids if name not in left_out])
     except (UserError, OSError) as error:
         raise UserError(
             f"{source} cannot be read from here ({error})", "put it where the run found it"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from olr_cli.data.check import Checked, Limit
 
 _WIDTH = 60
-_KEEPS_COMMAS = "The export has the labels as they stand in the file: train on it with data.decimal_comma=true."
+_KEEPS_COMMAS = "The export has the labels as they stand in the file: train on it with data.decimal_comma=true"
 
 
 def check(
@@ -35,13 +35,8 @@ def check(
     model: str | None = Option(
         None,
         metavar="MODEL",
-        help="Count the tokens of prompts as this model reads them: a folder, hub id or built-in policy.",
-    ),
-    max_prompt_tokens: int | None = Option(
-        None,
-        metavar="N",
-        min=1,
-        help="With --model: find longer prompts, as train.max_prompt_tokens; by default 2048.",
+        help="Find questions longer than 2048 tokens as this model reads them (a folder, hub id or built-in policy);"
+        " without it, than 8192 characters.",
     ),
     export: Path | None = Option(
         None,
@@ -73,7 +68,7 @@ def check(
 
     shape = "json" if json else "terminal"
     if explain is not None:
-        if source is not None or columns or export is not None or drop or strict or model:
+        if any((source, columns, export, drop, strict, model)):
             raise UserError(
                 "this explains a finding, and checks no data set",
                 "leave the rest out",
@@ -91,56 +86,50 @@ def check(
     elif drop:
         raise UserError("--drop chooses the rows of --export FILE", "add it")
     reading = Reading(
-        options.read_columns(columns),
-        decimal_comma=decimal_comma,
-        encoding=options.read_encoding(encoding),
+        options.read_columns(columns), decimal_comma=decimal_comma, encoding=encoding
     )
     waiting = Waiting()
-    limit = _limit(model, max_prompt_tokens)
     with Judge(report=waiting.say) as judge:
-        checked = check_data(source, reading, judge, limit)
+        checked = check_data(source, reading, judge, _limit(model))
     waiting.done()
-    # What is exported is UTF-8 in any case.
-    given = ["--columns", ",".join(columns)] if columns else []
-    given += ["--decimal-comma"] if decimal_comma else []
-    given += ["--encoding", encoding] if export is None and encoding != "utf-8" else []
-    following = _next(checked, source, given, export)
-    files, notes = [], [f"{note}." for note in checked.notes]
+    files, notes = [], [*checked.notes]
     if export is not None:
-        file, left_out = checked.export(export, options.read_list(drop))
-        files, notes = [file], [*notes, *(f"{note}." for note in left_out)]
-        if decimal_comma:
-            notes.append(_KEEPS_COMMAS)
-    show(
-        Answer([*_lines(checked)], checked, notes, files, following, indent=14),
-        shape,
-    )
+        file, counts = checked.export(export, options.read_list(drop))
+        files, notes = [file], [*notes, *counts, *[_KEEPS_COMMAS] * decimal_comma]
+    # An export is UTF-8 in any case.
+    other = "utf-8" if export is not None else encoding
+    data_set = [source if export is None else str(export)]
+    data_set += _reading_words(columns, other, decimal_comma=decimal_comma)
+    following = _next(checked, source, data_set, export)
+    notes = [f"{note}." for note in notes]
+    lines = [*_lines(checked)]
+    show(Answer(lines, checked, notes, files, following, indent=14), shape)
     if strict and checked.findings:
         raise typer.Exit(1)
 
 
-def _limit(model: str | None, most: int | None) -> Limit:
+def _reading_words(
+    columns: Sequence[str], encoding: str, *, decimal_comma: bool
+) -> list[str]:
+    """Return the words of a command that reads a data set in this way."""
+    words = ["--columns", ",".join(columns)] if columns else []
+    words += ["--decimal-comma"] if decimal_comma else []
+    return words if encoding == "utf-8" else [*words, "--encoding", encoding]
+
+
+def _limit(model: str | None) -> Limit:
     """Return the length from which on a prompt is long: in a model's tokens, as in training, or characters."""
     from olr_cli.data.check import CHARACTERS, Limit
-    from olr_cli.data.prompts import Prompt
-    from olr_cli.errors import UserError
-    from olr_cli.recipe.sections import TrainSection
 
     if model is None:
-        if most is not None:
-            raise UserError(
-                "--max-prompt-tokens counts the tokens of a model", "add --model MODEL"
-            )
         return CHARACTERS
     from olr_cli.engines.models import load_tokenizer, model_location
     from olr_cli.engines.prompt_text import token_ids_of
+    from olr_cli.recipe.sections import TrainSection
 
     tokenizer = load_tokenizer(model_location(model), trust_remote_code=False)
-
-    def lengths(prompts: Sequence[Prompt]) -> Iterator[int]:
-        return map(len, token_ids_of(tokenizer, prompts))
-
-    return Limit(most or TrainSection().max_prompt_tokens, "tokens", lengths)
+    most = TrainSection().max_prompt_tokens
+    return Limit(most, "tokens", lambda prompts: map(len, token_ids_of(tokenizer, prompts)))
 
 
 def _explanation(kind: str) -> Answer:
@@ -180,13 +169,13 @@ def _lines(checked: Checked) -> Iterator[Line]:
 
 
 def _next(
-    checked: Checked, named: str, given: Sequence[str], export: Path | None
+    checked: Checked, named: str, words: Sequence[str], export: Path | None
 ) -> dict[str, str]:
-    """The next command, for a data set of this name, read as `given`, and its export, if there is one."""
+    """The next command, for a data set of this name; `words` name it, or its export, and how it is read."""
     from olr_cli.data.findings import UNUSABLE
     from olr_cli.data.writers import csv_suffix
 
-    data_set = shlex.join([str(export or named), *given])
+    data_set = shlex.join(words)
     if checked.is_log:
         return {f"olr audit {data_set}": "which labels its answers contradict"}
     if export is None and any(finding.kind in UNUSABLE for finding in checked.findings):

@@ -84,7 +84,7 @@ def inject_noise(
         options.read_columns(columns),
         system_prompt=system,
         decimal_comma=decimal_comma,
-        encoding=options.read_encoding(encoding),
+        encoding=encoding,
     )
     clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
     frozen = refused = None

@@ -188,16 +188,6 @@ def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
     return cast("dict[ColumnRole, str] | None", columns or None)
 
 
-def read_encoding(name: str) -> str:
-    """The value of `--encoding`."""
-    from olr_cli.files import known_encoding
-
-    try:
-        return known_encoding(name)
-    except ValueError as error:
-        raise UserError.of(str(error), remedy="name another", place="encoding") from None
-
-
 def read_log_columns(values: Sequence[str]) -> dict[str, str]:
     """The value of `--columns` for a log of another trainer."""
     from olr_cli.data.columns import COLUMNS

@@ -142,7 +142,6 @@ def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place)
         "train": data,
         **prompts._asdict(),
         "columns": options.read_columns(prompts.columns),
-        "encoding": options.read_encoding(prompts.encoding),
     }
     of_data = {
         keys.get(name, name): value

@@ -155,7 +155,7 @@ class Checked:
         """Write the rows that can be graded, without those of some kinds of findings besides, or of `ALL`.
 
         Returns:
-            The file, and a sentence on how many rows each kind took, if there are any.
+            The file, and a sentence on how many rows go because of which kind, if there are any.
         """
         if self.is_log:
             raise UserError(
@@ -163,16 +163,13 @@ class Checked:
                 "olr audit exports what is left of it",
                 "export",
             )
-        kinds = KINDS if ALL in dropped else (*UNUSABLE, *dropped)
-        left_out = self.left_out([*kinds])
+        left_out = self.left_out(KINDS if ALL in dropped else [*UNUSABLE, *dropped])
         kept = sorted({*range(self.rows)}.difference(*left_out.values()))
         is_new = write_rows(self.table, kept, target)
         of_rows = f" ({len(kept):,} of {self.rows:,} rows)"
         counts = ", ".join(f"{len(rows):,} {kind}" for kind, rows in left_out.items())
-        gone = self.rows - len(kept)
-        note = f"{gone:,} row{'s' * (gone > 1)} left out: {counts}"
-        file = File.written(target, of_rows, is_new=is_new)
-        return file, [note] if left_out else []
+        notes = [f"rows left out: {counts}"] * bool(left_out)
+        return File.written(target, of_rows, is_new=is_new), notes
 
 
 @dataclass(frozen=True)

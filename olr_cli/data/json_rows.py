@@ -104,24 +104,21 @@ def _require_no_object(file: Path, encoding: str | None) -> None:
 
 def require_row(value: dict[str, Any], file: Path) -> None:
     """Refuse the only object of a file if it holds the rows, or columns of them, and is none itself."""
-    has_question = not value.keys().isdisjoint(PROMPT_COLUMNS)
-    for key, items in value.items():
-        is_rows = isinstance(items, list) and {*map(type, items)} == {dict}
-        if is_rows and not has_question and messages(items) is None:
-            raise UserError(
-                f"{file} is one JSON object, which holds its rows ({len(items):,}) in '{key}'",
-                f"write these alone, as with {_jq(f'.[{json.dumps(key)}][]', file, '-rows.jsonl')}",
-            )
-    # pandas writes columns as objects by row, others as lists
-    columns = [*value.values()]
-    by_row = {tuple(it) for it in columns if type(it) is dict}
-    lengths = {len(it) for it in columns if type(it) is list and list not in map(type, it)}
-    is_split = len(columns) > 1 and {*map(type, columns)} in ({dict}, {list})
-    if is_split and len(by_row) + len(lengths) == 1 and min(lengths, default=2) > 1:
+    asked = next((value[name] for name in PROMPT_COLUMNS if name in value), None)
+    texts = asked if isinstance(asked, list) and len(asked) > 1 else ()
+    # pandas writes a column as an object by row
+    if isinstance(asked, dict) or any(isinstance(text, str) for text in texts):
         raise UserError(
             f"{file} is one JSON object of columns ({', '.join(value)[:60]}), not of rows",
             "write a row per line, as pandas does with to_json(FILE, orient='records', lines=True)",
         )
+    for key, items in value.items():
+        is_rows = isinstance(items, list) and {*map(type, items)} == {dict}
+        if is_rows and asked is None and messages(items) is None:
+            raise UserError(
+                f"{file} is one JSON object, which holds its rows ({len(items):,}) in '{key}'",
+                f"write these alone, as with {_jq(f'.[{json.dumps(key)}][]', file, '-rows.jsonl')}",
+            )
 
 
 def _jq(expression: str, file: Path, ending: str) -> str:

@@ -238,50 +238,40 @@ def _unseen_notes(rows: Rows, asked: Sequence[Any]) -> list[str]:
 
 
 def _image_notes(rows: Rows, read: Collection[str]) -> list[str]:
-    """Return a sentence if columns beside the questions hold images, or something else that no policy sees."""
-    columns = [
-        (name, _filled(rows.table.column(name)))
-        for name in rows.table.column_names
-        if _IMAGES.fullmatch(name) and name not in read
-    ]
-    names = [f"'{name}'" for name, filled in columns if filled]
-    if not names:
-        return []
-    filled = sorted({row for _, rows_of_column in columns for row in rows_of_column})
-    are = f"s {', '.join(names)} are" if len(names) > 1 else f" {names[0]} is"
+    """Return a sentence for each column beside the questions with images, or others that no policy sees."""
+    columns = set(filter(_IMAGES.fullmatch, rows.table.column_names)).difference(read)
     return [
-        f"column{are} not read: only the text of the {len(filled):,} question{'s' * (len(filled) > 1)} with it is asked"
-        f" (the first: {rows.origins.name(filled[0])})"
+        f"column '{name}' is not read: of {len(filled):,} question{'s' * (len(filled) > 1)} with it only the text is"
+        f" asked (the first: {rows.origins.name(filled[0])})"
+        for name in sorted(columns)
+        if (filled := _filled(rows.table.column(name)))
     ]
 
 
 def _filled(column: pa.ChunkedArray) -> list[int]:
-    """Return the rows whose value is there and no empty list or text, without reading what it holds."""
+    """Return the rows whose value is there and no empty list or text, without reading images."""
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        sizes = pc.list_value_length(column)
-    elif pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        sizes = pc.binary_length(column)
-    else:
-        sizes = pc.is_valid(column)
-    return [row for row, size in enumerate(sizes.to_pylist()) if size]
+        column = pc.list_value_length(column)
+    elif pa.types.is_struct(column.type):
+        column = pc.is_valid(column)
+    return [row for row, value in enumerate(column.to_pylist()) if value]
 
 
 def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
-    """Return sentences on the labels read with a decimal comma, and on those that may have one of thousands."""
-    pairs = [(row, label, with_points(label)) for row, label in enumerate(labels) if label]
-    read = [it for it in pairs if it[1] != it[2]]
-    unsure = [it for it in pairs if it[1] == it[2] and _THOUSANDS.search(it[1])]
-    sentences = [f"{len(read):,} label{'s' * (len(read) != 1)} read with a decimal comma"]
-    if read:
-        row, label, number = read[0]
-        sentences[0] += f": {label} is {number} (the first: {rows.origins.name(row)})"
-    if unsure:
-        row, label, _ = unsure[0]
-        sentences.append(
-            f"{len(unsure):,} label{'s' * (len(unsure) > 1)} with a comma before three digits read as thousands:"
-            f" {label} (the first: {rows.origins.name(row)})"
-        )
-    return sentences
+    """Return sentences on labels read with a decimal comma, and on those whose comma may be of thousands."""
+    given = [(row, label, with_points(label)) for row, label in enumerate(labels) if label]
+    kinds = {
+        "read with a decimal comma": [it for it in given if it[1] != it[2]],
+        "with three digits after a comma read as thousands": [
+            it for it in given if it[1] == it[2] and _THOUSANDS.search(it[1])
+        ],
+    }
+    return [
+        f"{len(found):,} label{'s' * (len(found) > 1)} {what} (the first: {found[0][1]} is {found[0][2]},"
+        f" {rows.origins.name(found[0][0])})"
+        for what, found in kinds.items()
+        if found
+    ] or ["no label has a decimal comma"]
 
 
 def asked_in(rows: Rows, path: str) -> list[Any]:

@@ -20,7 +20,7 @@ from olr_cli.data.chat import messages
 from olr_cli.data.json_rows import column_of, json_batches, json_table, require_row
 from olr_cli.data.rows import Rows
 from olr_cli.data.values import (
-    COLUMNAR,
+    CSV,
     EVERY,
     SUFFIXES,
     Origins,
@@ -54,9 +54,6 @@ _DESCRIPTIONS = {
     "state.json",
 }
 """What the package datasets writes about the data of a folder."""
-
-_SHOWN = 4
-"""Folders of data that an error names."""
 
 _BATCH, _BATCH_BYTES = 1 << 16, 1 << 25
 """Rows of Parquet that are read at a time, and bytes that they take in the file."""
@@ -123,10 +120,9 @@ def _no_files(source: str, path: Path) -> UserError:
         )
     is_saved = os.path.isfile(path / "dataset_dict.json")
     what = "is a saved DatasetDict of splits" if is_saved else "holds its data in folders"
-    more = " and others" * (len(patterns) > _SHOWN)
     return UserError(
         f"the folder {source} {what}",
-        f"name the files of one split, as {' or '.join(patterns[:_SHOWN])}{more}",
+        f"name the files of one split, as {' or '.join(patterns)}",
     )
 
 
@@ -214,14 +210,17 @@ def read_batches(
     schema.
     """
     origins = Origins(str(file), [file], encoding=encoding)
-    if file.suffix not in COLUMNAR:
+    if file.suffix in CSV:
         table = _csv_table(file, encoding)
         yield Rows(table.select(_chosen(table.schema, columns)), origins)
         return
     try:
         start = 0
-        of_kind = _parquet_batches if file.suffix == ".parquet" else _arrow_batches
-        for table in of_kind(file, columns):
+        if file.suffix == ".arrow":
+            table = arrow_table(file)
+            yield Rows(table.select(_chosen(table.schema, columns)), origins)
+            return
+        for table in _parquet_batches(file, columns):
             yield Rows(table, replace(origins, numbers=EVERY[start:]))
             start += len(table)
     except PermissionError:
@@ -235,15 +234,6 @@ def read_batches(
             f"{file} is not a whole {file.suffix[1:].capitalize()} file ({first_line(error)})",
             "fetch or write it again",
         ) from None
-
-
-def _arrow_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
-    """Yield the rows of an Arrow file at once: they stay on the disk until they are looked at."""
-    table = arrow_table(file)
-    _require_distinct(list(table.schema), str(file))
-    chosen = table.select(_chosen(table.schema, columns))
-    plain = {name: _plain(chosen[name].combine_chunks()) for name in chosen.column_names}
-    yield pa.table(plain)
 
 
 def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:

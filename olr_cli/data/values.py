@@ -105,10 +105,9 @@ def written(text: str) -> Any:
 
 _JSON = (".jsonl", ".ndjson", ".json")
 
-COLUMNAR = (".parquet", ".arrow")
-"""Files whose rows are no lines."""
+CSV = (".csv", ".tsv")
 
-SUFFIXES = (*COLUMNAR, *_JSON, ".csv", ".tsv")
+SUFFIXES = (".parquet", ".arrow", *_JSON, *CSV)
 
 _LONGEST_CELL = 1 << 27
 
@@ -120,15 +119,19 @@ def is_json(file: Path) -> bool:
     if file.suffix not in SUFFIXES:
         raise UserError(
             f"{file} ends in none of {', '.join(SUFFIXES)}, so olr cannot read it",
-            "convert it to one of these",
+            "convert it to one of these; Excel's text (.txt) needs the ending .tsv alone",
         )
     return file.suffix in _JSON
 
 
 def places_of_rows(file: Path, encoding: str | None = None) -> list[tuple[str, int]]:
     """For each row of a file, whether it is a line or a row, and its number, from 1."""
-    if file.suffix in COLUMNAR:
-        return [("row", at) for at in range(1, 1 + _count_rows(file))]
+    if file.suffix == ".arrow":
+        return [("row", at) for at in range(1, 1 + len(arrow_table(file)))]
+    if file.suffix == ".parquet":
+        import pyarrow.parquet as pq  # which rewards that read no file do without
+
+        return [("row", at) for at in range(1, 1 + pq.read_metadata(file).num_rows)]
     if not is_json(file):
         return [("line", at) for at, _ in csv_rows(file, encoding)][1:]
     if is_json_array(file, encoding):
@@ -138,24 +141,11 @@ def places_of_rows(file: Path, encoding: str | None = None) -> list[tuple[str, i
     return [("line", at) for at, line in lines if line.strip()]
 
 
-def _count_rows(file: Path) -> int:
-    """Return the number of rows of a Parquet or Arrow file."""
-    import pyarrow.parquet as pq  # which rewards that read no file do without
-
-    if file.suffix == ".parquet":
-        return int(pq.read_metadata(file).num_rows)
-    return len(arrow_table(file))
-
-
 def arrow_table(file: Path) -> pa.Table:
-    """Return the rows of an Arrow file, as the package datasets saves them (a stream), or as Feather."""
+    """Return the rows of an Arrow stream, as the package datasets saves it; they stay on the disk until looked at."""
     import pyarrow as pa
 
-    with pa.memory_map(str(regular(file))) as source:
-        if source.read(6) == b"ARROW1":
-            return pa.ipc.open_file(source).read_all()
-        source.seek(0)
-        return pa.ipc.open_stream(source).read_all()
+    return pa.ipc.open_stream(pa.memory_map(str(regular(file)))).read_all()
 
 
 def is_json_array(file: Path, encoding: str | None = None) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, PromptSet, View
+from olr_cli.data.prompts import LEFT_OUT, SYSTEM_PROMPT, Prompt, PromptSet, View
 from olr_cli.errors import UserError, at, did_you_mean, first_line, no_path
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import Recipe
@@ -301,9 +302,36 @@ def before_stop(text: str, stop: Sequence[str]) -> str:
     return text[: min(places)] if places else text
 
 
-def long_rows(token_ids: Sequence[Sequence[int]], limit: int) -> list[int]:
-    """Return the rows of the prompts that have more tokens than this."""
-    return [row for row, tokens in enumerate(token_ids) if len(tokens) > limit]
+def without_long(
+    tokenizer: Any,
+    recipe: Recipe,
+    chat: ChatFormat,
+    prompts: PromptSet,
+    views: Sequence[View] = ("original",),
+) -> PromptSet:
+    """Return the prompts that `train.max_prompt_tokens` allows in every view, with a note on the others."""
+    limit = recipe.train.max_prompt_tokens
+    encoded = [token_ids_of(tokenizer, prompts.prompts, chat, view) for view in views]
+    long = [
+        row
+        for row, ids in enumerate(zip(*encoded, strict=True))
+        if max(map(len, ids)) > limit
+    ]
+    if not long:
+        return prompts
+    what = (
+        f"{len(long):,} of {len(prompts):,} prompts of {prompts.source} longer than train.max_prompt_tokens {limit}"
+        f" left out (the first: {prompts.place(long[0])})"
+    )
+    kept = sorted({*range(len(prompts))}.difference(long))
+    if not kept:
+        raise UserError(what, "raise the limit")
+    left_out = json.dumps([prompts.prompts[row].prompt_id for row in long])
+    return replace(
+        prompts.subset(kept),
+        notes=[*prompts.notes, what],
+        facts={**prompts.facts, LEFT_OUT: left_out},
+    )
 
 
 def require_room(
@@ -316,13 +344,13 @@ def require_room(
     """Make sure that every prompt, and a response to it, fits into the recipe's limits and the model's context."""
     limit = recipe.train.max_prompt_tokens
     what = "prompts" if view == "original" else "rephrased prompts"
-    if long := long_rows(token_ids, limit):
+    lengths = [*map(len, token_ids)]
+    if long := [row for row, length in enumerate(lengths) if length > limit]:
         raise UserError(
             f"{len(long)} of {len(prompts)} {what} are longer than train.max_prompt_tokens {limit} (the first:"
             f" {prompts.place(long[0])})",
             "raise the limit, or leave them out with data.drop_long=true",
         )
-    lengths = [*map(len, token_ids)]
     longest = max(lengths, default=0)
     if context is not None and longest + recipe.train.max_new_tokens > context:
         raise UserError(

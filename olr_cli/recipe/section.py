@@ -15,8 +15,6 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from olr_cli.files import known_encoding
-
 _MOST_PLACES = 30
 LEAST_TEMPERATURE = 0.001
 """A smaller one turns logits into numbers that float32 does not have."""
@@ -98,7 +96,6 @@ Whole = Annotated[int, BeforeValidator(require_number), Field(ge=-(2**63), lt=2*
 Count = Annotated[Whole, Field(gt=0, lt=2**31)]
 Epochs = Annotated[Whole, Field(ge=0, lt=2**31)]
 Text = Annotated[str, AfterValidator(_require_text)]
-Encoding = Annotated[str, AfterValidator(known_encoding)]
 FUNCTION = r"^(.+\.py|[\w.]+):[^\W\d]\w*$"
 """The pattern of `file.py:function` and `package.module:function`."""
 ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]

@@ -15,7 +15,6 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from olr_cli.errors import shortened
 from olr_cli.recipe.section import (
     Count,
-    Encoding,
     ExtractorText,
     Number,
     Ratio,
@@ -108,7 +107,7 @@ class DataSection(Section):
         False,
         "Labels and true answers have decimal commas: `23,5` is 23.5, not the list 23, 5 (R7).",
     )
-    encoding: Encoding = default(
+    encoding: Text = default(
         "utf-8",
         "Encoding of CSV and JSON files that are neither UTF-8 nor marked UTF-16, such as `cp1252`.",
     )
