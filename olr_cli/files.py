@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import filecmp
 import hashlib
+import io
 import json
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -48,6 +51,9 @@ _NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 _STAYS = {errno.EBUSY, errno.ENOTEMPTY, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS}
 
 _ABANDONED_SECONDS = 60
+
+_UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+"""How UTF-16 begins as Excel ("Unicode text") and PowerShell write it; UTF-8 never begins so."""
 
 departures: set[str] = set()
 """Sentences about what a file system cannot do, where olr goes on without it: the manifest of a run lists them."""
@@ -139,8 +145,13 @@ def digest_of(files: Iterable[Path]) -> str:
     return total.hexdigest()
 
 
-def read_text(file: Path, at_most: int | None = None) -> str:
-    """The text of a file, without a byte order mark."""
+def read_text(
+    file: Path, at_most: int | None = None, *, encoding: str | None = None
+) -> str:
+    """The text of a file, without a byte order mark: UTF-8, or UTF-16 if it begins with its mark.
+
+    `encoding`: of a data file that is neither, the recipe's `data.encoding`, which the error then names.
+    """
     try:
         with regular(file).open("rb") as source:
             content = source.read(-1 if at_most is None else at_most + 1)
@@ -154,20 +165,54 @@ def read_text(file: Path, at_most: int | None = None) -> str:
             "check what it is",
         )
     try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
+        return _decoded(content, encoding or "utf-8")
+    except LookupError:
         raise UserError(
-            f"{file} is not UTF-8 text ({error.reason} at byte {error.start})",
-            "save it as UTF-8",
+            f"there is no encoding '{encoding}'",
+            "name one that Python knows, such as utf-8, cp1252, latin-1 or gbk",
+            "data.encoding",
+        ) from None
+    except UnicodeDecodeError as error:
+        name = (encoding or "utf-8").upper()
+        problem = f"{file} is not {name} text ({error.reason} at byte {error.start})"
+        if encoding is None:
+            raise UserError(problem, "save it as UTF-8") from None
+        raise UserError(
+            problem,
+            "save it as UTF-8, or name its encoding, as in data.encoding=cp1252",
+            "data.encoding",
         ) from None
 
 
-def read_lines(file: Path, *, is_cut: bool = False) -> Iterator[str]:
-    """The lines of a text file, whichever way they end, without a byte order mark; one is in memory at a time.
+def _decoded(content: bytes, encoding: str) -> str:
+    """Return the text of some bytes; `encoding` counts where they are neither marked UTF-16 nor UTF-8.
 
-    `is_cut`: the file may end within a character; of its last line a brace is returned then.
+    Text of another encoding is hardly ever valid UTF-8 by chance. So one setting serves a file and the UTF-8 that olr
+    exports from it.
+    """
+    if content.startswith(_UTF16_MARKS):
+        return content.decode("utf-16")
+    # UTF-16 without its mark and ISO-2022 may be valid UTF-8, and have control characters that no text has.
+    if not re.search(rb"[\0\x1b]", content):
+        with suppress(UnicodeDecodeError):
+            return content.decode("utf-8-sig")
+    return content.decode(encoding).removeprefix("\ufeff")
+
+
+def read_lines(
+    file: Path, *, is_cut: bool = False, encoding: str | None = None
+) -> Iterator[str]:
+    """The lines of a text file, whichever way they end, without a byte order mark; of UTF-8 one is in memory at a time.
+
+    `is_cut`: the file may end within a character; of its last line a brace is returned then. `encoding`: as of
+    `read_text`.
     """
     try:
+        with regular(file).open("rb") as content:
+            is_utf16 = content.read(2) in _UTF16_MARKS
+        if is_utf16 or encoding not in (None, "utf-8"):
+            yield from io.StringIO(read_text(file, encoding=encoding), newline=None)
+            return
         with regular(file).open(encoding="utf-8-sig") as lines:
             yield from lines
     except OSError as error:
@@ -178,7 +223,7 @@ def read_lines(file: Path, *, is_cut: bool = False) -> Iterator[str]:
         if is_cut and error.reason == "unexpected end of data":
             yield "{"  # Python has not decoded any of that line
             return
-        read_text(file)  # knows the byte
+        read_text(file, encoding=encoding)  # knows the byte
         raise
 
 

@@ -147,7 +147,8 @@ class Subject:
 def subjects(run: Run, draw: NoiseDraw | None = None) -> Iterator[Subject]:
     """The run's policies: before training, and at each checkpoint that ends an epoch."""
     recipe = run.recipe
-    prompts = training_prompts(recipe).prompts
+    train = training_prompts(recipe)
+    prompts = train.prompts
     per_epoch = -(-len(prompts) // recipe.train.prompts_per_step)
     first = run.labels.filter(
         pl.col("visit") == 1, pl.col("noise_type") == "active"
@@ -170,7 +171,7 @@ def subjects(run: Run, draw: NoiseDraw | None = None) -> Iterator[Subject]:
     }
     for epoch, step in steps.items():
         policy = load_policy(recipe, checkpoint_path(run.path, step) if step else None)
-        token_ids = encode_prompts(policy, prompts, recipe)
+        token_ids = encode_prompts(policy, train, recipe)
         yield Subject(
             run,
             epoch,

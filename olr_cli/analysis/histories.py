@@ -26,7 +26,7 @@ from olr_cli.data.chat import Message
 from olr_cli.data.columns import LABELS, STATISTICS
 from olr_cli.data.log_files import is_log
 from olr_cli.data.logs import Report, RolloutLog, answers_of, read_log, silent
-from olr_cli.data.prompts import NEVER_REWARDED, NoiseType, Prompt, PromptSet
+from olr_cli.data.prompts import LEFT_OUT, NEVER_REWARDED, NoiseType, Prompt, PromptSet
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.table_files import matching_files
 from olr_cli.data.verified import with_verified
@@ -55,6 +55,8 @@ _SETTABLE = (
     "data.tolerance",
     "data.verified",
     "data.columns",
+    "data.decimal_comma",
+    "data.encoding",
 )
 """What can be set besides the method and the verifier."""
 
@@ -303,6 +305,10 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
         if is_local and parse_source(source) is None:
             matching_files(source)
         prompts = training_prompts(recipe)
+        # By `data.drop_long`, which needs the model's tokenizer
+        if left_out := {*facts.get("train", {}).get(LEFT_OUT, ())}:
+            ids = enumerate(prompt.prompt_id for prompt in prompts.prompts)
+            prompts = prompts.subset([row for row, name in ids if name not in left_out])
     except (UserError, OSError) as error:
         raise UserError(
             f"{source} cannot be read from here ({error})", "put it where the run found it"

@@ -26,8 +26,8 @@ class Known(NamedTuple):
         [],
         "--set",
         metavar="KEY=VALUE",
-        help="How to read answers, data.extractor=NAME; or the columns of --data and --verified,"
-        " data.columns={question: COLUMN, answer: COLUMN}.",
+        help="How to read answers, data.extractor=NAME; or --data and --verified: data.columns={question: COLUMN,"
+        " answer: COLUMN}, data.decimal_comma=true, data.encoding=NAME.",
     )
     verified: list[Path] = Option(
         [],
@@ -43,8 +43,8 @@ class Rows(NamedTuple):
     export: Path | None = Option(
         None,
         metavar="FILE",
-        help="Write the data set with what was found to this new .parquet or .jsonl file; these options choose its"
-        " rows.",
+        help="Write the data set with what was found to this new .parquet or .jsonl file, that of a CSV file also as"
+        " CSV; these options choose its rows.",
     )
     drop: list[str] = Option(
         [], metavar="STATUS,...", help="Leave these rows out, as in doubted,questionable."

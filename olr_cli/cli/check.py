@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +16,10 @@ from olr_cli.cli.printing import Waiting, show
 from olr_cli.tables import Answer, Line, one_line
 
 if TYPE_CHECKING:
-    from olr_cli.data.check import Checked
+    from olr_cli.data.check import Checked, Limit
 
 _WIDTH = 60
+_KEEPS_COMMAS = "The export has the labels as they stand in the file: train on it with data.decimal_comma=true"
 
 
 def check(
@@ -29,6 +30,14 @@ def check(
     ),
     *,
     columns: list[str] = options.DATA_COLUMNS,
+    decimal_comma: bool = options.DECIMAL_COMMA,
+    encoding: str = options.ENCODING,
+    model: str | None = Option(
+        None,
+        metavar="MODEL",
+        help="Find questions longer than 2048 tokens as this model reads them (a folder, hub id or built-in policy);"
+        " without it, than 8192 characters.",
+    ),
     export: Path | None = Option(
         None,
         metavar="FILE",
@@ -37,8 +46,7 @@ def check(
     drop: list[str] = Option(
         [],
         metavar="FINDING,...",
-        help="With --export: findings, by their names in the list, whose rows are left out besides those with which"
-        " nothing can be graded.",
+        help="With --export: also leave out the rows of these findings (names as printed), or of all.",
     ),
     strict: bool = Option(
         False, "--strict", help="End with exit status 1 if anything is found, for scripts."
@@ -53,13 +61,14 @@ def check(
     """Find labels that cannot be graded, contradictions and other defects of a data set, without a model."""
     from olr_cli.answers import Judge
     from olr_cli.data.check import check as check_data
+    from olr_cli.data.prompt_files import Reading
     from olr_cli.data.writers import require_writable
     from olr_cli.errors import UserError
     from olr_cli.files import require_new
 
     shape = "json" if json else "terminal"
     if explain is not None:
-        if source is not None or columns or export is not None or drop or strict:
+        if any((source, columns, export, drop, strict, model)):
             raise UserError(
                 "this explains a finding, and checks no data set",
                 "leave the rest out",
@@ -76,17 +85,51 @@ def check(
         require_writable(export, source)
     elif drop:
         raise UserError("--drop chooses the rows of --export FILE", "add it")
+    reading = Reading(
+        options.read_columns(columns), decimal_comma=decimal_comma, encoding=encoding
+    )
     waiting = Waiting()
     with Judge(report=waiting.say) as judge:
-        checked = check_data(source, options.read_columns(columns), judge)
+        checked = check_data(source, reading, judge, _limit(model))
     waiting.done()
-    following = _next(checked, source, ",".join(columns), export)
-    files = [] if export is None else [checked.export(export, options.read_list(drop))]
-    lines, notes = [*_lines(checked)], checked.notes
-    answer = Answer(lines, checked, notes, files, next=following, indent=16)
-    show(answer, shape)
+    files, notes = [], [*checked.notes]
+    if export is not None:
+        file, counts = checked.export(export, options.read_list(drop))
+        files, notes = [file], [*notes, *counts, *[_KEEPS_COMMAS] * decimal_comma]
+    # An export is UTF-8 in any case.
+    other = "utf-8" if export is not None else encoding
+    data_set = [source if export is None else str(export)]
+    data_set += _reading_words(columns, other, decimal_comma=decimal_comma)
+    following = _next(checked, source, data_set, export)
+    notes = [f"{note}." for note in notes]
+    lines = [*_lines(checked)]
+    show(Answer(lines, checked, notes, files, following, indent=16), shape)
     if strict and checked.findings:
         raise typer.Exit(1)
+
+
+def _reading_words(
+    columns: Sequence[str], encoding: str, *, decimal_comma: bool
+) -> list[str]:
+    """Return the words of a command that reads a data set in this way."""
+    words = ["--columns", ",".join(columns)] if columns else []
+    words += ["--decimal-comma"] if decimal_comma else []
+    return words if encoding == "utf-8" else [*words, "--encoding", encoding]
+
+
+def _limit(model: str | None) -> Limit:
+    """Return the length from which on a prompt is long: in a model's tokens, as in training, or characters."""
+    from olr_cli.data.check import CHARACTERS, Limit
+
+    if model is None:
+        return CHARACTERS
+    from olr_cli.engines.models import load_tokenizer, model_location
+    from olr_cli.engines.prompt_text import token_ids_of
+    from olr_cli.recipe.sections import TrainSection
+
+    tokenizer = load_tokenizer(model_location(model), trust_remote_code=False)
+    most = TrainSection().max_prompt_tokens
+    return Limit(most, "tokens", lambda prompts: map(len, token_ids_of(tokenizer, prompts)))
 
 
 def _explanation(kind: str) -> Answer:
@@ -128,15 +171,13 @@ def _lines(checked: Checked) -> Iterator[Line]:
 
 
 def _next(
-    checked: Checked, named: str, columns: str, export: Path | None
+    checked: Checked, named: str, words: Sequence[str], export: Path | None
 ) -> dict[str, str]:
-    """The next command, for a data set of this name and columns, and its export, if there is one."""
+    """The next command, for a data set of this name; `words` name it, or its export, and how it is read."""
     from olr_cli.data.findings import UNUSABLE
     from olr_cli.data.writers import csv_suffix
 
-    data_set = shlex.join(
-        [str(export or named), *(("--columns", columns) if columns else ())]
-    )
+    data_set = shlex.join(words)
     if checked.is_log:
         return {f"olr audit {data_set}": "which labels its answers contradict"}
     if export is None and any(finding.kind in UNUSABLE for finding in checked.findings):

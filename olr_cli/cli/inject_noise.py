@@ -64,6 +64,8 @@ def inject_noise(
         help="New .parquet or .jsonl file; by default in data/, named after source, type and ratio.",
     ),
     columns: list[str] = options.DATA_COLUMNS,
+    decimal_comma: bool = options.DECIMAL_COMMA,
+    encoding: str = options.ENCODING,
     system: str | None = options.SYSTEM_PROMPT,
     json: bool = options.JSON_OBJECT,
 ) -> None:
@@ -78,7 +80,12 @@ def inject_noise(
     require_new({"out": out}, repeatable=["out"])
     if active_share is not None and type != "mixed":
         raise UserError("--active-share is for mixed noise", "leave it out")
-    reading = Reading(options.read_columns(columns), system_prompt=system)
+    reading = Reading(
+        options.read_columns(columns),
+        system_prompt=system,
+        decimal_comma=decimal_comma,
+        encoding=encoding,
+    )
     clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
     frozen = refused = None
     if rollouts is not None:

@@ -67,6 +67,16 @@ DATA_COLUMNS = Option(
     metavar="ROLE=COLUMN,...",
     help="Which columns hold what, as in question=Question,answer=Answer,id=uid.",
 )
+ENCODING = Option(
+    "utf-8",
+    metavar="NAME",
+    help="Encoding of CSV and JSON files that are neither UTF-8 nor marked UTF-16, such as cp1252.",
+)
+DECIMAL_COMMA = Option(
+    False,
+    "--decimal-comma",
+    help="Labels have decimal commas: 23,5 is 23.5, not the list 23, 5.",
+)
 JSON_OBJECT = Option(False, "--json", help="Print one JSON object to standard output.")
 JSON_LINES = Option(False, "--json", help="Print JSON lines to standard output.")
 FORMAT = Option(

@@ -24,6 +24,8 @@ class Prompts(NamedTuple):
         None, metavar="N", min=1, help="Use only the first N prompts."
     )
     columns: list[str] = options.DATA_COLUMNS
+    decimal_comma: bool = options.DECIMAL_COMMA
+    encoding: str = options.ENCODING
     system: str | None = options.SYSTEM_PROMPT
     chat_template: str | None = options.CHAT_TEMPLATE
     extractor: str | None = options.EXTRACTOR

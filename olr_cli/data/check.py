@@ -7,6 +7,7 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import (
+    Callable,
     Collection,
     Container,
     Iterable,
@@ -65,6 +66,8 @@ _FIGURE = re.compile(
 _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tikzpicture|array|tabular)\}")
 _MOSTLY = 0.8
 """From this share of numbers among the labels on, a label without any digit is unusual."""
+ALL = "all"
+"""The word for every kind of finding."""
 _SHOWN = 3
 """Rows that are shown of each kind."""
 _GRADED_AT_START = 2_000
@@ -109,7 +112,7 @@ class Finding:
 class Checked:
     """A data set by its name, how many rows it has, which columns were read (role -> path) and which not, and findings.
 
-    `notes` are sentences on what the columns hold.
+    `notes` are sentences on what was taken for what.
     """
 
     source: str
@@ -125,9 +128,9 @@ class Checked:
         """Whether it holds answers, and labels beside them."""
         return self.columns["answer"] == "given_label"
 
-    def without(self, kinds: Collection[str]) -> list[int]:
-        """The rows without these findings, of a question that is asked again the first that is left, of one with other
-        labels none.
+    def left_out(self, kinds: Collection[str]) -> dict[str, set[int]]:
+        """Kind of finding -> the rows that go because of it and of no kind before: of a question that is asked again
+        all but the first that is left, of one with other labels all.
 
         Raises:
             UserError: there is no such kind, or no row is left.
@@ -135,44 +138,72 @@ class Checked:
         for kind in kinds:
             kind_named(kind, "drop")
         out: set[int] = set()
-        for finding in (it for it in self.findings if it.kind in kinds):
-            if finding.kind != "repeat":
-                out.update(finding.rows, finding.others)
-                continue
-            # Repetitions come last: of the rows that ask one question the first that is left stays.
-            for group in finding.groups:
-                left = [row for row in group if row not in out]
-                out.update(left[1:])
-        if not (kept := sorted({*range(self.rows)} - out)):
+        left_out: dict[str, set[int]] = {}
+        chosen = [finding for finding in self.findings if finding.kind in kinds]
+        # Repetitions come last: of the rows that ask one question the first that is left stays.
+        for finding in sorted(chosen, key=lambda it: it.kind == "repeat"):
+            rows = {*finding.rows, *finding.others} - out
+            if finding.kind == "repeat":
+                groups = ([row for row in it if row not in out] for it in finding.groups)
+                rows = {row for group in groups for row in group[1:]}
+            if rows:
+                left_out[finding.kind] = rows
+            out |= rows
+        if len(out) == self.rows:
             raise UserError(
                 "no row is left", "drop fewer findings, or fix the file", "export"
             )
-        return kept
+        return left_out
 
-    def export(self, target: Path, dropped: Iterable[str]) -> File:
-        """Write the rows that can be graded, without those of some kinds of findings besides."""
+    def export(self, target: Path, dropped: Collection[str]) -> tuple[File, list[str]]:
+        """Write the rows that can be graded, without those of some kinds of findings besides, or of `ALL`.
+
+        Returns:
+            The file, and a sentence on how many rows go because of which kind, if there are any.
+        """
         if self.is_log:
             raise UserError(
                 f"{self.source} is a log of answers",
                 "olr audit exports what is left of it",
                 "export",
             )
-        kept = self.without([*UNUSABLE, *dropped])
+        left_out = self.left_out(KINDS if ALL in dropped else [*UNUSABLE, *dropped])
+        kept = sorted({*range(self.rows)}.difference(*left_out.values()))
         is_new = write_rows(self.table, kept, target)
-        return File.written(
-            target, f" ({len(kept):,} of {self.rows:,} rows)", is_new=is_new
-        )
+        of_rows = f" ({len(kept):,} of {self.rows:,} rows)"
+        counts = ", ".join(f"{len(rows):,} {kind}" for kind, rows in left_out.items())
+        notes = [f"rows left out: {counts}"] * bool(left_out)
+        return File.written(target, of_rows, is_new=is_new), notes
 
 
-def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -> Checked:
+@dataclass(frozen=True)
+class Limit:
+    """The length from which on a prompt is found to be long."""
+
+    most: int
+    unit: str
+    lengths: Callable[[Sequence[Prompt]], Iterable[int]]
+
+
+CHARACTERS = Limit(
+    8_192,
+    "characters",
+    lambda prompts: (len(question_of(prompt.messages)) for prompt in prompts),
+)
+"""About as many as train.max_prompt_tokens holds, where no tokenizer counts."""
+
+
+def check(
+    source: str, reading: Reading, judge: Judge, limit: Limit = CHARACTERS
+) -> Checked:
     """Return everything that is found in the questions and labels of a data set, the surest defects first.
 
-    `source` and `columns` are as for `read_prompts`; of a log of answers each question counts once.
+    `source` and `reading` are as for `read_prompts`; of a log of answers each question counts once.
     """
-    rows, name, data_source, _ = load_rows(source, "train")
+    rows, name, data_source, _ = load_rows(source, "train", reading.encoding)
     if not len(rows):
         raise no_rows(source, "prompt")
-    reading, found = _columns_of(rows, columns or {}, source)
+    reading, found = _columns_of(rows, reading, source)
     asked, cells = asked_in(rows, found["question"]), rows.values(found["answer"])
     blank = [(row, "") for row, question in enumerate(asked) if is_blank(question)]
     kept = sorted({*range(len(asked))} - {row for row, _ in blank})
@@ -185,13 +216,14 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
     unreadable = _unreadable(kept, asked, [*zip(cells, choices, strict=True)])
     findings = [_found("no_question", blank), *unreadable, *_said_beside(rows, {*kept})]
     kept = sorted({*kept}.difference(*(finding.rows for finding in unreadable)))
-    notes = [*column_notes(rows, found)]
+    notes: Sequence[str] = [*column_notes(rows, found)]
     if kept:
-        read = read_rows(
+        prompts = read_rows(
             rows.take(kept), data_source=data_source, split="train", reading=reading
         )
-        asked_rows, notes = [*zip(kept, read.prompts, strict=True)], [*read.notes]
+        notes, asked_rows = prompts.notes, [*zip(kept, prompts.prompts, strict=True)]
         findings += _findings(asked_rows, judge, rows.origins, cells)
+        findings.append(_long(asked_rows, limit))
     is_log = found["answer"] == "given_label"
     return Checked(
         name,
@@ -199,15 +231,28 @@ def check(source: str, columns: Mapping[ColumnRole, str] | None, judge: Judge) -
         rows,
         found,
         [] if is_log else not_read(rows, found.values()),
-        [f"{note}." for note in notes],
+        notes,
         [finding for finding in findings if finding.rows],
     )
 
 
+def _long(prompts: Sequence[Asked], limit: Limit) -> Finding:
+    """Return the finding of the prompts that are longer than a limit."""
+    lengths = limit.lengths([prompt for _, prompt in prompts])
+    long = [
+        (row, f"{length:,} {limit.unit}: {question_of(prompt.messages)}")
+        for (row, prompt), length in zip(prompts, lengths, strict=True)
+        if length > limit.most
+    ]
+    fault = f"question longer than {limit.most:,} {limit.unit}"
+    return replace(_found("long", long), fault=fault)
+
+
 def _columns_of(
-    rows: Rows, named: Mapping[ColumnRole, str], source: str
+    rows: Rows, reading: Reading, source: str
 ) -> tuple[Reading, Mapping[str, str]]:
     """Return how rows are read, and the columns by their roles; labels may be those of a log of answers."""
+    named: Mapping[ColumnRole, str] = reading.columns or {}
     found = find_columns(rows, named)
     if "answer" not in found and rows.has("given_label"):
         named = {**named, "question": found["question"], "answer": "given_label"}
@@ -223,7 +268,7 @@ def _columns_of(
     others: dict[ColumnRole, str] = {
         role: path for role, path in named.items() if role != "id"
     }
-    return Reading({**others, **read}), found
+    return replace(reading, columns={**others, **read}), found
 
 
 def _said_beside(rows: Rows, kept: Container[int]) -> Iterator[Finding]:

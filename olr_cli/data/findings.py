@@ -316,6 +316,13 @@ _ROWS = (
         r'{"question": "what is 3 + 4?", "answer": "7"}',
         "Leave one row, as `--drop repeat` does.",
     ),
+    FindingKind(
+        "long",
+        "question longer than a prompt may be (2,048 tokens with --model, else 8,192 characters)",
+        "Training refuses prompts longer than train.max_prompt_tokens, before it starts.",
+        r'{"question": "What is 1+1+ and so on, for ten thousand characters?", "answer": "7"}',
+        "Raise train.max_prompt_tokens, set data.drop_long: true, or leave the row out.",
+    ),
 )
 
 KINDS: Mapping[str, FindingKind] = {row.kind: row for row in _ROWS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain
@@ -11,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from olr_cli.data.chat import messages
+from olr_cli.data.columns import PROMPT_COLUMNS
 from olr_cli.data.values import is_json_array, spelled
 from olr_cli.errors import UserError
 from olr_cli.files import parse_json, read_lines, read_text
@@ -33,7 +36,10 @@ _KINDS |= {dict: "an object", type(None): "null"}
 
 
 def json_batches(
-    file: Path, note_cut: Callable[[int], object] | None = None
+    file: Path,
+    note_cut: Callable[[int], object] | None = None,
+    *,
+    encoding: str | None = None,
 ) -> Iterator[list[dict[str, Any]]]:
     """The objects of a JSON Lines file, some at a time, or of a file that is one JSON array.
 
@@ -41,13 +47,13 @@ def json_batches(
     """
     place = ""
     try:
-        if is_json_array(file):
-            array = enumerate(_parsed(read_text(file)), start=1)
+        if is_json_array(file, encoding):
+            array = enumerate(_parsed(read_text(file, encoding=encoding)), start=1)
             yield [_object(row, f"{file}, row {at} (counted from 1)") for at, row in array]
             return
         rows: list[dict[str, Any]] = []
         for number, line in enumerate(
-            read_lines(file, is_cut=note_cut is not None), start=1
+            read_lines(file, is_cut=note_cut is not None, encoding=encoding), start=1
         ):
             text = line.strip()
             if not text:
@@ -65,6 +71,7 @@ def json_batches(
                 rows = []
         yield rows
     except ValueError as error:
+        _require_no_object(file, encoding)
         # Of a number with thousands of digits Python says how a program may read it.
         reason = str(error).partition("; use sys.")[0]
         raise UserError.of(
@@ -76,6 +83,48 @@ def json_batches(
             f"{file} has values that are nested too deeply to be prompts",
             "check what it is",
         ) from None
+
+
+def _require_no_object(file: Path, encoding: str | None) -> None:
+    """Refuse JSON objects that span lines, with what makes rows of them; other text passes."""
+    text = read_text(file, encoding=encoding).strip()
+    try:
+        value, end = json.JSONDecoder().raw_decode(text)
+    except ValueError:
+        return
+    if type(value) is not dict or "\n" not in text[:end]:
+        return
+    if end == len(text):
+        require_row(value, file)
+    raise UserError(
+        f"{file} has a JSON object that spans lines, and a row is one line, or an item of a list",
+        f"write a row per line, as with {_jq('.', file, '.jsonl')}",
+    )
+
+
+def require_row(value: dict[str, Any], file: Path) -> None:
+    """Refuse the only object of a file if it holds the rows, or columns of them, and is none itself."""
+    asked = next((value[name] for name in PROMPT_COLUMNS if name in value), None)
+    texts = asked if isinstance(asked, list) and len(asked) > 1 else ()
+    # pandas writes a column as an object by row
+    if isinstance(asked, dict) or any(isinstance(text, str) for text in texts):
+        raise UserError(
+            f"{file} is one JSON object of columns ({', '.join(value)[:60]}), not of rows",
+            "write a row per line, as pandas does with to_json(FILE, orient='records', lines=True)",
+        )
+    for key, items in value.items():
+        is_rows = isinstance(items, list) and {*map(type, items)} == {dict}
+        if is_rows and asked is None and messages(items) is None:
+            raise UserError(
+                f"{file} is one JSON object, which holds its rows ({len(items):,}) in '{key}'",
+                f"write these alone, as with {_jq(f'.[{json.dumps(key)}][]', file, '-rows.jsonl')}",
+            )
+
+
+def _jq(expression: str, file: Path, ending: str) -> str:
+    """Return the command that writes a part of a JSON file beside it."""
+    target = file.with_name(f"{file.stem}{ending}")
+    return f"jq -c {shlex.quote(expression)} {shlex.quote(str(file))} > {shlex.quote(str(target))}"
 
 
 def _parsed(text: str) -> Any:

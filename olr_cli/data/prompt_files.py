@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from olr_cli.answers import ARITHMETIC_SOURCES, is_match
 from olr_cli.answers.graded import SENTINEL
@@ -112,6 +114,14 @@ def _ends_with_answer(dialogue: Any) -> bool:
 
 NO_SYSTEM_PROMPT = "none"
 
+_IMAGES = re.compile(
+    r"(?i)(?:decoded_)?(?:image|picture|figure|video|audio)s?(?:_?\d+|_?(?:path|url|file|name)s?)?"
+)
+"""Names of columns with what policies of text do not see: `images` of geometry3k, `image_1` of MMMU."""
+
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
+"""A number whose commas may be of thousands, or one of them decimal: 1,234."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:
@@ -125,6 +135,7 @@ class Reading:
         are_numbered: rows without ids get their row number and a digest, by which the options of benchmarks are drawn.
         decimal_comma: labels and true answers are read with points for their decimal commas (R7).
         is_text_only: the prompts are for a policy that reads text alone, so that images and the like are refused.
+        encoding: of files of text, as of `read_text` (`data.encoding`).
     """
 
     columns: Mapping[ColumnRole, str] | None = None
@@ -133,6 +144,7 @@ class Reading:
     are_numbered: bool = False
     decimal_comma: bool = False
     is_text_only: bool = False
+    encoding: str | None = None
 
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
         """The system message of a prompt that has none: a plain question, or messages."""
@@ -186,12 +198,17 @@ def read_rows(
         turns and show_options(turns, options)
         for turns, options in zip(_rephrasings(rows, messages), choices, strict=True)
     ]
-    notes += option_notes(rows, columns, [*zip(messages, choices, strict=True)], labels_are)
+    notes += [
+        *option_notes(rows, columns, [*zip(messages, choices, strict=True)], labels_are),
+        *_unseen_notes(rows, asked),
+        *_image_notes(rows, columns.values()),
+        *column_notes(rows, columns),
+    ]
     messages = [*map(show_options, messages, choices)]
-    notes += [*_unseen_notes(rows, asked), *column_notes(rows, columns)]
     prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
     marks = _marks(rows, labels, noise_type_of_sentinel)
     if reading.decimal_comma:
+        notes += _comma_notes(rows, labels)
         labels, marks = _with_points(labels, marks)
     prompts = tuple(
         Prompt(prompt_id, turns, label, true_answer, noise_type, source, other)
@@ -248,6 +265,43 @@ def _unseen_notes(rows: Rows, asked: Sequence[Any]) -> list[str]:
         f"{len(unseen):,} question{'s' * (len(unseen) > 1)} with an image or another part that is no text: only the"
         f" text is read (the first: {rows.origins.name(unseen[0])})"
     ]
+
+
+def _image_notes(rows: Rows, read: Collection[str]) -> list[str]:
+    """Return a sentence for each column beside the questions with images, or others that no policy sees."""
+    columns = set(filter(_IMAGES.fullmatch, rows.table.column_names)).difference(read)
+    return [
+        f"column '{name}' is not read: of {len(filled):,} question{'s' * (len(filled) > 1)} with it only the text is"
+        f" asked (the first: {rows.origins.name(filled[0])})"
+        for name in sorted(columns)
+        if (filled := _filled(rows.table.column(name)))
+    ]
+
+
+def _filled(column: pa.ChunkedArray) -> list[int]:
+    """Return the rows whose value is there and no empty list or text, without reading images."""
+    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
+        column = pc.list_value_length(column)
+    elif pa.types.is_struct(column.type):
+        column = pc.is_valid(column)
+    return [row for row, value in enumerate(column.to_pylist()) if value]
+
+
+def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
+    """Return sentences on labels read with a decimal comma, and on those whose comma may be of thousands."""
+    given = [(row, label, with_points(label)) for row, label in enumerate(labels) if label]
+    kinds = {
+        "read with a decimal comma": [it for it in given if it[1] != it[2]],
+        "with three digits after a comma read as thousands": [
+            it for it in given if it[1] == it[2] and _THOUSANDS.search(it[1])
+        ],
+    }
+    return [
+        f"{len(found):,} label{'s' * (len(found) > 1)} {what} (the first: {found[0][1]} is {found[0][2]},"
+        f" {rows.origins.name(found[0][0])})"
+        for what, found in kinds.items()
+        if found
+    ] or ["no label has a decimal comma"]
 
 
 def asked_in(rows: Rows, path: str) -> list[Any]:
@@ -477,7 +531,7 @@ def read_prompts(
         return prompt_set(
             arithmetic_prompts(kind, sample or limit, seed, part), text, split
         )
-    rows, name, data_source, revision = load_rows(text, split)
+    rows, name, data_source, revision = load_rows(text, split, reading.encoding)
     prompts = read_rows(
         rows,
         data_source=data_source,
@@ -491,8 +545,13 @@ def read_prompts(
     return prompts if sample is None else prompts.sample(sample, seed)
 
 
-def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
-    """The rows of a built-in set, in a file or on the hub, their name, data source by default, and revision."""
+def load_rows(
+    text: str, split: str, encoding: str | None = None
+) -> tuple[Rows, str, str, str | None]:
+    """The rows of a built-in set, in a file or on the hub, their name, data source by default, and revision.
+
+    `encoding`: of files of text, as of `read_text`.
+    """
     if parse_source(text) is not None:
         return (
             Rows(read_prompts(text, split=split).table, Origins(text)),
@@ -509,7 +568,10 @@ def load_rows(text: str, split: str) -> tuple[Rows, str, str, str | None]:
         # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
         files = files_of_one_split(text)
         return (
-            Rows(read_table(files), Origins(text, files)),
+            Rows(
+                read_table(files, encoding=encoding),
+                Origins(text, files, encoding=encoding),
+            ),
             path.name,
             f"local/{path.stem}",
             None,

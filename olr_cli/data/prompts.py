@@ -128,6 +128,10 @@ def digested(prompt: Prompt) -> bytes:
     return json.dumps(row).encode()
 
 
+LEFT_OUT = "left_out"
+"""The fact of a `PromptSet` that lists, as JSON, the ids of the prompts that were left out of it."""
+
+
 @dataclass(frozen=True, eq=False)
 class PromptSet:
     """Prompts in file order, and the rows they came from, so that nothing is lost on the way back to a file."""
@@ -175,6 +179,12 @@ class PromptSet:
             if has_place
             else self.prompts[row].prompt_id
         )
+
+    def place(self, row: int) -> str:
+        """Where a prompt stands in its source, and its id; of one that is in no source, its id alone."""
+        prompt_id = self.prompts[row].prompt_id
+        named = f"{self.origins.name(row)}, prompt_id {prompt_id}"
+        return named if self.origins.source else prompt_id
 
     def subset(self, rows: Sequence[int]) -> PromptSet:
         """The prompts at `rows` (the first is 0), in that order."""
@@ -231,7 +241,6 @@ class PromptSet:
         if missing:
             raise UserError(
                 f"{need} of every prompt, and {len(missing)} of the {len(self)} in {self.source} have none in"
-                f" '{column}' (the first: {self.origins.name(missing[0])}, prompt_id"
-                f" {self.prompts[missing[0]].prompt_id})",
+                f" '{column}' (the first: {self.place(missing[0])})",
                 "fill them in or leave these rows out",
             )

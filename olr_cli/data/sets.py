@@ -24,7 +24,10 @@ def recipe_reading(recipe: Recipe) -> Reading:
     """How the recipe's files are read; held-out ones may have columns of standard names instead of `data.columns`."""
     data = recipe.data
     return Reading(
-        data.columns, system_prompt=data.system_prompt, decimal_comma=data.decimal_comma
+        data.columns,
+        system_prompt=data.system_prompt,
+        decimal_comma=data.decimal_comma,
+        encoding=data.encoding,
     )
 
 

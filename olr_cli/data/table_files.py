@@ -7,8 +7,9 @@ import os
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -16,9 +17,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from olr_cli.data.chat import messages
-from olr_cli.data.json_rows import column_of, json_batches, json_table
+from olr_cli.data.json_rows import column_of, json_batches, json_table, require_row
 from olr_cli.data.rows import Rows
-from olr_cli.data.values import EVERY, SUFFIXES, Origins, csv_rows, is_json, written
+from olr_cli.data.values import (
+    CSV,
+    EVERY,
+    SUFFIXES,
+    Origins,
+    arrow_table,
+    csv_rows,
+    is_json,
+    is_json_array,
+    written,
+)
 from olr_cli.errors import NotHere, UserError, first_line, no_path
 from olr_cli.files import regular, system_problem
 from olr_cli.grouping import gathered
@@ -35,6 +46,14 @@ _SPLIT = re.compile(
     r"(?i)(?<![a-z])(train|test|valid|val|dev|eval|held[-_]?out)(?:ing|ation|uation)?(?:[-_]?(?:set|data))?(?![a-z])"
 )
 """The split in a file's name: `train-00000-of-00002.parquet`, `gsm8k_test.jsonl`, `dev.json`."""
+
+_DESCRIPTIONS = {
+    "dataset_info.json",
+    "dataset_infos.json",
+    "dataset_dict.json",
+    "state.json",
+}
+"""What the package datasets writes about the data of a folder."""
 
 _BATCH, _BATCH_BYTES = 1 << 16, 1 << 25
 """Rows of Parquet that are read at a time, and bytes that they take in the file."""
@@ -54,15 +73,10 @@ def matching_files(source: str) -> list[Path]:
                 f"the folder {source} cannot be read: {error.strerror}",
                 "check its permissions",
             ) from None
-        candidates = (path / name for name in names if not name.startswith("."))
-        files = [
-            file for file in candidates if file.suffix in SUFFIXES and os.path.isfile(file)
-        ]
+        files = [path / name for name in names if not name.startswith(".")]
+        files = [*filter(_is_data, files)]
         if not files:
-            raise UserError(
-                f"the folder {source} has no file ending in {', '.join(SUFFIXES)}",
-                "name another",
-            )
+            raise _no_files(source, path)
         return files
     if os.path.isfile(regular(path)):
         return [path]
@@ -80,29 +94,70 @@ def matching_files(source: str) -> list[Path]:
     return files
 
 
+def _is_data(file: Path) -> bool:
+    """Whether a file of a folder holds rows: no description of them, and no copy that datasets keeps beside them."""
+    is_copy = file.suffix == ".arrow" and file.name.startswith("cache-")
+    is_known = file.suffix in SUFFIXES and file.name not in _DESCRIPTIONS
+    return is_known and not is_copy and os.path.isfile(file)
+
+
+def _no_files(source: str, path: Path) -> UserError:
+    """Return the error for a folder without data files, which names those that its folders hold.
+
+    So lie snapshots of the hub (``data/train-….parquet``), splits in folders, and a saved DatasetDict.
+    """
+    below = filter(_is_data, chain(path.glob("[!.]*/*"), path.glob("[!.]*/[!.]*/*")))
+    folders = gathered((file.parent.relative_to(path), file.name) for file in below)
+    patterns = [
+        pattern
+        for folder in sorted(folders)
+        for pattern in _patterns(os.path.join(source, folder), folders[folder])
+    ]
+    if not patterns:
+        return UserError(
+            f"the folder {source} has no file ending in {', '.join(SUFFIXES)}",
+            "name another",
+        )
+    is_saved = os.path.isfile(path / "dataset_dict.json")
+    what = "is a saved DatasetDict of splits" if is_saved else "holds its data in folders"
+    return UserError(
+        f"the folder {source} {what}",
+        f"name the files of one split, as {' or '.join(patterns)}",
+    )
+
+
 def files_of_one_split(source: str) -> list[Path]:
     """Return the files of `matching_files`; refuse a folder that holds several splits, which would be mixed in silence.
 
     Who wants them together names a pattern, which is read as it stands.
     """
     files = matching_files(source)
-    names = gathered(
-        (split[1].lower(), file.name)
-        for file in files
-        if (split := _SPLIT.search(file.name))
-    )
-    if len(names) < 2 or not os.path.isdir(os.path.expanduser(source)):
+    splits = _splits(file.name for file in files)
+    if len(splits) < 2 or not os.path.isdir(os.path.expanduser(source)):
         return files
-    folder = glob.escape(source)
-    # Quoted, or the shell would put the names of all files in the place of the pattern.
-    patterns = [
-        shlex.quote(os.path.join(folder, _pattern(names[split], split)))
-        for split in sorted(names)
-    ]
+    patterns = _patterns(source, [file.name for file in files])
     raise UserError(
-        f"the folder {source} holds files of several splits ({', '.join(sorted(names))})",
+        f"the folder {source} holds files of several splits ({', '.join(sorted(splits))})",
         f"name those of one, as {' or '.join(patterns)}",
     )
+
+
+def _splits(names: Iterable[str]) -> dict[str, list[str]]:
+    """Split -> the names of its files."""
+    found = ((_SPLIT.search(name), name) for name in names)
+    return gathered((split[1].lower(), name) for split, name in found if split)
+
+
+def _patterns(folder: str, names: Sequence[str]) -> list[str]:
+    """The patterns that read one split of a folder of files each, or the folder if it holds no two, for the shell."""
+    splits = _splits(names)
+    if len(splits) < 2:
+        return [shlex.quote(folder)]
+    # Quoted, or the shell would put the names of all files in the place of the pattern.
+    return [
+        shlex.quote(os.path.join(glob.escape(folder), _pattern(splits[split], split)))
+        for split in sorted(splits)
+    ]
 
 
 def _pattern(names: Sequence[str], split: str) -> str:
@@ -112,15 +167,20 @@ def _pattern(names: Sequence[str], split: str) -> str:
     return numbered.pop() if len(numbered) == 1 else f"*{split}*"
 
 
-def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> pa.Table:
+def read_table(
+    files: Sequence[Path],
+    columns: Container[str] | None = None,
+    *,
+    encoding: str | None = None,
+) -> pa.Table:
     """The rows of Parquet, JSON or CSV files, in the order given; a column that a file lacks is null there.
 
-    Of files other than JSON, only those of `columns` are read that are there.
+    Of files other than JSON, only those of `columns` are read that are there. `encoding`: as of `read_text`.
     """
     tables = [
-        json_table([row for rows in json_batches(file) for row in rows], str(file))
+        _json_file(file, encoding)
         if is_json(file)
-        else pa.concat_tables(rows.table for rows in read_batches(file, columns))
+        else pa.concat_tables(it.table for it in read_batches(file, columns, encoding))
         for file in files
     ]
     # One file after the other, so that the error names the one that does not fit.
@@ -135,15 +195,31 @@ def read_table(files: Sequence[Path], columns: Container[str] | None = None) -> 
     return whole
 
 
-def read_batches(file: Path, columns: Columns | None = None) -> Iterator[Rows]:
-    """The rows of a Parquet or CSV file, some at a time and at least one table; `columns` may depend on its schema."""
-    origins = Origins(str(file), [file])
-    if file.suffix != ".parquet":
-        table = _csv_table(file)
+def _json_file(file: Path, encoding: str | None) -> pa.Table:
+    """The rows of a JSON file."""
+    rows = [*chain.from_iterable(json_batches(file, encoding=encoding))]
+    if len(rows) == 1 and not is_json_array(file, encoding):
+        require_row(rows[0], file)
+    return json_table(rows, str(file))
+
+
+def read_batches(
+    file: Path, columns: Columns | None = None, encoding: str | None = None
+) -> Iterator[Rows]:
+    """The rows of a Parquet, Arrow or CSV file, some at a time and at least one table; `columns` may depend on its
+    schema.
+    """
+    origins = Origins(str(file), [file], encoding=encoding)
+    if file.suffix in CSV:
+        table = _csv_table(file, encoding)
         yield Rows(table.select(_chosen(table.schema, columns)), origins)
         return
     try:
         start = 0
+        if file.suffix == ".arrow":
+            table = arrow_table(file)
+            yield Rows(table.select(_chosen(table.schema, columns)), origins)
+            return
         for table in _parquet_batches(file, columns):
             yield Rows(table, replace(origins, numbers=EVERY[start:]))
             start += len(table)
@@ -155,7 +231,7 @@ def read_batches(file: Path, columns: Columns | None = None) -> Iterator[Rows]:
                 f"{file} could not be read: {problem}", remedy="check the disk"
             ) from None
         raise UserError(
-            f"{file} is not a whole Parquet file ({first_line(error)})",
+            f"{file} is not a whole {file.suffix[1:].capitalize()} file ({first_line(error)})",
             "fetch or write it again",
         ) from None
 
@@ -230,13 +306,13 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
             _require_distinct(list(inner), place, f" in '{field.name[:60]}'")
 
 
-def _csv_table(file: Path) -> pa.Table:
+def _csv_table(file: Path, encoding: str | None) -> pa.Table:
     """The rows below a line of names, values as text; null where they are empty.
 
     A column of chat turns is read as such, in JSON or as Python writes them. In tables with a column prompt_id, as olr
     writes them, texts lose the apostrophe that keeps a spreadsheet from taking them for formulas.
     """
-    head, *rows = [row for _, row in csv_rows(file)] or [[]]
+    head, *rows = [row for _, row in csv_rows(file, encoding)] or [[]]
     names = [name.strip() for name in head]
     is_ours = "prompt_id" in names
     columns = zip(*rows, strict=True) if rows else [()] * len(names)

@@ -14,10 +14,13 @@ from decimal import Decimal
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from olr_cli.errors import UserError
-from olr_cli.files import read_lines, read_text
+from olr_cli.files import read_lines, read_text, regular
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _LARGEST = 2**64
 """From here on a float is written with its exponent: it says nothing of its last digits."""
@@ -37,11 +40,13 @@ class Origins:
         source: what was read, as the user calls it.
         files: in the order of their rows; none for rows that are in no file here.
         numbers: the number of each row among all rows of the files, from 0.
+        encoding: of files of text, as of `read_text`.
     """
 
     source: str
     files: Sequence[Path] = ()
     numbers: Sequence[int] = EVERY
+    encoding: str | None = None
 
     def take(self, rows: Iterable[int]) -> Origins:
         """The origins of some of the rows."""
@@ -66,7 +71,7 @@ class Origins:
         return [
             (unit, at, str(file))
             for file in self.files
-            for unit, at in places_of_rows(file)
+            for unit, at in places_of_rows(file, self.encoding)
         ]
 
 
@@ -100,7 +105,9 @@ def written(text: str) -> Any:
 
 _JSON = (".jsonl", ".ndjson", ".json")
 
-SUFFIXES = (".parquet", *_JSON, ".csv", ".tsv")
+CSV = (".csv", ".tsv")
+
+SUFFIXES = (".parquet", ".arrow", *_JSON, *CSV)
 
 _LONGEST_CELL = 1 << 27
 
@@ -112,35 +119,45 @@ def is_json(file: Path) -> bool:
     if file.suffix not in SUFFIXES:
         raise UserError(
             f"{file} ends in none of {', '.join(SUFFIXES)}, so olr cannot read it",
-            "convert it to one of these",
+            "convert it to one of these; Excel's text (.txt) needs the ending .tsv alone",
         )
     return file.suffix in _JSON
 
 
-def places_of_rows(file: Path) -> list[tuple[str, int]]:
+def places_of_rows(file: Path, encoding: str | None = None) -> list[tuple[str, int]]:
     """For each row of a file, whether it is a line or a row, and its number, from 1."""
+    if file.suffix == ".arrow":
+        return [("row", at) for at in range(1, 1 + len(arrow_table(file)))]
     if file.suffix == ".parquet":
         import pyarrow.parquet as pq  # which rewards that read no file do without
 
         return [("row", at) for at in range(1, 1 + pq.read_metadata(file).num_rows)]
     if not is_json(file):
-        return [("line", at) for at, _ in csv_rows(file)][1:]
-    if is_json_array(file):
-        return [("row", at) for at, _ in enumerate(json.loads(read_text(file)), start=1)]
-    lines = enumerate(read_lines(file, is_cut=True), start=1)
+        return [("line", at) for at, _ in csv_rows(file, encoding)][1:]
+    if is_json_array(file, encoding):
+        values = json.loads(read_text(file, encoding=encoding))
+        return [("row", at) for at, _ in enumerate(values, start=1)]
+    lines = enumerate(read_lines(file, is_cut=True, encoding=encoding), start=1)
     return [("line", at) for at, line in lines if line.strip()]
 
 
-def is_json_array(file: Path) -> bool:
+def arrow_table(file: Path) -> pa.Table:
+    """Return the rows of an Arrow stream, as the package datasets saves it; they stay on the disk until looked at."""
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(pa.memory_map(str(regular(file)))).read_all()
+
+
+def is_json_array(file: Path, encoding: str | None = None) -> bool:
     """Whether a file of JSON is one array; else each of its lines is an object."""
-    lines = (line.strip() for line in read_lines(file, is_cut=True))
+    lines = (line.strip() for line in read_lines(file, is_cut=True, encoding=encoding))
     return next(filter(None, lines), "").startswith("[")
 
 
-def lines_of_rows(file: Path, rows: Sequence[int]) -> str:
+def lines_of_rows(file: Path, rows: Sequence[int], encoding: str | None = None) -> str:
     """The text of some rows of a CSV or JSON Lines file, as it stands there, below the line of names."""
-    lines = list(io.StringIO(read_text(file), newline=""))
-    starts = [at - 1 for _, at in places_of_rows(file)]
+    lines = list(io.StringIO(read_text(file, encoding=encoding), newline=""))
+    starts = [at - 1 for _, at in places_of_rows(file, encoding)]
     ends = [*starts[1:], len(lines)]
     kept = [
         *lines[: starts[0]],
@@ -149,11 +166,16 @@ def lines_of_rows(file: Path, rows: Sequence[int]) -> str:
     return "".join(kept) if kept[-1].endswith(("\n", "\r")) else "".join(kept) + "\n"
 
 
-def csv_rows(file: Path) -> Iterator[tuple[int, list[str]]]:
-    """The names of the columns and the rows below them, each with its first line: a quoted cell may span lines."""
-    text = read_text(file)
+def separator_of(file: Path, text: str) -> str:
+    """Return what separates the values of a CSV file with this text."""
     head = text.partition("\n")[0]
-    separator = "\t" if file.suffix == ".tsv" else max(_SEPARATORS, key=head.count)
+    return "\t" if file.suffix == ".tsv" else max(_SEPARATORS, key=head.count)
+
+
+def csv_rows(file: Path, encoding: str | None = None) -> Iterator[tuple[int, list[str]]]:
+    """The names of the columns and the rows below them, each with its first line: a quoted cell may span lines."""
+    text = read_text(file, encoding=encoding)
+    separator = separator_of(file, text)
     csv.field_size_limit(_LONGEST_CELL)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     columns, line = 0, 1

@@ -222,7 +222,7 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
         "drawn",
         *PROMPT_COLUMNS,
     )
-    table = read_table([file], columns)
+    table = read_table([file], columns, encoding=reading.encoding)
     names = {*table.column_names}
     if "prompt_id" in names and not names.isdisjoint(("true_answer", "verdict")):
         return _labels_of_table(Rows(table, Origins(str(file), [file])), file)

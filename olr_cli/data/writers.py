@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -15,9 +17,9 @@ from olr_cli.data.interchange import labelled_table
 from olr_cli.data.prompts import PromptSet
 from olr_cli.data.rows import Rows
 from olr_cli.data.table_files import FORMULA
-from olr_cli.data.values import lines_of_rows
+from olr_cli.data.values import CSV, Origins, csv_rows, lines_of_rows, separator_of
 from olr_cli.errors import UserError, first_line
-from olr_cli.files import write_new
+from olr_cli.files import read_text, write_new
 
 SCHEMA_VERSION = 1
 """Raised whenever a field of the written rows changes its meaning."""
@@ -61,7 +63,7 @@ def encode(prompts: PromptSet, target: Path) -> bytes:
 def csv_suffix(source: str) -> str:
     """The ending of one CSV file, whose rows are exported as they stand there; of any other data set nothing."""
     path = Path(source).expanduser()
-    return path.suffix if path.suffix in (".csv", ".tsv") and path.is_file() else ""
+    return path.suffix if path.suffix in CSV and path.is_file() else ""
 
 
 def require_writable(target: Path, source: str) -> None:
@@ -83,12 +85,45 @@ def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
     """
     files = rows.origins.files
     if len(files) == 1 and files[0].suffix == target.suffix != ".parquet":
-        content = lines_of_rows(files[0], kept).encode()
+        content = lines_of_rows(files[0], kept, rows.origins.encoding).encode()
     elif target.suffix == ".parquet":
         content = _parquet(rows.table.take(list(kept)))
     else:
         content = _json_lines(rows.table.take(list(kept)), target, rows.place)
     return write_new(target, lambda path: path.write_bytes(content), "export")
+
+
+def write_csv_rows(
+    origins: Origins, cells_of: Mapping[int, Mapping[str, str]], target: Path
+) -> bool:
+    """Write some rows of a CSV file with all their cells, and others beside or in place of them.
+
+    Args:
+        origins: of the rows, which lie in one file.
+        cells_of: row -> column -> the cell that it gets, in the order in which rows are written.
+        target: the new file.
+
+    Returns:
+        Whether the file was written, as of `write_new`.
+    """
+    [file] = origins.files
+    head, *rows = [row for _, row in csv_rows(file, origins.encoding)]
+    names = [*dict.fromkeys(chain(map(str.strip, head), *cells_of.values()))]
+    if path := next((name for name in names[len(head) :] if "." in name), None):
+        raise UserError(
+            f"the labels of {file} are in '{path}', a part of a column, which cannot be replaced alone",
+            "write .parquet or .jsonl",
+            "export",
+        )
+    separator = separator_of(file, read_text(file, encoding=origins.encoding))
+    content = io.StringIO(newline="")
+    writer = csv.DictWriter(content, names, "", delimiter=separator, lineterminator="\n")
+    writer.writeheader()
+    for row, cells in cells_of.items():
+        stored = zip(names, rows[origins.numbers[row]], strict=False)
+        writer.writerow({**dict(stored), **cells})
+    encoded = content.getvalue().encode()
+    return write_new(target, lambda path: path.write_bytes(encoded), "export")
 
 
 def write_csv(table: pl.DataFrame, path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -198,7 +197,7 @@ def launch(
     for note in code_notes(recipe):
         progress.say(note)
     day = start_day(path) if resume else date.today()
-    data = replace(load_data(recipe, kind), day=day)
+    data = load_data(recipe, kind, day)
     engine = _opened(make_engine, recipe, data, progress)
     for warning in [*run_warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")

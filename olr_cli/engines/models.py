@@ -164,6 +164,15 @@ def open_model(
     return config, tokenizer, notes
 
 
+def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
+    """A model's tokenizer."""
+    from transformers import AutoTokenizer
+
+    require_known_code(model, trust_remote_code=trust_remote_code)
+    with loading(model):
+        return AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
+
+
 def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
     """Refuse a model whose files make transformers load an adapter or, unless it is trusted, a kernel from the hub.
 

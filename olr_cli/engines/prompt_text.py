@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, View
+from olr_cli.data.prompts import LEFT_OUT, SYSTEM_PROMPT, Prompt, PromptSet, View
 from olr_cli.errors import UserError, at, did_you_mean, first_line, no_path
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import Recipe
@@ -207,6 +208,17 @@ def tokenize(
     return ids
 
 
+def token_ids_of(
+    tokenizer: Any,
+    prompts: Iterable[Prompt],
+    chat: ChatFormat = AS_THE_MODEL_HAS_IT,
+    view: View = "original",
+) -> list[list[int]]:
+    """Token ids of prompts in a view, exactly as the policy will read them."""
+    texts = render_all(tokenizer, [prompt.turns(view) for prompt in prompts], chat)
+    return tokenize(tokenizer, texts, chat)
+
+
 _SAID = "The answer is 4."
 
 
@@ -290,8 +302,40 @@ def before_stop(text: str, stop: Sequence[str]) -> str:
     return text[: min(places)] if places else text
 
 
+def without_long(
+    tokenizer: Any,
+    recipe: Recipe,
+    chat: ChatFormat,
+    prompts: PromptSet,
+    views: Sequence[View] = ("original",),
+) -> PromptSet:
+    """Return the prompts that `train.max_prompt_tokens` allows in every view, with a note on the others."""
+    limit = recipe.train.max_prompt_tokens
+    encoded = [token_ids_of(tokenizer, prompts.prompts, chat, view) for view in views]
+    long = [
+        row
+        for row, ids in enumerate(zip(*encoded, strict=True))
+        if max(map(len, ids)) > limit
+    ]
+    if not long:
+        return prompts
+    what = (
+        f"{len(long):,} of {len(prompts):,} prompts of {prompts.source} longer than train.max_prompt_tokens {limit}"
+        f" left out (the first: {prompts.place(long[0])})"
+    )
+    kept = sorted({*range(len(prompts))}.difference(long))
+    if not kept:
+        raise UserError(what, "raise the limit")
+    left_out = json.dumps([prompts.prompts[row].prompt_id for row in long])
+    return replace(
+        prompts.subset(kept),
+        notes=[*prompts.notes, what],
+        facts={**prompts.facts, LEFT_OUT: left_out},
+    )
+
+
 def require_room(
-    prompts: Sequence[Prompt],
+    prompts: PromptSet,
     token_ids: Sequence[Sequence[int]],
     recipe: Recipe,
     context: int | None,
@@ -300,21 +344,18 @@ def require_room(
     """Make sure that every prompt, and a response to it, fits into the recipe's limits and the model's context."""
     limit = recipe.train.max_prompt_tokens
     what = "prompts" if view == "original" else "rephrased prompts"
-    long = [
-        one.prompt_id
-        for one, tokens in zip(prompts, token_ids, strict=True)
-        if len(tokens) > limit
-    ]
-    if long:
+    lengths = [*map(len, token_ids)]
+    if long := [row for row, length in enumerate(lengths) if length > limit]:
         raise UserError(
             f"{len(long)} of {len(prompts)} {what} are longer than train.max_prompt_tokens {limit} (the first:"
-            f" {long[0]})",
-            "raise the limit or remove them",
+            f" {prompts.place(long[0])})",
+            "raise the limit, or leave them out with data.drop_long=true",
         )
-    longest = max(map(len, token_ids), default=0)
+    longest = max(lengths, default=0)
     if context is not None and longest + recipe.train.max_new_tokens > context:
         raise UserError(
-            f"the longest of the {what} has {longest} tokens, and with train.max_new_tokens"
-            f" {recipe.train.max_new_tokens} that is more than the {context} tokens that {recipe.model.path} can read",
-            f"lower the limit or remove long {what}",
+            f"the longest of the {what} ({prompts.place(lengths.index(longest))}) has {longest} tokens, and with"
+            f" train.max_new_tokens {recipe.train.max_new_tokens} that is more than the {context} tokens that"
+            f" {recipe.model.path} can read",
+            "lower that limit, or train.max_prompt_tokens with data.drop_long=true",
         )

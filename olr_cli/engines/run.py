@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import Any, Protocol, TypeVar
 
 from olr_cli.answers import find_extractor
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import PromptSet, View
+from olr_cli.data.prompts import LEFT_OUT, PromptSet, View
 from olr_cli.data.sets import held_out_prompts, training_data
+from olr_cli.engines.models import load_tokenizer, model_location
+from olr_cli.engines.prompt_text import ChatFormat, without_long
 from olr_cli.errors import UserError, at
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import ExternalEngine, LocalEngine, OpenRlhfEngine
@@ -76,6 +80,8 @@ class DataSets:
         }
         if "verified.digest" in self.train.facts:
             facts["train"]["verified_digest"] = self.train.facts["verified.digest"]
+        if LEFT_OUT in self.train.facts:
+            facts["train"][LEFT_OUT] = json.loads(self.train.facts[LEFT_OUT])
         return facts
 
 
@@ -153,8 +159,11 @@ def require_engine(recipe: Recipe) -> None:
         )
 
 
-def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
-    """The recipe's data sets, with noise on the training labels; rollouts without training need no label."""
+def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) -> DataSets:
+    """The recipe's data sets, with noise on the training labels; rollouts without training need no label.
+
+    `day`: of the run's start.
+    """
     recipe.require_named()
     extractor = recipe.data.extractor
     if extractor is not None:
@@ -170,15 +179,21 @@ def load_data(recipe: Recipe, kind: Kind = "training") -> DataSets:
         train.require_labels(f"method '{recipe.method.name}'")
     if "rephrased" in method.views:
         train.require_rephrasings(f"method '{recipe.method.name}'")
-    share = keep_fraction(recipe.method, train.prompts)
     validation, test = recipe.data.validation, recipe.data.test
-    return DataSets(
-        train,
-        None if validation is None else held_out_prompts(recipe, validation, "validation"),
-        held_out if test is None else held_out_prompts(recipe, test, "test"),
-        method.views,
-        share,
-    )
+    sets: dict[str, PromptSet | None] = {
+        "validation": None
+        if validation is None
+        else held_out_prompts(recipe, validation, "validation"),
+        "test": held_out if test is None else held_out_prompts(recipe, test, "test"),
+    }
+    if recipe.data.drop_long:
+        path, trusts = recipe.model.path, recipe.model.trust_remote_code
+        tokenizer = load_tokenizer(model_location(path), trust_remote_code=trusts)
+        fit = partial(without_long, tokenizer, recipe, ChatFormat.of(recipe, day))
+        train = fit(train, method.views)
+        sets = {name: prompts and fit(prompts) for name, prompts in sets.items()}
+    share = keep_fraction(recipe.method, train.prompts)
+    return DataSets(train, **sets, views=method.views, keep_fraction=share, day=day)
 
 
 def loss_average_departure(recipe: Recipe) -> str:

@@ -38,7 +38,6 @@ from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import Target
 from olr_cli.evaluation.targets import (
     all_targets,
-    load_tokenizer,
     origin,
     require_models,
     targets,
@@ -396,6 +395,7 @@ def show_prompt(
             ],
         )
     from olr_cli.engines import prompt_text
+    from olr_cli.engines.models import load_tokenizer
 
     chat = request.prompting.chat
     [target] = targets(request.models[0], [], None)

@@ -7,15 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from olr_cli.data.hub import hub_answers
 from olr_cli.engines.models import (
     NAMES,
     is_builtin,
-    loading,
     policy_path,
-    require_known_code,
 )
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path
 from olr_cli.evaluation.scores import is_evaluation
@@ -170,15 +167,6 @@ def require_models(targets: Sequence[Target]) -> None:
                 f" hub{reason}{hint}",
                 "check the name",
             ) from error
-
-
-def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
-    """A model's tokenizer."""
-    from transformers import AutoTokenizer
-
-    require_known_code(model, trust_remote_code=trust_remote_code)
-    with loading(model):
-        return AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
 
 
 def _step(run: Path, wanted: str) -> tuple[int, str]:

@@ -108,6 +108,15 @@ class DataSection(Section):
         False,
         "Labels and true answers have decimal commas: `23,5` is 23.5, not the list 23, 5 (R7).",
     )
+    encoding: Text = default(
+        "utf-8",
+        "Encoding of CSV and JSON files that are neither UTF-8 nor marked UTF-16, such as `cp1252`.",
+    )
+    drop_long: bool = default(
+        False,
+        "Leave out prompts longer than `train.max_prompt_tokens`, in training and held-out data; false: they are an"
+        " error before training starts.",
+    )
 
 
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]

@@ -1,5 +1,6 @@
 """`olr audit` from the outside: what it says, writes and refuses."""
 
+import csv
 import errno
 import json
 import shutil
@@ -525,7 +526,10 @@ def test_no_label_is_added_where_the_questions_without_one_are_not_in_the_file(h
         "rest.jsonl",
     )
     said = told("log.jsonl", *options)
-    assert "rest.jsonl (3 of 3 rows)" in said and "without a label" not in said
+    assert "rest.jsonl (3 of 3 rows) Next" in said
+    # Training refuses the row that has no label.
+    assert "olr check rest.jsonl --export rest-labelled.jsonl (leaves out 1 row" in said
+    assert "olr train" not in said
     assert [row.given_label for row in read_prompts("rest.jsonl").prompts] == [
         "2",
         None,
@@ -727,3 +731,91 @@ def test_a_data_set_is_not_taken_for_rollouts(here):
     said = refused(write(here / "mine.jsonl", [{"question": "1 + 1", "answer": "2"}]))
     assert "no column response; its columns are question, answer" in said
     assert f"if nobody answered yet: olr rollouts MODEL {here / 'mine.jsonl'}" in said
+
+
+SPREADSHEET = 'Nr;Question;Answer\n1;"What, is\n1+1?";2\n2;What is 2+2?;\n3;"What is 3+3?";"6"\n4;What is 4+4?;9\n'
+
+
+@pytest.fixture
+def spreadsheet(here):
+    answers = {"What, is\n1+1?": 2, "What is 2+2?": 4, "What is 3+3?": 6, "What is 4+4?": 8}
+    questions_log(here / "log.jsonl", answers)
+    (here / "data.csv").write_bytes(SPREADSHEET.replace("What", "Größe").encode("cp1252"))
+    log = (here / "log.jsonl").read_text().replace("What", "Gr\\u00f6\\u00dfe")
+    (here / "log.jsonl").write_text(log)
+    settings = ("data.encoding=cp1252", "data.columns={question: Question, answer: Answer}")
+    return ("log.jsonl", "--data", "data.csv", *(w for s in settings for w in ("--set", s)))
+
+
+def test_the_export_of_a_csv_file_is_its_own_rows_and_what_was_found(here, spreadsheet):
+    said = told(*spreadsheet, "--export", "rest.csv")
+    assert "rest.csv (4 of 4 rows)" in said
+    with (here / "rest.csv").open(newline="") as file:
+        head, *rows = csv.reader(file, delimiter=";")
+    assert head == ["Nr", "Question", "Answer", "audit_status", "audit_rank"]
+    assert [row[:4] for row in rows] == [
+        ["1", "Größe, is\n1+1?", "2", "fine"],
+        ["2", "Größe is 2+2?", "", "missing"],
+        ["3", "Größe is 3+3?", "6", "fine"],
+        ["4", "Größe is 4+4?", "9", "doubted"],
+    ]
+    assert [row[4] for row in rows] == ["2", "", "3", "1"]
+    columns = """--columns '{"question": "Question", "answer": "Answer"}'"""
+    assert f"Next olr check rest.csv {columns} --export rest-labelled.csv" in said
+
+
+def test_a_csv_file_has_the_labels_that_a_repair_adds_and_can_be_audited_again(
+    here, spreadsheet
+):
+    (here / "v.jsonl").write_text('{"question": "Größe is 3+3?", "answer": "6"}\n', "utf-8")
+    repairing = ("--repair", "--verified", "v.jsonl", "--export", "whole.csv")
+    said = told(*spreadsheet, *repairing)
+    assert "whole.csv (4 of 4 rows, 1 label added) Next olr train own-data" in said
+    assert "data.columns={question: Question, answer: Answer}" in said
+    again = [word.replace("data.csv", "whole.csv") for word in spreadsheet]
+    told(*again, "--export", "again.csv", "--drop", "doubted")
+    assert [line.rsplit(";", 3)[-3:] for line in text_rows(here / "again.csv")] == [
+        ["Answer", "audit_status", "audit_rank"],
+        ["2", "fine", "2"],
+        ["4", "fine", "3"],
+        ["6", "fine", "4"],
+    ]
+
+
+def text_rows(file):
+    """The lines that end a row."""
+    return [line for line in file.read_text().splitlines() if line.count(";") > 1]
+
+
+def test_rows_of_a_csv_file_that_are_to_be_checked_come_back_as_verified_labels(
+    here, spreadsheet
+):
+    told(*spreadsheet, "--random", "4", "--export", "check.csv")
+    text = (here / "check.csv").read_text()
+    assert text.splitlines()[0].endswith("audit_rank;drawn") and text.count(";true\n") == 4
+    (here / "check.csv").write_text(text.replace("4+4?;9", "4+4?;8"))
+    found = json.loads(audit(*spreadsheet, "--verified", "check.csv", "--json").stdout)
+    assert (found["verified_labels"], found["noise_ratio"]["mean"]) == (3, 1 / 3)
+
+
+@each(
+    "data, target",
+    ("data.jsonl", "x.csv"), ("data.csv", "x.tsv"), ("data.csv", "x.xlsx"),
+)  # fmt: skip
+def test_only_a_csv_file_is_exported_as_csv(here, spreadsheet, data, target):
+    write(here / "data.jsonl", [{"Question": "Größe is 3+3?", "Answer": "6"}])
+    words = [word.replace("data.csv", data) for word in spreadsheet]
+    said = commands.refused("audit", *words, "--export", target)
+    assert said.startswith("Error: --export: a data set is written as .parquet or .jsonl")
+    assert said.endswith(f"give {target} such an ending")
+    assert not (here / target).exists()
+
+
+def test_a_label_inside_a_column_of_turns_cannot_be_replaced_alone(here):
+    questions_log(here / "log.jsonl", {"A?": 1, "B?": 2})
+    turns = '"[{""role"": ""user"", ""content"": ""%s?""}, {""role"": ""assistant"", ""content"": ""%s""}]"'
+    (here / "data.csv").write_text(f"messages\n{turns % ('A', 1)}\n{turns % ('B', '')}\n")
+    words = ("log.jsonl", "--data", "data.csv", "--verified", "v.jsonl", "--repair")
+    (here / "v.jsonl").write_text('{"question": "A?", "answer": "1"}\n')
+    said = commands.refused("audit", *words, "--export", "x.csv")
+    assert "in 'messages.assistant', a part of a column, which cannot be replaced" in said

@@ -2,19 +2,20 @@
 
 import json
 import shlex
+from dataclasses import replace
 from unittest.mock import patch
 
 import polars as pl
 import pytest
 from cases import each
-from commands import olr
+from commands import done, olr, refused
 from samples import json_lines
 
 from olr_cli.answers import Judge
-from olr_cli.data.check import check, label_notes
+from olr_cli.data.check import CHARACTERS, check, label_notes
 from olr_cli.data.doubts import DOUBTS
 from olr_cli.data.findings import KINDS
-from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.recipe.sections import DataSection
 
 ROWS = """\
@@ -170,7 +171,7 @@ def test_the_judge_is_asked_once_about_all_repeated_questions(tmp_path):
         Judge(workers=1) as judge,
         patch.object(judge, "matches", wraps=judge.matches) as asked,
     ):
-        found = check(str(tmp_path / "x.csv"), None, judge).findings
+        found = check(str(tmp_path / "x.csv"), Reading(), judge).findings
     assert [finding.kind for finding in found] == ["conflict"] and len(found[0].rows) == 50
     assert asked.call_count == 3  # once about labels that can't be graded, once about boxes
 
@@ -344,7 +345,10 @@ def test_the_example_of_a_finding_has_it_in_a_file_of_numbers(tmp_path, kind):
         asked = {"prompt": chat} if is_chat else {"question": f"q{number}?"}
         lines.append(json.dumps(asked | {"answer": str(number)}))
     (tmp_path / "x.jsonl").write_text("\n".join(lines), "utf-8")
-    assert kind in checked(tmp_path / "x.jsonl")[1]
+    # The example tells of ten thousand characters, and has few.
+    limit = replace(CHARACTERS, most=40) if kind == "long" else CHARACTERS
+    with patch("olr_cli.data.check.CHARACTERS", limit):
+        assert kind in checked(tmp_path / "x.jsonl")[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -388,3 +392,158 @@ def test_every_finding_has_a_name_that_an_export_knows():
 @pytest.mark.parametrize("name", ["arithmetic", "arithmetic:maxima"])
 def test_built_in_sets_are_checked_as_files_are_and_nothing_is_wrong_with_them(name):
     assert checked(name) == (0, {})
+
+
+DIRTY = (
+    "question,answer\nWhat is 1+1?,2\nWhat is 1 + 1?,2\nWhat is 2+2?,\nWhat is 3+3?,6<br>\nWhat is 4+4?,8\n"
+    "What is 4+4?,9\n"
+)
+
+
+@each(
+    "drop, left, counts",
+    ((), 3, "1 no_label, 2 conflict"),
+    (("--drop", "repeat,html"), 1, "1 no_label, 2 conflict, 1 html, 1 repeat"),
+    (("--drop", "all"), 1, "1 no_label, 1 text_only, 2 conflict, 1 repeat"),
+)  # fmt: skip
+def test_an_export_says_how_many_rows_each_finding_takes(tmp_path, drop, left, counts):
+    (tmp_path / "x.csv").write_text(DIRTY)
+    ended = done(
+        "check", tmp_path / "x.csv", "--export", tmp_path / "y.csv", *drop, "--json"
+    )
+    # A row with several findings goes because of the first.
+    assert json.loads(ended.stdout)["notes"] == [f"rows left out: {counts}."]
+    assert len((tmp_path / "y.csv").read_text().splitlines()) == 1 + left
+
+
+@each("kind", *KINDS)
+def test_every_finding_can_be_dropped(tmp_path, kind):
+    (tmp_path / "x.csv").write_text(DIRTY)
+    done("check", tmp_path / "x.csv", "--export", tmp_path / "y.csv", "--drop", kind)
+
+
+COMMAS = "question;answer\nA?;0,5\nB?;12,25\nC?;1.234,5\nD?;7\nE?;1,234\n"
+
+
+def test_labels_with_a_decimal_comma_are_read_counted_and_exported_as_they_stand(tmp_path):
+    (tmp_path / "x.csv").write_text(COMMAS + "F?;\n")
+    assert checked(tmp_path / "x.csv")[1] == {"no_label": [5], "decimal_comma": [0, 1]}
+    words = ("check", tmp_path / "x.csv", "--decimal-comma", "--export", tmp_path / "y.csv")
+    found = json.loads(done(*words, "--json").stdout)
+    assert [finding["kind"] for finding in found["findings"]] == ["no_label"]
+    assert [note.replace(str(tmp_path), "") for note in found["notes"]] == [
+        "3 labels read with a decimal comma (the first: 0,5 is 0.5, line 2 of /x.csv).",
+        "1 label with three digits after a comma read as thousands (the first: 1,234 is 1,234, line 6 of /x.csv).",
+        "rows left out: 1 no_label.",
+        "The export has the labels as they stand in the file: train on it with data.decimal_comma=true.",
+    ]
+    assert (tmp_path / "y.csv").read_text() == COMMAS
+    assert found["next"] == [
+        f"olr rollouts MODEL {tmp_path / 'y.csv'} --decimal-comma --visits 4"
+    ]
+    (tmp_path / "z.csv").write_text("question,answer\nA?,7\n")
+    assert (
+        "no label has a decimal comma"
+        in olr("check", tmp_path / "z.csv", "--decimal-comma").output
+    )
+
+
+def test_questions_that_are_too_long_are_counted_in_characters_or_tokens(tmp_path):
+    rows = [
+        {"question": f"{'1+' * n}1=", "answer": str(n + 1)} for n in (1, 1023, 1024, 5000)
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert checked(tmp_path / "x.jsonl")[1] == {"long": [3]}
+    # A token is a character here, and the template shows the question alone.
+    model = ("--model", "builtin:addition-easier")
+    assert checked(tmp_path / "x.jsonl", *model)[1] == {"long": [2, 3]}
+    said = olr("check", tmp_path / "x.jsonl", *model).output
+    assert "2 questions longer than 2,048 tokens (line 3, line 4)" in said
+    done("check", tmp_path / "x.jsonl", "--drop", "long", "--export", tmp_path / "y.jsonl")
+    assert len((tmp_path / "y.jsonl").read_text().splitlines()) == 3
+
+
+@each(
+    "encoding, text",
+    ("cp1252", "Größe – x"), ("latin-1", "Größe"), ("gbk", "多少"), ("shift_jis", "いくつ"), ("utf-16-le", "many"),
+    ("iso2022_jp", "いくつ"),
+)  # fmt: skip
+def test_a_file_in_another_encoding_is_read_as_it_is_named_and_exported_as_utf_8(
+    tmp_path, encoding, text
+):
+    content = f"question,answer\n{text} 1+1?,2\n{text} 2+2?,\n{text} 3+3?,6\n"
+    (tmp_path / "x.csv").write_bytes(content.encode(encoding))
+    words = ("check", tmp_path / "x.csv", "--encoding", encoding)
+    assert (
+        f"olr check {tmp_path / 'x.csv'} --encoding {encoding} --export clean.csv"
+        in done(*words).output
+    )
+    done(*words, "--export", tmp_path / "y.csv")
+    assert (tmp_path / "y.csv").read_text("utf-8") == content.replace(f"{text} 2+2?,\n", "")
+    # One setting serves both files.
+    assert done("check", tmp_path / "y.csv", "--encoding", encoding).exit_code == 0
+    reading = Reading(encoding=encoding)
+    assert [
+        prompts.prompts[1].messages[-1].content
+        for prompts in (
+            read_prompts(tmp_path / name, reading=reading) for name in ("x.csv", "y.csv")
+        )
+    ] == [f"{text} 2+2?", f"{text} 3+3?"]
+
+
+@each("name, separator", ("x.csv", ","), ("x.csv", "\t"), ("x.tsv", "\t"), ("x.jsonl", ""))
+def test_utf_16_is_recognised_by_its_mark(tmp_path, name, separator):
+    rows = [["question", "answer"], ["Größe 1+1?", "2"], ["", "3"]]
+    lines = [separator.join(row) for row in rows]
+    if name == "x.jsonl":
+        lines = [
+            json.dumps(dict(zip(*rows[:2], strict=True)), ensure_ascii=False),
+            "",
+            '{"question": "", "answer": "1"}',
+        ]
+    (tmp_path / name).write_bytes("\r\n".join(lines).encode("utf-16"))
+    found = json.loads(done("check", tmp_path / name, "--json").stdout)["findings"]
+    assert [(it["kind"], it["rows"]) for it in found] == [("no_question", [1])]
+    assert "(line 3)" in olr("check", tmp_path / name).output
+
+
+@each("name", "x.csv", "x.jsonl", "x.json")
+def test_an_encoding_that_is_not_named_or_unknown_is_an_error_that_names_one(
+    tmp_path, name
+):
+    rows = [{"question": "Größe?", "answer": "1"}]
+    lines = {
+        "x.csv": "question,answer\nGröße?,1\n",
+        "x.json": json.dumps(rows, ensure_ascii=False),
+    }
+    text = lines.get(name, json.dumps(rows[0], ensure_ascii=False))
+    (tmp_path / name).write_bytes(text.encode("cp1252"))
+    said = refused("check", tmp_path / name)
+    assert "--encoding: " in said and f"{name} is not UTF-8 text (" in said
+    assert said.endswith("save it as UTF-8, or name its encoding, as in --encoding cp1252")
+    for unknown in ("cp125", "hex"):
+        said = refused("check", tmp_path / name, "--encoding", unknown)
+        assert f"--encoding: there is no encoding '{unknown}'; name one" in said
+    assert "is not ASCII text" in refused("check", tmp_path / name, "--encoding", "ascii")
+
+
+@each(
+    "column, values, count",
+    ("image", ["a.png", None, "b.png"], 2), ("images", [[], [{"bytes": "x"}], []], 1), ("image_1", [None, "", "a"], 1),
+    ("image_path", ["a", "b", "c"], 3), ("video", [{"path": "v"}, None, None], 1), ("images", [[], [], []], 0),
+    ("imagery", ["a", "b", "c"], 0),
+)  # fmt: skip
+def test_columns_of_images_beside_the_questions_are_said_to_be_unread(
+    tmp_path, column, values, count
+):
+    rows = [
+        {"question": f"{n}+{n}?", "answer": str(2 * n), column: value}
+        for n, value in enumerate(values)
+    ]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    notes = json.loads(done("check", tmp_path / "x.jsonl", "--json").stdout).get(
+        "notes", []
+    )
+    assert [note.partition(" (")[0] for note in notes] == [
+        f"column '{column}' is not read: of {count} question{'s' * (count > 1)} with it only the text is asked"
+    ] * (count > 0)

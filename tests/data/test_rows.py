@@ -12,6 +12,7 @@ import pytest
 from cases import each, refusal
 from samples import json_lines
 
+from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.rows import Rows, pick
 from olr_cli.data.table_files import files_of_one_split, matching_files, read_table
 from olr_cli.data.values import Origins
@@ -365,3 +366,91 @@ def test_rows_of_several_files_are_counted_in_each_also_where_some_are_left_out(
     ]
     assert rest.name(1, is_short=True) == f"line 2 of {files[1]}"
     assert Origins("it", files[1:]).name(1, is_short=True) == "line 2"
+
+
+ROWS = [{"question": f"{n}+{n}?", "answer": str(2 * n)} for n in range(3)]
+
+
+def saved(folder):
+    """A folder as `Dataset.save_to_disk` of the package datasets leaves it, with a copy that `map` left there."""
+    folder.mkdir(parents=True)
+    table = pa.Table.from_pylist(ROWS)
+    for name in ("data-00000-of-00001.arrow", "cache-1f.arrow"):
+        with pa.ipc.new_stream(folder / name, table.schema) as stream:
+            stream.write_table(table)
+    (folder / "state.json").write_text('{\n  "_data_files": [],\n  "_split": null\n}')
+    (folder / "dataset_info.json").write_text('{\n  "features": {}\n}')
+
+
+def test_a_data_set_that_was_saved_to_disk_is_read(tmp_path):
+    saved(tmp_path / "mine")
+    prompts = read_prompts(tmp_path / "mine")
+    assert [prompt.given_label for prompt in prompts.prompts] == ["0", "2", "4"]
+    file = tmp_path / "mine" / "data-00000-of-00001.arrow"
+    assert prompts.origins.name(1) == f"row 2 of {file}, counted from 1"
+    file.write_bytes(file.read_bytes()[:200])
+    assert "is not a whole Arrow file" in refusal(read_prompts, tmp_path / "mine")
+
+
+@each(
+    "names, what, patterns",
+    (["data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"], "holds its data in folders",
+     ["'F/data/test-*.parquet'", "'F/data/train-*.parquet'"]),
+    (["data/train-00000-of-00001.parquet"], "holds its data in folders", ["F/data"]),
+    (["train/0.parquet", "test/0.parquet"], "holds its data in folders", ["F/test", "F/train"]),
+    (["a/main/train.jsonl", "a/main/test.jsonl", "b/x.csv"], "holds its data in folders",
+     ["F/a/main/test.jsonl", "F/a/main/train.jsonl", "F/b"]),
+    (["train/data-00000-of-00001.arrow", "train/state.json", "test/data-00000-of-00001.arrow", "test/state.json"],
+     "is a saved DatasetDict of splits", ["F/test", "F/train"]),
+)  # fmt: skip
+def test_a_folder_whose_data_lie_in_folders_says_what_to_name(
+    tmp_path, names, what, patterns
+):
+    (tmp_path / "README.md").write_text("")
+    (tmp_path / ".cache").mkdir()
+    (tmp_path / ".cache" / "old.jsonl").write_text("")
+    if "Dict" in what:
+        (tmp_path / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    said = refusal(files_of_one_split, str(tmp_path)).replace(str(tmp_path), "F")
+    assert (
+        said
+        == f"the folder F {what}; name the files of one split, as {' or '.join(patterns)}"
+    )
+    for pattern in patterns:
+        assert files_of_one_split(pattern.strip("'").replace("F", str(tmp_path), 1))
+
+
+PRETTY = json.dumps(ROWS[0], indent=2)
+
+
+@each(
+    "text, expected",
+    (PRETTY, "has a JSON object that spans lines, and a row is one line, or an item of a list; write a row per line,"
+     " as with jq -c . F.json > F.jsonl"),
+    (f"{PRETTY}\n{PRETTY}", "has a JSON object that spans lines"),
+    (json.dumps({"version": 1, "data": ROWS}, indent=2), "is one JSON object, which holds its rows (3) in 'data'; write"
+     " these alone, as with jq -c '.[\"data\"][]' F.json > F-rows.jsonl"),
+    (json.dumps({"my rows": ROWS}), "holds its rows (3) in 'my rows'"),
+    (json.dumps({"question": ["1+1?", "2+2?"], "answer": [2, 4]}), "is one JSON object of columns (question, answer)"),
+    (json.dumps({"question": {"0": "1+1?"}, "answer": {"0": 2}}, indent=1), "is one JSON object of columns"),
+    (PRETTY.replace('"2"', "2,"), "is not valid JSON"),
+)  # fmt: skip
+def test_a_file_that_is_one_json_object_says_what_it_is(tmp_path, text, expected):
+    (tmp_path / "F.json").write_text(
+        text if "valid" not in expected else text.replace('"', "", 1)
+    )
+    said = refusal(read_prompts, tmp_path / "F.json").replace(f"{tmp_path}/", "")
+    assert said.startswith("F.json") and expected in said
+
+
+@each(
+    "row",
+    {"messages": [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]},
+    {"question": "1+1?", "answer": "2", "tests": [{"in": "1"}]},
+)  # fmt: skip
+def test_a_file_of_one_row_is_read(tmp_path, row):
+    (tmp_path / "x.json").write_text(json.dumps(row))
+    assert len(read_prompts(tmp_path / "x.json")) == 1

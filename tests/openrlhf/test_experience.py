@@ -31,6 +31,7 @@ from vllm.logprobs import Logprob
 from olr_cli.answers import Judge
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import Message
+from olr_cli.data.interchange import prompt_set
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines.local import loop
@@ -262,7 +263,8 @@ def record(prompts, spellings, tokenizer, method=OLR):
         StartingModel.look_at(str(POLICY), trust_remote_code=False), context_length=None
     )
     texts = {
-        view: model.texts(prompts, chosen, view) for view in compose(chosen.method).views
+        view: model.texts(prompt_set(prompts, "here"), chosen, view)
+        for view in compose(chosen.method).views
     }
     return Record(chosen, prompts, texts, responses)
 

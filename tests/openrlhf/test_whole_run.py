@@ -122,11 +122,14 @@ def test_new_weights_reach_vllm(run):
     from olr_cli.seeding import rollout_keys
 
     recipe = load_recipe(run / "recipe.yaml")
-    prompts = held_out_prompts(recipe, "arithmetic", "test").prompts
-    policy = Policy.load(checkpoint_path(run, STEPS), device="cpu")
+    held_out = held_out_prompts(recipe, "arithmetic", "test")
+    prompts, policy = (
+        held_out.prompts,
+        Policy.load(checkpoint_path(run, STEPS), device="cpu"),
+    )
     sampled = sample(
         policy,
-        encode_prompts(policy, prompts, recipe),
+        encode_prompts(policy, held_out, recipe),
         rollout_keys("test", 7, 0, [prompt.prompt_id for prompt in prompts], 8),
         Sampling(recipe.train.evaluation_temperature, 5),
         batch_tokens=65536,

@@ -26,12 +26,13 @@ from olr_cli.data.logs import Report, silent
 from olr_cli.data.prompt_files import Reading
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import question_of
+from olr_cli.data.sets import recipe_reading
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at
 from olr_cli.runs.directory import kind_of, read_manifest
 from olr_cli.tables import Cell
 
-SETTABLE = ("data.extractor", "data.columns")
+SETTABLE = ("data.extractor", "data.columns", "data.decimal_comma", "data.encoding")
 
 
 @dataclass(frozen=True)
@@ -91,8 +92,8 @@ def audit_history(
         if not key.startswith(SETTABLE):
             raise UserError(
                 "an audit makes no label decisions and draws nothing",
-                f"it can set {SETTABLE[0]}, how answers are read"
-                f" from responses, and {SETTABLE[1]}, which columns data and verified labels have",
+                f"it can set {SETTABLE[0]}, how answers are read from responses, and"
+                f" {', '.join(SETTABLE[1:])}, how files of data and verified labels are read",
                 f"set {key}",
             )
     history = read_history(
@@ -105,7 +106,7 @@ def audit_history(
 
 def data_reading(history: RolloutHistory) -> Reading:
     """How files of the history's prompts are read: with `data.columns`, where they have those."""
-    return Reading(history.recipe.data.columns, are_optional=True)
+    return replace(recipe_reading(history.recipe), are_optional=True, system_prompt=None)
 
 
 def audit(

@@ -10,6 +10,9 @@ audit_given_label    the label that was audited; null without one
 audit_evidence       one sentence
 
 Rows to be checked have a column ``drawn``: whether they were drawn at random.
+
+A CSV file of a CSV file has the input's own columns and text, with the labels that a repair changes, audit_status,
+audit_rank and drawn.
 """
 
 from __future__ import annotations
@@ -30,11 +33,12 @@ from olr_cli.analysis.audit.verdicts import STATUSES
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
 from olr_cli.answers.graded import SENTINEL
-from olr_cli.data.columns import PROMPT_COLUMNS
-from olr_cli.data.interchange import prompt_set, with_fields
+from olr_cli.data.columns import LABEL_COLUMNS, PROMPT_COLUMNS
+from olr_cli.data.interchange import prompt_set, with_fields_of
 from olr_cli.data.prompt_files import Reading
 from olr_cli.data.prompts import NEVER_REWARDED, Prompt, PromptSet
-from olr_cli.data.writers import write_prompts
+from olr_cli.data.values import CSV
+from olr_cli.data.writers import write_csv_rows, write_prompts
 from olr_cli.errors import UserError, at
 from olr_cli.tables import File
 
@@ -168,12 +172,14 @@ def require_repairable(audit: Audit) -> str | None:
 # The data set -----------------------------------------------------------------------------------------------------
 
 
-def require_exportable(target: Path) -> None:
-    """Refuse what `export` could not write, before an audit takes its time."""
-    if target.suffix not in (".parquet", ".jsonl"):
+def require_exportable(target: Path, data: PromptSet | None = None) -> None:
+    """Refuse what `export` could not write of a data set, before an audit takes its time."""
+    files = [] if data is None else data.origins.files
+    is_csv_of_csv = data is None or [file.suffix for file in files] == [target.suffix]
+    if target.suffix not in (".parquet", ".jsonl", *(CSV if is_csv_of_csv else ())):
         raise UserError(
-            "a data set is written as .parquet or .jsonl",
-            f"give {target} one of these endings",
+            "a data set is written as .parquet or .jsonl, that of one CSV file also as CSV of the same ending",
+            f"give {target} such an ending",
             "export",
         )
 
@@ -224,20 +230,18 @@ def _of_log(history: RolloutHistory) -> PromptSet:
 
 def export(
     audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice
-) -> File:
-    """Write the rows that are kept: a .parquet or .jsonl file in the interchange format.
+) -> tuple[File, int]:
+    """Write the rows that are kept: a .parquet or .jsonl file in the interchange format, or a CSV file as it is.
 
     A row's noise marks change with its label: of a run with active noise, whose label changed at every visit, the
     file holds the one that was audited, for good (R4).
 
     Where rows are kept to be checked, those that are verified have their true answers.
+
+    Returns:
+        The file, and how many of its rows have no label.
     """
-    by_id: dict[str, Row] = {
-        row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)
-    }
-    if not choice.repair:
-        by_id = {name: _unchanged(row, choice) for name, row in by_id.items()}
-    rows = [by_id.get(prompt.prompt_id) for prompt in data.prompts]
+    rows = _rows_of(audit, data, choice)
     chosen = choice.keeps(rows)
     if not chosen:
         raise UserError("no row is left", "keep more", f"export {target}")
@@ -245,26 +249,52 @@ def export(
         prompt if row is None else _relabelled(prompt, row)
         for prompt, row in zip(data.prompts, rows, strict=True)
     ]
+    unlabelled = sum(prompts[place].given_label is None for place in chosen)
+    # Of the rows that were written, not of all that the audit would change.
+    made = _made([rows[place] for place in chosen]) if choice.repair else ""
+    said = f" ({len(chosen):,} of {len(data):,} rows{made})"
+    if target.suffix in CSV:
+        kept = {place: (prompts[place], rows[place]) for place in chosen}
+        cells_of = _csv_cells(data, kept, choice)
+        is_new = write_csv_rows(data.origins, cells_of, target)
+        return File.written(target, said, is_new=is_new), unlabelled
     facts = {
         "audit.history": audit.source.name,
         "audit.verified": str(audit.verified_labels),
         "audit.kept": str(len(chosen)),
     }
-    table = _with_columns(data, rows)
-    if choice.is_to_check:
-        table = table.select([name for name in table.column_names if name != "drawn"])
-        table = table.append_column(
-            "drawn", pa.array([choice.random is not None] * len(table))
-        )
-    whole = replace(data, table=table)
+    whole = replace(data, table=_with_columns(data, rows, choice))
     whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
     with at("export"):
         is_new = write_prompts(whole.subset(chosen), target)
-    # Of the rows that were written, not of all that the audit would change.
-    made = _made([rows[place] for place in chosen]) if choice.repair else ""
-    return File.written(
-        target, f" ({len(chosen):,} of {len(data):,} rows{made})", is_new=is_new
-    )
+    return File.written(target, said, is_new=is_new), unlabelled
+
+
+def _rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
+    """Return the verdict on each prompt of a data set, None where there is none; without a repair labels stay."""
+    by_id: dict[str, Row] = {
+        row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)
+    }
+    if not choice.repair:
+        by_id = {name: _unchanged(row, choice) for name, row in by_id.items()}
+    return [by_id.get(prompt.prompt_id) for prompt in data.prompts]
+
+
+def _csv_cells(
+    data: PromptSet, kept: Mapping[int, tuple[Prompt, Row | None]], choice: Choice
+) -> dict[int, dict[str, str]]:
+    """Row -> what it has in a CSV file beside or in place of its cells: a label only where it is another one."""
+    label_column, cells_of = data.label_column or LABEL_COLUMNS[0], {}
+    for place, (prompt, row) in kept.items():
+        known = _columns(row)
+        # Also where it is empty, over what an earlier audit has left there
+        cells = {name: str(known[name] or "") for name in ("audit_status", "audit_rank")}
+        if choice.is_to_check:
+            cells["drawn"] = str(choice.random is not None).lower()
+        if known["audit_change"] != "kept":
+            cells[label_column] = prompt.given_label or ""
+        cells_of[place] = cells
+    return cells_of
 
 
 def _unchanged(row: Row, choice: Choice) -> Row:
@@ -350,17 +380,19 @@ def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> lis
     ]
 
 
-def _with_columns(data: PromptSet, rows: Sequence[Row | None]) -> Any:
+def _with_columns(data: PromptSet, rows: Sequence[Row | None], choice: Choice) -> Any:
     columns = [_columns(row) for row in rows]
     kinds = {"audit_rank": pa.int64(), "audit_confidence": pa.float64()}
     fields = {
         name: pa.array([row[name] for row in columns], kinds.get(name, pa.string()))
         for name in columns[0]
     }
-    column = with_fields(data.table.column("extra_info"), fields, replace=True)
-    return data.table.set_column(
-        data.table.schema.get_field_index("extra_info"), "extra_info", column
-    )
+    table = with_fields_of(data.table, "extra_info", fields)
+    if not choice.is_to_check:
+        return table
+    table = table.select([name for name in table.column_names if name != "drawn"])
+    drawn = pa.array([choice.random is not None] * len(table))
+    return table.append_column("drawn", drawn)
 
 
 def _columns(row: Row | None) -> dict[str, Any]:

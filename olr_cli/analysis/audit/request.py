@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
+from typing import cast
 
 import polars as pl
 
@@ -31,10 +34,11 @@ from olr_cli.data.log_files import common_place, log_files
 from olr_cli.data.logs import Report
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import PromptSet
+from olr_cli.data.values import CSV
 from olr_cli.errors import UserError
 from olr_cli.files import require_new, require_table_name
 from olr_cli.recipe.schema import Recipe
-from olr_cli.recipe.sections import ExternalEngine
+from olr_cli.recipe.sections import DataSection, ExternalEngine
 from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
 from olr_cli.tables import Answer, File
 
@@ -144,7 +148,7 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
                 File.written(request.out, " (a row for each prompt)", is_new=is_new),
             ],
         )
-    return replace(answer, next=_next(request, result))
+    return replace(answer, next=answer.next or _next(request, result))
 
 
 def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answer:
@@ -167,15 +171,16 @@ def _of_labels(
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     data = data_of(source) if request.export is not None and named is None else named
+    if request.export is not None:
+        require_exportable(request.export, data)
     in_data = None if data is None else {prompt.prompt_id for prompt in data.prompts}
     result = audit(source, judge, verified=request.verified, in_data=in_data)
     is_written = request.export is not None or request.report is not None
     answer = audit_answer(result, request.top, is_brief=is_written and request.top is None)
-    notes, files = [*answer.notes], []
+    exported = Answer()
     if request.export is not None and data is not None:
-        why = require_repairable(result) if request.choice.repair else None
-        notes += [] if why is None else [f"Unverified labels stay as they are: {why}."]
-        files.append(export(result, data, request.export, judge, request.choice))
+        exported = _exported(request, result, data, judge, source.recipe.data)
+    notes, files = [*answer.notes, *exported.notes], [*exported.files]
     if data is not None:
         notes += filter(None, [unjudged_note(result, data, request.choice)])
     if request.report is not None:
@@ -195,7 +200,21 @@ def _of_labels(
         files.insert(
             0, File.written(request.report, " (the queue, for any browser)", is_new=is_new)
         )
-    return replace(answer, notes=notes, files=files), result
+    return replace(answer, notes=notes, files=files, next=exported.next), result
+
+
+def _exported(
+    request: Request, result: Audit, data: PromptSet, judge: Judge, columns: DataSection
+) -> Answer:
+    """Write the export; return its notes, the file, and what comes next if rows of it lack a label."""
+    target, choice = cast(Path, request.export), request.choice
+    why = require_repairable(result) if choice.repair else None
+    notes = [] if why is None else [f"Unverified labels stay as they are: {why}."]
+    file, unlabelled = export(result, data, target, judge, choice)
+    following = {}
+    if unlabelled and not choice.is_to_check:
+        following = _labelled_only(target, columns, unlabelled)
+    return Answer(notes=notes, files=[file], next=following)
 
 
 # What comes next --------------------------------------------------------------------------------------------------
@@ -234,27 +253,45 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
     }
 
 
+def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str, str]:
+    """The command that writes an export again without its unlabelled rows; a CSV file is read as `data` says."""
+    target = export.with_name(f"{export.stem}-labelled{export.suffix}")
+    words = ["olr", "check", str(export)]
+    if export.suffix in CSV and data.columns is not None:
+        words += ["--columns", json.dumps(data.columns, ensure_ascii=False)]
+    count = f"{unlabelled:,} row{'s' * (unlabelled > 1)} without a label"
+    command = shlex.join([*words, "--export", str(target)])
+    return {command: f"leaves out {count}, which most methods refuse"}
+
+
 def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str | None:
     """The command that trains on the exported data: the run's own recipe, else one for the policy of the rollouts.
 
     None for a run of another trainer, which olr cannot start.
     """
-    # The export has the columns of the interchange format, whatever those of the data set are.
-    settings = [
-        setting for setting in settings if not setting.strip().startswith("data.columns")
-    ]
+    if export.suffix not in CSV:
+        settings = [it for it in settings if not it.strip().startswith("data.columns")]
     if audit.policy_was_training is None:
         return _from_scratch("MODEL", [f"data.train={export}", *settings])
     recipe = read_recipe(audit.source)
     if isinstance(recipe.engine, ExternalEngine):
         return None
-    has_columns = recipe.data.columns is not None
-    data = [f"data.train={export}", *settings, *["data.columns=null"] * has_columns]
+    data = [f"data.train={export}", *settings, *_read_as(recipe.data, export)]
     if audit.policy_was_training:
         return _by_own_recipe(audit.source, recipe, data)
     if recipe.data.extractor is not None and not settings:
         data.append(f"data.extractor={recipe.data.extractor}")
     return _from_scratch(recipe.model.path, data)
+
+
+def _read_as(data: DataSection, export: Path) -> list[str]:
+    """Return the settings that read the export of a data set that is read as `data`."""
+    if export.suffix not in CSV:
+        # It has the columns of the interchange format, whatever those of the data set are.
+        return ["data.columns=null"] * (data.columns is not None)
+    columns = json.dumps(data.columns, ensure_ascii=False)
+    given = [f"data.columns={columns}"] * (data.columns is not None)
+    return [*given, *["data.decimal_comma=true"] * data.decimal_comma]
 
 
 def _from_scratch(policy: str, data: Sequence[str]) -> str:

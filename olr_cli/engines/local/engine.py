@@ -5,14 +5,13 @@ from __future__ import annotations
 import ctypes
 import platform
 import re
-from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from olr_cli.data.prompts import Prompt, View
+from olr_cli.data.prompts import PromptSet, View
 from olr_cli.engines.digests import weights_digest
 from olr_cli.engines.local.checkpoint import load_trainer
 from olr_cli.engines.local.grpo import Grpo
@@ -54,13 +53,10 @@ class LocalRunner:
         set_up_torch(recipe)
         self.policy = policy = load_policy(recipe, day=data.day)
         self.views, sets = data.views, data.held_out.items()
-        encoded = [
-            encode_prompts(policy, data.train.prompts, recipe, view) for view in self.views
-        ]
+        encoded = [encode_prompts(policy, data.train, recipe, view) for view in self.views]
         self.token_ids = list(zip(*encoded, strict=True))  # of each prompt, its views
         self.held_out = {
-            prefix: encode_prompts(policy, held_out.prompts, recipe)
-            for prefix, held_out in sets
+            prefix: encode_prompts(policy, held_out, recipe) for prefix, held_out in sets
         }
         on_gpu = self.policy.device.type == "cuda"
         no_repeat = ["results do not repeat bit for bit on a GPU"] if on_gpu else []
@@ -201,9 +197,9 @@ def load_policy(
 
 
 def encode_prompts(
-    policy: Policy, prompts: Sequence[Prompt], recipe: Recipe, view: View = "original"
+    policy: Policy, prompts: PromptSet, recipe: Recipe, view: View = "original"
 ) -> list[list[int]]:
     """Token ids of every prompt, in the words of a view."""
-    token_ids = policy.encode([prompt.turns(view) for prompt in prompts])
+    token_ids = policy.encode([prompt.turns(view) for prompt in prompts.prompts])
     require_room(prompts, token_ids, recipe, policy.context_length, view)
     return token_ids

@@ -173,9 +173,9 @@ class OpenRlhfRunner:
         with at("train.stop"):
             prompt_text.stop_ids(model.tokenizer, recipe.train.stop)
         for view in data.views:
-            self._texts[view] = model.texts(data.train.prompts, recipe, view, data.day)
+            self._texts[view] = model.texts(data.train, recipe, view, data.day)
         for prefix, held_out in data.held_out.items():
-            self._held_out[prefix] = model.texts(held_out.prompts, recipe, day=data.day)
+            self._held_out[prefix] = model.texts(held_out, recipe, day=data.day)
 
     @property
     def facts(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from olr_cli.data.prompts import Prompt, View
+from olr_cli.data.prompts import PromptSet, View
 from olr_cli.engines import prompt_text
 from olr_cli.engines.digests import WEIGHTS, model_digest
 from olr_cli.engines.models import context_length, open_model
@@ -54,13 +54,13 @@ class StartingModel:
 
     def texts(
         self,
-        prompts: Sequence[Prompt],
+        prompts: PromptSet,
         recipe: Recipe,
         view: View = "original",
         day: date | None = None,
     ) -> list[str]:
         """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would."""
-        messages = [prompt.turns(view) for prompt in prompts]
+        messages = [prompt.turns(view) for prompt in prompts.prompts]
         texts = prompt_text.render_all(
             self.tokenizer, messages, prompt_text.ChatFormat(day=day)
         )
@@ -68,7 +68,7 @@ class StartingModel:
         prompt_text.require_room(prompts, token_ids, recipe, self.context_length, view)
         return [
             self._text_of(text, tokens, prompt.prompt_id)
-            for text, tokens, prompt in zip(texts, token_ids, prompts, strict=True)
+            for text, tokens, prompt in zip(texts, token_ids, prompts.prompts, strict=True)
         ]
 
     def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:

@@ -55,7 +55,7 @@ from olr_cli.engines.step import StepEnd
 from olr_cli.errors import UserError
 from olr_cli.recipe.sections import OpenRlhfEngine
 from olr_cli.runs.checkpoints import checkpoint_steps
-from olr_cli.runs.directory import GIVEN_UP, read_recipe
+from olr_cli.runs.directory import GIVEN_UP, read_recipe, start_day
 from olr_cli.runs.metrics import Metrics, Stopwatch
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import stored_history
@@ -107,7 +107,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         # The command that started this job has asked whether the recipe's code may run.
         self.recipe = read_recipe(self.run_path).of_strangers(())
         writer = RunWriter.join(self.run_path, self.recipe)
-        self.data = load_data(self.recipe)
+        self.data = load_data(self.recipe, day=start_day(self.run_path))
         require_same_data(self.run_path, self.data)
         self.schedule = Schedule.of(self.recipe, len(self.data.train.prompts))
         self._done = max(checkpoint_steps(self.run_path), default=0)

@@ -73,10 +73,11 @@ def test_timeouts_are_counted_for_each_step(tmp_path, monkeypatch):
 def test_throughput_counts_the_tokens_of_the_stored_rollouts(tmp_path):
     some = recipe(method={"name": "random_selection", "keep_fraction": 0.5})
     go(tmp_path / "run", some)
-    prompts = load_data(some).train.prompts
+    prompts = load_data(some).train
     policy = Policy.load(policy_path("addition-easier"), device="cpu")
     lengths = map(len, encode_prompts(policy, prompts, some))
-    asked = dict(zip((prompt.prompt_id for prompt in prompts), lengths, strict=True))
+    ids = (prompt.prompt_id for prompt in prompts.prompts)
+    asked = dict(zip(ids, lengths, strict=True))
     labels = scan_labels(tmp_path / "run").select(*KEYS, "trains").collect()
     trains = {row[:2]: row[2] for row in labels.rows()}
     rollouts = (

@@ -12,6 +12,7 @@ from safetensors.torch import save_file
 from tokenizers.processors import TemplateProcessing
 
 from olr_cli.data.chat import Message
+from olr_cli.data.interchange import prompt_set
 from olr_cli.data.prompts import Prompt
 from olr_cli.engines import prompt_text
 from olr_cli.engines.models import policy_path
@@ -35,10 +36,11 @@ def change(file, **settings):
 
 
 def prompts(*texts):
-    return [
-        Prompt(f"p{number}", (Message("user", text),), "1", "1", "clean")
+    asked = [
+        Prompt(f"p{number}", (Message("user", text),), "1", "1", "clean", "here")
         for number, text in enumerate(texts, start=1)
     ]
+    return prompt_set(asked, "here")
 
 
 def recipe(**train):
@@ -102,7 +104,7 @@ def test_a_prompt_is_a_text_whose_tokens_are_those_that_we_would_read(
     assert texts == expected
     read = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     rendered = prompt_text.render_all(
-        model.tokenizer, [prompt.messages for prompt in asked]
+        model.tokenizer, [prompt.messages for prompt in asked.prompts]
     )
     assert read == prompt_text.tokenize(model.tokenizer, rendered)
 
@@ -129,10 +131,8 @@ def test_prompts_that_do_not_fit_are_refused(folder):
 
 def test_rephrased_prompts_are_written_and_must_fit_too(folder):
     model = look_at(folder)
-    asked = [
-        replace(prompt, rephrased=(Message("user", "34+12="),))
-        for prompt in prompts("1+1=")
-    ]
+    [prompt] = prompts("1+1=").prompts
+    asked = prompt_set([replace(prompt, rephrased=(Message("user", "34+12="),))], "here")
     assert model.texts(asked, recipe(), "rephrased") == ["34+12="]
     assert model.texts(asked, recipe(max_prompt_tokens=4)) == ["1+1="]
     with pytest.raises(
