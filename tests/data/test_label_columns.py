@@ -140,7 +140,8 @@ def test_rows_that_a_column_calls_not_valid_are_found_and_said_before_training(
 
 @each(
     "column, value",
-    ("unit_tests", "10 ** 3"), ("unit_id", "1e3"), ("valid_answers", ["7"]), ("valid_until", "2026"), ("split", "valid"),
+    ("unit_tests", "10 ** 3"), ("unit_id", "1e3"), ("valid_answers", ["7"]), ("valid_until", "2026"),
+    ("split", "valid"),
     ("is_valid", None),
 )  # fmt: skip
 def test_columns_of_similar_names_say_nothing_of_a_row(tmp_path, column, value):
