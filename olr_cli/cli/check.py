@@ -80,11 +80,10 @@ def check(
         raise UserError(
             "missing argument 'SOURCE'", "`olr check --help` lists what it takes"
         )
-    require_new({"export": export}, repeatable=["export"])
-    if export is not None:
-        require_writable(export, source)
-    elif drop:
+    if drop and export is None:
         raise UserError("--drop chooses the rows of --export FILE", "add it")
+    require_new({"export": export}, repeatable=["export"])
+    require_writable(export, source)
     reading = Reading(
         options.read_columns(columns), decimal_comma=decimal_comma, encoding=encoding
     )
@@ -97,10 +96,9 @@ def check(
         file, counts = checked.export(export, options.read_list(drop))
         files, notes = [file], [*notes, *counts, *[_KEEPS_COMMAS] * decimal_comma]
     # An export is UTF-8 in any case.
-    other = "utf-8" if export is not None else encoding
-    data_set = [source if export is None else str(export)]
-    data_set += _reading_words(columns, other, decimal_comma=decimal_comma)
-    following = _next(checked, source, data_set, export)
+    name, other = (source, encoding) if export is None else (str(export), "utf-8")
+    words = [name, *_reading_words(columns, other, decimal_comma=decimal_comma)]
+    following = _next(checked, source, words, export)
     notes = [f"{note}." for note in notes]
     lines = [*_lines(checked)]
     show(Answer(lines, checked, notes, files, following, indent=16), shape)

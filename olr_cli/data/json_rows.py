@@ -52,6 +52,7 @@ def json_batches(
             yield [_object(row, f"{file}, row {at} (counted from 1)") for at, row in array]
             return
         rows: list[dict[str, Any]] = []
+        number = 0
         for number, line in enumerate(
             read_lines(file, is_cut=note_cut is not None, encoding=encoding), start=1
         ):
@@ -69,6 +70,8 @@ def json_batches(
             if len(rows) == _BATCH_OF_OBJECTS:
                 yield rows
                 rows = []
+        if len(rows) == number == 1 and file.suffix == ".json":
+            _require_row(rows[0], file)
         yield rows
     except ValueError as error:
         _require_no_object(file, encoding)
@@ -86,23 +89,19 @@ def json_batches(
 
 
 def _require_no_object(file: Path, encoding: str | None) -> None:
-    """Refuse JSON objects that span lines, with what makes rows of them; other text passes."""
+    """Refuse a JSON object that spans lines, with what makes rows of it; other text passes."""
     text = read_text(file, encoding=encoding).strip()
-    try:
+    with suppress(ValueError):
         value, end = json.JSONDecoder().raw_decode(text)
-    except ValueError:
-        return
-    if type(value) is not dict or "\n" not in text[:end]:
-        return
-    if end == len(text):
-        require_row(value, file)
-    raise UserError(
-        f"{file} has a JSON object that spans lines, and a row is one line, or an item of a list",
-        f"write a row per line, as with {_jq('.', file, '.jsonl')}",
-    )
+        if type(value) is dict and "\n" in text[:end]:
+            _require_row(value, file)
+            raise UserError(
+                f"{file} has a JSON object that spans lines, and a row is one line, or an item of a list",
+                f"write a row per line, as with {_jq('.', file, '.jsonl')}",
+            )
 
 
-def require_row(value: dict[str, Any], file: Path) -> None:
+def _require_row(value: dict[str, Any], file: Path) -> None:
     """Refuse the only object of a file if it holds the rows, or columns of them, and is none itself."""
     asked = next((value[name] for name in PROMPT_COLUMNS if name in value), None)
     texts = asked if isinstance(asked, list) and len(asked) > 1 else ()

@@ -279,12 +279,10 @@ def _image_notes(rows: Rows, read: Collection[str]) -> list[str]:
 
 
 def _filled(column: pa.ChunkedArray) -> list[int]:
-    """Return the rows whose value is there and no empty list or text, without reading images."""
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        column = pc.list_value_length(column)
-    elif pa.types.is_struct(column.type):
-        column = pc.is_valid(column)
-    return [row for row, value in enumerate(column.to_pylist()) if value]
+    """Return the rows whose value is there and no empty list, without reading images."""
+    is_list = hasattr(column.type, "value_field")
+    sizes = pc.list_value_length(column) if is_list else pc.is_valid(column)
+    return [row for row, size in enumerate(sizes.to_pylist()) if size]
 
 
 def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
@@ -301,7 +299,7 @@ def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
         f" {rows.origins.name(found[0][0])})"
         for what, found in kinds.items()
         if found
-    ] or ["no label has a decimal comma"]
+    ] or [f"no label of {rows.place} has a decimal comma"]
 
 
 def asked_in(rows: Rows, path: str) -> list[Any]:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from olr_cli.data.chat import messages
-from olr_cli.data.json_rows import column_of, json_batches, json_table, require_row
+from olr_cli.data.json_rows import column_of, json_batches, json_table
 from olr_cli.data.rows import Rows
 from olr_cli.data.values import (
     CSV,
@@ -27,7 +27,6 @@ from olr_cli.data.values import (
     arrow_table,
     csv_rows,
     is_json,
-    is_json_array,
     written,
 )
 from olr_cli.errors import NotHere, UserError, first_line, no_path
@@ -178,7 +177,7 @@ def read_table(
     Of files other than JSON, only those of `columns` are read that are there. `encoding`: as of `read_text`.
     """
     tables = [
-        _json_file(file, encoding)
+        json_table([*chain.from_iterable(json_batches(file, encoding=encoding))], str(file))
         if is_json(file)
         else pa.concat_tables(it.table for it in read_batches(file, columns, encoding))
         for file in files
@@ -193,14 +192,6 @@ def read_table(
                 f"{file} does not fit {files[0]}: {first_line(error)}", "read them apart"
             ) from None
     return whole
-
-
-def _json_file(file: Path, encoding: str | None) -> pa.Table:
-    """The rows of a JSON file."""
-    rows = [*chain.from_iterable(json_batches(file, encoding=encoding))]
-    if len(rows) == 1 and not is_json_array(file, encoding):
-        require_row(rows[0], file)
-    return json_table(rows, str(file))
 
 
 def read_batches(

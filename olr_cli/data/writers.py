@@ -66,9 +66,13 @@ def csv_suffix(source: str) -> str:
     return path.suffix if path.suffix in CSV and path.is_file() else ""
 
 
-def require_writable(target: Path, source: str) -> None:
+def require_writable(target: Path | None, source: str) -> None:
     """Refuse what `write_rows` could not write, before a check takes its time."""
-    if target.suffix not in (".parquet", ".jsonl", csv_suffix(source) or ".parquet"):
+    if target and target.suffix not in (
+        ".parquet",
+        ".jsonl",
+        csv_suffix(source) or ".parquet",
+    ):
         raise UserError(
             "rows are written as .parquet or .jsonl, those of one CSV file also as"
             f" {csv_suffix(source) or '.csv'}",

@@ -286,12 +286,12 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
 
 def _read_as(data: DataSection, export: Path) -> list[str]:
     """Return the settings that read the export of a data set that is read as `data`."""
-    if export.suffix not in CSV:
-        # It has the columns of the interchange format, whatever those of the data set are.
-        return ["data.columns=null"] * (data.columns is not None)
-    columns = json.dumps(data.columns, ensure_ascii=False)
-    given = [f"data.columns={columns}"] * (data.columns is not None)
-    return [*given, *["data.decimal_comma=true"] * data.decimal_comma]
+    # Others than CSV have the columns of the interchange format, whatever those of the data set are.
+    columns = (
+        json.dumps(data.columns, ensure_ascii=False) if export.suffix in CSV else "null"
+    )
+    settings = [f"data.columns={columns}"] * (data.columns is not None)
+    return [*settings, *["data.decimal_comma=true"] * data.decimal_comma]
 
 
 def _from_scratch(policy: str, data: Sequence[str]) -> str:
