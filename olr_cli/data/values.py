@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from olr_cli.data.json_documents import ARCHIVE, document_rows
 from olr_cli.errors import UserError
 from olr_cli.files import read_lines, read_text
 
@@ -109,6 +110,8 @@ _SEPARATORS = ",;\t"
 
 def is_json(file: Path) -> bool:
     """Whether a data file holds JSON, whose columns are those of all its rows."""
+    if file.suffix == ARCHIVE:
+        return True
     if file.suffix not in SUFFIXES:
         raise UserError(
             f"{file} ends in none of {', '.join(SUFFIXES)}, so olr cannot read it",
@@ -125,16 +128,10 @@ def places_of_rows(file: Path) -> list[tuple[str, int]]:
         return [("row", at) for at in range(1, 1 + pq.read_metadata(file).num_rows)]
     if not is_json(file):
         return [("line", at) for at, _ in csv_rows(file)][1:]
-    if is_json_array(file):
-        return [("row", at) for at, _ in enumerate(json.loads(read_text(file)), start=1)]
+    if (rows := document_rows(file)) is not None:
+        return [("row", at) for at in range(1, 1 + len(rows))]
     lines = enumerate(read_lines(file, is_cut=True), start=1)
     return [("line", at) for at, line in lines if line.strip()]
-
-
-def is_json_array(file: Path) -> bool:
-    """Whether a file of JSON is one array; else each of its lines is an object."""
-    lines = (line.strip() for line in read_lines(file, is_cut=True))
-    return next(filter(None, lines), "").startswith("[")
 
 
 def lines_of_rows(file: Path, rows: Sequence[int]) -> str:
