@@ -73,7 +73,7 @@ def _rows_within(value: Any) -> list[Any] | None:
             return [dict(zip(keys, row, strict=True)) for row in rows] if is_table else None
         case {"samples": [*samples], "eval": {**about}}:
             return [_sample(it) | {"model": about.get("model")} for it in samples]
-        case {"0": {}} if all(type(it) is dict for it in value.values()):
+        case {} if value and all(map(str.isdecimal, value)):
             return [*value.values()]
     return None
 

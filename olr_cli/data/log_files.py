@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.data.table_files import matching_files
+from olr_cli.data.values import SUFFIXES
 from olr_cli.errors import UserError
 
 _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)([-_.]|$)")
@@ -27,10 +28,11 @@ _DEEPER_LOGS = (
     "**/completions/*.parquet",
     "**/completions.jsonl",
     "**/[0-9]*.jsonl",
+    "**/*.table.json",
     "*.eval",
 )
-"""Where the logs lie in a folder above that one, or in a folder without a file of rows: TRL's, ms-swift's, verl's and
-inspect_ai's."""
+"""Where the logs lie in a folder above that one, or in a folder without a file of rows: TRL's, ms-swift's, verl's,
+W&B's and inspect_ai's."""
 
 _STEP = re.compile(
     r"(?:global_)?(?:step|version)?[-_]?[0-9]+|all|effective|train|rollouts?"
@@ -92,19 +94,17 @@ def _is_held_out(path: Path) -> bool:
 def _one_run(place: Path) -> list[Path]:
     """Return the files of rollouts at a place; refuse a folder that holds those of several runs."""
     files = _files_at(place)
+    folders = [file.relative_to(place).parts[:-1] for file in files if place.is_dir()]
     runs = {
-        file.parent: [
-            part for part in file.relative_to(place).parts[:-1] if not _STEP.fullmatch(part)
-        ]
-        for file in files
-        if place.is_dir() and not _is_held_out(file.relative_to(place))
+        tuple(name for name in names if not _STEP.fullmatch(name))
+        for names in folders
+        if not any(map(_HELD_OUT.match, names))
     }
-    first = {str(names): folder for folder, names in reversed(runs.items())}
     # Evaluations of several models ask the same questions; runs of training have steps of the same numbers.
-    if len(first) > 1 and not files[0].name.startswith(("samples_", "results.")):
-        shown = ", ".join(map(str, sorted(first.values())[:3]))
+    if len(runs) > 1 and not files[0].name.startswith(("samples_", "results.")):
+        shown = ", ".join(str(place.joinpath(*names)) for names in sorted(runs)[:3])
         raise UserError(
-            f"the folder {place} holds the logs of {len(first)} runs",
+            f"the folder {place} holds the logs of {len(runs)} runs",
             f"name one of them, such as {shown}",
         )
     return files
@@ -144,6 +144,12 @@ def is_log(place: Path) -> bool:
         return bool(_files_at(place))
     except UserError:
         return False
+
+
+def rows_below(place: Path) -> Path | None:
+    """Return the first folder below a place, by its name, that holds files of rows; None if there is none."""
+    files = (file for file in sorted(place.rglob("*")) if file.suffix in SUFFIXES)
+    return next((file.parent for file in files if file.is_file()), None)
 
 
 def natural(name: str) -> list[Any]:

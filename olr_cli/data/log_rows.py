@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 from olr_cli.data.chat import response_text
 from olr_cli.data.labels import golds_of
+from olr_cli.data.rows import walk
 from olr_cli.files import storable
 
 _Row: TypeAlias = dict[str, Any]
@@ -17,14 +18,15 @@ _Row: TypeAlias = dict[str, Any]
 _GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
 """inspect_ai's scores that are letters: correct, partial, incorrect, no answer (inspect_ai/scorer/_metric.py)."""
 
-_CUT = (
+_CUT = {
+    "length",
     "max_turns",
     "max_input_tokens",
     "max_output_tokens",
     "max_total_tokens",
     "context_length",
-)
-"""What stops a trace of verifiers at a limit (`Trace.is_truncated`)."""
+}
+"""What stops a trace of verifiers, or a reply in it, at a limit (`Trace.is_truncated`)."""
 
 
 def unpacked(row: _Row) -> list[_Row]:
@@ -91,34 +93,41 @@ def _of_trace(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> _Row:
 
     `rewards.NAME` is a reward before its weight, and `reward` the sum of them all with their weights.
     """
-    data = (trace.get("task") or episode["task"])["data"]
-    nodes = trace.get("nodes") or []
-    # Errors of attempts that were repeated stay beside a success.
-    is_ok = all(it.get("ok", not it.get("errors")) for it in (episode, trace))
+    data = walk(trace, ["task", "data"]) or episode["task"]["data"]
+    nodes = trace.get("nodes", [])
     asked = takewhile(lambda node: not node.get("sampled"), nodes)
     said = [node["message"] for node in nodes if node.get("sampled", True)]
-    rewards = {
-        name: it if isinstance(it, dict) else {"score": it}
-        for name, it in (trace.get("rewards") or {}).items()
-        if it is not None
-    }
-    scores = {
-        name: float(it["score"] if "score" in it else it["value"])
-        for name, it in rewards.items()
-    }
-    total = sum(scores[name] * it.get("weight", 1.0) for name, it in rewards.items())
-    calls = trace.get("calls") or [{}]
+    # Errors of attempts that were repeated stay beside a success.
+    is_ok = all(it.get("ok", not it.get("errors")) for it in (episode, trace))
+    rewards = _rewards(trace.get("rewards", {}))
+    ends = [
+        trace.get("stop_condition"),
+        *(it.get("finish_reason") for it in trace.get("calls", [])),
+    ]
     return {
         "trace": trace.get("id"),
-        "step": ((episode.get("run") or {}).get("work") or {}).get("step"),
-        "group": (episode.get("group") or {}).get("id"),
+        "step": walk(episode, ["run", "work", "step"]),
+        "group": walk(episode, ["group", "id"]),
         "prompt": data.get("prompt") or [node["message"] for node in asked] or None,
         "response": response_text(said) if is_ok else None,
-        "reward": float(total) if rewards else None,
-        "truncated": trace.get("stop_condition") in _CUT
-        or calls[-1].get("finish_reason") == "length",
-        **{f"rewards.{name}": score for name, score in scores.items()},
+        "reward": sum(score * weight for score, weight in rewards.values())
+        if rewards
+        else None,
+        "truncated": not _CUT.isdisjoint(ends),
+        **{f"rewards.{name}": score for name, (score, _) in rewards.items()},
         **{f"task.data.{name}": value for name, value in data.items()},
+    }
+
+
+def _rewards(rewards: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Return name -> (score, weight) of the rewards of a trace that were given."""
+    given = {name: it for name, it in rewards.items() if it is not None}
+    whole = {
+        name: it if isinstance(it, dict) else {"score": it} for name, it in given.items()
+    }
+    return {
+        name: (float(it["score"] if "score" in it else it["value"]), it.get("weight", 1.0))
+        for name, it in whole.items()
     }
 
 
@@ -134,15 +143,17 @@ def _of_inspect(row: _Row) -> list[_Row]:
         asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
         prompt = "\n".join([asked, *lines])
         target = ", ".join(target) if isinstance(target, list) else target
-    choices = output.get("choices") or [{"message": {}}]
-    said = output.get("completion") or response_text([choices[0]["message"]]) or ""
+    said = output.get("completion") or walk(output, ["choices", "0", "message", "content"])
     others = {name: it for name, it in row.items() if name not in ("input", "scores")}
     facts = {
         "prompt": prompt,
-        "response": None if row.get("error") else said,
+        "response": None
+        if row.get("error")
+        else response_text([{"role": "assistant", "content": said}]),
         "target": _target(target),
         "output": output.get("model"),
-        "truncated": choices[0].get("stop_reason") in ("max_tokens", "model_length"),
+        "truncated": walk(output, ["choices", "0", "stop_reason"])
+        in ("max_tokens", "model_length"),
     }
     scores = row.get("scores") or {}
     return [
