@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -90,21 +91,24 @@ def _archived(file: Path) -> dict[str, Any]:
             members = {info.filename: info for info in archive.infolist()}
             start = members.get("header.json") or members.get("_journal/start.json")
             about = parsed(_content(archive, start)) if start else {}
-            return {
-                "eval": about.get("eval") or {},
-                "samples": [*_samples(archive, members)],
-            }
-    except (BadZipFile, OSError, ValueError, AttributeError, NotImplementedError) as error:
+            samples = [
+                _sample(parsed(_content(archive, info)))
+                for name, info in members.items()
+                if name.startswith("samples/") and name.endswith(".json")
+            ]
+            return {"eval": about.get("eval") or {}, "samples": samples}
+    except (
+        BadZipFile,
+        zlib.error,
+        OSError,
+        ValueError,
+        AttributeError,
+        NotImplementedError,
+    ) as error:
         raise UserError(
             f"{file} is no whole log of inspect_ai ({error})",
             "copy it again, or write JSON: inspect log convert --to json",
         ) from None
-
-
-def _samples(archive: ZipFile, members: Mapping[str, ZipInfo]) -> Iterator[dict[str, Any]]:
-    for name, info in members.items():
-        if name.startswith("samples/") and name.endswith(".json"):
-            yield _sample(parsed(_content(archive, info)))
 
 
 def _content(archive: ZipFile, info: ZipInfo) -> str:

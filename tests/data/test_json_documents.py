@@ -140,3 +140,13 @@ def test_a_sample_that_was_written_again_counts_once(tmp_path):
 def test_a_damaged_archive_is_named(tmp_path, content):
     (file := tmp_path / "a.eval").write_bytes(content)
     assert f"{file} is no whole log of inspect_ai" in refusal(read_log, [file])
+
+
+@pytest.mark.parametrize("write", [deflated, zstandard])
+def test_an_archive_that_is_damaged_within_or_cut_is_named(tmp_path, write):
+    write(file := tmp_path / "a.eval")
+    whole = file.read_bytes()
+    at = whole.index(b"samples/1_epoch_1.json") + 40
+    for content in (whole[:-30], whole[:at] + b"\xff" * 30 + whole[at + 30 :]):
+        file.write_bytes(content)
+        assert f"{file} is no whole log of inspect_ai" in refusal(read_log, [file])
