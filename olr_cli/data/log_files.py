@@ -18,21 +18,20 @@ _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)([-_.]|$)")
 _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
 """What olr writes beside a log."""
 
-_NESTED_LOGS = ("completions/*.parquet", "**/train_rollouts.jsonl", "**/traces.jsonl", "**/results.jsonl",
+_NESTED_LOGS = ("completions/*.parquet", "*.eval", "**/train_rollouts.jsonl", "**/traces.jsonl", "**/results.jsonl",
                 "**/rollout/[0-9]*/[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl", "**/samples_*.jsonl",
                 "**/*_data_step*.jsonl")  # fmt: skip
-"""Where the logs lie in the folder that a trainer was given: TRL's, prime-rl's before July 2026 and since, verifiers',
-AReaL's, lm-eval's and NeMo-RL's."""
+"""Where the logs lie in the folder that a trainer was given: TRL's, inspect_ai's, prime-rl's before July 2026 and since,
+verifiers', AReaL's, lm-eval's and NeMo-RL's."""
 
 _DEEPER_LOGS = (
     "**/completions/*.parquet",
     "**/completions.jsonl",
     "**/[0-9]*.jsonl",
     "**/*.table.json",
-    "*.eval",
 )
-"""Where the logs lie in a folder above that one, or in a folder without a file of rows: TRL's, ms-swift's, verl's,
-W&B's and inspect_ai's."""
+"""Where the logs lie in a folder above that one, or in a folder without a file of rows: TRL's, ms-swift's, verl's
+and W&B's."""
 
 _STEP = re.compile(
     r"(?:global_)?(?:step|version)?[-_]?[0-9]+|all|effective|train|rollouts?"

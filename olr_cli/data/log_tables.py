@@ -308,7 +308,10 @@ def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
     """Which of these numbers say right, and a note if that is not plain; nothing of a score."""
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()
-    if different.is_empty() or len(different) > _MOST_REWARDS:
+    if len(different) > _MOST_REWARDS:
+        count = f"Rewards have {len(different):,} different values"
+        return [], [f"{count}, so they do not say which answers are right."]
+    if different.is_empty():
         return [], []
     low, high = min(0.0, *different), max(0.0, *different)
     notes = []

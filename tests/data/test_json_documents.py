@@ -122,6 +122,7 @@ def test_an_archive_of_inspect_ai_is_read_by_its_samples_however_they_are_compre
     tmp_path, write
 ):
     write(file := tmp_path / "2026-08-01_math.eval")
+    (tmp_path / "logs.json").write_text('{"a.eval": {"status": "success"}}')
     rows = document_rows(file)
     assert [row["epoch"] for row in rows] == [1, 2] and "events" not in rows[0]
     for place in (file, tmp_path):

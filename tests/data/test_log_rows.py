@@ -278,6 +278,10 @@ def test_a_shaped_score_is_not_named_as_a_verdict(tmp_path, scores, is_said):
     assert "score as reward" in log.notes[0]
     assert ("score as is_correct" in log.notes[0]) == is_said
     assert "is_correct" not in log.rows.columns
+    is_useless = "Rewards have 5 different values, so they do not say" in " ".join(
+        log.notes
+    )
+    assert is_useless == (len(scores) > 4) == ("is_rewarded" not in log.rows.columns)
 
 
 @pytest.mark.skipif(not LOGS.exists(), reason="the cases are not beside this clone")
