@@ -21,8 +21,8 @@ _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
 _NESTED_LOGS = ("completions/*.parquet", "*.eval", "**/train_rollouts.jsonl", "**/traces.jsonl", "**/results.jsonl",
                 "**/rollout/[0-9]*/[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl", "**/samples_*.jsonl",
                 "**/*_data_step*.jsonl")  # fmt: skip
-"""Where the logs lie in the folder that a trainer was given: TRL's, inspect_ai's, prime-rl's before July 2026 and since,
-verifiers', AReaL's, lm-eval's and NeMo-RL's."""
+"""Where the logs lie in the folder that a trainer was given: TRL's, inspect_ai's, prime-rl's before July 2026 and
+since, verifiers', AReaL's, lm-eval's and NeMo-RL's."""
 
 _DEEPER_LOGS = (
     "**/completions/*.parquet",
