@@ -24,7 +24,7 @@ from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
 from olr_cli.data.columns import LABELS, STATISTICS
-from olr_cli.data.log_files import is_log
+from olr_cli.data.log_files import is_log, rows_below
 from olr_cli.data.logs import Report, RolloutLog, answers_of, read_log, silent
 from olr_cli.data.prompts import LEFT_OUT, NEVER_REWARDED, NoiseType, Prompt, PromptSet
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
@@ -162,10 +162,15 @@ def read_history(
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
         one = next(filter(has_run, sorted(runs[0].iterdir())), None)
+        below = rows_below(runs[0])
         raise UserError(
             f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
-            " (.parquet, .jsonl)",
-            f"name {'one of these' if one is None else f'one of its runs, such as {one}'}",
+            f" (.parquet, .jsonl){' where a trainer puts them' if below else ''}",
+            f"name one of its runs, such as {one}"
+            if one
+            else f"name the folder or files that do, such as {below}"
+            if below
+            else "name one of these",
         )
     if len(places) > 1 or columns:
         raise UserError(

@@ -60,7 +60,7 @@ LOG_COLUMNS = Option(
     metavar="ROLE=COLUMN,...",
     help="For the log of another trainer: which columns hold its prompt, response, step, reward, given_label, …,"
     " as in prompt=query,response=generation. Logs of TRL, verl, ms-swift, NeMo-RL, AReaL,"
-    " verifiers, prime-rl and lm-eval are recognised without.",
+    " verifiers, prime-rl, lm-eval, inspect_ai and other programs are recognised without.",
 )
 DATA_COLUMNS = Option(
     [],

@@ -15,8 +15,8 @@ from olr_cli.cli.printing import Waiting, show
 def regrade(
     place: Path = Argument(
         metavar="DIR|LOG",
-        help="An evaluation, a run, or a folder of evaluations; or a log of lm-eval (--log_samples) or of a trainer, a"
-        " file or a folder, which becomes an evaluation.",
+        help="An evaluation, a run, or a folder of evaluations; or a log of lm-eval (--log_samples), inspect_ai or a"
+        " trainer, a file or a folder, which becomes an evaluation.",
         show_default=False,
     ),
     *,

@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from olr_cli.data.chat import messages
 from olr_cli.data.columns import PROMPT_COLUMNS
-from olr_cli.data.values import is_json_array, spelled
+from olr_cli.data.json_documents import document_rows, parsed
+from olr_cli.data.values import spelled
 from olr_cli.errors import UserError
-from olr_cli.files import parse_json, read_lines, read_text
+from olr_cli.files import read_lines, read_text
 
 _MOST_LEVELS = 30
 """Readers of Parquet, where a list takes three levels, stop at 100."""
@@ -41,15 +42,17 @@ def json_batches(
     *,
     encoding: str | None = None,
 ) -> Iterator[list[dict[str, Any]]]:
-    """The objects of a JSON Lines file, some at a time, or of a file that is one JSON array.
+    """The objects of a JSON Lines file, some at a time, or of a file that is one JSON value (`document_rows`).
 
     `note_cut` takes the number of a last line that its writer did not complete, which is an error without it.
     """
     place = ""
     try:
-        if is_json_array(file, encoding):
-            array = enumerate(_parsed(read_text(file, encoding=encoding)), start=1)
-            yield [_object(row, f"{file}, row {at} (counted from 1)") for at, row in array]
+        if (array := document_rows(file, encoding)) is not None:
+            yield [
+                _object(row, f"{file}, row {at} (counted from 1)")
+                for at, row in enumerate(array, start=1)
+            ]
             return
         rows: list[dict[str, Any]] = []
         number = 0
@@ -61,7 +64,7 @@ def json_batches(
                 continue
             place = f", line {number}"
             try:
-                rows.append(_object(_parsed(text), f"{file}{place}"))
+                rows.append(_object(parsed(text), f"{file}{place}"))
             except json.JSONDecodeError:
                 # A line that was cut off begins like an object and has no end; any other is an error.
                 if note_cut is None or text[0] != "{" or line.endswith("\n"):
@@ -126,16 +129,11 @@ def _jq(expression: str, file: Path, ending: str) -> str:
     return f"jq -c {shlex.quote(expression)} {shlex.quote(str(file))} > {shlex.quote(str(target))}"
 
 
-def _parsed(text: str) -> Any:
-    """The value of a JSON text, in which Python's NaN is a missing value, as in a column of numbers."""
-    return parse_json(text, lambda name: None if name == "NaN" else float(name))
-
-
 def _object(value: object, place: str) -> dict[str, Any]:
     if type(value) is not dict:
         raise UserError(
             f"{place}: a row must be a JSON object, and this is {_KINDS[type(value)]}",
-            "correct it",
+            'write each row as an object, such as {"question": "3+4", "answer": "7"}',
         )
     return value
 

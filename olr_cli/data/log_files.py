@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.data.table_files import matching_files
+from olr_cli.data.values import SUFFIXES
 from olr_cli.errors import UserError
 
 _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)([-_.]|$)")
@@ -17,9 +18,25 @@ _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)([-_.]|$)")
 _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
 """What olr writes beside a log."""
 
-_NESTED_LOGS = ("completions/*.parquet", "**/train_rollouts.jsonl", "**/results.jsonl",
-                "**/rollout/[0-9]*/[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl", "**/samples_*.jsonl")  # fmt: skip
-"""Where the logs lie in the folder that a trainer was given: TRL's, verifiers', prime-rl's, AReaL's and lm-eval's."""
+_NESTED_LOGS = ("completions/*.parquet", "*.eval", "**/train_rollouts.jsonl", "**/traces.jsonl", "**/results.jsonl",
+                "**/rollout/[0-9]*/[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl", "**/samples_*.jsonl",
+                "**/*_data_step*.jsonl")  # fmt: skip
+"""Where the logs lie in the folder that a trainer was given: TRL's, inspect_ai's, prime-rl's before July 2026 and
+since, verifiers', AReaL's, lm-eval's and NeMo-RL's."""
+
+_DEEPER_LOGS = (
+    "**/completions/*.parquet",
+    "**/completions.jsonl",
+    "**/[0-9]*.jsonl",
+    "**/*.table.json",
+)
+"""Where the logs lie in a folder above that one, or in a folder without a file of rows: TRL's, ms-swift's, verl's
+and W&B's."""
+
+_STEP = re.compile(
+    r"(?:global_)?(?:step|version)?[-_]?[0-9]+|all|effective|train|rollouts?"
+)
+"""Folders within the log of one run; those of other names are of runs each."""
 
 
 def common_place(places: Sequence[Path]) -> Path:
@@ -29,29 +46,95 @@ def common_place(places: Sequence[Path]) -> Path:
     return Path(os.path.commonpath(places))
 
 
-def log_files(places: Sequence[Path]) -> list[Path]:
-    """The files of rollouts at some places, in the order of the numbers in their names; held-out ones are left out."""
-    files = [file for place in places for file in _files_at(place)]
-    unique = {file.resolve(): file for file in files}
-    return sorted(unique.values(), key=lambda file: [natural(part) for part in file.parts])
+def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
+    """Return the files of rollouts at some places, in the order of the numbers in their names.
+
+    Returns:
+        The files, and notes on those that are left out: held-out rollouts beside those of training, and prime-rl's
+        `effective`, a part of `all`.
+
+    Raises:
+        UserError: there are none, or a folder holds the logs of several runs.
+    """
+    found = {file.resolve(): file for place in places for file in _one_run(place)}
+    files = sorted(found.values(), key=lambda file: [natural(part) for part in file.parts])
+    within = common_place(files)
+    # Held-out files hold rewards too, which count other questions; alone they are what is asked for.
+    trained = [
+        file for file in files if not _is_held_out(file.relative_to(within))
+    ] or files
+    whole = {file.parent for file in trained}
+    once = [
+        file
+        for file in trained
+        if file.parent.name != "effective" or file.parent.with_name("all") not in whole
+    ]
+    notes = [
+        f"{_files(few)} left out: {reason}."
+        for few, reason in (
+            ([file for file in files if file not in trained], "held-out rollouts, which did not train"),
+            ([file for file in trained if file not in once], "`effective`, a part of `all`"),
+        )
+        if few
+    ]  # fmt: skip
+    return once, notes
+
+
+def _files(few: Sequence[Path]) -> str:
+    return (
+        f"{few[0]} is" if len(few) == 1 else f"{len(few)} files (the first is {few[0]}) are"
+    )
+
+
+def _is_held_out(path: Path) -> bool:
+    return any(map(_HELD_OUT.match, path.parts))
+
+
+def _one_run(place: Path) -> list[Path]:
+    """Return the files of rollouts at a place; refuse a folder that holds those of several runs."""
+    files = _files_at(place)
+    folders = [file.relative_to(place).parts[:-1] for file in files if place.is_dir()]
+    runs = {
+        tuple(name for name in names if not _STEP.fullmatch(name))
+        for names in folders
+        if not any(map(_HELD_OUT.match, names))
+    }
+    # Evaluations of several models ask the same questions; runs of training have steps of the same numbers.
+    if len(runs) > 1 and not files[0].name.startswith(("samples_", "results.")):
+        shown = ", ".join(str(place.joinpath(*names)) for names in sorted(runs)[:3])
+        raise UserError(
+            f"the folder {place} holds the logs of {len(runs)} runs",
+            f"name one of them, such as {shown}",
+        )
+    return files
 
 
 def _files_at(place: Path) -> list[Path]:
+    """Return the files of rollouts at a place, with held-out ones only beside others."""
     if not place.is_dir():
         return matching_files(str(place))
-    for pattern in _NESTED_LOGS:
-        below = [
-            file
-            for file in place.glob(pattern)
-            if not any(map(_HELD_OUT.match, file.relative_to(place).parts))
+    if below := _below(place, _NESTED_LOGS):
+        return below
+    try:
+        files = [
+            file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)
         ]
-        if below:
+    except UserError:
+        if below := _below(place, _DEEPER_LOGS):
             return below
-    files = [file for file in matching_files(str(place)) if not _OUTPUT.search(file.name)]
+        raise
     if not files:
         raise UserError(f"the folder {place} has no file of rollouts", "name another")
-    # Validation files beside those of training hold rewards too, which count other questions.
-    return [file for file in files if not _HELD_OUT.match(file.name)] or files
+    return files
+
+
+def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
+    """Return the files of the first pattern that has any of training."""
+    for pattern in patterns:
+        files = [*place.glob(pattern)]
+        if not all(_is_held_out(file.relative_to(place)) for file in files):
+            return files
+    return []
 
 
 def is_log(place: Path) -> bool:
@@ -60,6 +143,12 @@ def is_log(place: Path) -> bool:
         return bool(_files_at(place))
     except UserError:
         return False
+
+
+def rows_below(place: Path) -> Path | None:
+    """Return the first folder below a place, by its name, that holds files of rows; None if there is none."""
+    files = (file for file in sorted(place.rglob("*")) if file.suffix in SUFFIXES)
+    return next((file.parent for file in files if file.is_file()), None)
 
 
 def natural(name: str) -> list[Any]:

@@ -8,26 +8,25 @@
 | NeMo-RL | content, rewards, idx | `log_batched_dict_as_jsonl` of `grpo_train` (nemo_rl/utils/logger.py): train_data_step*.jsonl, lists of one; the last text of `content` is the response |
 | AReaL | task_id, sample_idx, prompt, completion | `dump_to_file` of its inference engine: rollout/VERSION/TASK.jsonl |
 | verifiers | example_id, prompt, completion | `state_to_output` (verifiers/legacy/utils/save_utils.py): results.jsonl, and prime-rl's train_rollouts.jsonl |
+| prime-rl | task, traces | `FileMonitor.log_episodes` (prime_rl/monitors/file.py): rollouts/step_N/{train,eval}/{all,effective}/traces.jsonl, an `Episode` of verifiers v1 (verifiers/v1/episode.py) a line; a `Trace` a line before |
 | lm-eval | doc_id, doc_hash, target, resps | `EvaluationTracker.save_results_samples` of lm-eval 0.4.13 (lm_eval/loggers/evaluation_tracker.py): samples_TASK_DATE.jsonl, a line for each filter of a problem, with all its responses |
+| inspect_ai | epoch, input, target, output | `EvalSample` (inspect_ai/log/_log.py), in the `samples` of a log in JSON or in an archive (.eval) |
+| NeMo Gym | responses_create_params, response, reward | `RolloutCollectionHelper` (nemo_gym/rollout_collection.py): the request and the reply of the Responses API |
+| OpenCompass | origin_prompt, prediction, gold | `GenInferencerOutputHandler` (opencompass/openicl/icl_inferencer/icl_base_inferencer.py): predictions/MODEL/TASK.json, an object |
+| evalscope | target, sample_score | `ReviewResult` (evalscope/api/evaluator/cache.py): reviews/MODEL/TASK.jsonl |
 
 Every other table has to use olr's names (`COLUMNS`), or its columns are named.
 """  # noqa: E501
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from shlex import quote
-from typing import Any
 
 from olr_cli.data.columns import GOLD_COLUMNS, OF_ROLLOUTS
-from olr_cli.data.labels import golds_of
 from olr_cli.data.rows import suggested
 from olr_cli.errors import UserError, no_rows
-from olr_cli.files import storable
 
 
 @dataclass(frozen=True)
@@ -59,6 +58,7 @@ class LogFormat:
 _LABELS = (*GOLD_COLUMNS, "target", "solution", "answer")
 
 LM_EVAL = "lm-eval"
+INSPECT = "inspect_ai"
 TABLE = LogFormat("olr", frozenset())
 """A table with the names of `COLUMNS`."""
 
@@ -69,6 +69,7 @@ _COMPLETION = {
     "given_label": _LABELS,
 }
 _REWARD = {"reward": ["reward"], "is_correct": ["reward"]}
+_TURNS = {"prompt": ["prompt"], "response": ["response"]}
 
 LOG_FORMATS: Sequence[LogFormat] = (
     LogFormat(
@@ -129,87 +130,39 @@ LOG_FORMATS: Sequence[LogFormat] = (
             "request": ["request"],
         },
     ),
+    LogFormat(
+        "prime-rl",
+        frozenset({"trace", "prompt", "response", "reward"}),
+        _TURNS
+        | {"step": ["step"], "group": ["group"], "reward": ["reward"]}
+        | {"given_label": [f"task.data.{name}" for name in ("answer", *_LABELS)]}
+        | {"truncated": ["truncated"]},
+        has_reward_columns=True,
+    ),
+    LogFormat(
+        INSPECT,
+        frozenset({"epoch", "target", "output", "prompt", "response"}),
+        _TURNS
+        | {"given_label": ["target"], "truncated": ["truncated"], "model": ["model"]},
+        has_reward_columns=True,
+    ),
+    LogFormat(
+        "NeMo Gym",
+        frozenset({"responses_create_params", "prompt", "response", "reward"}),
+        _TURNS | {"given_label": ["expected_answer", *_LABELS], **_REWARD},
+    ),
+    LogFormat(
+        "OpenCompass",
+        frozenset({"origin_prompt", "prediction", "prompt", "gold"}),
+        {"prompt": ["prompt"], "response": ["prediction"], "given_label": ["gold"]},
+    ),
+    LogFormat(
+        "evalscope",
+        frozenset({"sample_score", "target", "prompt", "response"}),
+        _TURNS | {"given_label": ["target"]},
+        has_reward_columns=True,
+    ),
 )
-
-
-def unpacked(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rollouts of an object of JSON: ms-swift's, NeMo-RL's and lm-eval's hold lists, with an item a rollout.
-
-    Of NeMo-RL's `content`, the texts of all turns, the last is the response and the others are the prompt.
-    """
-    if {"doc_id", "resps"} <= row.keys():
-        # What is none of lm-eval's lines stays as it is, without the columns of a log.
-        with suppress(
-            TypeError, LookupError, AttributeError, StopIteration, RecursionError
-        ):
-            return _of_lm_eval(row)
-    texts = row.get("completion", row.get("content"))
-    is_packed = {"step", "advantages"} <= row.keys() or "rewards" in row
-    if not isinstance(texts, list) or not is_packed:
-        return [row]
-    lists = {
-        key: items
-        for key, items in row.items()
-        if isinstance(items, list) and len(items) == len(texts)
-    }
-    return [
-        _with_response({**row, **{key: items[place] for key, items in lists.items()}})
-        for place in range(len(texts))
-    ]
-
-
-def _with_response(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a rollout with prompt and response in place of NeMo-RL's `content`, the texts of all turns."""
-    turns = row.get("content")
-    if (
-        not isinstance(turns, list)
-        or not turns
-        or not all(isinstance(it, str) for it in turns)
-    ):
-        return row
-    others = {key: value for key, value in row.items() if key != "content"}
-    return others | {"prompt": "\n".join(turns[:-1]), "response": turns[-1]}
-
-
-def _of_lm_eval(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the rollouts of a problem of lm-eval's; none where it has likelihoods of given answers.
-
-    Problems have their hash in their names, since every task of a folder numbers its own from 0. A response that is
-    null is an API's reply without text.
-    """
-    replies = chain(*(part if isinstance(part, list) else [part] for part in row["resps"]))
-    texts = [storable(it or "") if isinstance(it, str | None) else it for it in replies]
-    if any(isinstance(text, list | float) for text in texts):
-        return []
-    request = next(iter(row["arguments"].values()))
-    prompt = request["arg_0"]
-    name = (str(row["doc_id"]), row.get("doc_hash", "")[:8])
-    facts = {
-        "prompt_id": "-".join(map(str, filter(None, name))),
-        "prompt": storable(
-            prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
-        ),
-        "target": _lm_eval_target(row["target"]),
-        "doc": json.dumps([*_texts(row["doc"])]),
-        "request": json.dumps(request.get("arg_1")),
-    }
-    return [{**row, **facts, "response": text} for text in texts]
-
-
-def _lm_eval_target(target: Any) -> Any:
-    """Return a target as one cell: of a list of answers, any of which is right, their texts as JSON."""
-    if isinstance(target, list):
-        with suppress(ValueError):  # which is named with its row where golds are read
-            target = json.dumps(golds_of(target))
-    return storable(target) if isinstance(target, str) else target
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _texts(part)
 
 
 def recognised(names: Collection[str]) -> LogFormat:

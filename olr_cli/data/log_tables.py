@@ -24,6 +24,9 @@ from olr_cli.errors import UserError
 _CORRECTNESS = re.compile("acc|correct|match|verif|solve|answer|math", re.IGNORECASE)
 """In the name of a reward function: it rewards right answers, unlike one that rewards a format or a length."""
 
+_REWARDS = re.compile(r"reward|^scores\.", re.IGNORECASE)
+"""In the name of a column: it is a reward function's, whichever numbers stand beside it."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -34,23 +37,38 @@ class Layout:
     places: Mapping[str, str]
     rewards: Sequence[str]
 
-    def note(self, source: Path, files: int) -> str:
-        """A sentence on which columns were read as what."""
+    @property
+    def verdict(self) -> str | None:
+        """Of several rewards the one whose name says that it is about the answer, or the only one."""
+        told = [
+            name
+            for name in self.rewards
+            if len(self.rewards) == 1 or _CORRECTNESS.search(name)
+        ]
+        return told[0] if len(told) == 1 and "is_correct" not in self.places else None
+
+    def note(self, source: Path, files: int, *, is_shaped: bool) -> str:
+        """Return a sentence on which columns were read as what; a shaped reward is not named as a verdict."""
         kind = (
             "a table of rollouts"
             if self.format is TABLE
             else f"a log of {self.format.name}"
         )
         renamed = [
-            f"{column} as {name}" for name, column in self.places.items() if name != column
+            f"{column} as {name}"
+            for name, column in self.places.items()
+            if name != column and not (is_shaped and name == "is_correct")
         ]
-        if self.rewards:
+        if self.rewards and "reward" not in self.places:
             renamed.append(f"{' + '.join(self.rewards)} as reward")
+        if self.verdict and not is_shaped:
+            renamed.append(f"{self.verdict} as is_correct")
         several = f" of {files} files" if files > 1 else ""
         identity = (
             "" if "prompt_id" in self.places else "; prompts are told apart by their text"
         )
-        return f"{source} was read as {kind}{several}: {', '.join(renamed)}{identity}."
+        columns = f": {', '.join(renamed)}" if renamed else ""
+        return f"{source} was read as {kind}{several}{columns}{identity}."
 
 
 _OF_VERDICTS: Mapping[str, type[pl.DataType]] = {
@@ -144,9 +162,11 @@ def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
     numeric = [
         one.name
         for one in schema
-        if pa.types.is_floating(one.type) and one.name not in others
+        if pa.types.is_floating(one.type)
+        and one.name not in others
+        and not one.name.startswith("task.")
     ]
-    return [name for name in numeric if "reward" in name.lower()] or numeric
+    return [*filter(_REWARDS.search, numeric)] or numeric
 
 
 def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
@@ -159,13 +179,11 @@ def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
             pl.Series(name, rows.numbers(name)).cast(pl.Float64) for name in layout.rewards
         ]
         # TRL weighs every reward function alike unless it is told otherwise, and skips those that give none.
-        frame = frame.with_columns(pl.DataFrame(sums).sum_horizontal().alias("reward"))
-        # Which of several rewards says whether the answer is right is told by its name alone.
-        verdict = [
-            series for series in sums if len(sums) == 1 or _CORRECTNESS.search(series.name)
-        ]
-        if len(verdict) == 1 and "is_correct" not in frame.columns:
-            frame = frame.with_columns(verdict[0].alias("verdict"))
+        if "reward" not in frame.columns:
+            frame = frame.with_columns(pl.DataFrame(sums).sum_horizontal().alias("reward"))
+        if layout.verdict:
+            verdict = sums[layout.rewards.index(layout.verdict)]
+            frame = frame.with_columns(verdict.alias("verdict"))
     if "step" not in frame.columns or frame["step"].null_count():
         known = [pl.col("step")] if "step" in frame.columns else []
         frame = frame.with_columns(
@@ -260,6 +278,12 @@ def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
     return rows, in_groups, [note]
 
 
+def is_shaped(rows: pl.DataFrame) -> bool:
+    """Whether the numbers that would tell right from wrong are more than two."""
+    names = [name for name in ("is_correct", "verdict") if name in rows.columns]
+    return any(rows[name].drop_nulls().n_unique() > 2 for name in names)
+
+
 def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
     """Return the rows with `is_correct` and `is_rewarded` where they can be known, and notes on how they are."""
     kept, notes = rows.drop("verdict", "is_correct", strict=False), list[str]()
@@ -284,7 +308,10 @@ def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
     """Which of these numbers say right, and a note if that is not plain; nothing of a score."""
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()
-    if different.is_empty() or len(different) > _MOST_REWARDS:
+    if len(different) > _MOST_REWARDS:
+        count = f"Rewards have {len(different):,} different values"
+        return [], [f"{count}, so they do not say which answers are right."]
+    if different.is_empty():
         return [], []
     low, high = min(0.0, *different), max(0.0, *different)
     notes = []

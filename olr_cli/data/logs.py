@@ -23,12 +23,13 @@ from olr_cli.data.log_formats import (
     LogFormat,
     recognised,
     require_columns,
-    unpacked,
 )
+from olr_cli.data.log_rows import unpacked
 from olr_cli.data.log_tables import (
     Layout,
     apart_by_label,
     chat_text,
+    is_shaped,
     renamed,
     reward_columns,
     with_ids,
@@ -125,9 +126,10 @@ def read_log(
     """
     source = common_place(places)
     files = _Files(columns or {}, wanted, extractor, keeps_responses, report)
+    paths, left_out = log_files(places)
     parts = [
         rows
-        for path, step in numbered(log_files(places))
+        for path, step in numbered(paths)
         if (rows := files.read(path, step)) is not None
     ]
     first = files.first
@@ -140,7 +142,7 @@ def read_log(
         raise UserError(
             f"{source} has rows without prompt_id or visit", "remove or complete them"
         )
-    notes = [*files.notes(source, len(parts))]
+    notes = [*files.notes(source, len(parts), is_shaped=is_shaped(rows)), *left_out]
     if files.sample and rows["answer"].null_count() > 0.9 * len(rows):
         notes += filter(None, [reading_more(files.sample)])
     has_ids = "prompt_id" in first.places
@@ -221,13 +223,14 @@ class _Files:
         self._before = digest
         return rows
 
-    def notes(self, source: Path, count: int) -> Iterator[str]:
+    def notes(self, source: Path, count: int, *, is_shaped: bool) -> Iterator[str]:
         """Yield sentences on how the `count` files with rows were read, and on what was left out of them."""
         assert self.first is not None
         is_table = self.first.format is TABLE
         has_our_label = self.first.places.get("given_label") in (None, "given_label")
         if self.columns or not is_table or not has_our_label:
-            yield self.first.note(source, count + len(self.repeated))
+            files = count + len(self.repeated)
+            yield self.first.note(source, files, is_shaped=is_shaped)
         for file, line in self.cut.items():
             yield f"{file} ends within line {line}, as if its writer was killed; that line is left out."
         if self.silent:
@@ -305,7 +308,8 @@ class _Files:
             # Without responses, no rollout of a step can be recognised.
             form = self.first.format
         places = _places(schema, form, self.columns, str(path))
-        has_rewards = form.has_reward_columns and "reward" not in self.columns
+        is_wanted = not {"reward", "is_correct"}.isdisjoint(self.wanted)
+        has_rewards = form.has_reward_columns and is_wanted and "reward" not in self.columns
         rewards = reward_columns(schema, places) if has_rewards else []
         needed = {*self.wanted, *_NEEDED}
         read = {name: place for name, place in places.items() if name in needed}
@@ -315,7 +319,11 @@ class _Files:
         ):
             read.pop("response", None)
         self._layout = Layout(schema.names, form, read, rewards)
-        return {column.partition(".")[0] for column in read.values()} | set(rewards)
+        columns = {
+            path if path in schema.names else path.partition(".")[0]
+            for path in read.values()
+        }
+        return columns | set(rewards)
 
     def _reduced(self, rows: pl.DataFrame) -> pl.DataFrame:
         """The rows with answers in place of responses; texts that repeat are categories."""

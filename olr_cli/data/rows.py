@@ -59,7 +59,7 @@ class Rows:
         column, steps = self._column(path)
         return column is not None and (
             not steps
-            or any(_walk(value, steps) is not None for value in self._python(column, path))
+            or any(walk(value, steps) is not None for value in self._python(column, path))
         )
 
     def values(self, path: str) -> list[Any]:
@@ -68,7 +68,7 @@ class Rows:
         if column is None:
             return [None] * len(self)
         values = self._python(column, path)
-        return [_walk(value, steps) for value in values] if steps else values
+        return [walk(value, steps) for value in values] if steps else values
 
     def texts(self, path: str | None) -> list[str | None]:
         """The text of every row at a path; None where it is missing or blank, or there is no such path."""
@@ -201,7 +201,8 @@ def _own(value: Any, kind: pa.DataType) -> Any:
     return _own(value, kind.value_type) if pa.types.is_dictionary(kind) else value
 
 
-def _walk(value: Any, steps: Sequence[str]) -> Any:
+def walk(value: Any, steps: Sequence[str]) -> Any:
+    """Return what the steps of a path lead to within a value; None where they lead nowhere."""
     for step in steps:
         if isinstance(value, dict):
             value = value.get(step)

@@ -16,6 +16,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from olr_cli.data.json_documents import ARCHIVE, document_rows
 from olr_cli.errors import UserError
 from olr_cli.files import read_lines, read_text, regular
 
@@ -116,6 +117,8 @@ _SEPARATORS = ",;\t"
 
 def is_json(file: Path) -> bool:
     """Whether a data file holds JSON, whose columns are those of all its rows."""
+    if file.suffix == ARCHIVE:
+        return True
     if file.suffix not in SUFFIXES:
         raise UserError(
             f"{file} ends in none of {', '.join(SUFFIXES)}, so olr cannot read it",
@@ -134,9 +137,8 @@ def places_of_rows(file: Path, encoding: str | None = None) -> list[tuple[str, i
         return [("row", at) for at in range(1, 1 + pq.read_metadata(file).num_rows)]
     if not is_json(file):
         return [("line", at) for at, _ in csv_rows(file, encoding)][1:]
-    if is_json_array(file, encoding):
-        values = json.loads(read_text(file, encoding=encoding))
-        return [("row", at) for at, _ in enumerate(values, start=1)]
+    if (rows := document_rows(file, encoding)) is not None:
+        return [("row", at) for at in range(1, 1 + len(rows))]
     lines = enumerate(read_lines(file, is_cut=True, encoding=encoding), start=1)
     return [("line", at) for at, line in lines if line.strip()]
 
@@ -146,12 +148,6 @@ def arrow_table(file: Path) -> pa.Table:
     import pyarrow as pa
 
     return pa.ipc.open_stream(pa.memory_map(str(regular(file)))).read_all()
-
-
-def is_json_array(file: Path, encoding: str | None = None) -> bool:
-    """Whether a file of JSON is one array; else each of its lines is an object."""
-    lines = (line.strip() for line in read_lines(file, is_cut=True, encoding=encoding))
-    return next(filter(None, lines), "").startswith("[")
 
 
 def lines_of_rows(file: Path, rows: Sequence[int], encoding: str | None = None) -> str:

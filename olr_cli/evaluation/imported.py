@@ -25,7 +25,7 @@ from olr_cli.answers import Judge, any_of, option_letter
 from olr_cli.data.chat import Message
 from olr_cli.data.labels import golds_of, read_cells
 from olr_cli.data.log_files import is_log
-from olr_cli.data.log_formats import LM_EVAL
+from olr_cli.data.log_formats import INSPECT, LM_EVAL
 from olr_cli.data.logs import RolloutLog, read_log
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import QuestionIndex
@@ -55,6 +55,7 @@ _WANTED = (
     "given_label",
     "tokens",
     "truncated",
+    "model",
     "doc",
     "request",
 )
@@ -263,6 +264,10 @@ def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _Logge
             "columns",
         )
     sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
+    if log.trainer == INSPECT and log.rows["step"].n_unique() > 1:
+        raise UserError(f"{file} holds several logs of {INSPECT}", "name one of them")
+    if log.trainer == INSPECT and "model" in log.rows.columns:
+        results = {"model_name": log.rows["model"][0]}
     if log.trainer == LM_EVAL:
         if file.is_dir():  # whose tasks lie deeper
             raise UserError(f"{file} is no sample log of {LM_EVAL}", "name another")
@@ -358,6 +363,7 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
         name=re.sub(r"[^A-Za-z0-9._:+-]+", "-", task.name).strip("-._:+")[:100] or "task",
         title=task.name,
         grader="choice" if are_letters else "math",
+        extractor="choice" if are_letters and task.trainer == INSPECT else "boxed",
         source=ProblemSource(file=str(task.file.absolute())),
         system=None,
     )

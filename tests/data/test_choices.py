@@ -196,7 +196,7 @@ def test_check_says_how_it_reads_and_judges_labels_by_the_options(tmp_path):
         "the labels in 'answer' are read as letters of options.",
     ]
     assert [(it["kind"], it["rows"]) for it in report["findings"]] == [("option", [20])]
-    assert "read as letters of options" in ended.stderr
+    assert "read as letters of options" in olr("check", path).stderr
 
 
 def test_letters_in_any_marks_are_one_label_and_none_is_cut(tmp_path):

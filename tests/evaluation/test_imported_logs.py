@@ -398,3 +398,39 @@ def test_any_of_the_golds_of_a_log_is_right(tmp_path, target, score):
     assert scores(plain) == {"x": (2, score)}
     regraded, _ = answered("o")
     assert scores(regraded) == scores(plain)
+
+
+def inspect_log(tmp_path, name="log.json", **facts):
+    """As inspect_ai writes its format json (inspect_ai/log/_log.py)."""
+    said = {"output": {"completion": r"\boxed{7}"}, "input": "3+4", "target": "7"} | facts
+    samples = [{"id": 1, "epoch": at, "scores": {}} | said for at in (1, 2)]
+    log = {"version": 2, "eval": {"model": "openai/m"}, "samples": samples}
+    (file := tmp_path / name).parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(log, indent=2))
+    return file
+
+
+@each(
+    "facts, score",
+    ({}, 1.0),
+    ({"target": ["8", "7"]}, 1.0),
+    ({"target": "8"}, 0.0),
+    ({"choices": ["x", "y"], "target": "B", "output": {"completion": "ANSWER: B"}}, 1.0),
+    ({"choices": ["x", "y"], "target": "A", "output": {"completion": "ANSWER: B"}}, 0.0),
+)
+def test_a_log_of_inspect_ai_is_graded_with_its_model_its_epochs_and_its_targets(
+    tmp_path, facts, score
+):
+    plain, said = answered(inspect_log(tmp_path, **facts), "--out", "o")
+    assert scores(plain) == {"log": (2, score)}
+    assert "was read as a log of inspect_ai: target as given_label" in said
+    assert json.loads(Path("o/evaluation.json").read_text())["model"] == "openai/m"
+    assert "0 grades changed" in answered("o")[1]
+
+
+def test_several_logs_of_inspect_ai_are_not_one_evaluation(tmp_path):
+    for name in ("logs/1_a.json", "logs/2_b.json"):
+        inspect_log(tmp_path, name)
+    assert "holds several logs of inspect_ai; name one of them" in refused(
+        tmp_path / "logs"
+    )

@@ -94,9 +94,8 @@ class Request:
         """The command with the same history and what is known about it, and more."""
         places = self.history
         # A folder stands for many files, unless it holds others too.
-        if len(places) > 3 and log_files(folder := [common_place(places)]) == log_files(
-            places
-        ):
+        folder = [common_place(places)]
+        if len(places) > 3 and log_files(folder)[0] == log_files(places)[0]:
             places = folder
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         given = [("--data", self.data), ("--columns", columns)]

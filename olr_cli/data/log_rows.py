@@ -1,0 +1,252 @@
+"""The rollouts of an object of JSON, for trainers and programs that store other objects than rollouts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, takewhile
+from typing import Any, TypeAlias
+
+from olr_cli.data.chat import response_text
+from olr_cli.data.labels import golds_of
+from olr_cli.data.rows import walk
+from olr_cli.files import storable
+
+_Row: TypeAlias = dict[str, Any]
+
+_GRADES = {"C": 1.0, "P": 0.5, "I": 0.0, "N": 0.0}
+"""inspect_ai's scores that are letters: correct, partial, incorrect, no answer (inspect_ai/scorer/_metric.py)."""
+
+_CUT = {
+    "length",
+    "max_turns",
+    "max_input_tokens",
+    "max_output_tokens",
+    "max_total_tokens",
+    "context_length",
+}
+"""What stops a trace of verifiers, or a reply in it, at a limit (`Trace.is_truncated`)."""
+
+
+def unpacked(row: _Row) -> list[_Row]:
+    """Return the rollouts of an object of JSON, which is one itself unless a trainer packs them.
+
+    ms-swift's and NeMo-RL's objects hold lists, with an item a rollout.
+    """
+    for marks, rollouts in _PACKED:
+        if marks <= row.keys():
+            # What is none of theirs stays as it is, without the columns of a log.
+            with suppress(
+                TypeError,
+                ValueError,
+                LookupError,
+                AttributeError,
+                StopIteration,
+                RecursionError,
+            ):
+                return rollouts(row)
+    texts = row.get("completion", row.get("content"))
+    is_packed = {"step", "advantages"} <= row.keys() or "rewards" in row
+    if not isinstance(texts, list) or not is_packed:
+        return [row]
+    lists = {
+        key: items
+        for key, items in row.items()
+        if isinstance(items, list) and len(items) == len(texts)
+    }
+    return [
+        _with_response({**row, **{key: items[place] for key, items in lists.items()}})
+        for place in range(len(texts))
+    ]
+
+
+def _with_response(row: _Row) -> _Row:
+    """Return a rollout with prompt and response in place of NeMo-RL's `content`.
+
+    Of training it holds the texts of all turns, of which the last is the response; of validation, the turns.
+    """
+    turns = row.get("content")
+    if not isinstance(turns, list) or not turns:
+        return row
+    others = {key: value for key, value in row.items() if key != "content"}
+    if all(isinstance(it, str) for it in turns):
+        return others | {"prompt": "\n".join(turns[:-1]), "response": turns[-1]}
+    with suppress(TypeError, LookupError, ValueError):
+        return others | _last_reply(turns)
+    return row
+
+
+def _last_reply(turns: Sequence[Mapping[str, Any]]) -> _Row:
+    """Return what the assistant says last in a dialogue as the response, and the turns before it as the prompt."""
+    last = max(at for at, turn in enumerate(turns) if turn["role"] == "assistant")
+    return {"prompt": turns[:last], "response": [turns[last]]}
+
+
+def _of_episode(row: _Row) -> list[_Row]:
+    """Return the rollouts of an episode of verifiers, or of a trace alone: one a trace; without one, it failed."""
+    return [_of_trace(it, row) for it in row.get("traces", [row]) or [{"ok": False}]]
+
+
+def _of_trace(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> _Row:
+    """Return the rollout that a trace is; one that failed has no response.
+
+    `rewards.NAME` is a reward before its weight, and `reward` the sum of them all with their weights.
+    """
+    data = walk(trace, ["task", "data"]) or episode["task"]["data"]
+    nodes = trace.get("nodes", [])
+    asked = takewhile(lambda node: not node.get("sampled"), nodes)
+    said = [node["message"] for node in nodes if node.get("sampled", True)]
+    # Errors of attempts that were repeated stay beside a success.
+    is_ok = all(it.get("ok", not it.get("errors")) for it in (episode, trace))
+    rewards = _rewards(trace.get("rewards", {}))
+    ends = [
+        trace.get("stop_condition"),
+        *(it.get("finish_reason") for it in trace.get("calls", [])),
+    ]
+    return {
+        "trace": trace.get("id"),
+        "step": walk(episode, ["run", "work", "step"]),
+        "group": walk(episode, ["group", "id"]),
+        "prompt": data.get("prompt") or [node["message"] for node in asked] or None,
+        "response": response_text(said) if is_ok else None,
+        "reward": sum(score * weight for score, weight in rewards.values())
+        if rewards
+        else None,
+        "truncated": not _CUT.isdisjoint(ends),
+        **{f"rewards.{name}": score for name, (score, _) in rewards.items()},
+        **{f"task.data.{name}": value for name, value in data.items()},
+    }
+
+
+def _rewards(rewards: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """Return name -> (score, weight) of the rewards of a trace that were given."""
+    given = {name: it for name, it in rewards.items() if it is not None}
+    whole = {
+        name: it if isinstance(it, dict) else {"score": it} for name, it in given.items()
+    }
+    return {
+        name: (float(it["score"] if "score" in it else it["value"]), it.get("weight", 1.0))
+        for name, it in whole.items()
+    }
+
+
+def _of_inspect(row: _Row) -> list[_Row]:
+    """Return the rollout that a sample of inspect_ai's is; one that ended by an error has no response.
+
+    The options of a multiple-choice question stand below it, and its target is a letter; several are all right
+    together. Of other questions, any of several targets is right. `scores.NAME` is what a scorer says, as a number.
+    """
+    prompt, target, output = row["input"], row["target"], row["output"]
+    if options := row.get("choices"):
+        lines = [f"{chr(ord('A') + at)}) {text}" for at, text in enumerate(options)]
+        asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
+        prompt = "\n".join([asked, *lines])
+        target = ", ".join(target) if isinstance(target, list) else target
+    said = output.get("completion") or walk(output, ["choices", "0", "message", "content"])
+    others = {name: it for name, it in row.items() if name not in ("input", "scores")}
+    facts = {
+        "prompt": prompt,
+        "response": None
+        if row.get("error")
+        else response_text([{"role": "assistant", "content": said}]),
+        "target": _target(target),
+        "output": output.get("model"),
+        "truncated": walk(output, ["choices", "0", "stop_reason"])
+        in ("max_tokens", "model_length"),
+    }
+    scores = row.get("scores") or {}
+    return [
+        others | facts | _as_numbers({name: it["value"] for name, it in scores.items()})
+    ]
+
+
+def _as_numbers(scores: Mapping[str, Any]) -> _Row:
+    """Return scores as columns of numbers; of one that is an object its parts, and none that is a text of its own."""
+    parts = {
+        f"scores.{name}" + f".{part}" * bool(part): value
+        for name, score in scores.items()
+        for part, value in (score if isinstance(score, dict) else {"": score}).items()
+    }
+    numbers = {
+        name: _GRADES.get(it, it) if isinstance(it, str) else it
+        for name, it in parts.items()
+    }
+    return {name: float(it) for name, it in numbers.items() if isinstance(it, int | float)}
+
+
+def _of_opencompass(row: _Row) -> list[_Row]:
+    """Return the rollout that a prediction of OpenCompass is; none where it compared likelihoods of given answers."""
+    if any(name.startswith("label: ") for name in row) or "choices" in row:
+        return []
+    asked = row["origin_prompt"]
+    if not isinstance(asked, str):
+        roles = {"HUMAN": "user", "BOT": "assistant", "SYSTEM": "system"}
+        asked = [{"role": roles[it["role"]], "content": it["prompt"]} for it in asked]
+    return [row | {"prompt": asked, "gold": _target(row.get("gold"))}]
+
+
+def _of_evalscope(row: _Row) -> list[_Row]:
+    """Return the rollout that a review of evalscope is, which has the dialogue or, before, the input."""
+    score, turns = row["sample_score"]["score"], row.get("messages")
+    said = {"prompt": row.get("input"), "response": score.get("prediction")}
+    others = {name: it for name, it in row.items() if name not in ("input", "messages")}
+    return [others | (_last_reply(turns) if turns else said) | _as_numbers(score["value"])]
+
+
+def _of_gym(row: _Row) -> list[_Row]:
+    said = response_text(row["response"]["output"])
+    return [row | {"prompt": row["responses_create_params"]["input"], "response": said}]
+
+
+def _of_lm_eval(row: _Row) -> list[_Row]:
+    """Return the rollouts of a problem of lm-eval's; none where it has likelihoods of given answers.
+
+    Problems have their hash in their names, since every task of a folder numbers its own from 0. A response that is
+    null is an API's reply without text.
+    """
+    replies = chain(*(part if isinstance(part, list) else [part] for part in row["resps"]))
+    texts = [storable(it or "") if isinstance(it, str | None) else it for it in replies]
+    if any(isinstance(text, list | float) for text in texts):
+        return []
+    request = next(iter(row["arguments"].values()))
+    prompt = request["arg_0"]
+    name = (str(row["doc_id"]), row.get("doc_hash", "")[:8])
+    facts = {
+        "prompt_id": "-".join(map(str, filter(None, name))),
+        "prompt": storable(
+            prompt if isinstance(prompt, str) else json.dumps(prompt, ensure_ascii=False)
+        ),
+        "target": _target(row["target"]),
+        "doc": json.dumps([*_texts(row["doc"])]),
+        "request": json.dumps(request.get("arg_1")),
+    }
+    return [{**row, **facts, "response": text} for text in texts]
+
+
+def _target(target: Any) -> Any:
+    """Return a target as one cell: of a list of answers, any of which is right, their texts as JSON."""
+    if isinstance(target, list):
+        with suppress(ValueError):  # which is named with its row where golds are read
+            target = json.dumps(golds_of(target))
+    return storable(target) if isinstance(target, str) else target
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _texts(part)
+
+
+_PACKED: Sequence[tuple[frozenset[str], Callable[[_Row], list[_Row]]]] = (
+    (frozenset({"doc_id", "resps"}), _of_lm_eval),
+    (frozenset({"task", "traces"}), _of_episode),
+    (frozenset({"task", "nodes"}), _of_episode),
+    (frozenset({"epoch", "input", "target", "output"}), _of_inspect),
+    (frozenset({"origin_prompt", "prediction"}), _of_opencompass),
+    (frozenset({"target", "sample_score"}), _of_evalscope),
+    (frozenset({"responses_create_params", "response", "reward"}), _of_gym),
+)
+"""Keys of an object -> what makes rollouts of it."""
