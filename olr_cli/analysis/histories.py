@@ -162,15 +162,12 @@ def read_history(
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
         one = next(filter(has_run, sorted(runs[0].iterdir())), None)
-        below = rows_below(runs[0])
+        below = None if one else rows_below(runs[0])
+        what = f"one of its runs, such as {one}" if one else "one of these"
         raise UserError(
             f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
             f" (.parquet, .jsonl){' where a trainer puts them' if below else ''}",
-            f"name one of its runs, such as {one}"
-            if one
-            else f"name the folder or files that do, such as {below}"
-            if below
-            else "name one of these",
+            f"name {f'the folder or files that do, such as {below}' if below else what}",
         )
     if len(places) > 1 or columns:
         raise UserError(

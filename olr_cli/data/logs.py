@@ -134,6 +134,11 @@ def read_log(
     ]
     first = files.first
     if first is None or not sum(map(len, parts)):
+        if files.silent:
+            raise UserError(
+                f"{source} has only rows without a response ({files.silent:,}), as of rollouts that failed",
+                "name another log, or the column of responses",
+            )
         raise no_rows(source, "rollout")
     rows, texts = with_ids(_of_first_filter(pl.concat(parts, how="diagonal_relaxed")))
     if any(

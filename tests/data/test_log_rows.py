@@ -93,6 +93,8 @@ def test_episodes_that_failed_are_counted_and_left_out(tmp_path, failed):
     log = read_log([file])
     assert log.rows["answer"].to_list() == ["7"]
     assert "1 row without a response left out, as of rollouts that failed." in log.notes
+    sentence = refusal(read_log, [json_lines(file, episode(8, **failed))])
+    assert "has only rows without a response (1), as of rollouts that failed" in sentence
 
 
 @each(
