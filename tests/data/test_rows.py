@@ -415,10 +415,7 @@ def test_a_folder_whose_data_lie_in_folders_says_what_to_name(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     said = refusal(files_of_one_split, str(tmp_path)).replace(str(tmp_path), "F")
-    assert (
-        said
-        == f"the folder F {what}; name the files of one split, as {' or '.join(patterns)}"
-    )
+    assert said == f"the folder F {what}; name one, as {' or '.join(patterns)}"
     for pattern in patterns:
         assert files_of_one_split(pattern.strip("'").replace("F", str(tmp_path), 1))
 
