@@ -166,20 +166,21 @@ def read_text(
         )
     try:
         return _decoded(content, encoding or "utf-8")
-    except LookupError:
-        raise UserError(
-            f"there is no encoding '{encoding}'",
-            "name one that Python knows, such as utf-8, cp1252, latin-1 or gbk",
-            "data.encoding",
-        ) from None
     except UnicodeDecodeError as error:
         name = (encoding or "utf-8").upper()
         problem = f"{file} is not {name} text ({error.reason} at byte {error.start})"
         if encoding is None:
             raise UserError(problem, "save it as UTF-8") from None
+        other = "cp1252" if name == "UTF-8" else "latin-1"
         raise UserError(
             problem,
-            "save it as UTF-8, or name its encoding, as in data.encoding=cp1252",
+            f"save it as UTF-8, or name its encoding, as in data.encoding={other}",
+            "data.encoding",
+        ) from None
+    except (LookupError, ValueError):
+        raise UserError(
+            f"there is no encoding '{encoding}'",
+            "name one that Python knows, such as utf-8, cp1252, latin-1 or gbk",
             "data.encoding",
         ) from None
 

@@ -68,7 +68,7 @@ def check(
 
     shape = "json" if json else "terminal"
     if explain is not None:
-        if any((source, columns, export, drop, strict, model)):
+        if any((source, columns, export, drop, strict, model, decimal_comma)):
             raise UserError(
                 "this explains a finding, and checks no data set",
                 "leave the rest out",

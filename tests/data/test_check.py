@@ -520,7 +520,7 @@ def test_an_encoding_that_is_not_named_or_unknown_is_an_error_that_names_one(
     said = refused("check", tmp_path / name)
     assert "--encoding: " in said and f"{name} is not UTF-8 text (" in said
     assert said.endswith("save it as UTF-8, or name its encoding, as in --encoding cp1252")
-    for unknown in ("cp125", "hex"):
+    for unknown in ("cp125", "hex", "undefined"):
         said = refused("check", tmp_path / name, "--encoding", unknown)
         assert f"--encoding: there is no encoding '{unknown}'; name one" in said
     assert "is not ASCII text" in refused("check", tmp_path / name, "--encoding", "ascii")
