@@ -193,8 +193,8 @@ def _decoded(content: bytes, encoding: str) -> str:
     """
     if content.startswith(_UTF16_MARKS):
         return content.decode("utf-16")
-    # UTF-16 without its mark and ISO-2022 may be valid UTF-8, and have control characters that no text has.
-    if not re.search(rb"[\0\x1b]", content):
+    # UTF-16 without its mark and ISO-2022 may be ASCII, with control characters that no other text has.
+    if not (content.isascii() and re.search(rb"[\0\x1b]", content)):
         with suppress(UnicodeDecodeError):
             return content.decode("utf-8-sig")
     return content.decode(encoding).removeprefix("\ufeff")
