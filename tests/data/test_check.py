@@ -464,7 +464,8 @@ def test_questions_that_are_too_long_are_counted_in_characters_or_tokens(tmp_pat
 
 @each(
     "encoding, text",
-    ("cp1252", "Größe – x"), ("cp1252", "Größe \x1b"), ("latin-1", "Größe"), ("gbk", "多少"), ("shift_jis", "いくつ"), ("utf-16-le", "many"),
+    ("cp1252", "Größe – x"), ("cp1252", "Größe \x1b"),
+    ("latin-1", "Größe"), ("gbk", "多少"), ("shift_jis", "いくつ"), ("utf-16-le", "many"),
     ("iso2022_jp", "いくつ"),
 )  # fmt: skip
 def test_a_file_in_another_encoding_is_read_as_it_is_named_and_exported_as_utf_8(
