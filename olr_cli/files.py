@@ -166,20 +166,21 @@ def read_text(
         )
     try:
         return _decoded(content, encoding or "utf-8")
-    except LookupError:
-        raise UserError(
-            f"there is no encoding '{encoding}'",
-            "name one that Python knows, such as utf-8, cp1252, latin-1 or gbk",
-            "data.encoding",
-        ) from None
     except UnicodeDecodeError as error:
         name = (encoding or "utf-8").upper()
         problem = f"{file} is not {name} text ({error.reason} at byte {error.start})"
         if encoding is None:
             raise UserError(problem, "save it as UTF-8") from None
+        other = "cp1252" if name == "UTF-8" else "latin-1"
         raise UserError(
             problem,
-            "save it as UTF-8, or name its encoding, as in data.encoding=cp1252",
+            f"save it as UTF-8, or name its encoding, as in data.encoding={other}",
+            "data.encoding",
+        ) from None
+    except (LookupError, ValueError):
+        raise UserError(
+            f"there is no encoding '{encoding}'",
+            "name one that Python knows, such as utf-8, cp1252, latin-1 or gbk",
             "data.encoding",
         ) from None
 
@@ -192,8 +193,8 @@ def _decoded(content: bytes, encoding: str) -> str:
     """
     if content.startswith(_UTF16_MARKS):
         return content.decode("utf-16")
-    # UTF-16 without its mark and ISO-2022 may be valid UTF-8, and have control characters that no text has.
-    if not re.search(rb"[\0\x1b]", content):
+    # UTF-16 without its mark and ISO-2022 may be ASCII, with control characters that no other text has.
+    if not (content.isascii() and re.search(rb"[\0\x1b]", content)):
         with suppress(UnicodeDecodeError):
             return content.decode("utf-8-sig")
     return content.decode(encoding).removeprefix("\ufeff")

@@ -38,6 +38,7 @@ def check(
         help="Find questions longer than 2048 tokens as this model reads them (a folder, hub id or built-in policy);"
         " without it, than 8192 characters.",
     ),
+    trust_remote_code: bool = options.TRUST_REMOTE_CODE,
     export: Path | None = Option(
         None,
         metavar="FILE",
@@ -68,7 +69,7 @@ def check(
 
     shape = "json" if json else "terminal"
     if explain is not None:
-        if any((source, columns, export, drop, strict, model)):
+        if any((source, columns, export, drop, strict, model, decimal_comma)):
             raise UserError(
                 "this explains a finding, and checks no data set",
                 "leave the rest out",
@@ -89,7 +90,9 @@ def check(
     )
     waiting = Waiting()
     with Judge(report=waiting.say) as judge:
-        checked = check_data(source, reading, judge, _limit(model))
+        checked = check_data(
+            source, reading, judge, _limit(model, trust_remote_code=trust_remote_code)
+        )
     waiting.done()
     files, notes = [], [*checked.notes]
     if export is not None:
@@ -115,7 +118,7 @@ def _reading_words(
     return words if encoding == "utf-8" else [*words, "--encoding", encoding]
 
 
-def _limit(model: str | None) -> Limit:
+def _limit(model: str | None, *, trust_remote_code: bool) -> Limit:
     """Return the length from which on a prompt is long: in a model's tokens, as in training, or characters."""
     from olr_cli.data.check import CHARACTERS, Limit
 
@@ -125,7 +128,7 @@ def _limit(model: str | None) -> Limit:
     from olr_cli.engines.prompt_text import token_ids_of
     from olr_cli.recipe.sections import TrainSection
 
-    tokenizer = load_tokenizer(model_location(model), trust_remote_code=False)
+    tokenizer = load_tokenizer(model_location(model), trust_remote_code=trust_remote_code)
     most = TrainSection().max_prompt_tokens
     return Limit(most, "tokens", lambda prompts: map(len, token_ids_of(tokenizer, prompts)))
 

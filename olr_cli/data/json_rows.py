@@ -114,13 +114,16 @@ def _require_row(value: dict[str, Any], file: Path) -> None:
             f"{file} is one JSON object of columns ({', '.join(value)[:60]}), not of rows",
             "write a row per line, as pandas does with to_json(FILE, orient='records', lines=True)",
         )
-    for key, items in value.items():
-        is_rows = isinstance(items, list) and {*map(type, items)} == {dict}
-        if is_rows and asked is None and messages(items) is None:
-            raise UserError(
-                f"{file} is one JSON object, which holds its rows ({len(items):,}) in '{key}'",
-                f"write these alone, as with {_jq(f'.[{json.dumps(key)}][]', file, '-rows.jsonl')}",
-            )
+    lists = {key: it for key, it in value.items() if isinstance(it, list)}
+    rows = {key: it for key, it in lists.items() if {*map(type, it)} == {dict}}
+    rows = {key: it for key, it in rows.items() if messages(it) is None}
+    if rows and asked is None:
+        names = ", ".join(f"'{key}' ({len(items):,})" for key, items in rows.items())
+        expression = f".[{json.dumps(next(iter(rows)))}][]"
+        raise UserError(
+            f"{file} is one JSON object, which holds its rows in {names}",
+            f"write these alone, as with {_jq(expression, file, '-rows.jsonl')}",
+        )
 
 
 def _jq(expression: str, file: Path, ending: str) -> str:

@@ -54,6 +54,9 @@ _DESCRIPTIONS = {
 }
 """What the package datasets writes about the data of a folder."""
 
+_SHOWN = 4
+"""Folders of data that an error names."""
+
 _BATCH, _BATCH_BYTES = 1 << 16, 1 << 25
 """Rows of Parquet that are read at a time, and bytes that they take in the file."""
 
@@ -121,7 +124,7 @@ def _no_files(source: str, path: Path) -> UserError:
     what = "is a saved DatasetDict of splits" if is_saved else "holds its data in folders"
     return UserError(
         f"the folder {source} {what}",
-        f"name the files of one split, as {' or '.join(patterns)}",
+        f"name one, as {' or '.join(patterns[:_SHOWN])}",
     )
 
 

@@ -119,9 +119,10 @@ def write_csv_rows(
             "write .parquet or .jsonl",
             "export",
         )
-    separator = separator_of(file, read_text(file, encoding=origins.encoding))
+    text = read_text(file, encoding=origins.encoding)
+    separator, ending = separator_of(file, text), "\r\n" if "\r\n" in text else "\n"
     content = io.StringIO(newline="")
-    writer = csv.DictWriter(content, names, "", delimiter=separator, lineterminator="\n")
+    writer = csv.DictWriter(content, names, "", delimiter=separator, lineterminator=ending)
     writer.writeheader()
     for row, cells in cells_of.items():
         stored = zip(names, rows[origins.numbers[row]], strict=False)

@@ -187,8 +187,10 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
         "test": held_out if test is None else held_out_prompts(recipe, test, "test"),
     }
     if recipe.data.drop_long:
-        path, trusts = recipe.model.path, recipe.model.trust_remote_code
-        tokenizer = load_tokenizer(model_location(path), trust_remote_code=trusts)
+        tokenizer = load_tokenizer(
+            model_location(recipe.model.path),
+            trust_remote_code=recipe.model.trust_remote_code,
+        )
         fit = partial(without_long, tokenizer, recipe, ChatFormat.of(recipe, day))
         train = fit(train, method.views)
         sets = {name: prompts and fit(prompts) for name, prompts in sets.items()}

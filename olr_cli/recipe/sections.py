@@ -246,7 +246,8 @@ class TrainSection(Section):
         4096, "Tokens of a response; a longer one is truncated."
     )
     max_prompt_tokens: Count = default(
-        2048, "Tokens of a prompt; a longer one is an error before training starts."
+        2048,
+        "Tokens of a prompt; a longer one is an error before training starts, or left out (`data.drop_long`).",
     )
     temperature: Annotated[Temperature, Field(gt=0)] = default(
         1.0, "Sampling temperature of training rollouts; at least 0.001."

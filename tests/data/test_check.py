@@ -464,7 +464,8 @@ def test_questions_that_are_too_long_are_counted_in_characters_or_tokens(tmp_pat
 
 @each(
     "encoding, text",
-    ("cp1252", "Größe – x"), ("latin-1", "Größe"), ("gbk", "多少"), ("shift_jis", "いくつ"), ("utf-16-le", "many"),
+    ("cp1252", "Größe – x"), ("cp1252", "Größe \x1b"),
+    ("latin-1", "Größe"), ("gbk", "多少"), ("shift_jis", "いくつ"), ("utf-16-le", "many"),
     ("iso2022_jp", "いくつ"),
 )  # fmt: skip
 def test_a_file_in_another_encoding_is_read_as_it_is_named_and_exported_as_utf_8(
@@ -520,7 +521,7 @@ def test_an_encoding_that_is_not_named_or_unknown_is_an_error_that_names_one(
     said = refused("check", tmp_path / name)
     assert "--encoding: " in said and f"{name} is not UTF-8 text (" in said
     assert said.endswith("save it as UTF-8, or name its encoding, as in --encoding cp1252")
-    for unknown in ("cp125", "hex"):
+    for unknown in ("cp125", "hex", "undefined"):
         said = refused("check", tmp_path / name, "--encoding", unknown)
         assert f"--encoding: there is no encoding '{unknown}'; name one" in said
     assert "is not ASCII text" in refused("check", tmp_path / name, "--encoding", "ascii")

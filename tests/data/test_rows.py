@@ -415,10 +415,7 @@ def test_a_folder_whose_data_lie_in_folders_says_what_to_name(
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     said = refusal(files_of_one_split, str(tmp_path)).replace(str(tmp_path), "F")
-    assert (
-        said
-        == f"the folder F {what}; name the files of one split, as {' or '.join(patterns)}"
-    )
+    assert said == f"the folder F {what}; name one, as {' or '.join(patterns)}"
     for pattern in patterns:
         assert files_of_one_split(pattern.strip("'").replace("F", str(tmp_path), 1))
 
@@ -431,9 +428,9 @@ PRETTY = json.dumps(ROWS[0], indent=2)
     (PRETTY, "has a JSON object that spans lines, and a row is one line, or an item of a list; write a row per line,"
      " as with jq -c . F.json > F.jsonl"),
     (f"{PRETTY}\n{PRETTY}", "has a JSON object that spans lines"),
-    (json.dumps({"version": 1, "data": ROWS}, indent=2), "is one JSON object, which holds its rows (3) in 'data'; write"
+    (json.dumps({"version": 1, "data": ROWS}, indent=2), "is one JSON object, which holds its rows in 'data' (3); write"
      " these alone, as with jq -c '.[\"data\"][]' F.json > F-rows.jsonl"),
-    (json.dumps({"my rows": ROWS}), "holds its rows (3) in 'my rows'"),
+    (json.dumps({"my rows": ROWS, "dev": ROWS[:1]}), "holds its rows in 'my rows' (3), 'dev' (1)"),
     (json.dumps({"question": ["1+1?", "2+2?"], "answer": [2, 4]}), "is one JSON object of columns (question, answer)"),
     (json.dumps({"question": {"0": "1+1?"}, "answer": {"0": 2}}, indent=1), "is one JSON object of columns"),
     (PRETTY.replace('"2"', "2,"), "is not valid JSON"),
