@@ -161,20 +161,25 @@ def read_history(
     if not runs:
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
-        one = next(filter(has_run, sorted(runs[0].iterdir())), None)
-        below = None if one else rows_below(runs[0])
-        what = f"one of its runs, such as {one}" if one else "one of these"
-        raise UserError(
-            f"{runs[0]} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
-            f" (.parquet, .jsonl){' where a trainer puts them' if below else ''}",
-            f"name {f'the folder or files that do, such as {below}' if below else what}",
-        )
+        raise _without_rollouts(runs[0])
     if len(places) > 1 or columns:
         raise UserError(
             f"{runs[0]} is a run directory",
             "name it alone, without columns, which are for logs",
         )
     return _run_history(runs[0], changes, report)
+
+
+def _without_rollouts(folder: Path) -> UserError:
+    """Return the error for a folder that is no run and no log, with what it has below."""
+    run = next(filter(has_run, sorted(folder.iterdir())), None)
+    rows = None if run else rows_below(folder)
+    remedy = f"name one of its runs, such as {run}" if run else "name one of these"
+    return UserError(
+        f"{folder} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
+        f" (.parquet, .jsonl){' where a trainer puts them' if rows else ''}",
+        f"name the folder or files that do, such as {rows}" if rows else remedy,
+    )
 
 
 def _recipe(

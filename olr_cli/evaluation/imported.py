@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -368,15 +368,17 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
         system=None,
     )
     if are_letters:
-        golds = [
-            tuple(option_letter(it, MOST_OPTIONS) or it for it in of_one)
-            for of_one in golds
-        ]
+        golds = [_as_letters(of_one) for of_one in golds]
     right = [any_of([*map(storable, of_one)]) for of_one in golds]
     return benchmark, [
         replace(it, given_label=gold, true_answer=gold, data_source=benchmark.name)
         for it, gold in zip(prompts, right, strict=True)
     ]
+
+
+def _as_letters(golds: Iterable[str]) -> tuple[str, ...]:
+    """Return the golds of a problem as letters of its options."""
+    return tuple(option_letter(gold, MOST_OPTIONS) or gold for gold in golds)
 
 
 def _golds_of(task: _LoggedTask) -> list[tuple[str, ...]]:
