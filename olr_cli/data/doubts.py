@@ -86,6 +86,7 @@ _UNFIT = [
 """Kind, what stands in the label, and with it in the question."""
 
 _OPTION = re.compile(r"(?:^|[\s({$])([A-Z])[).:]")
+_LETTERS_ALONE = re.compile(r"[A-J](?:(?:\s*[,;&]\s*|\s+and\s+)?[A-J])+")
 _TWO_LINES = re.compile(r"^A[).:] .*\n\s*B[).:] ", re.MULTILINE)
 _MARKED_LETTER = re.compile(r"^\s*[A-Za-z]\)(?=\s|$)")
 """``A)`` and ``A) Venus``, where the bracket closes none."""
@@ -203,8 +204,10 @@ def _is_no_option(question: str, label: str) -> bool:
         at for at, letter in enumerate(f"{ascii_uppercase}-") if letter not in named
     )
     if shown > 2 or (shown == 2 and _TWO_LINES.search(question)):
-        several = re.split(r"\s*(?:[,;&]|\band\b)\s*", label)
-        return any(option_letter(letter, shown) is None for letter in several)
+        # Of several letters each must be there: `A, C`, `ACD`.
+        several = _LETTERS_ALONE.fullmatch(label)
+        letters = re.findall("[A-Z]", label) if several else [label]
+        return any(option_letter(letter, shown) is None for letter in letters)
     letter = re.fullmatch(
         r"\W*(?:(?:(?i:option|choice)|\\text\w*\{)\W*)?([A-E])(?:\W*|[).:]\W.*)", label
     )
