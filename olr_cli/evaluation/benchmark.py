@@ -18,7 +18,6 @@ from pydantic import Field, PrivateAttr, ValidationError, model_serializer, mode
 
 from olr_cli.answers import ARITHMETIC_SOURCES, default_extractor, find_extractor
 from olr_cli.data.arithmetic import parse_source
-from olr_cli.data.choices import choice_path
 from olr_cli.data.hub import parse_hub_id
 from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import SYSTEM_PROMPT, PromptSet
@@ -110,7 +109,8 @@ class ProblemFields(Section):
             option, in order.
         answer_form: whether `answer` holds the label of the right option (``B``) or its index (the first is 0).
         shuffle: put the options into an order drawn by benchmark and problem, the same for ever.
-        shown: of own data, the options below its questions, as `choices` of `data.columns`; the label is their letter.
+        shown: of own data without `choices`, the options below its questions, as `choices` of `data.columns`; the
+            label is their letter. None: those in columns of the usual names.
     """
 
     problem: Text
@@ -431,7 +431,7 @@ def _fields(
         problem=columns["question"],
         answer=columns["answer"],
         id=columns.get("id"),
-        shown=columns.get("choices") or choice_path(rows),
+        shown=columns.get("choices"),
     )
 
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from olr_cli import seeding
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import Message
-from olr_cli.data.choices import NO_CHOICES, option_columns
+from olr_cli.data.choices import NO_CHOICES, choice_path, option_columns
 from olr_cli.data.columns import CHOICE_COLUMNS
 from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.data.prompt_files import Reading, read_prompts, read_rows
@@ -298,10 +298,18 @@ def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Tabl
         columns["extra_info"] = pa.StructArray.from_arrays(
             [column(fields.id).combine_chunks()], ["index"]
         )
-    shown = [] if fields.shown in (None, NO_CHOICES) else option_columns(rows, fields.shown)
+    shown = _shown(benchmark, fields, rows)
     names = CHOICE_COLUMNS if len(shown) == 1 else ascii_uppercase
     columns |= {name: column(path) for name, path in zip(names, shown, strict=False)}
     return pa.table(columns)
+
+
+def _shown(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[str]:
+    """Return the columns of the options below the questions of own data, where the benchmark itself shows none."""
+    if fields.options or benchmark.name in registry():
+        return []
+    path = fields.shown or choice_path(rows)
+    return [] if path in (None, NO_CHOICES) else option_columns(rows, path)
 
 
 def _options(fields: ProblemFields, rows: Rows) -> list[tuple[Any, Any]]:

@@ -13,7 +13,7 @@ from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.prompts import PromptSet
 from olr_cli.data.sets import held_out_prompts
 from olr_cli.data.writers import write_prompts
-from olr_cli.evaluation.benchmark import held_out_benchmark, registry
+from olr_cli.evaluation.benchmark import find_benchmark, held_out_benchmark, registry
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.runs.directory import read_recipe
 
@@ -77,6 +77,16 @@ def test_a_question_is_asked_as_in_mmlu_pro(tmp_path):
     lines = "A) Venus\nB) Mars\nC) the Sun\nD) Io"
     benchmark = registry()["mmlu_pro"]
     assert prompt.messages[-1].content == benchmark.ask(STAR["question"], lines)
+
+
+def test_a_benchmark_of_ones_own_shows_the_options_beside_its_questions(tmp_path):
+    row = {"Q": STAR["question"], **lettered(TEXTS), "right": "C"}
+    json_lines(tmp_path / "mine.jsonl", row)
+    (tmp_path / "mine.yaml").write_text(
+        "name: mine\nsource: {file: mine.jsonl}\nfields: {problem: Q, answer: right}\n"
+    )
+    [problem] = load_problems(find_benchmark(str(tmp_path / "mine.yaml")))
+    assert (problem.messages[-1].content, problem.gold) == (ASKED, "C")
 
 
 @each("first, numbers", (0, [0, 1, 3]), (1, [1, 2, 4]), ("0", ["0", "2"]))
