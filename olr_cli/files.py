@@ -233,16 +233,12 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def parse_json(text: str, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    """Return the value of a JSON text.
+def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object that a reader of JSON finds as pairs.
 
     Raises:
-        ValueError: it is none, or an object has a key twice with different values, of which Python keeps the last.
+        ValueError: it has a key twice with different values, of which Python would keep the last.
     """
-    return json.loads(text, object_pairs_hook=_object_of, parse_constant=parse_constant)
-
-
-def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs) and (
         lost := next((key for key, it in pairs if value[key] != it), None)
@@ -256,7 +252,7 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_json(file: Path) -> Any:
     """The value of a JSON file."""
     try:
-        return parse_json(read_text(file))
+        return json.loads(read_text(file), object_pairs_hook=object_of)
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{file} is not valid JSON ({error})", "restore it from a copy"
