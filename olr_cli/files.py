@@ -164,25 +164,22 @@ def read_text(
             f"{file} has more than the {at_most // 1024} KiB that a file of settings may have",
             "check what it is",
         )
+    name = encoding or "utf-8"
     try:
-        return _decoded(content, encoding or "utf-8")
+        return _decoded(content, name)
     except UnicodeDecodeError as error:
-        name = (encoding or "utf-8").upper()
-        problem = f"{file} is not {name} text ({error.reason} at byte {error.start})"
+        problem = (
+            f"{file} is not {name.upper()} text ({error.reason} at byte {error.start})"
+        )
+        remedy = "save it as UTF-8"
         if encoding is None:
-            raise UserError(problem, "save it as UTF-8") from None
-        other = "cp1252" if name == "UTF-8" else "latin-1"
-        raise UserError(
-            problem,
-            f"save it as UTF-8, or name its encoding, as in data.encoding={other}",
-            "data.encoding",
-        ) from None
+            raise UserError(problem, remedy) from None
+        other = "latin-1" if name == "cp1252" else "cp1252"
+        remedy = f"{remedy}, or name its encoding, as in data.encoding={other}"
     except (LookupError, ValueError):
-        raise UserError(
-            f"there is no encoding '{encoding}'",
-            "name one that Python knows, such as utf-8, cp1252, latin-1 or gbk",
-            "data.encoding",
-        ) from None
+        problem = f"there is no encoding '{name}'"
+        remedy = "name one that Python knows, such as cp1252, latin-1 or gbk"
+    raise UserError(problem, remedy, "data.encoding")
 
 
 def _decoded(content: bytes, encoding: str) -> str:

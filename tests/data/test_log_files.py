@@ -74,13 +74,11 @@ def test_logs_of_several_runs_are_refused_with_their_folders(tmp_path, names):
     assert str(tmp_path / names[0].split("/")[0]) in sentence
 
 
-def test_a_folder_whose_rows_lie_elsewhere_is_refused_with_the_place(tmp_path):
+def test_a_folder_whose_rows_lie_elsewhere_is_refused_with_what_was_looked_for(tmp_path):
     json_lines(tmp_path / "mine" / "deep" / "some_rows.jsonl", TABLE)
     sentence = refusal(read_history, tmp_path)
-    assert "where a trainer puts them" in sentence
-    assert sentence.endswith(f"such as {tmp_path / 'mine' / 'deep'}")
-    (tmp_path / "empty").mkdir()
-    assert "where a trainer" not in refusal(read_history, tmp_path / "empty")
+    assert "where trainers write rollouts (.parquet, .jsonl) it holds none" in sentence
+    assert sentence.endswith("name a folder or files of rollouts")
 
 
 @pytest.mark.parametrize("place", [".", "run-1/files/media/table"])
