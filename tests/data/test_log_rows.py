@@ -190,6 +190,16 @@ def test_options_of_a_sample_stand_below_its_question_and_its_target_is_their_le
     log = read_log([written(tmp_path, inspect_log(sample("B", **choices)))])
     assert [*log.questions.values()] == [(Message("user", "Which is a star?\nA) Mars\nB) Sirius"),)]  # fmt: skip
     assert log.rows["given_label"].to_list() == ["B"]
+    asked = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Which is a star?"}]},
+    ]
+    chat = read_log(
+        [written(tmp_path, inspect_log(sample("B", **choices | {"input": asked})))]
+    )
+    assert [*chat.questions.values()] == [
+        (Message("system", "Be brief."), *next(iter(log.questions.values())))
+    ]
     several = inspect_log(sample("B", **choices | {"target": ["A", "B"]}))
     assert read_log([written(tmp_path, several)]).rows["given_label"].to_list() == ["A, B"]
 

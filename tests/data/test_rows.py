@@ -389,7 +389,7 @@ def test_a_data_set_that_was_saved_to_disk_is_read(tmp_path):
     file = tmp_path / "mine" / "data-00000-of-00001.arrow"
     assert prompts.origins.name(1) == f"row 2 of {file}, counted from 1"
     file.write_bytes(file.read_bytes()[:200])
-    assert "is not a whole Arrow file" in refusal(read_prompts, tmp_path / "mine")
+    assert "is not a whole Arrow stream" in refusal(read_prompts, tmp_path / "mine")
 
 
 @each(

@@ -20,8 +20,8 @@ from olr_cli.analysis.audit.export import (
     data_of,
     export,
     require_exportable,
-    require_repairable,
     unjudged_note,
+    unrepaired_note,
 )
 from olr_cli.analysis.audit.rewards import audit_rewards, rewards_answer
 from olr_cli.analysis.histories import RolloutHistory, set_words
@@ -178,11 +178,10 @@ def _of_labels(
     answer = audit_answer(result, request.top, is_brief=is_written and request.top is None)
     notes, files, following = [*answer.notes], [], dict[str, str]()
     if request.export is not None and data is not None:
-        why = require_repairable(result) if request.choice.repair else None
-        notes += [] if why is None else [f"Unverified labels stay as they are: {why}."]
+        notes += filter(None, [unrepaired_note(result, request.choice)])
         file, unlabelled = export(result, data, request.export, judge, request.choice)
         files.append(file)
-        if unlabelled and not request.choice.is_to_check:
+        if unlabelled:
             following = _labelled_only(request.export, source.recipe.data, unlabelled)
     if data is not None:
         notes += filter(None, [unjudged_note(result, data, request.choice)])
