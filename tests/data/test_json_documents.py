@@ -14,8 +14,10 @@ from samples import json_lines
 from olr_cli.data.json_documents import document_rows
 from olr_cli.data.logs import read_log
 from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.rows import Rows
 from olr_cli.data.table_files import read_table
-from olr_cli.data.values import places_of_rows
+from olr_cli.data.values import Origins, places_of_rows
+from olr_cli.data.writers import write_rows
 
 SPLIT = {"columns": ["q", "a"], "data": [["1+1", "2"], ["2+2", "4"]]}
 OBJECTS = [{"q": "1+1", "a": "2"}, {"q": "2+2", "a": "4"}]
@@ -92,6 +94,19 @@ def test_objects_that_span_lines_and_objects_of_columns_are_rows(tmp_path, text,
     assert prompts.origins.name(count - 1, is_short=True) == f"{unit} {count}"
     if count == 3:
         assert [prompt.given_label for prompt in prompts.prompts] == ["0", "2", "4"]
+
+
+@each(
+    "text",
+    json.dumps(ROWS),
+    "\n".join(json.dumps(row, indent=2) for row in ROWS),
+    "\n".join(map(json.dumps, ROWS)),
+)
+def test_some_rows_are_written_from_whatever_form_they_have(tmp_path, text):
+    (file := tmp_path / "x.jsonl").write_text(text)
+    rows = Rows(read_table([file]), Origins(str(file), [file]))
+    assert write_rows(rows, [0, 2], tmp_path / "y.jsonl")
+    assert [*map(json.loads, (tmp_path / "y.jsonl").open())] == [ROWS[0], ROWS[2]]
 
 
 @each(
