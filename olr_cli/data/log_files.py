@@ -19,9 +19,9 @@ _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
 
 _NESTED_LOGS = ("completions/*.parquet", "*.eval", "**/train_rollouts.jsonl", "**/traces.jsonl", "**/results.jsonl",
                 "**/rollout/[0-9]*/[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl", "**/samples_*.jsonl",
-                "**/*_data_step*.jsonl")  # fmt: skip
+                "**/*_data_step*.jsonl", "**/reviews/*/*.jsonl", "**/predictions/*/*.json")  # fmt: skip
 """Where the logs lie in the folder that a trainer was given: TRL's, inspect_ai's, prime-rl's before July 2026 and
-since, verifiers', AReaL's, lm-eval's and NeMo-RL's."""
+since, verifiers', AReaL's, lm-eval's, NeMo-RL's, evalscope's and OpenCompass's."""
 
 _DEEPER_LOGS = (
     "**/completions/*.parquet",
@@ -72,17 +72,17 @@ def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
         "`effective`, a part of `all`": parts - held_out,
     }
     notes = [
-        f"{_files([file for file in files if file in few])} left out: {reason}."
+        left_out([file for file in files if file in few], reason)
         for reason, few in reasons.items()
         if few
     ]
     return [file for file in files if file not in held_out | parts], notes
 
 
-def _files(few: Sequence[Path]) -> str:
-    return (
-        f"{few[0]} is" if len(few) == 1 else f"{len(few)} files (the first is {few[0]}) are"
-    )
+def left_out(files: Sequence[Path], reason: str) -> str:
+    """Return the sentence that some files are not read, and why."""
+    several = f"{len(files)} files (the first is {files[0]}) are"
+    return f"{several if len(files) > 1 else f'{files[0]} is'} left out: {reason}."
 
 
 def _is_held_out(path: Path) -> bool:

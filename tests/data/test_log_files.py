@@ -30,6 +30,8 @@ def found(folder, place="."):
     (["train_data_step1.jsonl", "val_data_step1.jsonl", "val_data_step2.jsonl"], 1, 2),
     (["p/e/rollout_data/1.jsonl", "p/e/rollout_data/2.jsonl", "p/e/validation_data/2.jsonl"], 2, 1),
     (["v0-2026/completions.jsonl"], 1, 0),
+    (["2026-08-01/reviews/m/math.jsonl", "2026-08-01/reviews/m/sums.jsonl", "2026-08-01/reports/m/math.json"], 2, 0),
+    (["2026-08-01/predictions/m/math.json", "2026-08-01/results/m/math.json", "summary.csv"], 1, 0),
     (["out/rollouts/step_1/train/all/traces.jsonl", "out/rollouts/step_2/train/all/traces.jsonl"], 2, 0),
     (["val_data_step1.jsonl", "val_data_step2.jsonl"], 2, 0),
 )  # fmt: skip

@@ -260,11 +260,6 @@ def test_other_programs_logs_have_a_row_of_the_table_each(tmp_path, trainer, row
         assert trainer == "OpenCompass" or log.rows["is_rewarded"].to_list() == [True, True]
 
 
-def test_likelihoods_of_given_answers_are_no_rollouts_of_opencompass_either(tmp_path):
-    row = {"origin_prompt": "3+4", "label: A": {"PPL": 1.0}, "prediction": "A", "gold": "A"}
-    assert "no rows" in refusal(read_log, [written(tmp_path, {"0": row})])
-
-
 def test_turns_of_validation_are_read_where_nemo_rl_writes_them_as_messages(tmp_path):
     row = {"content": [SPOKEN], "rewards": [1.0], "idx": [0]}
     log = read_log([json_lines(tmp_path / "val_data_step1.jsonl", row)])
@@ -309,3 +304,13 @@ def test_a_shaped_score_is_not_named_as_a_verdict(tmp_path, scores, is_said):
 def test_logs_as_they_are_published_are_read(place, trainer, rows):
     log = read_log([LOGS / place])
     assert (log.trainer, len(log.rows)) == (trainer, rows)
+
+
+def test_files_of_likelihoods_are_named_beside_others_and_alone(tmp_path):
+    likelihoods = {"label: A": {"PPL": 1.5}, "origin_prompt": "3+4", "prediction": "A"}
+    place = written(tmp_path, {"0": likelihoods}, "choices.json")
+    why = "no rows, or likelihoods of given answers in place of responses"
+    assert f"{tmp_path} has {why}" in refusal(read_log, [tmp_path])
+    said = {"origin_prompt": "3+4", "prediction": r"\boxed{7}", "gold": "7"}
+    written(tmp_path, {"0": said}, "sums.json")
+    assert f"{place} is left out: {why}." in read_log([tmp_path]).notes
