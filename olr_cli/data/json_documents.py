@@ -61,7 +61,7 @@ def document_rows(file: Path, encoding: str | None = None) -> list[Any] | None:
     filled = filter(None, lines)
     first, is_only = next(filled, ""), next(filled, None) is None
     if is_only:
-        is_document = first.startswith("[") or (first and file.suffix == ".json")
+        is_document = first.startswith("[") or (file.suffix == ".json" and first != "")
     else:
         # Lines of JSON Lines end with their value, also where they are damaged.
         is_array = first.startswith("[") and not first.endswith("]")
