@@ -188,6 +188,7 @@ def _decoded(content: bytes, encoding: str) -> str:
     Text of another encoding is hardly ever valid UTF-8 by chance. So one setting serves a file and the UTF-8 that olr
     exports from it.
     """
+    codecs.lookup(encoding)  # A misspelt name is an error, also where it does not count.
     if content.startswith(_UTF16_MARKS):
         return content.decode("utf-16")
     # UTF-16 without its mark and ISO-2022 may be ASCII, with control characters that no other text has.
