@@ -26,7 +26,7 @@ from olr_cli.data.chat import Message
 from olr_cli.data.columns import LABELS, STATISTICS
 from olr_cli.data.log_files import is_log
 from olr_cli.data.logs import Report, RolloutLog, answers_of, read_log, silent
-from olr_cli.data.prompts import LEFT_OUT, NEVER_REWARDED, NoiseType, Prompt, PromptSet
+from olr_cli.data.prompts import NEVER_REWARDED, NoiseType, Prompt, PromptSet
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.table_files import matching_files
 from olr_cli.data.verified import with_verified
@@ -308,7 +308,7 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
             matching_files(source)
         prompts = training_prompts(recipe)
         # By `data.drop_long`, which needs the model's tokenizer
-        if left_out := {*facts.get("train", {}).get(LEFT_OUT, ())}:
+        if left_out := {*facts.get("train", {}).get("left_out", ())}:
             ids = enumerate(prompt.prompt_id for prompt in prompts.prompts)
             prompts = prompts.subset([row for row, name in ids if name not in left_out])
     except (UserError, OSError) as error:
