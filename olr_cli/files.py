@@ -164,25 +164,22 @@ def read_text(
             f"{file} has more than the {at_most // 1024} KiB that a file of settings may have",
             "check what it is",
         )
+    name = encoding or "utf-8"
     try:
-        return _decoded(content, encoding or "utf-8")
+        return _decoded(content, name)
     except UnicodeDecodeError as error:
-        name = (encoding or "utf-8").upper()
-        problem = f"{file} is not {name} text ({error.reason} at byte {error.start})"
+        problem = (
+            f"{file} is not {name.upper()} text ({error.reason} at byte {error.start})"
+        )
+        remedy = "save it as UTF-8"
         if encoding is None:
-            raise UserError(problem, "save it as UTF-8") from None
-        other = "cp1252" if name == "UTF-8" else "latin-1"
-        raise UserError(
-            problem,
-            f"save it as UTF-8, or name its encoding, as in data.encoding={other}",
-            "data.encoding",
-        ) from None
+            raise UserError(problem, remedy) from None
+        other = "latin-1" if name == "cp1252" else "cp1252"
+        remedy = f"{remedy}, or name its encoding, as in data.encoding={other}"
     except (LookupError, ValueError):
-        raise UserError(
-            f"there is no encoding '{encoding}'",
-            "name one that Python knows, such as utf-8, cp1252, latin-1 or gbk",
-            "data.encoding",
-        ) from None
+        problem = f"there is no encoding '{name}'"
+        remedy = "name one that Python knows, such as cp1252, latin-1 or gbk"
+    raise UserError(problem, remedy, "data.encoding")
 
 
 def _decoded(content: bytes, encoding: str) -> str:
@@ -191,6 +188,7 @@ def _decoded(content: bytes, encoding: str) -> str:
     Text of another encoding is hardly ever valid UTF-8 by chance. So one setting serves a file and the UTF-8 that olr
     exports from it.
     """
+    codecs.lookup(encoding)  # A misspelt name is an error, also where it does not count.
     if content.startswith(_UTF16_MARKS):
         return content.decode("utf-16")
     # UTF-16 without its mark and ISO-2022 may be ASCII, with control characters that no other text has.
@@ -233,16 +231,12 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
-def parse_json(text: str, parse_constant: Callable[[str], Any] | None = None) -> Any:
-    """Return the value of a JSON text.
+def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object that a reader of JSON finds as pairs.
 
     Raises:
-        ValueError: it is none, or an object has a key twice with different values, of which Python keeps the last.
+        ValueError: it has a key twice with different values, of which Python would keep the last.
     """
-    return json.loads(text, object_pairs_hook=_object_of, parse_constant=parse_constant)
-
-
-def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs) and (
         lost := next((key for key, it in pairs if value[key] != it), None)
@@ -256,7 +250,7 @@ def _object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_json(file: Path) -> Any:
     """The value of a JSON file."""
     try:
-        return parse_json(read_text(file))
+        return json.loads(read_text(file), object_pairs_hook=object_of)
     except (ValueError, RecursionError) as error:
         raise UserError(
             f"{file} is not valid JSON ({error})", "restore it from a copy"

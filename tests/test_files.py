@@ -123,3 +123,9 @@ def test_what_may_never_end_is_not_read(tmp_path, monkeypatch, alarm, name, read
         socket.socket(socket.AF_UNIX).bind(name)
     said = refusal(read, Path(name))
     assert f"{name} is a pipe, a device or a socket; olr reads files alone" in said
+
+
+def test_an_encoding_is_checked_also_where_it_does_not_count(tmp_path):
+    (file := tmp_path / "a.csv").write_text("question,answer\n1+1?,2\n")
+    assert "there is no encoding 'cp125'" in refusal(read_text, file, encoding="cp125")
+    assert read_text(file, encoding="cp1252") == "question,answer\n1+1?,2\n"

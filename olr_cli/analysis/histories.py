@@ -24,9 +24,9 @@ from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
 from olr_cli.data.columns import LABELS, STATISTICS
-from olr_cli.data.log_files import is_log, rows_below
+from olr_cli.data.log_files import is_log
 from olr_cli.data.logs import Report, RolloutLog, answers_of, read_log, silent
-from olr_cli.data.prompts import LEFT_OUT, NEVER_REWARDED, NoiseType, Prompt, PromptSet
+from olr_cli.data.prompts import NEVER_REWARDED, NoiseType, Prompt, PromptSet
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
 from olr_cli.data.table_files import matching_files
 from olr_cli.data.verified import with_verified
@@ -161,25 +161,20 @@ def read_history(
     if not runs:
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
-        raise _without_rollouts(runs[0])
+        one = next(filter(has_run, sorted(runs[0].iterdir())), None)
+        raise UserError(
+            f"{runs[0]} is not a run directory (no manifest.json), and where trainers write rollouts (.parquet, .jsonl)"
+            " it holds none",
+            "name a folder or files of rollouts"
+            if one is None
+            else f"name one of its runs, such as {one}",
+        )
     if len(places) > 1 or columns:
         raise UserError(
             f"{runs[0]} is a run directory",
             "name it alone, without columns, which are for logs",
         )
     return _run_history(runs[0], changes, report)
-
-
-def _without_rollouts(folder: Path) -> UserError:
-    """Return the error for a folder that is no run and no log, with what it has below."""
-    run = next(filter(has_run, sorted(folder.iterdir())), None)
-    rows = None if run else rows_below(folder)
-    remedy = f"name one of its runs, such as {run}" if run else "name one of these"
-    return UserError(
-        f"{folder} is not a run directory (no manifest.json), and it holds no rollouts of another trainer"
-        f" (.parquet, .jsonl){' where a trainer puts them' if rows else ''}",
-        f"name the folder or files that do, such as {rows}" if rows else remedy,
-    )
 
 
 def _recipe(
@@ -313,7 +308,7 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
             matching_files(source)
         prompts = training_prompts(recipe)
         # By `data.drop_long`, which needs the model's tokenizer
-        if left_out := {*facts.get("train", {}).get(LEFT_OUT, ())}:
+        if left_out := {*facts.get("train", {}).get("left_out", ())}:
             ids = enumerate(prompt.prompt_id for prompt in prompts.prompts)
             prompts = prompts.subset([row for row, name in ids if name not in left_out])
     except (UserError, OSError) as error:

@@ -1,26 +1,32 @@
-"""Files that are one JSON value, and the rows in it: arrays, W&B's tables, logs of inspect_ai and OpenCompass.
+"""Files of JSON other than JSON Lines, and the rows in them.
 
 | value | rows |
 |---|---|
 | an array | its items |
-| an object with `columns` and `data` | a table's, as `wandb.Table` and `DataFrame.to_json(orient="split")` write it |
+| objects that span lines, one or several | the objects |
+| `{"columns": [...], "data": [[...], ...]}` | a table's, as `wandb.Table` and `DataFrame.to_json(orient="split")` write it |
+| an object of columns, each a list or an object by row | as `Dataset.to_dict` and `DataFrame.to_json` write them |
+| an object of objects under the keys 0, 1, 2, … | the objects, as OpenCompass writes predictions |
 | an object with `eval` and `samples` | the samples of an evaluation, as inspect_ai writes it in its format json |
 | an archive of such samples (.eval) | the same, as inspect_ai writes it by default (log/_recorders/eval.py) |
-| an object of objects under the keys 0, 1, 2, … | the objects, as OpenCompass writes predictions |
-"""
+| any other object without a question, that holds one list of objects | the list |
+"""  # noqa: E501
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
+from olr_cli.data.chat import messages
+from olr_cli.data.columns import PROMPT_COLUMNS
 from olr_cli.errors import UserError
-from olr_cli.files import parse_json, read_lines, read_text, regular
+from olr_cli.files import object_of, read_lines, read_text, regular
 
 ARCHIVE = ".eval"
 """The ending of inspect_ai's logs, which are archives of JSON."""
@@ -31,59 +37,109 @@ _UNREAD = {"events", "events_data", "timelines", "attachments", "store", "messag
 _ZSTANDARD = 93
 """The method by which inspect_ai compresses since 2025, and `zipfile` only since Python 3.14."""
 
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=object_of,
+    # Python's NaN is a missing value, as in a column of numbers.
+    parse_constant=lambda name: None if name == "NaN" else float(name),
+)
+
+parsed = _DECODER.decode
+"""Return the value of a JSON text (`ValueError` if it is none)."""
+
+_BLANK = re.compile(r"\s*")
+
 
 def document_rows(file: Path, encoding: str | None = None) -> list[Any] | None:
-    """Return the rows of a file that is one JSON value; None of JSON Lines, whose rows are its lines.
+    """Return the rows of a file that is no JSON Lines; None of JSON Lines, whose rows are its lines.
 
     Raises:
-        ValueError: an array is not valid JSON.
+        ValueError: it is not valid JSON.
     """
     if file.suffix == ARCHIVE:
-        return _rows_within(_archived(file))
-    texts = read_lines(file, is_cut=True, encoding=encoding)
-    lines = filter(None, (line.strip() for line in texts))
-    first, is_only = next(lines, ""), next(lines, None) is None
-    if first.startswith("["):
-        # A first line that is a list by itself is a row, though not one that olr reads.
-        return (
-            None
-            if _is_json(first) and not is_only
-            else list(parsed(read_text(file, encoding=encoding)))
-        )
-    # In files of lines a line is an object, whatever it holds.
-    if file.suffix != ".json" or (_is_json(first) and not is_only):
+        return _rows_within(_archived(file), file)
+    lines = (line.strip() for line in read_lines(file, is_cut=True, encoding=encoding))
+    filled = filter(None, lines)
+    first, is_only = next(filled, ""), next(filled, None) is None
+    if is_only:
+        is_document = first.startswith("[") or (file.suffix == ".json" and first != "")
+    else:
+        # Lines of JSON Lines end with their value, also where they are damaged.
+        is_array = first.startswith("[") and not first.endswith("]")
+        is_document = is_array or first.endswith(("{", "["))
+    if not is_document:
         return None
-    with suppress(ValueError, AttributeError, RecursionError):
-        return _rows_within(
-            parsed(first if is_only else read_text(file, encoding=encoding))
-        )
-    return None
+    values = [*_values(first if is_only else read_text(file, encoding=encoding))]
+    held = _rows_within(values[0], file) if len(values) == 1 else None
+    # A single line that is a row is JSON Lines.
+    return values if held is None and not is_only else held
 
 
-def parsed(text: str) -> Any:
-    """Return the value of a JSON text, in which Python's NaN is a missing value, as in a column of numbers."""
-    return parse_json(text, lambda name: None if name == "NaN" else float(name))
+def _values(text: str) -> Iterator[Any]:
+    """Yield the values of a JSON text, which stand one after the other, as jq writes them."""
+    blank = _BLANK.match(text)
+    while blank and blank.end() < len(text):
+        value, end = _DECODER.raw_decode(text, blank.end())
+        yield value
+        blank = _BLANK.match(text, end)
 
 
-def _is_json(text: str) -> bool:
-    with suppress(ValueError, RecursionError):
-        json.loads(text)
-        return True
-    return False
-
-
-def _rows_within(value: Any) -> list[Any] | None:
-    """Return the rows that an object holds; None if it is a row itself."""
+def _rows_within(value: Any, file: Path) -> list[Any] | None:
+    """Return the rows that the only value of a file holds; None if it is a row itself."""
     match value:
-        case {"columns": [*names], "data": [*rows]}:
-            is_table = all(type(row) is list and len(row) == len(names) for row in rows)
+        case [*rows]:
+            return rows
+        case {"columns": [*names], "data": [*rows]} if all(
+            type(row) is list and len(row) == len(names) for row in rows
+        ):
             keys = [*map(str, names)]
-            return [dict(zip(keys, row, strict=True)) for row in rows] if is_table else None
-        case {"samples": [*samples], "eval": {**about}}:
+            return [dict(zip(keys, row, strict=True)) for row in rows]
+        case {"samples": [*samples], "eval": {**about}} if {*map(type, samples)} <= {dict}:
             return [_sample(it) | {"model": about.get("model")} for it in samples]
         case {} if value and all(map(str.isdecimal, value)):
             return [*value.values()]
+        case {} if not value.keys().isdisjoint(PROMPT_COLUMNS):
+            return _rows_of_columns(value)
+        case {}:
+            return _only_list(value, file)
     return None
+
+
+def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    """Return the rows of an object of columns, all of the same rows; None if it is a row itself."""
+    asked = next(value[name] for name in PROMPT_COLUMNS if name in value)
+    columns = {
+        name: dict(enumerate(it)) if isinstance(it, list) else it
+        for name, it in value.items()
+    }
+    kinds, rows = {*map(type, columns.values())}, columns[next(iter(columns))]
+    # A question in turns is one row.
+    if kinds != {dict} or messages(asked) is not None:
+        return None
+    if any(column.keys() != rows.keys() for column in columns.values()):
+        return None
+    return [{name: column[row] for name, column in columns.items()} for row in rows]
+
+
+def _only_list(value: Mapping[str, Any], file: Path) -> list[Any] | None:
+    """Return the only list of objects that an object without a question has, but no turns; None without one.
+
+    Raises:
+        UserError: there are several.
+    """
+    lists = {
+        key: it
+        for key, it in value.items()
+        if isinstance(it, list) and {*map(type, it)} == {dict} and messages(it) is None
+    }
+    if len(lists) > 1:
+        names = ", ".join(f"'{key}' ({len(items):,})" for key, items in lists.items())
+        target = file.with_name(f"{file.stem}-rows.jsonl")
+        words = ["jq", "-c", f".[{json.dumps(next(iter(lists)))}][]", str(file)]
+        raise UserError(
+            f"{file} is one JSON object, which holds lists of rows in {names}",
+            f"write one alone, as with {shlex.join(words)} > {shlex.quote(str(target))}",
+        )
+    return next(iter(lists.values()), None)
 
 
 def _sample(sample: Mapping[str, Any]) -> dict[str, Any]:

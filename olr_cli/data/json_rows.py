@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import accumulate, chain
@@ -12,12 +11,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from olr_cli.data.chat import messages
-from olr_cli.data.columns import PROMPT_COLUMNS
 from olr_cli.data.json_documents import document_rows, parsed
 from olr_cli.data.values import spelled
 from olr_cli.errors import UserError
-from olr_cli.files import read_lines, read_text
+from olr_cli.files import read_lines
 
 _MOST_LEVELS = 30
 """Readers of Parquet, where a list takes three levels, stop at 100."""
@@ -31,9 +28,9 @@ _KINDS = {
     float: "a number",
     str: "text",
     list: "a list",
+    dict: "an object",
+    type(None): "null",
 }
-
-_KINDS |= {dict: "an object", type(None): "null"}
 
 
 def json_batches(
@@ -42,20 +39,19 @@ def json_batches(
     *,
     encoding: str | None = None,
 ) -> Iterator[list[dict[str, Any]]]:
-    """The objects of a JSON Lines file, some at a time, or of a file that is one JSON value (`document_rows`).
+    """The objects of a JSON Lines file, some at a time, or of another file of JSON (`document_rows`).
 
     `note_cut` takes the number of a last line that its writer did not complete, which is an error without it.
     """
     place = ""
     try:
-        if (array := document_rows(file, encoding)) is not None:
+        if (document := document_rows(file, encoding)) is not None:
             yield [
                 _object(row, f"{file}, row {at} (counted from 1)")
-                for at, row in enumerate(array, start=1)
+                for at, row in enumerate(document, start=1)
             ]
             return
         rows: list[dict[str, Any]] = []
-        number = 0
         for number, line in enumerate(
             read_lines(file, is_cut=note_cut is not None, encoding=encoding), start=1
         ):
@@ -73,11 +69,8 @@ def json_batches(
             if len(rows) == _BATCH_OF_OBJECTS:
                 yield rows
                 rows = []
-        if len(rows) == number == 1 and file.suffix == ".json":
-            _require_row(rows[0], file)
         yield rows
     except ValueError as error:
-        _require_no_object(file, encoding)
         # Of a number with thousands of digits Python says how a program may read it.
         reason = str(error).partition("; use sys.")[0]
         raise UserError.of(
@@ -89,47 +82,6 @@ def json_batches(
             f"{file} has values that are nested too deeply to be prompts",
             "check what it is",
         ) from None
-
-
-def _require_no_object(file: Path, encoding: str | None) -> None:
-    """Refuse a JSON object that spans lines, with what makes rows of it; other text passes."""
-    text = read_text(file, encoding=encoding).strip()
-    with suppress(ValueError):
-        value, end = json.JSONDecoder().raw_decode(text)
-        if type(value) is dict and "\n" in text[:end]:
-            _require_row(value, file)
-            raise UserError(
-                f"{file} has a JSON object that spans lines, and a row is one line, or an item of a list",
-                f"write a row per line, as with {_jq('.', file, '.jsonl')}",
-            )
-
-
-def _require_row(value: dict[str, Any], file: Path) -> None:
-    """Refuse the only object of a file if it holds the rows, or columns of them, and is none itself."""
-    asked = next((value[name] for name in PROMPT_COLUMNS if name in value), None)
-    texts = asked if isinstance(asked, list) and len(asked) > 1 else ()
-    # pandas writes a column as an object by row
-    if isinstance(asked, dict) or any(isinstance(text, str) for text in texts):
-        raise UserError(
-            f"{file} is one JSON object of columns ({', '.join(value)[:60]}), not of rows",
-            "write a row per line, as pandas does with to_json(FILE, orient='records', lines=True)",
-        )
-    lists = {key: it for key, it in value.items() if isinstance(it, list)}
-    rows = {key: it for key, it in lists.items() if {*map(type, it)} == {dict}}
-    rows = {key: it for key, it in rows.items() if messages(it) is None}
-    if rows and asked is None:
-        names = ", ".join(f"'{key}' ({len(items):,})" for key, items in rows.items())
-        expression = f".[{json.dumps(next(iter(rows)))}][]"
-        raise UserError(
-            f"{file} is one JSON object, which holds its rows in {names}",
-            f"write these alone, as with {_jq(expression, file, '-rows.jsonl')}",
-        )
-
-
-def _jq(expression: str, file: Path, ending: str) -> str:
-    """Return the command that writes a part of a JSON file beside it."""
-    target = file.with_name(f"{file.stem}{ending}")
-    return f"jq -c {shlex.quote(expression)} {shlex.quote(str(file))} > {shlex.quote(str(target))}"
 
 
 def _object(value: object, place: str) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.data.table_files import matching_files
-from olr_cli.data.values import SUFFIXES
 from olr_cli.errors import UserError
 
 _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)([-_.]|$)")
@@ -20,9 +19,9 @@ _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
 
 _NESTED_LOGS = ("completions/*.parquet", "*.eval", "**/train_rollouts.jsonl", "**/traces.jsonl", "**/results.jsonl",
                 "**/rollout/[0-9]*/[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl", "**/samples_*.jsonl",
-                "**/*_data_step*.jsonl")  # fmt: skip
+                "**/*_data_step*.jsonl", "**/reviews/*/*.jsonl", "**/predictions/*/*.json")  # fmt: skip
 """Where the logs lie in the folder that a trainer was given: TRL's, inspect_ai's, prime-rl's before July 2026 and
-since, verifiers', AReaL's, lm-eval's and NeMo-RL's."""
+since, verifiers', AReaL's, lm-eval's, NeMo-RL's, evalscope's and OpenCompass's."""
 
 _DEEPER_LOGS = (
     "**/completions/*.parquet",
@@ -59,31 +58,31 @@ def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
     found = {file.resolve(): file for place in places for file in _one_run(place)}
     files = sorted(found.values(), key=lambda file: [natural(part) for part in file.parts])
     within = common_place(files)
-    # Held-out files hold rewards too, which count other questions; alone they are what is asked for.
-    trained = [
-        file for file in files if not _is_held_out(file.relative_to(within))
-    ] or files
-    whole = {file.parent for file in trained}
-    once = [
+    held_out = {file for file in files if _is_held_out(file.relative_to(within))}
+    if len(held_out) == len(files):  # alone they are what is asked for
+        held_out = set()
+    folders = {file.parent for file in files}
+    parts = {
         file
-        for file in trained
-        if file.parent.name != "effective" or file.parent.with_name("all") not in whole
-    ]
+        for file in files
+        if file.parent.name == "effective" and file.parent.with_name("all") in folders
+    }
+    reasons = {
+        "held-out rollouts, which did not train": held_out,
+        "`effective`, a part of `all`": parts - held_out,
+    }
     notes = [
-        f"{_files(few)} left out: {reason}."
-        for few, reason in (
-            ([file for file in files if file not in trained], "held-out rollouts, which did not train"),
-            ([file for file in trained if file not in once], "`effective`, a part of `all`"),
-        )
+        left_out([file for file in files if file in few], reason)
+        for reason, few in reasons.items()
         if few
-    ]  # fmt: skip
-    return once, notes
+    ]
+    return [file for file in files if file not in held_out | parts], notes
 
 
-def _files(few: Sequence[Path]) -> str:
-    return (
-        f"{few[0]} is" if len(few) == 1 else f"{len(few)} files (the first is {few[0]}) are"
-    )
+def left_out(files: Sequence[Path], reason: str) -> str:
+    """Return the sentence that some files are not read, and why."""
+    several = f"{len(files)} files (the first is {files[0]}) are"
+    return f"{several if len(files) > 1 else f'{files[0]} is'} left out: {reason}."
 
 
 def _is_held_out(path: Path) -> bool:
@@ -143,12 +142,6 @@ def is_log(place: Path) -> bool:
         return bool(_files_at(place))
     except UserError:
         return False
-
-
-def rows_below(place: Path) -> Path | None:
-    """Return the first folder below a place, by its name, that holds files of rows; None if there is none."""
-    files = (file for file in sorted(place.rglob("*")) if file.suffix in SUFFIXES)
-    return next((file.parent for file in files if file.is_file()), None)
 
 
 def natural(name: str) -> list[Any]:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from itertools import chain, takewhile
 from typing import Any, TypeAlias
 
-from olr_cli.data.chat import response_text
+from olr_cli.data.chat import prompt_messages, response_text
 from olr_cli.data.labels import golds_of
 from olr_cli.data.rows import walk
 from olr_cli.files import storable
@@ -140,8 +140,9 @@ def _of_inspect(row: _Row) -> list[_Row]:
     prompt, target, output = row["input"], row["target"], row["output"]
     if options := row.get("choices"):
         lines = [f"{chr(ord('A') + at)}) {text}" for at, text in enumerate(options)]
-        asked = prompt if isinstance(prompt, str) else prompt[-1]["content"]
-        prompt = "\n".join([asked, *lines])
+        *before, asked = prompt_messages(prompt) or ()
+        text = "\n".join([asked.content, *lines])
+        prompt = [*prompt[:-1], {"role": asked.role, "content": text}] if before else text
         target = ", ".join(target) if isinstance(target, list) else target
     said = output.get("completion") or walk(output, ["choices", "0", "message", "content"])
     others = {name: it for name, it in row.items() if name not in ("input", "scores")}

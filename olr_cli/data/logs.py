@@ -17,7 +17,7 @@ from olr_cli.answers import default_extractor, opened_by, read_answer, reading_m
 from olr_cli.data.chat import Message, ending, turns_of
 from olr_cli.data.columns import COLUMNS, LABELS
 from olr_cli.data.json_rows import json_batches, json_table
-from olr_cli.data.log_files import common_place, log_files, numbered
+from olr_cli.data.log_files import common_place, left_out, log_files, numbered
 from olr_cli.data.log_formats import (
     TABLE,
     LogFormat,
@@ -39,7 +39,7 @@ from olr_cli.data.log_tables import (
 from olr_cli.data.rows import Rows, pick
 from olr_cli.data.table_files import read_batches
 from olr_cli.data.values import Origins, is_json
-from olr_cli.errors import UserError, at, no_rows
+from olr_cli.errors import NoRows, UserError, at
 
 _NEEDED = (
     "prompt_id",
@@ -54,6 +54,7 @@ _NEEDED = (
 )
 
 
+_EMPTY = "no rows, or likelihoods of given answers in place of responses"
 _SAMPLE = 100
 """Responses of which it is found out how they could be read, where hardly any has an answer."""
 _REPEATED = (
@@ -126,7 +127,7 @@ def read_log(
     """
     source = common_place(places)
     files = _Files(columns or {}, wanted, extractor, keeps_responses, report)
-    paths, left_out = log_files(places)
+    paths, of_others = log_files(places)
     parts = [
         rows
         for path, step in numbered(paths)
@@ -139,7 +140,7 @@ def read_log(
                 f"{source} has only rows without a response ({files.silent:,}), as of rollouts that failed",
                 "name another log, or the column of responses",
             )
-        raise no_rows(source, "rollout")
+        raise NoRows(f"{source} has {_EMPTY}", "name a file with at least one rollout")
     rows, texts = with_ids(_of_first_filter(pl.concat(parts, how="diagonal_relaxed")))
     if any(
         rows[name].null_count() for name in ("prompt_id", "visit") if name in rows.columns
@@ -147,7 +148,7 @@ def read_log(
         raise UserError(
             f"{source} has rows without prompt_id or visit", "remove or complete them"
         )
-    notes = [*files.notes(source, len(parts), is_shaped=is_shaped(rows)), *left_out]
+    notes = [*files.notes(source, len(parts), is_shaped=is_shaped(rows)), *of_others]
     if files.sample and rows["answer"].null_count() > 0.9 * len(rows):
         notes += filter(None, [reading_more(files.sample)])
     has_ids = "prompt_id" in first.places
@@ -189,6 +190,7 @@ class _Files:
         sample: some of its responses.
         repeated: steps that were left out, because they have the rollouts of the file before.
         cut: files that end within a line, and its number.
+        empty: files of JSON without rollouts.
         silent: how many rows have no response.
     """
 
@@ -201,6 +203,7 @@ class _Files:
     sample: list[str] = field(default_factory=list)
     repeated: list[int] = field(default_factory=list)
     cut: dict[Path, int] = field(default_factory=dict)
+    empty: list[Path] = field(default_factory=list)
     silent: int = 0
     _layout: Layout = field(init=False)
     _before: pl.Series | None = None
@@ -238,6 +241,8 @@ class _Files:
             yield self.first.note(source, files, is_shaped=is_shaped)
         for file, line in self.cut.items():
             yield f"{file} ends within line {line}, as if its writer was killed; that line is left out."
+        if self.empty:
+            yield left_out(self.empty, _EMPTY)
         if self.silent:
             fate = (
                 "counted as rollouts without an answer"
@@ -288,6 +293,8 @@ class _Files:
         packed = chain.from_iterable(json_batches(path, note_cut))
         schema = _schema_of(map(unpacked, packed))
         if not schema.names:
+            # A line that was cut off has a note of its own.
+            self.empty += [path] if path not in self.cut else []
             return
         used, start = self._look_at(path, schema), 0
         for objects in json_batches(path, note_cut):

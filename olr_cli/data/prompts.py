@@ -128,10 +128,6 @@ def digested(prompt: Prompt) -> bytes:
     return json.dumps(row).encode()
 
 
-LEFT_OUT = "left_out"
-"""The fact of a `PromptSet` that lists, as JSON, the ids of the prompts that were left out of it."""
-
-
 @dataclass(frozen=True, eq=False)
 class PromptSet:
     """Prompts in file order, and the rows they came from, so that nothing is lost on the way back to a file."""
@@ -154,6 +150,8 @@ class PromptSet:
     """Where the rows stand in the source, for messages."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What was done to the rows (noise type, ratio, seed, …), for the metadata of a written file."""
+    left_out: Sequence[str] = ()
+    """Ids of the prompts that were too long for the policy (`data.drop_long`)."""
 
     def __len__(self) -> int:
         return len(self.prompts)

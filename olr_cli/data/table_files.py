@@ -204,17 +204,13 @@ def read_batches(
     schema.
     """
     origins = Origins(str(file), [file], encoding=encoding)
-    if file.suffix in CSV:
-        table = _csv_table(file, encoding)
-        yield Rows(table.select(_chosen(table.schema, columns)), origins)
-        return
     try:
+        tables = _parquet_batches(file, columns)
+        if file.suffix != ".parquet":
+            table = _csv_table(file, encoding) if file.suffix in CSV else arrow_table(file)
+            tables = iter([table.select(_chosen(table.schema, columns))])
         start = 0
-        if file.suffix == ".arrow":
-            table = arrow_table(file)
-            yield Rows(table.select(_chosen(table.schema, columns)), origins)
-            return
-        for table in _parquet_batches(file, columns):
+        for table in tables:
             yield Rows(table, replace(origins, numbers=EVERY[start:]))
             start += len(table)
     except PermissionError:
@@ -224,8 +220,9 @@ def read_batches(
             raise UserError.of(
                 f"{file} could not be read: {problem}", remedy="check the disk"
             ) from None
+        kind = "Arrow stream" if file.suffix == ".arrow" else "Parquet file"
         raise UserError(
-            f"{file} is not a whole {file.suffix[1:].capitalize()} file ({first_line(error)})",
+            f"{file} is not a whole {kind} ({first_line(error)})",
             "fetch or write it again",
         ) from None
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from olr_cli.data.interchange import labelled_table
+from olr_cli.data.json_documents import document_rows
 from olr_cli.data.prompts import PromptSet
 from olr_cli.data.rows import Rows
 from olr_cli.data.table_files import FORMULA
@@ -87,9 +88,10 @@ def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
     Returns:
         Whether the file was written, as of `write_new`.
     """
-    files = rows.origins.files
-    if len(files) == 1 and files[0].suffix == target.suffix != ".parquet":
-        content = lines_of_rows(files[0], kept, rows.origins.encoding).encode()
+    files, encoding = rows.origins.files, rows.origins.encoding
+    is_same = len(files) == 1 and files[0].suffix == target.suffix != ".parquet"
+    if is_same and (target.suffix in CSV or document_rows(files[0], encoding) is None):
+        content = lines_of_rows(files[0], kept, encoding).encode()
     elif target.suffix == ".parquet":
         content = _parquet(rows.table.take(list(kept)))
     else:

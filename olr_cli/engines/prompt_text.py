@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import LEFT_OUT, SYSTEM_PROMPT, Prompt, PromptSet, View
+from olr_cli.data.prompts import SYSTEM_PROMPT, Prompt, PromptSet, View
 from olr_cli.errors import UserError, at, did_you_mean, first_line, no_path
 from olr_cli.files import read_text
 from olr_cli.recipe.schema import Recipe
@@ -326,11 +325,10 @@ def without_long(
     kept = sorted({*range(len(prompts))}.difference(long))
     if not kept:
         raise UserError(what, "raise the limit")
-    left_out = json.dumps([prompts.prompts[row].prompt_id for row in long])
     return replace(
         prompts.subset(kept),
         notes=[*prompts.notes, what],
-        facts={**prompts.facts, LEFT_OUT: left_out},
+        left_out=[prompts.prompts[row].prompt_id for row in long],
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -14,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 from olr_cli.answers import find_extractor
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import LEFT_OUT, PromptSet, View
+from olr_cli.data.prompts import PromptSet, View
 from olr_cli.data.sets import held_out_prompts, training_data
 from olr_cli.engines.models import load_tokenizer, model_location
 from olr_cli.engines.prompt_text import ChatFormat, without_long
@@ -80,8 +79,8 @@ class DataSets:
         }
         if "verified.digest" in self.train.facts:
             facts["train"]["verified_digest"] = self.train.facts["verified.digest"]
-        if LEFT_OUT in self.train.facts:
-            facts["train"][LEFT_OUT] = json.loads(self.train.facts[LEFT_OUT])
+        if self.train.left_out:
+            facts["train"]["left_out"] = self.train.left_out
         return facts
 
 

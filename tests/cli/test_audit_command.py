@@ -819,3 +819,12 @@ def test_a_label_inside_a_column_of_turns_cannot_be_replaced_alone(here):
     (here / "v.jsonl").write_text('{"question": "A?", "answer": "1"}\n')
     said = commands.refused("audit", *words, "--export", "x.csv")
     assert "in 'messages.assistant', a part of a column, which cannot be replaced" in said
+
+
+def test_files_of_several_runs_are_named_again_one_by_one(here):
+    files = [here / run / "dump" / f"{step}.jsonl" for run in "ab" for step in (1, 2)]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        questions_log(file, {"A?": 1, "B?": 2})
+    words = [str(file.relative_to(here)) for file in files]
+    assert f"olr audit {' '.join(words)} --data" in told(*words)

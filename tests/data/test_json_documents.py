@@ -13,8 +13,11 @@ from samples import json_lines
 
 from olr_cli.data.json_documents import document_rows
 from olr_cli.data.logs import read_log
+from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.rows import Rows
 from olr_cli.data.table_files import read_table
-from olr_cli.data.values import places_of_rows
+from olr_cli.data.values import Origins, places_of_rows
+from olr_cli.data.writers import write_rows
 
 SPLIT = {"columns": ["q", "a"], "data": [["1+1", "2"], ["2+2", "4"]]}
 OBJECTS = [{"q": "1+1", "a": "2"}, {"q": "2+2", "a": "4"}]
@@ -27,10 +30,9 @@ OBJECTS = [{"q": "1+1", "a": "2"}, {"q": "2+2", "a": "4"}]
     SPLIT,
     SPLIT | {"index": [0, 1]},
     {"1": OBJECTS[0], "2": OBJECTS[1]},
+    {"version": 1, "data": OBJECTS},
 )
-def test_rows_of_an_array_a_table_and_numbered_objects_are_the_same(
-    tmp_path, value, indent
-):
+def test_rows_are_the_same_in_every_form_of_one_json_value(tmp_path, value, indent):
     file = tmp_path / "rows.json"
     file.write_text(json.dumps(value, indent=indent))
     assert read_table([file]).to_pylist() == OBJECTS
@@ -66,6 +68,62 @@ def test_a_row_that_is_a_list_is_named_with_its_place_and_what_a_row_should_be(
         sentence = refusal(read, [tmp_path / name])
         assert f"{place}: a row must be a JSON object, and this is a list" in sentence
         assert 'write each row as an object, such as {"question": "3+4"' in sentence
+
+
+ROWS = [{"question": f"{n}+{n}?", "answer": str(2 * n)} for n in range(3)]
+BY_ROW = {name: {str(at): row[name] for at, row in enumerate(ROWS)} for name in ROWS[0]}
+TURNS = [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]
+
+
+@each(
+    "text, count",
+    (json.dumps(ROWS[0], indent=2), 1),
+    ("\n\n".join(json.dumps(row, indent=2) for row in ROWS) + "\n", 3),
+    (json.dumps({name: [row[name] for row in ROWS] for name in ROWS[0]}), 3),
+    (json.dumps(BY_ROW, indent=1), 3),
+    (json.dumps({"question": [TURNS[:1]] * 2, "answer": [2, 2]}), 2),
+    # What is one row stays one.
+    (json.dumps({"messages": TURNS, "tags": ["a", "b"]}), 1),
+    (json.dumps({"question": "1+1?", "answer": "2", "tests": [{"in": "1"}]}), 1),
+)  # fmt: skip
+def test_objects_that_span_lines_and_objects_of_columns_are_rows(tmp_path, text, count):
+    (file := tmp_path / "x.json").write_text(text)
+    prompts = read_prompts(file)
+    assert len(prompts) == count
+    unit = "row" if count > 1 or "\n" in text else "line"
+    assert prompts.origins.name(count - 1, is_short=True) == f"{unit} {count}"
+    if count == 3:
+        assert [prompt.given_label for prompt in prompts.prompts] == ["0", "2", "4"]
+
+
+@each(
+    "text",
+    json.dumps(ROWS),
+    "\n".join(json.dumps(row, indent=2) for row in ROWS),
+    "\n".join(map(json.dumps, ROWS)),
+)
+def test_some_rows_are_written_from_whatever_form_they_have(tmp_path, text):
+    (file := tmp_path / "x.jsonl").write_text(text)
+    rows = Rows(read_table([file]), Origins(str(file), [file]))
+    assert write_rows(rows, [0, 2], tmp_path / "y.jsonl")
+    assert [*map(json.loads, (tmp_path / "y.jsonl").open())] == [ROWS[0], ROWS[2]]
+
+
+@each(
+    "text, expected",
+    (json.dumps({"my rows": ROWS, "dev": ROWS[:1]}), "is one JSON object, which holds lists of rows in 'my rows' (3),"
+     " 'dev' (1); write one alone, as with jq -c '.[\"my rows\"][]' F.json > F-rows.jsonl"),
+    (json.dumps({"question": ["1+1?", "2+2?"], "answer": [2]}), "line 1 of F.json: 'question' is of another form"),
+    (json.dumps(ROWS, indent=1).replace('"2"', "2,"), "F.json is not valid JSON: Expecting property name enclosed in"
+     " double quotes: line 9 column 2"),
+    (json.dumps(ROWS[0], indent=1) + "]", "F.json is not valid JSON: Expecting value: line 4 column 2"),
+    ('{"question": "1+1?"},\n{"question": "2+2?"},\n', "F.json, line 1 is not valid JSON: Extra data"),
+)  # fmt: skip
+def test_what_is_no_file_of_rows_is_named_where_it_is_wrong(tmp_path, text, expected):
+    (tmp_path / "F.json").write_text(text)
+    assert expected in refusal(read_prompts, tmp_path / "F.json").replace(
+        f"{tmp_path}/", ""
+    )
 
 
 # Archives of inspect_ai -------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ def found(folder, place="."):
     (["train_data_step1.jsonl", "val_data_step1.jsonl", "val_data_step2.jsonl"], 1, 2),
     (["p/e/rollout_data/1.jsonl", "p/e/rollout_data/2.jsonl", "p/e/validation_data/2.jsonl"], 2, 1),
     (["v0-2026/completions.jsonl"], 1, 0),
+    (["2026-08-01/reviews/m/math.jsonl", "2026-08-01/reviews/m/sums.jsonl", "2026-08-01/reports/m/math.json"], 2, 0),
+    (["2026-08-01/predictions/m/math.json", "2026-08-01/results/m/math.json", "summary.csv"], 1, 0),
     (["out/rollouts/step_1/train/all/traces.jsonl", "out/rollouts/step_2/train/all/traces.jsonl"], 2, 0),
     (["val_data_step1.jsonl", "val_data_step2.jsonl"], 2, 0),
 )  # fmt: skip
@@ -74,13 +76,11 @@ def test_logs_of_several_runs_are_refused_with_their_folders(tmp_path, names):
     assert str(tmp_path / names[0].split("/")[0]) in sentence
 
 
-def test_a_folder_whose_rows_lie_elsewhere_is_refused_with_the_place(tmp_path):
+def test_a_folder_whose_rows_lie_elsewhere_is_refused_with_what_was_looked_for(tmp_path):
     json_lines(tmp_path / "mine" / "deep" / "some_rows.jsonl", TABLE)
     sentence = refusal(read_history, tmp_path)
-    assert "where a trainer puts them" in sentence
-    assert sentence.endswith(f"such as {tmp_path / 'mine' / 'deep'}")
-    (tmp_path / "empty").mkdir()
-    assert "where a trainer" not in refusal(read_history, tmp_path / "empty")
+    assert "where trainers write rollouts (.parquet, .jsonl) it holds none" in sentence
+    assert sentence.endswith("name a folder or files of rollouts")
 
 
 @pytest.mark.parametrize("place", [".", "run-1/files/media/table"])

@@ -190,6 +190,16 @@ def test_options_of_a_sample_stand_below_its_question_and_its_target_is_their_le
     log = read_log([written(tmp_path, inspect_log(sample("B", **choices)))])
     assert [*log.questions.values()] == [(Message("user", "Which is a star?\nA) Mars\nB) Sirius"),)]  # fmt: skip
     assert log.rows["given_label"].to_list() == ["B"]
+    asked = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Which is a star?"}]},
+    ]
+    chat = read_log(
+        [written(tmp_path, inspect_log(sample("B", **choices | {"input": asked})))]
+    )
+    assert [*chat.questions.values()] == [
+        (Message("system", "Be brief."), *next(iter(log.questions.values())))
+    ]
     several = inspect_log(sample("B", **choices | {"target": ["A", "B"]}))
     assert read_log([written(tmp_path, several)]).rows["given_label"].to_list() == ["A, B"]
 
@@ -250,11 +260,6 @@ def test_other_programs_logs_have_a_row_of_the_table_each(tmp_path, trainer, row
         assert trainer == "OpenCompass" or log.rows["is_rewarded"].to_list() == [True, True]
 
 
-def test_likelihoods_of_given_answers_are_no_rollouts_of_opencompass_either(tmp_path):
-    row = {"origin_prompt": "3+4", "label: A": {"PPL": 1.0}, "prediction": "A", "gold": "A"}
-    assert "no rows" in refusal(read_log, [written(tmp_path, {"0": row})])
-
-
 def test_turns_of_validation_are_read_where_nemo_rl_writes_them_as_messages(tmp_path):
     row = {"content": [SPOKEN], "rewards": [1.0], "idx": [0]}
     log = read_log([json_lines(tmp_path / "val_data_step1.jsonl", row)])
@@ -299,3 +304,13 @@ def test_a_shaped_score_is_not_named_as_a_verdict(tmp_path, scores, is_said):
 def test_logs_as_they_are_published_are_read(place, trainer, rows):
     log = read_log([LOGS / place])
     assert (log.trainer, len(log.rows)) == (trainer, rows)
+
+
+def test_files_of_likelihoods_are_named_beside_others_and_alone(tmp_path):
+    likelihoods = {"label: A": {"PPL": 1.5}, "origin_prompt": "3+4", "prediction": "A"}
+    place = written(tmp_path, {"0": likelihoods}, "choices.json")
+    why = "no rows, or likelihoods of given answers in place of responses"
+    assert f"{tmp_path} has {why}" in refusal(read_log, [tmp_path])
+    said = {"origin_prompt": "3+4", "prediction": r"\boxed{7}", "gold": "7"}
+    written(tmp_path, {"0": said}, "sums.json")
+    assert f"{place} is left out: {why}." in read_log([tmp_path]).notes

@@ -389,7 +389,7 @@ def test_a_data_set_that_was_saved_to_disk_is_read(tmp_path):
     file = tmp_path / "mine" / "data-00000-of-00001.arrow"
     assert prompts.origins.name(1) == f"row 2 of {file}, counted from 1"
     file.write_bytes(file.read_bytes()[:200])
-    assert "is not a whole Arrow file" in refusal(read_prompts, tmp_path / "mine")
+    assert "is not a whole Arrow stream" in refusal(read_prompts, tmp_path / "mine")
 
 
 @each(
@@ -418,36 +418,3 @@ def test_a_folder_whose_data_lie_in_folders_says_what_to_name(
     assert said == f"the folder F {what}; name one, as {' or '.join(patterns)}"
     for pattern in patterns:
         assert files_of_one_split(pattern.strip("'").replace("F", str(tmp_path), 1))
-
-
-PRETTY = json.dumps(ROWS[0], indent=2)
-
-
-@each(
-    "text, expected",
-    (PRETTY, "has a JSON object that spans lines, and a row is one line, or an item of a list; write a row per line,"
-     " as with jq -c . F.json > F.jsonl"),
-    (f"{PRETTY}\n{PRETTY}", "has a JSON object that spans lines"),
-    (json.dumps({"version": 1, "data": ROWS}, indent=2), "is one JSON object, which holds its rows in 'data' (3); write"
-     " these alone, as with jq -c '.[\"data\"][]' F.json > F-rows.jsonl"),
-    (json.dumps({"my rows": ROWS, "dev": ROWS[:1]}), "holds its rows in 'my rows' (3), 'dev' (1)"),
-    (json.dumps({"question": ["1+1?", "2+2?"], "answer": [2, 4]}), "is one JSON object of columns (question, answer)"),
-    (json.dumps({"question": {"0": "1+1?"}, "answer": {"0": 2}}, indent=1), "is one JSON object of columns"),
-    (PRETTY.replace('"2"', "2,"), "is not valid JSON"),
-)  # fmt: skip
-def test_a_file_that_is_one_json_object_says_what_it_is(tmp_path, text, expected):
-    (tmp_path / "F.json").write_text(
-        text if "valid" not in expected else text.replace('"', "", 1)
-    )
-    said = refusal(read_prompts, tmp_path / "F.json").replace(f"{tmp_path}/", "")
-    assert said.startswith("F.json") and expected in said
-
-
-@each(
-    "row",
-    {"messages": [{"role": "user", "content": "1+1?"}, {"role": "assistant", "content": "2"}]},
-    {"question": "1+1?", "answer": "2", "tests": [{"in": "1"}]},
-)  # fmt: skip
-def test_a_file_of_one_row_is_read(tmp_path, row):
-    (tmp_path / "x.json").write_text(json.dumps(row))
-    assert len(read_prompts(tmp_path / "x.json")) == 1

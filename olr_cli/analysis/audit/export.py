@@ -144,12 +144,14 @@ class Choice:
         )
 
 
-def require_repairable(audit: Audit) -> str | None:
-    """Return a sentence on why the votes change no given label, if they do not.
+def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
+    """Return a sentence on why the votes of a repair change no given label, if they do not.
 
     Raise an error where a repair has nothing to do; labels of questions that are not in the data set are something to
     tell, not a reason to write nothing.
     """
+    if not choice.repair:
+        return None
     verified = audit.verified_labels
     needed = _VERIFY if verified < _VERIFY else 2 * verified
     why = (
@@ -166,7 +168,7 @@ def require_repairable(audit: Audit) -> str | None:
             remedy="leave those out",
             place="repair",
         )
-    return None if is_shown else why
+    return None if is_shown else f"Unverified labels stay as they are: {why}."
 
 
 # The data set -----------------------------------------------------------------------------------------------------
@@ -239,7 +241,7 @@ def export(
     Where rows are kept to be checked, those that are verified have their true answers.
 
     Returns:
-        The file, and how many of its rows have no label.
+        The file, and how many of its rows training would miss a label of; none where they are to be checked.
     """
     rows = _rows_of(audit, data, choice)
     chosen = choice.keeps(rows)
@@ -249,7 +251,8 @@ def export(
         prompt if row is None else _relabelled(prompt, row)
         for prompt, row in zip(data.prompts, rows, strict=True)
     ]
-    unlabelled = sum(prompts[place].given_label is None for place in chosen)
+    to_train = [] if choice.is_to_check else chosen
+    unlabelled = sum(prompts[place].given_label is None for place in to_train)
     # Of the rows that were written, not of all that the audit would change.
     made = _made([rows[place] for place in chosen]) if choice.repair else ""
     said = f" ({len(chosen):,} of {len(data):,} rows{made})"

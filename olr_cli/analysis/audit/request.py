@@ -9,7 +9,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shlex import quote
-from typing import cast
 
 import polars as pl
 
@@ -21,8 +20,8 @@ from olr_cli.analysis.audit.export import (
     data_of,
     export,
     require_exportable,
-    require_repairable,
     unjudged_note,
+    unrepaired_note,
 )
 from olr_cli.analysis.audit.rewards import audit_rewards, rewards_answer
 from olr_cli.analysis.histories import RolloutHistory, set_words
@@ -93,10 +92,11 @@ class Request:
     def again(self, *more: str) -> str:
         """The command with the same history and what is known about it, and more."""
         places = self.history
-        # A folder stands for many files, unless it holds others too.
-        folder = [common_place(places)]
-        if len(places) > 3 and log_files(folder)[0] == log_files(places)[0]:
-            places = folder
+        # A folder stands for many files, unless it holds others too, or the logs of several runs.
+        with suppress(UserError):
+            folder = [common_place(places)]
+            if len(places) > 3 and log_files(folder)[0] == log_files(places)[0]:
+                places = folder
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         given = [("--data", self.data), ("--columns", columns)]
         given += [("--verified", str(file)) for file in self.verified]
@@ -176,10 +176,13 @@ def _of_labels(
     result = audit(source, judge, verified=request.verified, in_data=in_data)
     is_written = request.export is not None or request.report is not None
     answer = audit_answer(result, request.top, is_brief=is_written and request.top is None)
-    exported = Answer()
+    notes, files, following = [*answer.notes], [], dict[str, str]()
     if request.export is not None and data is not None:
-        exported = _exported(request, result, data, judge, source.recipe.data)
-    notes, files = [*answer.notes, *exported.notes], [*exported.files]
+        notes += filter(None, [unrepaired_note(result, request.choice)])
+        file, unlabelled = export(result, data, request.export, judge, request.choice)
+        files.append(file)
+        if unlabelled:
+            following = _labelled_only(request.export, source.recipe.data, unlabelled)
     if data is not None:
         notes += filter(None, [unjudged_note(result, data, request.choice)])
     if request.report is not None:
@@ -199,21 +202,7 @@ def _of_labels(
         files.insert(
             0, File.written(request.report, " (the queue, for any browser)", is_new=is_new)
         )
-    return replace(answer, notes=notes, files=files, next=exported.next), result
-
-
-def _exported(
-    request: Request, result: Audit, data: PromptSet, judge: Judge, columns: DataSection
-) -> Answer:
-    """Write the export; return its notes, the file, and what comes next if rows of it lack a label."""
-    target, choice = cast(Path, request.export), request.choice
-    why = require_repairable(result) if choice.repair else None
-    notes = [] if why is None else [f"Unverified labels stay as they are: {why}."]
-    file, unlabelled = export(result, data, target, judge, choice)
-    following = {}
-    if unlabelled and not choice.is_to_check:
-        following = _labelled_only(target, columns, unlabelled)
-    return Answer(notes=notes, files=[file], next=following)
+    return replace(answer, notes=notes, files=files, next=following), result
 
 
 # What comes next --------------------------------------------------------------------------------------------------
