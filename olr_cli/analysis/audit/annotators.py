@@ -35,6 +35,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse import csr_array
 from scipy.special import gammaln
 
 from olr_cli.analysis.audit.tally import MISSING, UNSEEN, Tally
@@ -132,29 +133,27 @@ class _Candidates:
         self._answers, self._models, self._counts = (
             tally.counts[name].to_numpy() for name in ("answer", "model", "count")
         )
-        self._asked = self.prompts[self._answers]
+        size, models = len(self.prompts), len(tally.models)
+        asked, many = self.prompts[self._answers], self._counts.max(initial=0) + 1
         # A weight depends on model and count alone, and few pairs of them are distinct.
-        both = np.stack([self._models, self._counts])
-        (self._of_models, self._often), places = np.unique(
-            both, axis=1, return_inverse=True
-        )
-        self._pairs = places.ravel()  # in numpy 2.0 it has two axes
-        of_pairs = self._models.astype(np.int64) * self.size + self._asked
-        self._totals = np.bincount(
-            np.unique(of_pairs, return_inverse=True)[1], self._counts
-        )
+        pairs, places = np.unique(self._models * many + self._counts, return_inverse=True)
+        self._of_models, self._often = np.divmod(pairs, many)
+        ones = np.ones(len(asked))
+        self._votes = _sums(ones, self._answers, places, (size, len(pairs)))
+        self._said = _sums(ones, asked, self._models, (self.size, models))
+        self._gave = _sums(self._counts, self._models, self._answers, (models, size))
+        self._given = _sums(self._counts, self._models, asked, (models, self.size))
         possible = np.maximum(np.bincount(self.prompts), 2).astype(float)
-        gave = np.bincount(self._answers, minlength=len(self.prompts))
-        models = len(tally.models)
+        gave = np.bincount(self._answers, minlength=size)
         if models == 1:
             self.possible = possible[self.prompts]
             self._bounds = self._middling_bounds = _BOUNDS
             self._shared = gave * np.log(self.possible)
         else:
-            self.possible = np.full(len(self.prompts), possible.mean())
+            self.possible = np.full(size, possible.mean())
             self._bounds = (_least_accuracy(self.possible[0], models), _BOUNDS[1])
             self._middling_bounds = _MIDDLING_BOUNDS
-            given = np.bincount(self._asked, minlength=self.size)[self.prompts]
+            given = np.bincount(asked, minlength=self.size)[self.prompts]
             self._shared = _log_attraction(self.possible, gave, given)
 
     def by_answers(self, parameters: _Parameters) -> Floats:
@@ -166,13 +165,12 @@ class _Candidates:
         wrong = np.log(strength * (1 - accuracies))
         often = self._often[:, None]
         weights = gammaln(right + often) - gammaln(right) - gammaln(often)
-        weights = (weights - wrong[self._of_models])[self._pairs]
+        weights -= wrong[self._of_models]
         # The same for all candidates of a prompt, but not for all difficulties: 0 at the middling one.
-        all_wrong = _summed(wrong[self._models], self._asked, self.size)
+        all_wrong = self._said @ wrong
         all_wrong -= all_wrong[:, len(difficulties) // 2, None]
-        by_model = _summed(weights, self._answers, len(self.prompts))
         by_difficulty = (all_wrong + log_chances)[self.prompts]
-        return np.asarray(by_model + self._shared[:, None] + by_difficulty)
+        return np.asarray(self._votes @ weights + self._shared[:, None] + by_difficulty)
 
     def scores(self, parameters: _Parameters) -> Floats:
         """(C, D) log weights with the labels, each right with probability `trust`."""
@@ -210,12 +208,12 @@ class _Candidates:
         middling = before.accuracies[:, None]
         accuracies = _at(before.accuracies, _difficulties(before.spread)[0])
         slopes = accuracies * (1 - accuracies) / (middling * (1 - middling))
-        counts, models = self._counts[:, None], len(middling)
-        right = _summed(chances[self._answers] * counts, self._models, models)
-        by_prompt = _summed(chances, self.prompts, self.size)
-        by_prompt /= by_prompt.sum(axis=1, keepdims=True)
-        given = _summed(by_prompt[self._asked] * counts, self._models, models)
+        by_prompt = np.stack(
+            [np.bincount(self.prompts, column, self.size) for column in chances.T], axis=1
+        )
+        given = self._given @ (by_prompt / by_prompt.sum(axis=1, keepdims=True))
         expected = given * (accuracies - slopes * middling)
+        right = self._gave @ chances
         gained = right.sum(axis=1) - expected.sum(axis=1) + _ACCURACY[0]
         steps = (given * slopes).sum(axis=1) + sum(_ACCURACY)
         return np.asarray(np.clip(gained / steps, *self._middling_bounds))
@@ -225,7 +223,7 @@ class _Candidates:
         strength = parameters.strength
         accuracies = np.clip(parameters.accuracies, *self._bounds)
         wrong = np.log(strength * (1 - accuracies))[self._models]
-        urns = gammaln(strength) - gammaln(strength + self._totals)
+        urns = gammaln(strength) - gammaln(strength + self._given.data)
         gained = self.sums(self.scores(parameters))
         return float(
             gained.sum()
@@ -342,9 +340,11 @@ def _least_accuracy(possible: float, models: int) -> float:
     return max(own / (own + all_), _BOUNDS[0])
 
 
-def _summed(values: Floats, places: Numbers, size: int) -> Floats:
-    """(N, D) -> (size, D): the sum of all rows with the same place."""
-    return np.stack([np.bincount(places, column, size) for column in values.T], axis=1)
+def _sums(
+    values: Numbers | Floats, rows: Numbers, columns: Numbers, shape: tuple[int, int]
+) -> csr_array:
+    """The matrix that has at each row and column the sum of these values."""
+    return csr_array((values.astype(float), (rows, columns)), shape)
 
 
 def _log_sums(
