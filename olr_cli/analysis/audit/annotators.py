@@ -79,7 +79,7 @@ class AnnotatorModel:
         odds: (P,) log odds that the label is wrong; NaN without a label.
         leaders: (P,) the likeliest answer, whatever the label says; -1 without answers, or on a tie.
         agreement: (P,) its share of the answers, each of which counts as much as its model is right.
-        accuracies: (J,) of the models, on a question of middling difficulty.
+        accuracies, middling: (J,) of the models, on average and on a question of middling difficulty.
         label_accuracy: NaN without labels.
         strength, spread: those under which all answers and labels are likeliest.
         is_voter: (J,) whether the model's answers count; of many models only those of the best do.
@@ -89,6 +89,7 @@ class AnnotatorModel:
     leaders: Numbers
     agreement: Floats
     accuracies: Floats
+    middling: Floats
     label_accuracy: float
     strength: float
     spread: float
@@ -270,7 +271,10 @@ def fit(tally: Tally) -> AnnotatorModel:
         best = candidates.likeliest(start, strengths)
     if len(tally.models) > 1:
         best = candidates.likeliest(best, [(best.strength, spread) for spread in SPREADS])
-    accuracies[is_voter] = best.accuracies
+    middling = accuracies.copy()
+    middling[is_voter] = best.accuracies
+    difficulties, log_chances = _difficulties(best.spread)
+    accuracies[is_voter] = _at(best.accuracies, difficulties) @ np.exp(log_chances)
     scores = candidates.scores(best)
     others = candidates.sums(scores, ~candidates.is_label)
     is_labelled = tally.label_answers != MISSING
@@ -282,7 +286,7 @@ def fit(tally: Tally) -> AnnotatorModel:
     agreement = candidates.agreement(leaders, best.accuracies)
     leaders[leaders >= 0] = answers[leaders[leaders >= 0]]
     label_accuracy = best.trust if len(candidates.labels) else np.nan
-    found = (accuracies, label_accuracy, best.strength, best.spread, is_voter)
+    found = (accuracies, middling, label_accuracy, best.strength, best.spread, is_voter)
     return AnnotatorModel(odds, leaders, agreement, *found)
 
 

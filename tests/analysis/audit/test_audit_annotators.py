@@ -75,7 +75,7 @@ def brute_force_of_several(model, label, by_model, possible):
     weights = np.zeros(size + 2)
     nodes, chances = np.polynomial.hermite_e.hermegauss(5 if model.spread else 1)
     for difficulty, chance in zip(model.spread * nodes, chances, strict=True):
-        log_odds = np.log(model.accuracies / (1 - model.accuracies)) - difficulty
+        log_odds = np.log(model.middling / (1 - model.middling)) - difficulty
         accuracies = np.clip(1 / (1 + np.exp(-log_odds)), 1 / 3, 0.99)
         for truth in range(size + 2):
             weight = chance
