@@ -16,6 +16,7 @@ from olr_cli.analysis.audit.data_labels import with_labels_of
 from olr_cli.analysis.audit.export import (
     Choice,
     data_of,
+    dropped_note,
     export,
     require_exportable,
     require_repairable,
@@ -176,6 +177,7 @@ def _of_labels(
         why = require_repairable(result) if request.choice.repair else None
         notes += [] if why is None else [f"Unverified labels stay as they are: {why}."]
         files.append(export(result, data, request.export, judge, request.choice))
+        notes += filter(None, [dropped_note(result, request.choice)])
     if data is not None:
         notes += filter(None, [unjudged_note(result, data, request.choice)])
     if request.report is not None:
