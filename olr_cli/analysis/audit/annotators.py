@@ -63,12 +63,13 @@ _ACCURACY, _TRUST = (2.0, 2.0), (9.0, 1.0)
 """Right and wrong answers that every annotator, and the label, is taken to have given before."""
 
 _BOUNDS = (1 / 3, 0.99)
-"""Of the accuracies. Where M is 2, an answer of a model below 1/3 would speak against the label that it agrees with."""
+"""Of the accuracies that count. Where M is 2, an answer of a model below 1/3 would speak against the label that it
+agrees with."""
 
-_MIDDLING_BOUNDS = (0.0025, 0.9975)
-"""Of those of several models on a question of middling difficulty; `_BOUNDS` hold on each."""
+_ESTIMATED = (0.0025, 0.9975)
+"""Bounds of those that are estimated, on a question of middling difficulty."""
 
-_MOST_ROUNDS, _CLOSE, _SMALL = 100, 1e-6, 1e-6
+_MOST_ROUNDS, _CLOSE, _DIGITS = 100, 1e-6, 6
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class AnnotatorModel:
         odds: (P,) log odds that the label is wrong; NaN without a label.
         leaders: (P,) the likeliest answer, whatever the label says; -1 without answers, or on a tie.
         agreement: (P,) its share of the answers, each of which counts as much as its model is right.
-        accuracies, middling: (J,) of the models, on average and on a question of middling difficulty.
+        accuracies: (J,) of the models, on average over all difficulties.
         label_accuracy: NaN without labels.
         strength, spread: those under which all answers and labels are likeliest.
         is_voter: (J,) whether the model's answers count; of many models only those of the best do.
@@ -89,7 +90,6 @@ class AnnotatorModel:
     leaders: Numbers
     agreement: Floats
     accuracies: Floats
-    middling: Floats
     label_accuracy: float
     strength: float
     spread: float
@@ -148,14 +148,16 @@ class _Candidates:
         gave = np.bincount(self._answers, minlength=size)
         if models == 1:
             self.possible = possible[self.prompts]
-            self._bounds = self._middling_bounds = _BOUNDS
+            self._bounds = _BOUNDS
             self._shared = gave * np.log(self.possible)
         else:
             self.possible = np.full(size, possible.mean())
             self._bounds = (_least_accuracy(self.possible[0], models), _BOUNDS[1])
-            self._middling_bounds = _MIDDLING_BOUNDS
             given = np.bincount(asked, minlength=self.size)[self.prompts]
-            self._shared = _log_attraction(self.possible, gave, given)
+            own, all_ = _ATTRACTION / self.possible, _ATTRACTION + given
+            self._shared = (
+                gammaln(own) - gammaln(own + gave) + gammaln(all_) - gammaln(all_ - gave)
+            )
 
     def by_answers(self, parameters: _Parameters) -> Floats:
         """(C, D) log weights for each of D difficulties, whatever the labels say."""
@@ -213,11 +215,11 @@ class _Candidates:
             [np.bincount(self.prompts, column, self.size) for column in chances.T], axis=1
         )
         given = self._given @ (by_prompt / by_prompt.sum(axis=1, keepdims=True))
-        expected = given * (accuracies - slopes * middling)
-        right = self._gave @ chances
-        gained = right.sum(axis=1) - expected.sum(axis=1) + _ACCURACY[0]
-        steps = (given * slopes).sum(axis=1) + sum(_ACCURACY)
-        return np.asarray(np.clip(gained / steps, *self._middling_bounds))
+        right = self._gave @ chances - given * (accuracies - slopes * middling)
+        updated = (right.sum(axis=1) + _ACCURACY[0]) / (
+            (given * slopes).sum(axis=1) + sum(_ACCURACY)
+        )
+        return np.asarray(np.clip(updated, *_ESTIMATED))
 
     def log_likelihood(self, parameters: _Parameters) -> float:
         """But for a constant: as if every answer were wrong, and how much likelier it is as one may be right."""
@@ -237,13 +239,11 @@ class _Candidates:
         self, parameters: _Parameters, shapes: Sequence[tuple[float, float]]
     ) -> _Parameters:
         """The likeliest parameters with one of these strengths and spreads, each fitted from where the last ended."""
-        fits, likelihoods = [], []
+        fits = [parameters]
         for strength, spread in shapes:
-            parameters = self.fitted(parameters._replace(strength=strength, spread=spread))
-            fits.append(parameters)
-            likelihoods.append(self.log_likelihood(parameters))
-        # Of annotators who answer once every strength is as likely.
-        return fits[int(np.argmax(np.array(likelihoods) > max(likelihoods) - _SMALL))]
+            fits.append(self.fitted(fits[-1]._replace(strength=strength, spread=spread)))
+        # The first one: of annotators who answer once every strength is as likely.
+        return max(fits[1:], key=lambda fit: round(self.log_likelihood(fit), _DIGITS))
 
     def agreement(self, leaders: Numbers, accuracies: Floats) -> Floats:
         """(P,) share of the answers that are the leading one, each counting as much as its model is right."""
@@ -263,7 +263,7 @@ def fit(tally: Tally) -> AnnotatorModel:
     strengths = [(strength, 0.0) for strength in STRENGTHS]
     candidates, answers = _Candidates(tally), np.arange(len(tally.answers))
     best = candidates.likeliest(start, strengths)
-    accuracies, is_voter = best.accuracies.copy(), _are_voters(best.accuracies)
+    accuracies, is_voter = best.accuracies, _are_voters(best.accuracies)
     if not is_voter.all():
         tally, answers = _answers_of(tally, is_voter)
         candidates = _Candidates(tally)
@@ -271,8 +271,6 @@ def fit(tally: Tally) -> AnnotatorModel:
         best = candidates.likeliest(start, strengths)
     if len(tally.models) > 1:
         best = candidates.likeliest(best, [(best.strength, spread) for spread in SPREADS])
-    middling = accuracies.copy()
-    middling[is_voter] = best.accuracies
     difficulties, log_chances = _difficulties(best.spread)
     accuracies[is_voter] = _at(best.accuracies, difficulties) @ np.exp(log_chances)
     scores = candidates.scores(best)
@@ -285,9 +283,16 @@ def fit(tally: Tally) -> AnnotatorModel:
     leaders = _leaders(alone, candidates.prompts[: candidates.seen], len(tally))
     agreement = candidates.agreement(leaders, best.accuracies)
     leaders[leaders >= 0] = answers[leaders[leaders >= 0]]
-    label_accuracy = best.trust if len(candidates.labels) else np.nan
-    found = (accuracies, middling, label_accuracy, best.strength, best.spread, is_voter)
-    return AnnotatorModel(odds, leaders, agreement, *found)
+    return AnnotatorModel(
+        odds,
+        leaders,
+        agreement,
+        accuracies,
+        best.trust if len(candidates.labels) else np.nan,
+        best.strength,
+        best.spread,
+        is_voter,
+    )
 
 
 def _are_voters(accuracies: Floats) -> Bools:
@@ -302,9 +307,11 @@ def _answers_of(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
     counts = tally.counts.filter(is_voter[tally.counts["model"].to_numpy()])
     answers, places = np.unique(counts["answer"].to_numpy(), return_inverse=True)
     models = (np.cumsum(is_voter) - 1)[counts["model"].to_numpy()]
-    labels = np.where(np.isin(tally.label_answers, answers), 0, UNSEEN)
-    labels[tally.label_answers == MISSING] = MISSING
-    labels[labels == 0] = np.searchsorted(answers, tally.label_answers[labels == 0])
+    labels = np.where(
+        np.isin(tally.label_answers, answers),
+        np.searchsorted(answers, tally.label_answers),
+        np.minimum(tally.label_answers, UNSEEN),
+    )
     voters = replace(
         tally,
         models=tuple(np.array(tally.models)[is_voter].tolist()),
@@ -325,17 +332,6 @@ def _at(accuracies: Floats, difficulties: Floats) -> Floats:
     """(J, D) accuracies at difficulties, given those at the middling one."""
     middling = accuracies[:, None]
     return np.asarray(middling / (middling + (1 - middling) * np.exp(difficulties)))
-
-
-def _log_attraction(possible: Floats, gave: Numbers, given: Numbers) -> Floats:
-    """(C,) how much likelier the wrong ones of all `given` answers are if the `gave` equal ones are right."""
-    own = _ATTRACTION / possible
-    return np.asarray(
-        gammaln(own)
-        - gammaln(own + gave)
-        + gammaln(_ATTRACTION + given)
-        - gammaln(_ATTRACTION + given - gave)
-    )
 
 
 def _least_accuracy(possible: float, models: int) -> float:

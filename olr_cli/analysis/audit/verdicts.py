@@ -193,8 +193,7 @@ def _ranked(table: pl.DataFrame) -> pl.DataFrame:
 
 def ties_of(verdicts: pl.DataFrame) -> list[tuple[int, int]]:
     """Return the first and the last rank of every group of labels that are equally doubtful."""
-    queue = verdicts.filter(pl.col("rank").is_not_null())
-    groups = queue.group_by(_DOUBT, maintain_order=True)
+    groups = verdicts.drop_nulls("rank").group_by(_DOUBT, maintain_order=True)
     ends = groups.agg(first=pl.col("rank").min(), last=pl.col("rank").max())
     return ends.select("first", "last").filter(pl.col("first") < pl.col("last")).rows()
 

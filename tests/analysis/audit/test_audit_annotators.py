@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 import pytest
+from scipy.optimize import brentq
 from scipy.special import gamma
 
 from olr_cli.analysis.audit import annotators
@@ -69,14 +70,23 @@ def odds_of(weights, model, label, size, possible):
     return math.log(others / weights[place])
 
 
+def at(log_odds, difficulty):
+    return 1 / (1 + np.exp(difficulty - log_odds))
+
+
 def brute_force_of_several(model, label, by_model, possible):
     """The same of several models, as they answered: what is right, what is wrong, and from which urn."""
     size, votes = len(by_model[0]), np.array(by_model) > 0
     weights = np.zeros(size + 2)
     nodes, chances = np.polynomial.hermite_e.hermegauss(5 if model.spread else 1)
-    for difficulty, chance in zip(model.spread * nodes, chances, strict=True):
-        log_odds = np.log(model.middling / (1 - model.middling)) - difficulty
-        accuracies = np.clip(1 / (1 + np.exp(-log_odds)), 1 / 3, 0.99)
+    difficulties = model.spread * nodes
+
+    def above(log_odds, average):
+        return np.average(at(log_odds, difficulties), weights=chances) - average
+
+    middling = np.array([brentq(above, -9, 9, args=(rate,)) for rate in model.accuracies])
+    for difficulty, chance in zip(difficulties, chances, strict=True):
+        accuracies = np.clip(at(middling, difficulty), 1 / 3, 0.99)
         for truth in range(size + 2):
             weight = chance
             for accuracy, counts in zip(accuracies, by_model, strict=True):
