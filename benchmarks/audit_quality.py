@@ -1,6 +1,6 @@
 """How good `olr audit` is, on labels that people checked and on noise that was injected.
 
-    python benchmarks/audit_quality.py FOLDER [--gsm8k FOLDER] [--mmlu-pro FOLDER] [--out docs/figures/audit-quality.csv]
+    python benchmarks/audit_quality.py FOLDER [--gsm8k FOLDER] [--mmlu-pro FOLDER] [--out docs/figures/FILE.csv]
 
 Writes all measurements as CSV, and prints the table of docs/results/audit-quality.md, which says what the columns mean.
 FOLDER/TASK/ARM/seed-N is a run of the laptop task; those that are missing are made (half an hour on one core). The
