@@ -167,13 +167,13 @@ class _Candidates:
         right = strength * accuracies[self._of_models]
         wrong = np.log(strength * (1 - accuracies))
         often = self._often[:, None]
-        weights = gammaln(right + often) - gammaln(right) - gammaln(often)
-        weights -= wrong[self._of_models]
+        by_pair = gammaln(right + often) - gammaln(right) - gammaln(often)
+        weights = self._votes @ (by_pair - wrong[self._of_models])
         # The same for all candidates of a prompt, but not for all difficulties: 0 at the middling one.
         all_wrong = self._said @ wrong
         all_wrong -= all_wrong[:, len(difficulties) // 2, None]
-        by_difficulty = (all_wrong + log_chances)[self.prompts]
-        return np.asarray(self._votes @ weights + self._shared[:, None] + by_difficulty)
+        weights += self._shared[:, None]
+        return np.asarray(weights + (all_wrong + log_chances)[self.prompts])
 
     def scores(self, parameters: _Parameters) -> Floats:
         """(C, D) log weights with the labels, each right with probability `trust`."""
@@ -216,9 +216,8 @@ class _Candidates:
         )
         given = self._given @ (by_prompt / by_prompt.sum(axis=1, keepdims=True))
         right = self._gave @ chances - given * (accuracies - slopes * middling)
-        updated = (right.sum(axis=1) + _ACCURACY[0]) / (
-            (given * slopes).sum(axis=1) + sum(_ACCURACY)
-        )
+        changed = (given * slopes).sum(axis=1) + sum(_ACCURACY)
+        updated = (right.sum(axis=1) + _ACCURACY[0]) / changed
         return np.asarray(np.clip(updated, *_ESTIMATED))
 
     def log_likelihood(self, parameters: _Parameters) -> float:
@@ -298,8 +297,7 @@ def fit(tally: Tally) -> AnnotatorModel:
 def _are_voters(accuracies: Floats) -> Bools:
     """(J,) whether each model votes."""
     log_odds = np.log(accuracies / (1 - accuracies))
-    last = np.sort(log_odds)[-min(_VOTERS, len(log_odds))]
-    return np.asarray(log_odds >= last - _NEARLY)
+    return np.asarray(log_odds >= np.sort(log_odds)[-_VOTERS:][0] - _NEARLY)
 
 
 def _answers_of(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
@@ -312,14 +310,13 @@ def _answers_of(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
         np.searchsorted(answers, tally.label_answers),
         np.minimum(tally.label_answers, UNSEEN),
     )
-    voters = replace(
+    return replace(
         tally,
         models=tuple(np.array(tally.models)[is_voter].tolist()),
         counts=counts.with_columns(model=models, answer=places),
         answers=tally.answers[answers],
         label_answers=labels,
-    )
-    return voters, answers
+    ), answers
 
 
 def _difficulties(spread: float) -> tuple[Floats, Floats]:

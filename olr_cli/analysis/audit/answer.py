@@ -154,8 +154,8 @@ def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
     groups = [f"{first:,} to {last:,}" for first, last in ties if first <= size]
     if groups:
         rows = ", ".join(groups[:_TIES]) + ", …" * (len(groups) > _TIES)
-        each = "each " * (len(groups) > 1)
-        yield _line(None, f"Rows {rows} are {each}equally doubtful: their order is drawn.")
+        are = "are each" if len(groups) > 1 else "are"
+        yield _line(None, f"Rows {rows} {are} equally doubtful: their order is drawn.")
         yield ""
 
 
