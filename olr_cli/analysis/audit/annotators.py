@@ -15,13 +15,16 @@ how alike one annotator's accuracies on different questions are, is that of `STR
 
 Several models have more in common than the truth:
 
-- Hard questions are hard for all: the log odds of every a_j are lower by the difficulty of the question, which is
-  normal with mean 0 and that standard deviation of `SPREADS` under which all is likeliest.
-- They err alike: a wrong answer that m models gave is drawn from an urn too, of α = `_ATTRACTION` balls, α / M of each
-  answer. In place of M^m(c) stands Γ(α/M) / Γ(α/M + m(c)) * Γ(α + m) / Γ(α + m - m(c)), for m(c) of m models.
+- Hard questions are hard for all: the difficulty of a question lowers the log odds of every a_j. It is normal with mean
+  0, and its standard deviation is that of `SPREADS` under which all is likeliest. P(truth is c) sums over it.
+- They err alike: their wrong answers to a question are drawn from one more urn, which begins with α = `_ATTRACTION`
+  balls, α / M of each answer. If m(c) of m answers of models are c, in place of M^m(c) stands
+  Γ(α/M) / Γ(α/M + m(c)) * Γ(α + m) / Γ(α + m - m(c)).
 - M is the same for all questions, its mean. With a question's own M a few models that scatter would add weight to the
   many that agree, so dissent would count as evidence.
 - Of many models only the likeliest to be right vote (`_VOTERS`).
+
+An answer that agrees with a label never counts against it, compared with none: bounds of the accuracies see to that.
 
 It sees neither the truth nor the marks of injected noise. Its chances are too bold where models err alike, so nothing
 shows them before verified labels calibrate them (`calibration`); what counts is the order.
@@ -64,7 +67,7 @@ _ACCURACY, _TRUST = (2.0, 2.0), (9.0, 1.0)
 
 _BOUNDS = (1 / 3, 0.99)
 """Of the accuracies that count. Where M is 2, an answer of a model below 1/3 would speak against the label that it
-agrees with."""
+agrees with; of several models it is `_least_accuracy` if that is more."""
 
 _ESTIMATED = (0.0025, 0.9975)
 """Bounds of those that are estimated, on a question of middling difficulty."""

@@ -120,6 +120,12 @@ def test_log_odds_are_the_sums_they_are_said_to_be():
     assert model.odds == pytest.approx(expected, abs=1e-4)
 
 
+def test_the_odds_of_one_policy_are_those_of_all_versions():
+    model = annotators.fit(tally_of([(label, by[:1]) for label, by in PROMPTS]))
+    stored = [-3.6123873094, -2.0692541429, 0.2440938640, -5.2166674336, -0.4206050960]
+    assert model.odds == pytest.approx(stored, abs=1e-9)
+
+
 @pytest.mark.parametrize("spread", [0.0, 1.0])
 def test_log_odds_of_several_models_are_the_sums_they_are_said_to_be(monkeypatch, spread):
     monkeypatch.setattr(annotators, "SPREADS", (spread,))
