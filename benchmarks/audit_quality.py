@@ -1,14 +1,15 @@
 """How good `olr audit` is, on labels that people checked and on noise that was injected.
 
-    python benchmarks/audit_quality.py FOLDER [--gsm8k FOLDER] [--out docs/figures/audit-quality.csv]
+    python benchmarks/audit_quality.py FOLDER [--gsm8k FOLDER] [--mmlu-pro FOLDER] [--out docs/figures/FILE.csv]
 
 Writes all measurements as CSV, and prints the table of docs/results/audit-quality.md, which says what the columns mean.
 FOLDER/TASK/ARM/seed-N is a run of the laptop task; those that are missing are made (half an hour on one core). The
 GSM8K folder holds rollouts.parquet (prompt_id, visit, model, question, given_label, response) and truth.parquet
-(prompt_id, status: consensus, verified, revised, rejected; GSM8K-Platinum, arXiv 2502.03461).
+(prompt_id, status: consensus, verified, revised, rejected; GSM8K-Platinum, arXiv 2502.03461), that of MMLU-Pro the
+same, with the letters of 29 models and what people judged of some of the keys (status: ok, wrong, defective).
 
 Nothing was chosen on seeds 1 to 10; seed 101 of the laptop tasks served to choose the form of the annotator model.
-GSM8K was looked at when the models were compared.
+GSM8K and these judged keys of MMLU-Pro were looked at when the models were compared.
 """
 
 from __future__ import annotations
@@ -54,6 +55,11 @@ GSM8K = {
     "3": (3,),
     "1 and 2": (1, 2),
 }
+MMLU_PRO = ("4 best", "4 spread", "12 best", "12 random", "29")
+"""Which of its models; the best are those that most often answer with the key."""
+KEYS = {"uniform": "another letter", "attractive": "a wrong answer of a model"}
+"""What is put in place of keys."""
+KEY_RATIO, KEY_SEEDS = 0.05, range(1, 5)
 CHECKED = (25, 50, 100)
 DRAWS = 400
 REPAIRS = 20
@@ -94,10 +100,17 @@ def main() -> None:
     )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--gsm8k", type=Path, default=Path("../shared/data/gsm8k"))
+    parser.add_argument("--mmlu-pro", type=Path, default=Path("../shared/data/mmlupro"))
     parser.add_argument("--out", type=Path, default=Path("docs/figures/audit-quality.csv"))
     arguments = parser.parse_args()
     with Judge() as judge:
-        measured = dict([*gsm8k(arguments.gsm8k, judge), *cells(arguments.folder, judge)])
+        measured = dict(
+            [
+                *gsm8k(arguments.gsm8k, judge),
+                *mmlu_pro(arguments.mmlu_pro, judge),
+                *cells(arguments.folder, judge),
+            ]
+        )
     rows = pl.from_dicts(
         [*ranks(measured), *repairs(measured)], infer_schema_length=None
     ).select(COLUMNS)
@@ -119,6 +132,7 @@ class Case:
         wrong: (P,) the label is wrong.
         defective: (P,) it is, or the question is flawed.
         mended: (P,) the proposal is right; NaN without one.
+        is_judged: (P,) it is known whether the label is wrong.
     """
 
     def __init__(
@@ -129,7 +143,9 @@ class Case:
         defective: np.ndarray,
         truths: Sequence[Any],
         judge: Judge,
+        is_judged: np.ndarray | None = None,
     ) -> None:
+        self.is_judged = np.ones(len(counted), bool) if is_judged is None else is_judged
         self.counted, self.last, self.wrong, self.defective = (
             counted,
             last,
@@ -152,10 +168,9 @@ class Case:
 
     @property
     def is_labelled(self) -> np.ndarray:
-        """(P,) whether there is a label and an answer."""
-        return (self.counted.label_answers != MISSING) & (
-            self.counted.prompts["answered"].to_numpy() > 0
-        )
+        """(P,) whether there are a judged label and an answer."""
+        has_answers = self.counted.prompts["answered"].to_numpy() > 0
+        return (self.counted.label_answers != MISSING) & has_answers & self.is_judged
 
     def scores(self) -> dict[str, np.ndarray]:
         """(P,) by every rule: the larger, the more doubtful."""
@@ -164,7 +179,7 @@ class Case:
         order = [places[prompt_id] for prompt_id in self.counted.prompt_ids]
         last_label, last_other = (values[order] for values in shares(self.last))
         return {
-            "audit": self.model.odds,
+            "audit": self.model.odds.round(9),  # as in the queue
             "margin": other - label,
             "share": -label,
             "pooled": (other > label).astype(float),
@@ -211,6 +226,59 @@ def _of_table(rows: pl.DataFrame, judge: Judge) -> Tally:
     file.parent.mkdir(parents=True, exist_ok=True)
     rows.write_parquet(file)
     return tally(read_history(file), judge)
+
+
+def mmlu_pro(folder: Path, judge: Judge) -> Iterator[tuple[Any, list[Case]]]:
+    """Each case by its models: of the keys that people judged, and of wrong ones put in place of the others."""
+    rows = pl.read_parquet(folder / "rollouts.parquet")
+    status = dict(pl.read_parquet(folder / "truth.parquet")["prompt_id", "status"].rows())
+    whole = _of_table(rows, judge)
+    agrees = (
+        whole.counts["answer"].to_numpy() == whole.label_answers[whole.counts["prompt"]]
+    )
+    of_models = np.bincount(whole.counts["model"], agrees) / np.bincount(
+        whole.counts["model"]
+    )
+    order = np.argsort(-of_models, kind="stable").tolist()
+    spread = np.linspace(0, len(order) - 1, 4).astype(int)
+    drawn = seeding.permutation(len(order), "models of MMLU-Pro")[:12]
+    chosen = (order[:4], [order[place] for place in spread], order[:12], drawn, order)
+    for name, models in zip(MMLU_PRO, chosen, strict=True):
+        names = [whole.models[model] for model in models]
+        counted = _of_table(rows.filter(pl.col("model").cast(str).is_in(names)), judge)
+        said = np.array([status.get(prompt_id) for prompt_id in counted.prompt_ids])
+        wrong, defective = said == "wrong", np.isin(said, ["wrong", "defective"])
+        facts = (wrong, defective, counted.labels, judge)
+        yield (
+            ("MMLU-Pro", None, name, "models"),
+            [Case(counted, counted, *facts, is_judged=said != None)],  # noqa: E711
+        )
+        for kind in KEYS:
+            cases = []
+            for seed in KEY_SEEDS:
+                keys = with_wrong_keys(whole, kind, seed)
+                changed = _relabelled(counted, keys, judge)
+                is_changed = np.array(changed.labels) != np.array(counted.labels)
+                facts = (is_changed, is_changed, counted.labels, judge)
+                cases.append(Case(changed, changed, *facts, is_judged=~defective))
+            yield (f"MMLU-Pro, {kind} {KEY_RATIO:g}", None, name, "models"), cases
+
+
+def with_wrong_keys(whole: Tally, kind: str, seed: int) -> dict[str, str | None]:
+    """prompt_id -> its key, of which a share are wrong: another letter, or an answer that one of the models gave."""
+    votes = whole.counts.select(
+        "prompt", letter=whole.answers["spelling"].gather(whole.counts["answer"])
+    )
+    given = dict(votes.group_by("prompt").agg("letter").iter_rows())
+    keys = dict(zip(whole.prompt_ids, whole.labels, strict=True))
+    order = seeding.permutation(len(whole), "wrong keys", seed)
+    for prompt in order[: round(KEY_RATIO * len(whole))]:
+        letters = given.get(prompt, []) if kind == "attractive" else "ABCDEFGHIJ"
+        wrong = [letter for letter in letters if letter != whole.labels[prompt]]
+        if wrong:
+            place = seeding.key("wrong key", seed, prompt) % len(wrong)
+            keys[whole.prompt_ids[prompt]] = wrong[place]
+    return keys
 
 
 def cells(folder: Path, judge: Judge) -> Iterator[tuple[Any, list[Case]]]:
@@ -368,7 +436,7 @@ def with_wrong_labels(
     return _relabelled(counted, by_id, judge), _relabelled(last, by_id, judge)
 
 
-def _relabelled(counted: Tally, by_id: Mapping[str, str], judge: Judge) -> Tally:
+def _relabelled(counted: Tally, by_id: Mapping[str, str | None], judge: Judge) -> Tally:
     labels = [by_id[prompt_id] for prompt_id in counted.prompt_ids]
     prompts = counted.answers["prompt"].to_list()
     same = is_right(
@@ -443,27 +511,30 @@ def ranks(measured: Cells) -> Iterator[dict[str, Any]]:
             scored = [(case, case.scores()[rule]) for case in cases]
             row = {**_named(key), "rule": rule}
             row |= (
-                _ranks_of_gsm8k(*scored[0])
-                if key[0] == "GSM8K"
+                _ranks_of_checked(*scored[0])
+                if key[0] in ("GSM8K", "MMLU-Pro")
                 else _ranks_of_noise(scored)
             )
-            yield row | (
-                _kept(cases) if rule == "audit" and key[2] in (*GSM8K, str(VISITS)) else {}
-            )
+            is_whole = key[2] in (*GSM8K, *MMLU_PRO, str(VISITS))
+            yield row | (_kept(cases) if rule == "audit" and is_whole else {})
 
 
 def _named(key: tuple[str | None, ...]) -> dict[str, Any]:
     return dict(zip(COLUMNS[: len(key)], key, strict=True))
 
 
-def _ranks_of_gsm8k(case: Case, scores: np.ndarray) -> dict[str, Any]:
-    return {
-        "ap": round(average_precision(scores, case.defective), 2),
-        "auroc": round(auroc(scores, case.defective) or 0.0, 2),
-        **{f"first_{size}": firsts(scores, case.defective, size) for size in FIRSTS},
-        "wrong_in_50": firsts(scores, case.wrong, 50),
-        "ap_wrong": round(average_precision(scores, case.wrong), 2),
-        "auroc_wrong": round(auroc(scores, case.wrong) or 0.0, 2),
+def _ranks_of_checked(case: Case, scores: np.ndarray) -> dict[str, Any]:
+    scores, wrong, defective = (
+        values[case.is_judged] for values in (scores, case.wrong, case.defective)
+    )
+    first = {f"first_{size}": firsts(scores, defective, size) for size in FIRSTS}
+    first["wrong_in_50"] = firsts(scores, wrong, 50)
+    # The first rows of those that are judged are not the first of the queue.
+    return (first if case.is_judged.all() else {}) | {
+        "ap": round(average_precision(scores, defective), 2),
+        "auroc": round(auroc(scores, defective) or 0.0, 2),
+        "ap_wrong": round(average_precision(scores, wrong), 2),
+        "auroc_wrong": round(auroc(scores, wrong) or 0.0, 2),
     }
 
 
@@ -505,7 +576,8 @@ def status_kept(case: Case) -> np.ndarray:
 def repairs(measured: Cells) -> Iterator[dict[str, Any]]:
     """A row for every number of verified labels in the cells of all visits: coverage, gain and harm."""
     for key, cases in measured.items():
-        if key[2] in (*GSM8K, str(VISITS)):
+        # Of the keys that people found wrong nobody says which answer is right.
+        if key[2] in (*GSM8K, *MMLU_PRO, str(VISITS)) and key[0] != "MMLU-Pro":
             for size in CHECKED:
                 yield {
                     **_named(key),
@@ -547,12 +619,9 @@ def summary(rows: pl.DataFrame) -> Iterator[str]:
     """The table of docs/results/audit-quality.md: means over the tasks, all visits; and what all rows come to."""
     yield f"| labels | {' | '.join(RULES)} | kept | right before, after | repaired | gain |"
     yield "|---" * (len(RULES) + 5) + "|"
-    whole = rows.filter(
-        (pl.col("labels") == "GSM8K") & (pl.col("answers") == "models")
-        | (pl.col("labels") != "GSM8K") & (pl.col("visits") == str(VISITS))
-    )
-    for (labels, visits), part in whole.group_by(
-        "labels", pl.when(labels="GSM8K").then("visits"), maintain_order=True
+    whole = rows.filter((pl.col("answers") == "models") | (pl.col("visits") == str(VISITS)))
+    for (labels, answered), part in whole.group_by(
+        "labels", pl.when(answers="models").then("visits"), maintain_order=True
     ):
         precisions = dict(
             part.group_by("rule").agg(pl.col("ap").mean()).drop_nulls().iter_rows()
@@ -561,13 +630,14 @@ def summary(rows: pl.DataFrame) -> Iterator[str]:
             pl.col("kept", "right_before", "right_after").mean() * 100
         ).row(0)
         of_50 = part.filter(checked="50")
-        gain = of_50["gain"].mean()
+        gain, tried = of_50["gain"].mean(), of_50["tried"].sum()
+        visits = "visits " * (labels == "GSM8K")
         cells = [
-            labels if visits is None else f"{labels}, visits {visits}",
+            labels if answered is None else f"{labels}, {visits}{answered}",
             *(f"{precisions[rule]:.2f}" for rule in RULES),
             f"{shares[0]:.0f} %",
             f"{shares[1]:.1f} %, {shares[2]:.1f} %",
-            f"{of_50['repaired'].sum()} of {of_50['tried'].sum()}",
+            f"{of_50['repaired'].sum()} of {tried}" if tried else "–",
             "–" if gain is None else f"{gain:+.1f}",
         ]
         yield f"| {' | '.join(cells)} |"

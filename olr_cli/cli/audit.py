@@ -47,7 +47,9 @@ class Rows(NamedTuple):
         " CSV; these options choose its rows.",
     )
     drop: list[str] = Option(
-        [], metavar="STATUS,...", help="Leave these rows out, as in doubted,questionable."
+        [],
+        metavar="STATUS,...",
+        help="Leave these rows out, as in doubted,questionable (the labels of many may be right).",
     )
     only: list[str] = Option(
         [], metavar="STATUS,...", help="Keep only these rows, to be checked."

@@ -21,6 +21,8 @@ _WIDEST = 30
 _QUESTION = 76
 """Characters of a question below its prompt, so that it stays on one line."""
 _ROWS = 15
+_TIES = 3
+"""Groups of equally doubtful rows that the sentence about them names."""
 _line = partial(Line, is_wrapped=True)
 _TEXTS = ("prompt", "label", "answered instead", "status")
 """Columns that give way to the numbers."""
@@ -34,11 +36,14 @@ NOT_VERIFIED = (
 def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> Answer:
     """An audit as an answer; JSON has the `top` rows of the queue, by default all, a terminal 15, or none in brief."""
     parts: list[Line | Table | str] = [*_summary(audit)]
-    table = queue(audit, 0 if is_brief else _ROWS if top is None else top)
+    size = 0 if is_brief else _ROWS if top is None else top
+    table = queue(audit, size)
     if table.blocks[0].rows:
-        parts += ["", table, ""]
-    prompts = stored(audit)
-    shown = replace(audit, prompts=prompts if top is None else prompts.head(top))
+        parts += ["", table, "", *_tied(audit.ties, size)]
+    shown = replace(audit, prompts=stored(audit))
+    if top is not None:
+        ties = [tie for tie in audit.ties if tie[0] <= top]
+        shown = replace(shown, prompts=shown.prompts.head(top), ties=ties)
     return Answer(parts, shown, audit.notes, indent=_INDENT)
 
 
@@ -47,7 +52,9 @@ def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> An
 
 def _summary(audit: Audit) -> Iterator[Line]:
     size = len(audit.prompts)
-    several = f" by {len(audit.tally.models)} models" if len(audit.tally.models) > 1 else ""
+    models, voters = len(audit.tally.models), int(audit.model.is_voter.sum())
+    several = f" by {models} models" if models > 1 else ""
+    several += f" (the best {voters} vote)" if voters < models else ""
     yield _line(
         "Audited",
         f"{size:,} prompt{'s' * (size != 1)}, {_counted(audit.prompts['rollouts'], 'rollout')} of each{several}"
@@ -140,6 +147,16 @@ def queue(audit: Audit, size: int) -> Table:
             rows.append(Row([one_line(audit.questions[prompt_id], _QUESTION)], "note"))
     columns = [Column(head, is_text=head in _TEXTS) for head in cells]
     return Table([Block(columns, rows)])
+
+
+def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
+    """A sentence on the ties among the first `size` rows, so that nobody reads more into their order."""
+    groups = [f"{first:,} to {last:,}" for first, last in ties if first <= size]
+    if groups:
+        rows = ", ".join(groups[:_TIES]) + ", …" * (len(groups) > _TIES)
+        are = "are each" if len(groups) > 1 else "are"
+        yield _line(None, f"Rows {rows} {are} equally doubtful: their order is drawn.")
+        yield ""
 
 
 def _queue_texts(prompts: pl.DataFrame, *, has_chances: bool) -> dict[str, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from olr_cli.analysis.audit import annotators, calibration
 from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools
 from olr_cli.analysis.audit.calibration import Verified, asked_truths, auroc, is_right
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
-from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, verdicts_of
+from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, ties_of, verdicts_of
 from olr_cli.analysis.histories import (
     RolloutHistory,
     contradictions,
@@ -44,6 +45,7 @@ class Audit:
             a repair changes it, only where its question is in the data set.
         not_in_data: how many prompts without a label ask what the data set does not have.
         models: estimated accuracy of each model that has a name.
+        voters: the models whose answers count; of many only the best.
         policy_was_training: whether the rollouts are those of a policy in training; None where nobody knows.
         verified: labels that somebody verified; None without any.
         verified_labels: how many of them are known to be right or wrong.
@@ -54,6 +56,7 @@ class Audit:
         warnings: what makes the numbers doubtful, or the changes harmful.
         truth: None where no truth is stored, else ``labels``, ``wrong``, ``auroc``, and how many of the first 10, 20
             and 50 rows are wrong (``first_10`` …).
+        ties: the first and the last rank of every group of labels that are equally doubtful, whose order is drawn.
         prompts: the verdicts, as `olr_cli.analysis.audit.verdicts` describes them.
         questions: prompt_id -> the question; none where nobody knows them.
     """
@@ -63,6 +66,7 @@ class Audit:
     changes: Mapping[str, int]
     not_in_data: int
     models: Mapping[str, float]
+    voters: Sequence[str]
     tally: Tally = field(repr=False)
     model: AnnotatorModel = field(repr=False)
     policy_was_training: bool | None
@@ -73,6 +77,7 @@ class Audit:
     gain: Cell | None
     warnings: Sequence[str]
     truth: dict[str, float | None] | None
+    ties: Sequence[tuple[int, int]]
     prompts: pl.DataFrame
     questions: Mapping[str, str] = field(repr=False)
     notes: Sequence[str] = field(repr=False)
@@ -154,6 +159,7 @@ def audit(
         changes=_counts(verdicts["change"], CHANGES),
         not_in_data=not_in_data,
         models={name: accuracy for name, accuracy in accuracies.items() if name},
+        voters=[*compress(counted.models, model.is_voter)],
         tally=counted,
         model=model,
         policy_was_training=None if manifest is None else kind_of(manifest) == "training",
@@ -169,6 +175,7 @@ def audit(
             *_warnings(is_labelled, measure, model),
         ],
         truth=_truth(history, verdicts, judge),
+        ties=ties_of(verdicts),
         prompts=verdicts,
         questions={
             p.prompt_id: question_of(p.messages)

@@ -331,6 +331,18 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
     return f"{count:,} of {len(data):,} rows of {data.source} are not judged, for nobody answered them; {fate}."
 
 
+def dropped_note(audit: Audit, choice: Choice) -> str | None:
+    """Return what dropping doubted rows may claim; None if none is, or verified labels say which are likely wrong."""
+    is_certain = audit.verified is not None or not audit.labels["doubted"]
+    if "doubted" not in choice.drop or is_certain:
+        return None
+    return (
+        "Rows left out as doubted are so by votes alone, and their labels may be right: people found a defect in 19 to"
+        " 23 % of MMLU-Pro's doubted rows (in 8 % of all), and in 77 % of GSM8K's (9 %). Verify some (--verified) to"
+        " know it here."
+    )
+
+
 def has_truth(row: Row) -> bool:
     """Whether somebody has verified the true answer of a row of the verdicts."""
     return bool(row["is_verified"] and row["proposal_confidence"] == 1)

@@ -18,6 +18,7 @@ from olr_cli.analysis.audit.data_labels import with_labels_of
 from olr_cli.analysis.audit.export import (
     Choice,
     data_of,
+    dropped_note,
     export,
     require_exportable,
     unjudged_note,
@@ -181,6 +182,7 @@ def _of_labels(
         notes += filter(None, [unrepaired_note(result, request.choice)])
         file, unlabelled = export(result, data, request.export, judge, request.choice)
         files.append(file)
+        notes += filter(None, [dropped_note(result, request.choice)])
         if unlabelled:
             following = _labelled_only(request.export, source.recipe.data, unlabelled)
     if data is not None:

@@ -25,6 +25,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from olr_cli import seeding
 from olr_cli.analysis.audit import calibration
 from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools, Floats, Numbers
 from olr_cli.analysis.audit.calibration import Verified, asked_truths, is_right
@@ -39,6 +40,9 @@ place in the queue says; most answers agree with it; there is none."""
 
 CHANGES = ("changed", "added", "kept")
 """What a repair does with a label: replaces it, fills it in, leaves it."""
+
+_DOUBT = pl.col("log_odds").round(9)
+"""What differs by the rounding of a processor's vector units alone is a tie."""
 
 _SHOWN = 3
 """Answers that a row names."""
@@ -178,13 +182,20 @@ def _statuses(
 
 
 def _ranked(table: pl.DataFrame) -> pl.DataFrame:
-    """The verdicts in the order of the queue, with their rank."""
+    """The verdicts in the order of the queue, with their rank; the order of equally doubtful ones is drawn."""
     is_queued = ~pl.col("is_verified") & pl.col("log_odds").is_not_null()
-    # What differs by the rounding of a processor's vector units alone is a tie, and stays in the order of the prompts.
-    order = pl.when(is_queued).then(pl.col("log_odds").round(9))
+    draws = [seeding.uniform("audit tie", name) for name in table["prompt_id"]]
+    order = pl.when(is_queued).then(_DOUBT), pl.when(is_queued).then(pl.Series(draws))
     ranked = table.sort(order, descending=True, nulls_last=True, maintain_order=True)
     rank = pl.when(is_queued).then(pl.int_range(1, len(table) + 1))
     return ranked.select(rank.alias("rank"), pl.all())
+
+
+def ties_of(verdicts: pl.DataFrame) -> list[tuple[int, int]]:
+    """Return the first and the last rank of every group of labels that are equally doubtful."""
+    groups = verdicts.drop_nulls("rank").group_by(_DOUBT, maintain_order=True)
+    ends = groups.agg(first=pl.col("rank").min(), last=pl.col("rank").max())
+    return ends.select("first", "last").filter(pl.col("first") < pl.col("last")).rows()
 
 
 def _of(values: Floats, answers: Numbers) -> Floats:
