@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import (
     Callable,
     Collection,
@@ -127,28 +127,27 @@ class Checked:
         """Whether it holds answers, and labels beside them."""
         return self.columns["answer"] == "given_label"
 
-    def left_out(self, kinds: Collection[str]) -> dict[str, set[int]]:
-        """Kind of finding -> the rows that go because of it and of no kind before: of a question that is asked again
-        all but the first that is left, of one with other labels all.
+    def left_out(self, kinds: Collection[str]) -> dict[int, str]:
+        """Row -> the first finding, of these kinds, because of which it goes: of a question that is asked again all but
+        the first row that is left, of one with other labels all.
 
         Raises:
             UserError: there is no such kind, or no row is left.
         """
         for kind in kinds:
             kind_named(kind, "drop")
-        out: set[int] = set()
-        left_out: dict[str, set[int]] = {}
+        left_out: dict[int, str] = {}
         chosen = [finding for finding in self.findings if finding.kind in kinds]
         # Repetitions come last: of the rows that ask one question the first that is left stays.
         for finding in sorted(chosen, key=lambda it: it.kind == "repeat"):
-            rows = {*finding.rows, *finding.others} - out
+            rows = [*finding.rows, *finding.others]
             if finding.kind == "repeat":
-                groups = ([row for row in it if row not in out] for it in finding.groups)
-                rows = {row for group in groups for row in group[1:]}
-            if rows:
-                left_out[finding.kind] = rows
-            out |= rows
-        if len(out) == self.rows:
+                groups = [
+                    [row for row in it if row not in left_out] for it in finding.groups
+                ]
+                rows = [row for group in groups for row in group[1:]]
+            left_out |= {row: finding.kind for row in rows if row not in left_out}
+        if len(left_out) == self.rows:
             raise UserError(
                 "no row is left", "drop fewer findings, or fix the file", "export"
             )
@@ -163,9 +162,10 @@ class Checked:
                 "export",
             )
         left_out = self.left_out(KINDS if ALL in dropped else [*UNUSABLE, *dropped])
-        kept = sorted({*range(self.rows)}.difference(*left_out.values()))
+        kept = [row for row in range(self.rows) if row not in left_out]
         is_new = write_rows(self.table, kept, target)
-        counts = ", ".join(f"{len(rows):,} {kind}" for kind, rows in left_out.items())
+        counted = Counter(left_out.values()).items()
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in counted)
         without = f"; left out: {counts}" if left_out else ""
         text = f" ({len(kept):,} of {self.rows:,} rows){without}"
         return File.written(target, text, is_new=is_new)
@@ -279,14 +279,14 @@ def _unreadable(
     """Return the findings in rows whose question or cell, with its options, cannot be read as question and label."""
     found: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row in rows:
+        cell, options = cells[row]
         if part := unseen_part(asked[row]):
             found["image"].append((row, part))
-        cell, options = cells[row]
-        if is_tests(cell):
-            found["tests"].append((row, str(cell)))
-            continue
         try:
-            label_in(cell, options)
+            if is_tests(cell):
+                found["tests"].append((row, str(cell)))
+            else:
+                label_in(cell, options)
         except ValueError as error:
             found["not_one_answer"].append((row, str(error)))
     return [_found(kind, found[kind]) for kind in ("image", "not_one_answer", "tests")]

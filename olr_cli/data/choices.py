@@ -48,13 +48,9 @@ class Options(NamedTuple):
     names: tuple[str, ...]
     """What the file calls them, mostly A, B, C, …"""
 
-    @property
-    def lines(self) -> str:
-        """The options as a policy sees them: ``A) Venus``, each a line."""
-        return "\n".join(
-            f"{letter}) {text}"
-            for letter, text in zip(ascii_uppercase, self.texts, strict=False)
-        )
+    def numbers(self, first: int) -> list[str]:
+        """Their numbers, counted from `first`."""
+        return [str(first + place) for place, _ in enumerate(self.texts)]
 
 
 # Options --------------------------------------------------------------------------------------------------------------
@@ -71,7 +67,9 @@ def choice_path(rows: Rows) -> str | None:
     )
     for prefix, names in product(prefixes, _NAMES):
         series = takewhile(columns.__contains__, (f"{prefix}{name}" for name in names))
-        if JOINED in (path := JOINED.join(series)):
+        path = JOINED.join(series)
+        # Two columns A and B may hold the numbers of a question.
+        if path.count(JOINED) > (prefix == ""):
             return path
     return None
 
@@ -156,7 +154,12 @@ def show_options(
     if options is None or not asking or _shows(turns[asking[-1]].content, options):
         return turns
     question = turns[asking[-1]]
-    asked = replace(question, content=f"{question.content.strip()}\n\n{options.lines}\n")
+    shown = (
+        f"{letter}) {text}"
+        for letter, text in zip(ascii_uppercase, options.texts, strict=False)
+    )
+    text = "\n".join([question.content.strip(), "", *shown, ""])
+    asked = replace(question, content=text)
     return (*turns[: asking[-1]], asked, *turns[asking[-1] + 1 :])
 
 
@@ -201,17 +204,12 @@ def _plain(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-def _by_number(label: str, options: Options, first: int) -> str | None:
-    """Return the letter of an option by its number, counted from `first`."""
-    return _named(label, map(str, range(first, first + len(options.texts))))
-
-
 _LETTERS = "letters of options"
 _FORMS: Mapping[str, _Form] = {
     _LETTERS: _by_letter,
     "texts of options": lambda label, options: _named(label, options.texts),
-    "numbers of options, from 0": lambda label, options: _by_number(label, options, 0),
-    "numbers of options, from 1": lambda label, options: _by_number(label, options, 1),
+    "numbers of options, from 0": lambda label, options: _named(label, options.numbers(0)),
+    "numbers of options, from 1": lambda label, options: _named(label, options.numbers(1)),
 }  # fmt: skip
 """What a column of labels holds, and how one becomes a letter; the first of those that read all labels alike counts."""
 

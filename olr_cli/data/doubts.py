@@ -34,7 +34,11 @@ _MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sept?|oct|nov|dec"
 _CELL_MONTH = rf"(?i:{_MONTH}|mars|mrz|mär|mai|maj|okt|dez|janv|févr?|fev|avr|juin|juil|août|déc|ene|abr|ago|dic|gen)"
 """A month as cells of spreadsheets have it, in several languages."""
 _MONTH_CELL = rf"\d{{1,2}}(?:[-/]|\. ?){_CELL_MONTH}\.?(?:[-/. ]\d{{2,4}})?|{_CELL_MONTH}\.?[-/]\d{{1,4}}"
-_DATE = r"(?:\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)|\d{4}([/-])\d\d?\2\d\d?)(?:[ T]\d\d:\d\d(?::\d\d)?)?"
+# A triangle may be 5-12-13, so hyphens need a year of four digits.
+_DATE = (
+    r"(?:\d{1,2}(?:([/.])\d{1,2}\1(?:\d{4}|\d\d)|-\d{1,2}-\d{4})|\d{4}([/-])\d\d?\2\d\d?)"
+    r"(?:[ T]\d\d:\d\d(?::\d\d)?)?"
+)
 _DAY = r"4\d\d(?!00)\d\d"
 """A day of 2009 to 2036 as spreadsheets count them. A date without a year is of the year in which it was written."""
 _WRITTEN_DATE = (
@@ -52,7 +56,8 @@ _CHANGED = [
     (rf"\s*(?:{_MONTH_CELL}|{_DATE})\s*", rf"\A(?!.*{_WHEN})"),
     (r"\s*-?\d[.,]\d{5}(?:\d{9})?E[+-]\d{2,3}\s*", ""),
     (rf"\s*(?:{_DAY}|\d{{1,2}}:\d\d:00(?: [AP]M)?)\s*", _FRACTION),
-    (r"\s*\d{1,3}\s*", r"(?i)\b(?:code|pin|password|zip)\b[^.?!]*\b(?:four|five|six|[456])[ -]digits?"),
+    (r"\s*\d{1,3}\s*",
+     r"(?i)\A(?!.*\bhow many\b).*\b(?:code|pin|password|zip)\b[^.?!]*\b(?:four|five|six|[456])[ -]digits?"),
 ]  # fmt: skip
 """Labels that a spreadsheet may have changed, and what stands in the question with them."""
 _LETTERS = "".join(rf"(?:{letter}\W*)?" for letter in "ABCDEFGH")

@@ -172,6 +172,11 @@ def test_a_column_of_that_name_without_options_is_left_aside_and_said(tmp_path):
     ]
 
 
+def test_two_columns_of_numbers_are_no_options(tmp_path):
+    prompts = read(tmp_path, {"question": "What is A+B?", "A": 3, "B": 5, "answer": 8})
+    assert asked(prompts) == ["What is A+B?"] and not prompts.notes
+
+
 @each(
     "cell", None, ["Venus"], [["a"], ["b"]], ["a", "", "b"], {"source": "x", "split": "y"}, "Venus or Mars",
     [{"label": "A", "text": "Venus"}, {"label": "B", "text": "Mars"}],

@@ -60,6 +60,8 @@ SOUND = [
     ("In which month is it?", "May"), ("What is the ratio?", "3:2"), ("What is it?", "3 - x"), ("What is it?", "3, -3"),
     ("How many four-digit codes are there?", "42"), ("What is pi?", "3.14159265358979"), ("Which gas is it?", "CO"),
     ("Which triangle is it?", "ABC"), ("Write it.", "\\begin{pmatrix}\n1\nab\n\\end{pmatrix}"),
+    ("Name the right triangle with legs 5 and 12.", "5-12-13"), ("What are its angles?", "30-60-90"),
+    ("How many ways are there to choose a code of four digits?", "24"),
     ("What is $a \\times b$?\nThe neighbours\tthink so.", "-7"), ("Was ist größer?", "5°"),
 ]  # fmt: skip
 
