@@ -268,7 +268,7 @@ def _columns_of(
 def _said_beside(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
     """Yield the findings in columns beside question and label, of the rows that are kept."""
     for kind, texts in beside(rows).items():
-        yield _found(kind, [pair for pair in texts.items() if pair[0] in kept])
+        yield _found(kind, [pair for pair in sorted(texts.items()) if pair[0] in kept])
 
 
 def _unreadable(

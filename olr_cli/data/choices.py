@@ -208,8 +208,8 @@ _LETTERS = "letters of options"
 _FORMS: Mapping[str, _Form] = {
     _LETTERS: _by_letter,
     "texts of options": lambda label, options: _named(label, options.texts),
-    "numbers of options, from 0": lambda label, options: _named(label, options.numbers(0)),
-    "numbers of options, from 1": lambda label, options: _named(label, options.numbers(1)),
+    "numbers of options counted from 0": lambda label, options: _named(label, options.numbers(0)),
+    "numbers of options counted from 1": lambda label, options: _named(label, options.numbers(1)),
 }  # fmt: skip
 """What a column of labels holds, and how one becomes a letter; the first of those that read all labels alike counts."""
 
@@ -262,7 +262,7 @@ def _read_alike(
     other = next((form for form in rivals if readings[form] != readings[best]), None)
     if other is not None:
         raise UserError(
-            f"{place} may be {best}, or {other}", "write letters there (A, B, C, …)"
+            f"{place} may be {best} or {other}", "write letters there (A, B, C, …)"
         )
     return best, readings[best]
 
@@ -298,7 +298,7 @@ def option_notes(
         f"the options in '{path}' are shown below {added:,} of {len(choices):,} questions"
     )
     if shown:
-        note += f"; {shown:,} had them in the text"
+        note += f"; {shown:,} already had them in the text"
     if bare:
         note += f"; {len(bare):,} without options (the first: {rows.origins.name(bare[0])})"
     yield note

@@ -333,7 +333,9 @@ def test_only_the_rows_of_one_csv_file_are_written_as_csv(tmp_path):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_example_of_a_finding_has_it_in_a_file_of_numbers(tmp_path, kind):
+def test_the_example_of_a_finding_has_it_in_a_file_of_numbers_and_it_can_be_dropped(
+    tmp_path, kind
+):
     example, is_chat = KINDS[kind].example, '"prompt"' in KINDS[kind].example
     lines = example.split("\n")
     for number in range(8):
@@ -345,6 +347,9 @@ def test_the_example_of_a_finding_has_it_in_a_file_of_numbers(tmp_path, kind):
     limit = replace(CHARACTERS, most=40) if kind == "long" else CHARACTERS
     with patch("olr_cli.data.check.CHARACTERS", limit):
         assert kind in checked(tmp_path / "x.jsonl")[1]
+        words = ("--export", tmp_path / "y.jsonl", "--drop", kind)
+        done("check", tmp_path / "x.jsonl", *words)
+        assert kind not in checked(tmp_path / "y.jsonl")[1]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -408,12 +413,6 @@ def test_an_export_says_how_many_rows_each_finding_takes(tmp_path, drop, left, c
     # A row with several findings goes because of the first.
     assert f"rows); left out: {counts}\n" in ended.stdout
     assert len((tmp_path / "y.csv").read_text().splitlines()) == 1 + left
-
-
-@each("kind", *KINDS)
-def test_every_finding_can_be_dropped(tmp_path, kind):
-    (tmp_path / "x.csv").write_text(DIRTY)
-    done("check", tmp_path / "x.csv", "--export", tmp_path / "y.csv", "--drop", kind)
 
 
 COMMAS = "question;answer\nA?;0,5\nB?;12,25\nC?;1.234,5\nD?;7\nE?;1,234\n"

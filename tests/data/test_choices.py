@@ -83,13 +83,16 @@ def test_the_range_of_a_column_says_from_where_its_numbers_count(tmp_path, first
     ]
     prompts = read(tmp_path, *rows)
     assert labels(prompts) == ["ABCD"[int(number) - int(first)] for number in numbers]
-    assert prompts.notes[-1].endswith(f"read as numbers of options, from {first}")
+    assert prompts.notes[-1].endswith(f"read as numbers of options counted from {first}")
 
 
 def test_numbers_that_may_count_from_0_or_from_1_are_refused(tmp_path):
     rows = [{"question": f"Which {n}?", "choices": TEXTS, "answer": n} for n in (1, 2, 3)]
     sentence = refusal(read, tmp_path, *rows)
-    assert "numbers of options, from 0, or numbers of options, from 1" in sentence
+    assert (
+        "may be numbers of options counted from 0 or numbers of options counted from 1"
+        in sentence
+    )
     assert "write letters" in sentence
 
 
@@ -123,7 +126,9 @@ def test_a_question_that_shows_its_options_stays_as_it_is(tmp_path):
     row = {"question": question, "options": TEXTS, "answer": "C"}
     prompts = read(tmp_path, row)
     assert asked(prompts) == [question]
-    assert prompts.notes[0].endswith("below 0 of 1 questions; 1 had them in the text")
+    assert prompts.notes[0].endswith(
+        "below 0 of 1 questions; 1 already had them in the text"
+    )
 
 
 def test_one_stem_with_other_options_is_another_question(tmp_path):

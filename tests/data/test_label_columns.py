@@ -121,6 +121,7 @@ def test_a_unit_with_a_power_of_ten_is_found_and_said_before_training(
     ({"valid": [1, 0, 1, 0.5]}, [1]), ({"validity": ["valid", "invalid", "ok", "correct"]}, [1]),
     ({"invalid": [False, True, False, None]}, [1]),
     ({"is_valid": ["Yes", "No", "No", "Yes"], "invalid": ["No", "Yes", "No", "No"]}, [1, 2]),
+    ({"problem_is_valid": ["Yes", "Yes", "Yes", "No"], "solution_is_valid": ["No", "Yes", "Yes", "No"]}, [0, 3]),
 )  # fmt: skip
 def test_rows_that_a_column_calls_not_valid_are_found_and_said_before_training(
     tmp_path, fields, wrong
