@@ -267,8 +267,9 @@ def _columns_of(
 
 def _said_beside(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
     """Yield the findings in columns beside question and label, of the rows that are kept."""
-    for kind, texts in beside(rows).items():
-        yield _found(kind, [pair for pair in sorted(texts.items()) if pair[0] in kept])
+    for kind, pairs in gathered(beside(rows)).items():
+        # Two columns may say the same of a row.
+        yield _found(kind, [it for it in sorted(dict(pairs).items()) if it[0] in kept])
 
 
 def _unreadable(

@@ -102,25 +102,26 @@ def options_in(cell: Any) -> Options | None:
     """
     if isinstance(cell, str):
         cell = written(cell) if cell.lstrip()[:1] in ("[", "{") else _in_text(cell)
-    names: Iterable[Any] = ascii_uppercase
-    match cell:
-        case {"text": list(values), "label": list(names)}:
-            pass
-        case dict() if all(len(name) == 1 or _SERIES.fullmatch(name) for name in cell):
-            # The fields of all rows are those of each, some without a value.
-            names = [name for name, value in cell.items() if value is not None]
-            values = [cell[name] for name in names]
-        case list(values):
-            pass
-        case _:
-            return None
-    texts = [*map(_text, values)]
-    while texts and not texts[-1]:  # columns without an option at the end
-        texts.pop()
+    pairs = _pairs(cell)
+    while pairs and not _text(pairs[-1][1]):  # columns without an option at the end
+        pairs.pop()
+    texts = [_text(value) for _, value in pairs]
     if not all(texts) or not 1 < len(texts) <= len(ascii_uppercase):
         return None
-    names_of = tuple(str(name).strip() for name, _ in zip(names, texts, strict=False))
-    return Options(_without_marks(texts), names_of)
+    return Options(_without_marks(texts), tuple(str(name).strip() for name, _ in pairs))
+
+
+def _pairs(cell: Any) -> list[tuple[Any, Any]]:
+    """Return the name and the value of each option; nothing of what holds no options."""
+    match cell:
+        case {"text": list(texts), "label": list(names)}:
+            return [*zip(names, texts, strict=False)]
+        case dict() if all(len(name) == 1 or _SERIES.fullmatch(name) for name in cell):
+            # In Parquet the fields of one row are those of all, some without a value.
+            return [(name, text) for name, text in cell.items() if text is not None]
+        case list() if len(cell) <= len(ascii_uppercase):
+            return [*zip(ascii_uppercase, cell, strict=False)]
+    return []
 
 
 def _in_text(text: str) -> dict[str, str]:

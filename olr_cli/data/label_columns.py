@@ -93,17 +93,13 @@ def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
         )
 
 
-def beside(rows: Rows) -> dict[str, dict[int, str]]:
-    """Return what columns of units and of validity say of rows: kind of finding -> row -> ``column: value``."""
-    found: dict[str, dict[int, str]] = {}
+def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
+    """Yield what columns of units and of validity say of rows: the kind of finding, the row, and ``column: value``."""
     for path in rows.paths:
         for kind, name, is_found in _BESIDE:
             for row, value in enumerate(rows.values(path) if name.fullmatch(path) else ()):
                 if isinstance(value, (str, int, float)) and is_found(str(value).strip()):
-                    found.setdefault(kind, {}).setdefault(
-                        row, f"{path}: {str(value).strip()}"
-                    )
-    return found
+                    yield kind, (row, f"{path}: {str(value).strip()}")
 
 
 def not_read(rows: Rows, columns: Iterable[str]) -> list[str]:

@@ -74,13 +74,7 @@ def find_columns(
     choices = named.pop("choices", None) or choice_path(rows)
     has_choices = choices is not None and choices != NO_CHOICES
     with at("data.columns"):
-        known = {role: [*names.known] for role, names in OF_PROMPTS.items()}
-        known["answer"] += CHOICE_LABELS if has_choices else ()
-        usual = {
-            role: first_filled(rows, role, names)
-            for role, names in known.items()
-            if role not in named
-        }
+        usual = _usual(rows, named, has_choices=has_choices)
         picked = pick(rows.has, usual, named, place=rows.place, available=rows.paths)
         if "question" not in picked:
             raise UserError(
@@ -90,6 +84,19 @@ def find_columns(
     if "answer" not in picked and _are_whole_dialogues(rows, picked["question"]):
         picked["answer"] = f"{picked['question']}.assistant"
     return {**picked, "choices": str(choices)} if has_choices else picked
+
+
+def _usual(
+    rows: Rows, named: Mapping[str, str], *, has_choices: bool
+) -> Mapping[str, Sequence[str]]:
+    """Return by their usual names the columns of the roles for which none is named, the one to read first."""
+    known = {role: [*names.known] for role, names in OF_PROMPTS.items()}
+    known["answer"] += CHOICE_LABELS if has_choices else ()
+    return {
+        role: first_filled(rows, role, names)
+        for role, names in known.items()
+        if role not in named
+    }
 
 
 def _are_whole_dialogues(rows: Rows, path: str) -> bool:

@@ -184,7 +184,7 @@ def test_two_columns_of_numbers_are_no_options(tmp_path):
 
 @each(
     "cell", None, ["Venus"], [["a"], ["b"]], ["a", "", "b"], {"source": "x", "split": "y"}, "Venus or Mars",
-    [{"label": "A", "text": "Venus"}, {"label": "B", "text": "Mars"}],
+    [f"number {place}" for place in range(27)], [{"label": "A", "text": "Venus"}, {"label": "B", "text": "Mars"}],
     "Take e.g. a. and b",
 )  # fmt: skip
 def test_what_holds_no_options(cell):
