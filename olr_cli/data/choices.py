@@ -24,8 +24,10 @@ from olr_cli.errors import UserError, at
 NO_CHOICES = "none"
 """In place of a column of options: questions are asked without any."""
 
-JOINED = "+"
+_JOINED = "+"
 """Between the columns of the options, where each has its own: ``A+B+C+D``."""
+_FROM = re.compile(r" from ([01])$")
+"""After the columns of the options: from where the numbers count that are labels."""
 
 _SERIES = re.compile(r"(?i)((?:option|choice|op|ending)[ _-]?)([a-j]|\d)|(?-i:([A-J]))")
 """A column, or the field of an object, that holds one option."""
@@ -67,20 +69,17 @@ def choice_path(rows: Rows) -> str | None:
     )
     for prefix, names in product(prefixes, _NAMES):
         series = takewhile(columns.__contains__, (f"{prefix}{name}" for name in names))
-        path = JOINED.join(series)
+        path = _JOINED.join(series)
         # Two columns A and B may hold the numbers of a question.
-        if path.count(JOINED) > (prefix == ""):
+        if path.count(_JOINED) > (prefix == ""):
             return path
     return None
 
 
 def option_columns(rows: Rows, path: str) -> list[str]:
-    """The paths that one of `choice_path`'s form joins; each must be there."""
-    columns = [path] if rows.has(path) else path.split(JOINED)
-    with at("data.columns"):
-        named = dict(zip(columns, columns, strict=True))
-        pick(rows.has, {}, named, place=rows.place, available=rows.paths)
-    return columns
+    """The paths that one of `choice_path`'s form joins; they need not be there."""
+    joined = _FROM.sub("", path)
+    return [joined] if rows.has(joined) else joined.split(_JOINED)
 
 
 def read_options(rows: Rows, path: str | None) -> list[Options | None]:
@@ -88,6 +87,9 @@ def read_options(rows: Rows, path: str | None) -> list[Options | None]:
     if path is None:
         return [None] * len(rows)
     columns = option_columns(rows, path)
+    with at("data.columns"):
+        named = dict(zip(columns, columns, strict=True))
+        pick(rows.has, {}, named, place=rows.place, available=rows.paths)
     if len(columns) == 1:
         return [options_in(cell) for cell in rows.values(columns[0])]
     cells = zip(*map(rows.values, columns), strict=True)
@@ -216,12 +218,13 @@ _FORMS: Mapping[str, _Form] = {
 
 
 def option_labels(
-    rows: Rows, path: str | None, choices: Sequence[Options | None]
+    rows: Rows, path: str | None, choices: Sequence[Options | None], choices_path: str = ""
 ) -> tuple[list[str | None], list[str]]:
     """Return the label of every row, a letter where it has options, and sentences on how the labels are read.
 
-    All labels of a column are read in one form: that in which the most of them name an option. A label that names none
-    in it stays as it is, as do all if most name none.
+    All labels of a column are read in one form: that in which the most of them name an option, or that `choices_path`
+    gives (``options from 1``). A label that names none in it is read as the text of an option, else it stays as it is,
+    as do all if most name none.
 
     Raises:
         UserError: two forms fit equally well and differ, as numbers from 0 or from 1.
@@ -237,22 +240,30 @@ def option_labels(
     }
     if not chosen:
         return labels, []
-    form, letters = _read_alike([*chosen.values()], f"{rows.place}: the labels in '{path}'")
+    first = _FROM.search(choices_path)
+    forms = [name for name in _FORMS if first is None or name.endswith(first[0])]
+    place = f"{rows.place}: the labels in '{path}'"
+    form, letters = _read_alike([*chosen.values()], forms, place)
     if form is None:
         return labels, [
             f"most labels in '{path}' name no option, and are read as they stand"
         ]
     for row, letter in zip(chosen, letters, strict=True):
-        labels[row] = letter or labels[row]
-    return labels, [f"the labels in '{path}' are read as {form}"]
+        label, options = chosen[row]
+        labels[row] = letter or _named(label, options.texts) or label
+    given = {labels[row] for row in chosen}
+    are_one = (
+        f"; all are {labels[next(iter(chosen))]}" if len(given) < 2 < len(chosen) else ""
+    )
+    return labels, [f"the labels in '{path}' are read as {form}{are_one}"]
 
 
 def _read_alike(
-    chosen: Sequence[tuple[Any, Any]], place: str
+    chosen: Sequence[tuple[Any, Any]], forms: Sequence[str], place: str
 ) -> tuple[str | None, list[str | None]]:
     """Return the form of pairs of a label and its options, None if most name no option, and the letters in it."""
     readings = {
-        form: [as_letter(*pair) for pair in chosen] for form, as_letter in _FORMS.items()
+        form: [_FORMS[form](label, options) for label, options in chosen] for form in forms
     }
     fits = {form: sum(map(bool, letters)) for form, letters in readings.items()}
     best = max(fits, key=lambda form: fits[form])
@@ -263,7 +274,8 @@ def _read_alike(
     other = next((form for form in rivals if readings[form] != readings[best]), None)
     if other is not None:
         raise UserError(
-            f"{place} may be {best} or {other}", "write letters there (A, B, C, …)"
+            f"{place} may be {best} or {other}",
+            "write letters there (A, B, C, …), or say which, as in data.columns={choices: options from 0}",
         )
     return best, readings[best]
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 from olr_cli.answers import is_placeholder
 from olr_cli.answers.graded import SENTINEL
-from olr_cli.data.choices import JOINED
+from olr_cli.data.choices import option_columns
 from olr_cli.data.columns import (
     ANSWER_COLUMNS,
     CHOICE_LABELS,
@@ -34,10 +35,15 @@ _BESIDE = (
     ("not_valid", re.compile(r"(?i)(?:.*[._ ])?(?:is)?invalid"), re.compile(_YES).fullmatch),
 )  # fmt: skip
 """Kind of finding, the path of a column that tells of it, and the values that do."""
-_IMAGES = re.compile(
-    r"(?i)(?:decoded_)?(?:image|picture|figure|video|audio)s?(?:_?\d+|_?(?:path|url|file|name)s?)?"
-)
-"""Names of columns with what policies of text do not see: `images` of geometry3k, `image_1` of MMMU."""
+_OF_QUESTIONS = {
+    re.compile(
+        r"(?i)(?:decoded_)?(?:image|picture|figure|video|audio)s?(?:_?\d+|_?(?:path|url|file|name)s?)?"
+    ): "only the text of questions is asked",
+    re.compile(
+        r"(?i)(?:passage|article|context|paragraph|story)"
+    ): "write it into the questions that are about it",
+}
+"""Names of columns that questions may need, `images` of geometry3k or `passage` of AGIEval, and what to do."""
 _READ_TOO = frozenset(
     ("data_source", "ability", "extra_info", "reward_model", REPHRASED_COLUMN, *ID_COLUMNS)
 )
@@ -62,16 +68,15 @@ def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
 
 
 def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
-    """Yield sentences on images that are not read, on what the column of labels holds, and why it is not another one.
+    """Yield sentences on images and passages that are not read, on what the column of labels holds, and why it is not
+    another one.
 
     `columns` is role -> path.
     """
-    images = {*filter(_IMAGES.fullmatch, rows.table.column_names)}.difference(
-        columns.values()
-    )
-    for name in sorted(images):
-        if _fault(rows, name) != "empty":
-            yield f"the column '{name}' is not read: only the text of questions is asked"
+    others = [name for name in rows.table.column_names if name not in columns.values()]
+    for name, (pattern, remedy) in product(others, _OF_QUESTIONS.items()):
+        if pattern.fullmatch(name) and _fault(rows, name) != "empty":
+            yield f"the column '{name}' is not read: {remedy}"
     path = columns.get("answer")
     if path is None:
         return
@@ -104,8 +109,8 @@ def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
 
 def not_read(rows: Rows, columns: Iterable[str]) -> list[str]:
     """Return the columns of a file that are not read, given the paths that are read for their roles."""
-    parts = (part for path in columns for part in (path, *path.split(JOINED)))
-    read = {path.partition(".")[0] for path in parts} | _READ_TOO
+    parts = (part for path in columns for part in option_columns(rows, path))
+    read = {part.partition(".")[0] for part in parts} | _READ_TOO
     # A unit is not read: only a power of ten in it is found.
     validity = [name for kind, name, _ in _BESIDE if kind == "not_valid"]
     return [

@@ -110,8 +110,10 @@ def columns_hint(rows: Rows, named: Mapping[str, str]) -> str:
     if choice_path(rows) is not None:
         likely["answer"] += CHOICE_LABELS
     text = suggested(likely, rows.paths, named).replace(", id: COLUMN", "")
-    columns = ", ".join(rows.paths)
-    return f"its columns are {columns}; say which hold what, as in data.columns={shlex.quote(text)}"
+    hint = f"its columns are {', '.join(rows.paths)}; say which hold what, as in data.columns={shlex.quote(text)}"
+    if any(path.endswith("?") or len(path) > _LONGEST_NAME for path in rows.paths):
+        hint += "; if these are its first row, put a line of names above it"
+    return hint
 
 
 def _ends_with_answer(dialogue: Any) -> bool:
@@ -120,9 +122,13 @@ def _ends_with_answer(dialogue: Any) -> bool:
 
 
 NO_SYSTEM_PROMPT = "none"
+_LONGEST_NAME = 60
+"""Of a column; what is longer is rather a question in a CSV file without a line of names."""
 
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 """A number whose commas may be of thousands, or one of them decimal: 1,234."""
+_POINT = re.compile(r"(?<![\d.,])[1-9]\d{0,2}\.\d{3}(?![\d.,])")
+"""A number whose point may be of thousands: 1.234."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +201,7 @@ def read_rows(
     rows, asked, notes = _with_questions(rows, question)
     _require_structs(rows)
     choices = read_options(rows, columns.get("choices"))
-    labels, label_notes = option_labels(rows, answer, choices)
+    labels, label_notes = option_labels(rows, answer, choices, columns.get("choices", ""))
     sources = [source or data_source for source in rows.texts("data_source")]
     messages = _messages(
         rows,
@@ -285,6 +291,9 @@ def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
         "read with a decimal comma": [it for it in given if it[1] != it[2]],
         "with three digits after a comma read as thousands": [
             it for it in given if it[1] == it[2] and _THOUSANDS.search(it[1])
+        ],
+        "with a point before three digits read as decimal": [
+            it for it in given if it[1] == it[2] and _POINT.search(it[1])
         ],
     }
     return [

@@ -538,3 +538,15 @@ def test_columns_of_images_beside_the_questions_are_said_to_be_unread(
     )
     sentence = f"the column '{column}' is not read: only the text of questions is asked."
     assert notes == [sentence] * is_said
+
+
+def test_points_of_thousands_are_read_beside_decimal_commas(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_text("question;answer\nA?;12.345.678\nB?;1.234\nC?;2,5\n")
+    read = read_prompts(file, reading=Reading(decimal_comma=True))
+    assert [prompt.given_label for prompt in read.prompts] == ["12345678", "1.234", "2.5"]
+    assert any(
+        note.startswith("1 label with a point before three digits read as decimal")
+        and "1.234 is 1.234, line 3" in note
+        for note in read.notes
+    )

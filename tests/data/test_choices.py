@@ -106,6 +106,30 @@ def test_numbers_that_may_count_from_0_or_from_1_are_refused(tmp_path):
     assert "write letters" in sentence
 
 
+@each("first", 0, 1)
+def test_from_where_numbers_count_can_be_said(tmp_path, first):
+    row = STAR | {"choices": TEXTS, "answer": 2}
+    prompts = read(tmp_path, row, columns={"choices": f"choices from {first}"})
+    assert labels(prompts) == ["CB"[first]]
+    assert asked(prompts) == [ASKED]
+
+
+def test_the_text_of_an_option_among_letters_is_its_letter(tmp_path):
+    rows = [
+        STAR | {"choices": TEXTS, "answer": label}
+        for label in ("C", "A", "the sun", "Moon")
+    ]
+    assert labels(read(tmp_path, *rows)) == ["C", "A", "C", "Moon"]
+
+
+def test_options_of_which_one_is_always_right_are_said(tmp_path):
+    rows = [{"question": f"{n}?", "choices": TEXTS, "answer": "A"} for n in range(3)]
+    notes = read(tmp_path, *rows).notes
+    assert "the labels in 'answer' are read as letters of options; all are A" in notes
+    rows.append({"question": "Or?", "choices": TEXTS, "answer": "B"})
+    assert not any("all are" in note for note in read(tmp_path, *rows).notes)
+
+
 def test_options_that_are_numbers_are_named_by_their_values(tmp_path):
     rows = [
         {"question": f"{n}+{n}?", "choices": [2 * n - 1, 2 * n, 2 * n + 1], "answer": 2 * n}

@@ -201,3 +201,20 @@ def test_what_is_said_before_training_names_the_command_that_reads_the_file_alik
     assert words[:3] == ["olr", "check", str(file)] and "Lösung" in words[4]
     findings = json.loads(olr(*words[1:], "--json").stdout)["findings"]
     assert [finding["kind"] for finding in findings] == ["spreadsheet"]
+
+
+def test_a_passage_that_is_not_read_is_said(tmp_path):
+    rows = [{"answer": "7", "passage": text} for text in ("A train leaves.", None)]
+    assert read_prompts(asked(tmp_path, *rows)).notes == [
+        "the column 'passage' is not read: write it into the questions that are about it"
+    ]
+    rows = [{"answer": "7", "passage": None}]
+    assert read_prompts(asked(tmp_path, *rows)).notes == []
+
+
+def test_a_csv_file_without_a_line_of_names_is_told_from_one_with_other_names(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_text("Which is a star?,Sun,Moon,A\nWhich is a moon?,Sun,Moon,B\n")
+    assert "put a line of names above it" in refusal(read_prompts, file)
+    file.write_text("Q,A,B,right\nWhich is a star?,Sun,Moon,A\n")
+    assert "line of names" not in refusal(read_prompts, file)
