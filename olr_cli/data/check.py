@@ -183,7 +183,7 @@ class Limit:
 CHARACTERS = Limit(
     8_192,
     "characters",
-    lambda prompts: (len(question_of(prompt.messages)) for prompt in prompts),
+    lambda prompts: (len(prompt.messages[-1].content) for prompt in prompts),
 )
 """About as many as train.max_prompt_tokens holds, where no tokenizer counts."""
 

@@ -16,7 +16,7 @@ from olr_cli.answers import option_letter
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import Message
 from olr_cli.data.columns import CHOICE_COLUMNS
-from olr_cli.data.labels import golds_of, label_of, read_cells
+from olr_cli.data.labels import golds_of, label_of, read_cells, read_labels
 from olr_cli.data.rows import Rows, pick
 from olr_cli.data.values import spelled, written
 from olr_cli.errors import UserError, at
@@ -153,8 +153,10 @@ def show_options(
     turns: tuple[Message, ...], options: Options | None
 ) -> tuple[Message, ...]:
     """The turns with the options below the user's last question, unless it shows them already."""
+    if options is None:
+        return turns
     asking = [place for place, turn in enumerate(turns) if turn.role == "user"]
-    if options is None or not asking or _shows(turns[asking[-1]].content, options):
+    if not asking or _shows(turns[asking[-1]].content, options):
         return turns
     question = turns[asking[-1]]
     shown = (
@@ -229,8 +231,8 @@ def option_labels(
     Raises:
         UserError: two forms fit equally well and differ, as numbers from 0 or from 1.
     """
-    if path is None:
-        return [None] * len(rows), []
+    if path is None or not any(choices):
+        return read_labels(rows, path), []
     cells = zip(rows.values(path), choices, strict=True)
     labels = read_cells(lambda cell: label_in(*cell), cells, rows.origins, path)
     chosen = {

@@ -56,10 +56,11 @@ _CHANGED = [
     (rf"\s*(?:{_MONTH_CELL}|{_DATE})\s*", rf"\A(?!.*{_WHEN})"),
     (r"\s*-?\d[.,]\d{5}(?:\d{9})?E[+-]\d{2,3}\s*", ""),
     (rf"\s*(?:{_DAY}|\d{{1,2}}:\d\d:00(?: [AP]M)?)\s*", _FRACTION),
-    (r"\s*\d{1,3}\s*",
-     r"(?i)\A(?!.*\bhow many\b).*\b(?:code|pin|password|zip)\b[^.?!]*\b(?:four|five|six|[456])[ -]digits?"),
 ]  # fmt: skip
 """Labels that a spreadsheet may have changed, and what stands in the question with them."""
+_SHORT_NUMBER = re.compile(r"\s*\d{1,3}\s*")
+_CODE = r"(?i)\A(?!.*\bhow many\b).*\b(?:code|pin|password|zip)\b[^.?!]*\b(?:four|five|six|[456])[ -]digits?"
+"""A question for a code of more digits than a short number has: its zeros may have gone."""
 _LETTERS = "".join(rf"(?:{letter}\W*)?" for letter in "ABCDEFGH")
 _UNFIT = [
     ("date_or_score", rf"^\W*{_DATE}\W*$", _WHEN),
@@ -136,6 +137,9 @@ def doubts(question: str, label: str) -> set[str]:
 
 def is_changed(question: str, label: str) -> bool:
     """Return whether a spreadsheet may have made a label: a date from a fraction, six digits from a long number."""
+    # Most labels are short numbers, and few questions speak of digits.
+    if "digit" in question and _SHORT_NUMBER.fullmatch(label) and _IS_CODE(question):
+        return True
     return any(in_label(label) and in_question(question) for in_label, in_question in _MADE)
 
 
@@ -267,6 +271,7 @@ def _is_told(question: str, label: str) -> bool:
     return label == question or (answer and answer.strip("$ ")) == label.strip("$ ")
 
 
+_IS_CODE = _search(_CODE)
 _MADE = [(re.compile(in_label).fullmatch, _search(asked)) for in_label, asked in _CHANGED]
 _IN_EITHER = [(kind, re.compile(pattern).search) for kind, pattern in _DAMAGED]
 _IN_BOTH = [
