@@ -175,9 +175,9 @@ def recognised(names: Collection[str]) -> LogFormat:
 
 
 def is_of_others(names: Collection[str]) -> bool:
-    """Whether a table with columns of these names has responses that olr has not read: a prompt's text, no visits."""
+    """Whether a table with columns of these names has responses that olr has not read, and answers beside them."""
     responses = {*OF_ROLLOUTS["response"].known, *OF_ROLLOUTS["response"].likely}
-    is_ours = {"visit", "answer_class"}.intersection(names)
+    is_ours = {"prompt_id", "visit", "answer_class"}.intersection(names)
     return not is_ours and "answer" in names and not responses.isdisjoint(names)
 
 
