@@ -36,7 +36,8 @@ def with_points(text: str) -> str:
     if _LIST.search(text) and ";" not in text:
         return text
     return _DECIMAL_COMMA.sub(
-        lambda number: number[0].translate(str.maketrans(",", ".", ". ")), text
+        lambda number: number[0].translate(str.maketrans(",", ".", ". ")),
+        _THOUSANDS.sub(lambda number: number[0].replace(".", ""), text),
     )
 
 
@@ -50,6 +51,8 @@ def _is_computed(form: Form) -> bool:
 _DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
     r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
 )
+_THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:\.\d{3}){2,}(?![\d.,])")
+"""12.345.678, in which no point can be decimal; in 1.234 it may be."""
 _LIST = re.compile(r"[(\[]|\\\{")
 _STYLE = re.compile(
     r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])|(?<![\dA-Z\\])(?<![a-z])[a-zA-Z]\d"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from olr_cli.data.check import Checked, Limit
 
 _WIDTH = 60
-_KEEPS_COMMAS = "The export has the labels as they stand in the file: train on it with data.decimal_comma=true"
+_KEEPS_COMMAS = "The export has the labels as they stand in the file: train on it with data.decimal_comma=true."
 
 
 def check(
@@ -94,28 +95,17 @@ def check(
             source, reading, judge, _limit(model, trust_remote_code=trust_remote_code)
         )
     waiting.done()
-    files, notes = [], [*checked.notes]
+    files, notes = [], [f"{note}." for note in checked.notes]
     if export is not None:
-        file, counts = checked.export(export, options.read_list(drop))
-        files, notes = [file], [*notes, *counts, *[_KEEPS_COMMAS] * decimal_comma]
-    # An export is UTF-8 in any case.
-    name, other = (source, encoding) if export is None else (str(export), "utf-8")
-    words = [name, *_reading_words(columns, other, decimal_comma=decimal_comma)]
+        files = [checked.export(export, options.read_list(drop))]
+        notes += [_KEEPS_COMMAS] * decimal_comma
+        # It is UTF-8 in any case.
+        reading = replace(reading, encoding=None)
+    words = [str(export or source), *reading.options]
     following = _next(checked, source, words, export)
-    notes = [f"{note}." for note in notes]
-    lines = [*_lines(checked)]
-    show(Answer(lines, checked, notes, files, following, indent=16), shape)
+    show(Answer([*_lines(checked)], checked, notes, files, following, indent=16), shape)
     if strict and checked.findings:
         raise typer.Exit(1)
-
-
-def _reading_words(
-    columns: Sequence[str], encoding: str, *, decimal_comma: bool
-) -> list[str]:
-    """Return the words of a command that reads a data set in this way."""
-    words = ["--columns", ",".join(columns)] if columns else []
-    words += ["--decimal-comma"] if decimal_comma else []
-    return words if encoding == "utf-8" else [*words, "--encoding", encoding]
 
 
 def _limit(model: str | None, *, trust_remote_code: bool) -> Limit:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import (
     Callable,
     Collection,
@@ -19,15 +18,15 @@ from dataclasses import dataclass, field, replace
 from html import unescape
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from olr_cli.answers import Judge, boxed, is_placeholder, is_read, shared_judge
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import unseen_part
-from olr_cli.data.choices import Options, label_in, read_options
+from olr_cli.data.choices import NO_CHOICES, Options, label_in, read_options
 from olr_cli.data.columns import LABEL_COLUMNS
-from olr_cli.data.doubts import boxes, doubts, ends_of, is_day
+from olr_cli.data.doubts import boxes, doubts, ends_of, is_changed, is_day
 from olr_cli.data.findings import KINDS, UNUSABLE, kind_named
 from olr_cli.data.label_columns import beside, column_notes, not_read
 from olr_cli.data.labels import is_tests
@@ -47,7 +46,7 @@ from olr_cli.data.values import Origins
 from olr_cli.data.writers import write_rows
 from olr_cli.errors import UserError, no_rows, shortened
 from olr_cli.grouping import gathered
-from olr_cli.recipe.sections import ColumnRole, DataSection
+from olr_cli.recipe.sections import ColumnRole
 from olr_cli.tables import File
 
 _NUMBER = re.compile(r"[-+]?\$?\d[\d,]*(?:\.\d+)?%?")
@@ -128,39 +127,34 @@ class Checked:
         """Whether it holds answers, and labels beside them."""
         return self.columns["answer"] == "given_label"
 
-    def left_out(self, kinds: Collection[str]) -> dict[str, set[int]]:
-        """Kind of finding -> the rows that go because of it and of no kind before: of a question that is asked again
-        all but the first that is left, of one with other labels all.
+    def left_out(self, kinds: Collection[str]) -> dict[int, str]:
+        """Row -> the first finding, of these kinds, because of which it goes: of a question that is asked again all but
+        the first row that is left, of one with other labels all.
 
         Raises:
             UserError: there is no such kind, or no row is left.
         """
         for kind in kinds:
             kind_named(kind, "drop")
-        out: set[int] = set()
-        left_out: dict[str, set[int]] = {}
+        left_out: dict[int, str] = {}
         chosen = [finding for finding in self.findings if finding.kind in kinds]
         # Repetitions come last: of the rows that ask one question the first that is left stays.
         for finding in sorted(chosen, key=lambda it: it.kind == "repeat"):
-            rows = {*finding.rows, *finding.others} - out
+            rows = [*finding.rows, *finding.others]
             if finding.kind == "repeat":
-                groups = ([row for row in it if row not in out] for it in finding.groups)
-                rows = {row for group in groups for row in group[1:]}
-            if rows:
-                left_out[finding.kind] = rows
-            out |= rows
-        if len(out) == self.rows:
+                groups = [
+                    [row for row in it if row not in left_out] for it in finding.groups
+                ]
+                rows = [row for group in groups for row in group[1:]]
+            left_out |= {row: finding.kind for row in rows if row not in left_out}
+        if len(left_out) == self.rows:
             raise UserError(
                 "no row is left", "drop fewer findings, or fix the file", "export"
             )
         return left_out
 
-    def export(self, target: Path, dropped: Collection[str]) -> tuple[File, list[str]]:
-        """Write the rows that can be graded, without those of some kinds of findings besides, or of `ALL`.
-
-        Returns:
-            The file, and a sentence on how many rows go because of which kind, if there are any.
-        """
+    def export(self, target: Path, dropped: Collection[str]) -> File:
+        """Write the rows that can be graded, without those of some kinds of findings besides, or of `ALL`."""
         if self.is_log:
             raise UserError(
                 f"{self.source} is a log of answers",
@@ -168,12 +162,13 @@ class Checked:
                 "export",
             )
         left_out = self.left_out(KINDS if ALL in dropped else [*UNUSABLE, *dropped])
-        kept = sorted({*range(self.rows)}.difference(*left_out.values()))
+        kept = [row for row in range(self.rows) if row not in left_out]
         is_new = write_rows(self.table, kept, target)
-        of_rows = f" ({len(kept):,} of {self.rows:,} rows)"
-        counts = ", ".join(f"{len(rows):,} {kind}" for kind, rows in left_out.items())
-        notes = [f"rows left out: {counts}"] * bool(left_out)
-        return File.written(target, of_rows, is_new=is_new), notes
+        counted = Counter(left_out.values()).items()
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in counted)
+        without = f"; left out: {counts}" if left_out else ""
+        text = f" ({len(kept):,} of {self.rows:,} rows){without}"
+        return File.written(target, text, is_new=is_new)
 
 
 @dataclass(frozen=True)
@@ -188,7 +183,7 @@ class Limit:
 CHARACTERS = Limit(
     8_192,
     "characters",
-    lambda prompts: (len(question_of(prompt.messages)) for prompt in prompts),
+    lambda prompts: (len(prompt.messages[-1].content) for prompt in prompts),
 )
 """About as many as train.max_prompt_tokens holds, where no tokenizer counts."""
 
@@ -252,29 +247,29 @@ def _columns_of(
     rows: Rows, reading: Reading, source: str
 ) -> tuple[Reading, Mapping[str, str]]:
     """Return how rows are read, and the columns by their roles; labels may be those of a log of answers."""
-    named: Mapping[ColumnRole, str] = reading.columns or {}
+    named: dict[ColumnRole, str] = {**(reading.columns or {})}
     found = find_columns(rows, named)
     if "answer" not in found and rows.has("given_label"):
-        named = {**named, "question": found["question"], "answer": "given_label"}
-        found = find_columns(rows, named)
+        found = {**found, "answer": "given_label"}
     if "answer" not in found:
         raise UserError(
             f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)})",
             f"{columns_hint(rows, found)}",
             "data.columns",
         )
-    read: dict[ColumnRole, str] = {"question": found["question"], "answer": found["answer"]}
+    read = {"choices": NO_CHOICES, **found}
     # Ids are not looked at, so a column of ids with repeats is no error here.
-    others: dict[ColumnRole, str] = {
-        role: path for role, path in named.items() if role != "id"
+    columns = {
+        role: read[role] for role in get_args(ColumnRole) if role in read and role != "id"
     }
-    return replace(reading, columns={**others, **read}), found
+    return replace(reading, columns=columns), found
 
 
 def _said_beside(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
     """Yield the findings in columns beside question and label, of the rows that are kept."""
-    for kind, texts in beside(rows).items():
-        yield _found(kind, [pair for pair in texts.items() if pair[0] in kept])
+    for kind, pairs in gathered(beside(rows)).items():
+        # Two columns may say the same of a row.
+        yield _found(kind, [it for it in sorted(dict(pairs).items()) if it[0] in kept])
 
 
 def _unreadable(
@@ -285,14 +280,14 @@ def _unreadable(
     """Return the findings in rows whose question or cell, with its options, cannot be read as question and label."""
     found: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row in rows:
+        cell, options = cells[row]
         if part := unseen_part(asked[row]):
             found["image"].append((row, part))
-        cell, options = cells[row]
-        if is_tests(cell):
-            found["tests"].append((row, str(cell)))
-            continue
         try:
-            label_in(cell, options)
+            if is_tests(cell):
+                found["tests"].append((row, str(cell)))
+            else:
+                label_in(cell, options)
         except ValueError as error:
             found["not_one_answer"].append((row, str(error)))
     return [_found(kind, found[kind]) for kind in ("image", "not_one_answer", "tests")]
@@ -388,15 +383,16 @@ def _questions_and_labels(
     asked = {row: question_of(prompt.messages) for row, prompt in prompts}
     texts = {row: cell for row, _ in labels if isinstance(cell := cells[row], str)}
     yield _found("boxes", _differing_boxes(texts, judge))
-    by_kind = _doubtful(asked, labels, texts)
-    shown = (str(prompt.file_label) for _, prompt in prompts)
-    if "spreadsheet" in by_kind or any(
-        it[:1] == "#" and is_placeholder(it) for it in shown
-    ):
-        # Where a spreadsheet has left traces, a number of five digits may be a date.
-        days = {row: f"{label}: {asked[row]}" for row, label in labels if is_day(label)}
-        changed = dict(by_kind.get("spreadsheet", ()))
-        by_kind["spreadsheet"] = sorted((days | changed).items())
+    doubtful: list[tuple[str, Labelled]] = []
+    for row, label in labels:
+        # around a label that is all of its cell may stand what is left of a lost backslash
+        cell = texts.get(row, "")
+        written = cell if cell.strip() == label.strip() else label
+        shown = written if written.isprintable() else ascii(written)[1:-1]
+        example = (row, f"{shown}: {asked[row]}")
+        doubtful += [(kind, example) for kind in doubts(asked[row], written)]
+    by_kind = gathered(doubtful)
+    yield _changed(prompts, labels)
     yield from (_found(kind, by_kind[kind]) for kind in KINDS if kind in by_kind)
     figures = [
         (row, text)
@@ -410,22 +406,18 @@ def _questions_and_labels(
     yield _found("template", templated)
 
 
-def _doubtful(
-    asked: Mapping[int, str], labels: Sequence[Labelled], texts: Mapping[int, str]
-) -> dict[str, list[Labelled]]:
-    """Return the findings that each question (`asked`) and its label give away, by their kinds.
-
-    `texts` has the cells of labels that are texts.
-    """
-    doubtful: list[tuple[str, Labelled]] = []
-    for row, label in labels:
-        # around a label that is all of its cell may stand what is left of a lost backslash
-        cell = texts.get(row, "")
-        written = cell if cell.strip() == label.strip() else label
-        shown = written if written.isprintable() else ascii(written)[1:-1]
-        example = (row, f"{shown}: {asked[row]}")
-        doubtful += [(kind, example) for kind in {*doubts(asked[row], written)}]
-    return gathered(doubtful)
+def _changed(prompts: Sequence[Asked], labels: Sequence[Labelled]) -> Finding:
+    """Return the finding of labels that a spreadsheet may have changed."""
+    asked = {row: question_of(prompt.messages) for row, prompt in prompts}
+    changed = {row for row, label in labels if is_changed(asked[row], label)}
+    errors = (
+        label for _, prompt in prompts if (label := prompt.file_label or "")[:1] == "#"
+    )
+    # Where a spreadsheet has left traces, a number of five digits may be a date.
+    if changed or any(map(is_placeholder, errors)):
+        changed |= {row for row, label in labels if is_day(label)}
+    shown = [(row, f"{label}: {asked[row]}") for row, label in labels if row in changed]
+    return _found("spreadsheet", shown)
 
 
 def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Labelled]:
@@ -445,27 +437,31 @@ def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Lab
 
 
 def label_notes(
-    prompts: Sequence[Prompt], data: DataSection, rows: Rows | None = None
+    prompts: Sequence[Prompt], source: str, reading: Reading, rows: Rows | None = None
 ) -> Iterator[str]:
     """A sentence about labels of own data that look wrong, marked noise aside, with the command that shows them.
 
-    `rows` are those of the prompts, with the columns beside their labels.
+    `source` and `reading` are those of the prompts, and `rows` theirs, with the columns beside their labels.
     """
-    is_built_in = parse_source(data.train) is not None
+    is_built_in = parse_source(source) is not None
     if is_built_in or all(prompt.file_label is None for prompt in prompts):
         return
-    columns: tuple[str, ...] = ()
-    if data.columns is not None:
-        columns = ("--columns", json.dumps(data.columns, ensure_ascii=False))
-    lacking, labels = _without_an_answer([*enumerate(prompts)])
+    asked = [*enumerate(prompts)]
+    lacking, labels = _without_an_answer(asked)
     rejected = _rejected(labels[:_GRADED_AT_START], labels[:_READ_AT_START], shared_judge())
     said = () if rows is None else _said_beside(rows, range(len(rows)))
-    findings = (*lacking, *rejected, *_unlike_an_answer(labels), *said)
+    findings = (
+        *lacking,
+        *rejected,
+        *_unlike_an_answer(labels),
+        _changed(asked, labels),
+        *said,
+    )
     found = [it for it in findings if it.rows and it.kind != "sentinel"]
     if found:
         count = sum(len(finding.rows) for finding in found)
         things = f"{count:,} thing{'s' * (count > 1)} in {len(prompts):,} rows"
-        command = shlex.join(("olr", "check", data.train, *columns))
+        command = shlex.join(("olr", "check", source, *reading.options))
         yield f"olr check finds {things} ({', '.join(finding.says for finding in found)}): {command}"
 
 

@@ -6,8 +6,9 @@ A question is asked with its options as lines below it (``A) Venus``), as benchm
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import product, takewhile
 from string import ascii_uppercase
 from typing import Any, NamedTuple, TypeAlias
 
@@ -15,32 +16,31 @@ from olr_cli.answers import option_letter
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.chat import Message
 from olr_cli.data.columns import CHOICE_COLUMNS
-from olr_cli.data.labels import golds_of, label_of, read_cells
-from olr_cli.data.rows import Rows
+from olr_cli.data.labels import golds_of, label_of, read_cells, read_labels
+from olr_cli.data.rows import Rows, pick
 from olr_cli.data.values import spelled, written
-from olr_cli.errors import UserError, did_you_mean
+from olr_cli.errors import UserError, at
 
 NO_CHOICES = "none"
 """In place of a column of options: questions are asked without any."""
 
-JOINED = "+"
+_JOINED = "+"
 """Between the columns of the options, where each has its own: ``A+B+C+D``."""
+_FROM = re.compile(r" from ([01])$")
+"""After the columns of the options: from where the numbers count that are labels."""
 
 _SERIES = re.compile(r"(?i)((?:option|choice|op|ending)[ _-]?)([a-j]|\d)|(?-i:([A-J]))")
 """A column, or the field of an object, that holds one option."""
+_NAMES = (ascii_uppercase, ascii_uppercase.lower(), "123456789", "0123456789")
+"""The ends of their names, in order."""
 
-_MARK = r"[(\[]?\s*{letter}\s*[)\].:]\s*"
-"""What stands before an option that brings its letter along: ``(A)``, ``A.``, ``a )``."""
+_MARKED = re.compile(r"[(\[]?\s*([A-Za-z])\s*[)\].:]\s*(.+)", re.DOTALL)
+"""An option that brings its letter along: ``(A) Venus``, ``A. Venus``, ``a ) Venus``."""
 _IN_TEXT = re.compile(
     r"(?:^|(?<=[\s,;]))\(?([A-Ja-j]) ?[).:]\s*(.*?)[\s,;]*(?=[\s,;]\(?[A-Ja-j] ?[).:]|$)",
     re.DOTALL,
 )
-_SHOWN = re.compile(r"(?:^|[\s({$\[])([A-Z])[).:\]]")
 _SEVERAL = re.compile(r"[A-J](?:[\s,;&]*(?:and\s)?[A-J])+")
-
-_NAMES = ("label", "key", "id", "name")
-_TEXTS = ("text", "content", "value", "option", "answer")
-"""Fields of an option that is an object."""
 
 
 class Options(NamedTuple):
@@ -50,13 +50,9 @@ class Options(NamedTuple):
     names: tuple[str, ...]
     """What the file calls them, mostly A, B, C, …"""
 
-    @property
-    def lines(self) -> str:
-        """The options as a policy sees them: ``A) Venus``, each a line."""
-        return "\n".join(
-            f"{letter}) {text}"
-            for letter, text in zip(ascii_uppercase, self.texts, strict=False)
-        )
+    def numbers(self, first: int) -> list[str]:
+        """Their numbers, counted from `first`."""
+        return [str(first + place) for place, _ in enumerate(self.texts)]
 
 
 # Options --------------------------------------------------------------------------------------------------------------
@@ -68,35 +64,22 @@ def choice_path(rows: Rows) -> str | None:
         if rows.has(name) and any(map(options_in, rows.values(name))):
             return name
     columns = rows.table.column_names
-    prefixes = [match[1] or "" for match in map(_SERIES.fullmatch, columns) if match]
-    for prefix in dict.fromkeys(prefixes):
-        for names in (ascii_uppercase, ascii_uppercase.lower(), "123456789", "0123456789"):
-            series = [*_in_order(prefix, names, columns)]
-            if len(series) > 1:
-                return JOINED.join(series)
+    prefixes = dict.fromkeys(
+        match[1] or "" for match in map(_SERIES.fullmatch, columns) if match
+    )
+    for prefix, names in product(prefixes, _NAMES):
+        series = takewhile(columns.__contains__, (f"{prefix}{name}" for name in names))
+        path = _JOINED.join(series)
+        # Two columns A and B may hold the numbers of a question.
+        if path.count(_JOINED) > (prefix == ""):
+            return path
     return None
 
 
-def _in_order(prefix: str, names: str, columns: Sequence[str]) -> Iterator[str]:
-    for name in names:
-        if (column := f"{prefix}{name}") not in columns:
-            return
-        yield column
-
-
 def option_columns(rows: Rows, path: str) -> list[str]:
-    """The paths that one of `choice_path`'s form joins; each must be there."""
-    if rows.has(path):
-        return [path]
-    for column in (columns := path.split(JOINED)):
-        if not rows.has(column):
-            raise UserError(
-                f"{rows.place} has no '{column}'{did_you_mean(column, rows.paths)}",
-                f"its columns are {', '.join(rows.paths)}; options that have a column each are named as"
-                " choices: A+B+C+D",
-                "data.columns",
-            )
-    return columns
+    """The paths that one of `choice_path`'s form joins; they need not be there."""
+    joined = _FROM.sub("", path)
+    return [joined] if rows.has(joined) else joined.split(_JOINED)
 
 
 def read_options(rows: Rows, path: str | None) -> list[Options | None]:
@@ -104,6 +87,9 @@ def read_options(rows: Rows, path: str | None) -> list[Options | None]:
     if path is None:
         return [None] * len(rows)
     columns = option_columns(rows, path)
+    with at("data.columns"):
+        named = dict(zip(columns, columns, strict=True))
+        pick(rows.has, {}, named, place=rows.place, available=rows.paths)
     if len(columns) == 1:
         return [options_in(cell) for cell in rows.values(columns[0])]
     cells = zip(*map(rows.values, columns), strict=True)
@@ -113,92 +99,82 @@ def read_options(rows: Rows, path: str | None) -> list[Options | None]:
 def options_in(cell: Any) -> Options | None:
     """The options that a cell holds; None if it holds fewer than two, or something else.
 
-    A cell is a list of texts or numbers; ``{text: […], label: […]}``; a list of objects with a text and a label each;
-    an object with a field an option (``{A: …, B: …}``); or a text that writes one of these, or has the letter of each
-    option before it (``a) 38, b) 27``).
+    A cell is a list of texts or numbers; ``{text: […], label: […]}``; an object with a field an option (``{A: …, B:
+    …}``); or a text that writes one of these, or has the letter of each option before it (``a) 38, b) 27``).
     """
     if isinstance(cell, str):
-        value = written(cell) if cell.lstrip()[:1] in ("[", "{") else None
-        cell = _in_text(cell) if value is None else value
+        cell = written(cell) if cell.lstrip()[:1] in ("[", "{") else _in_text(cell)
     pairs = _pairs(cell)
-    while pairs and pairs[-1][1] in (None, ""):  # columns without an option at the end
+    while pairs and not _text(pairs[-1][1]):  # columns without an option at the end
         pairs.pop()
-    texts = [text for _, value in pairs if (text := _text(value))]
-    if len(texts) < len(pairs) or not 1 < len(texts) <= len(ascii_uppercase):
+    texts = [_text(value) for _, value in pairs]
+    if not all(texts) or not 1 < len(texts) <= len(ascii_uppercase):
         return None
-    names = [
-        letter if name is None else str(name).strip()
-        for letter, (name, _) in zip(ascii_uppercase, pairs, strict=False)
-    ]
-    return Options(_without_marks(texts), tuple(names))
+    return Options(_without_marks(texts), tuple(str(name).strip() for name, _ in pairs))
 
 
 def _pairs(cell: Any) -> list[tuple[Any, Any]]:
-    """Return the name, None where it has none, and the value of each option; nothing of what holds no options."""
+    """Return the name and the value of each option; nothing of what holds no options."""
     match cell:
         case {"text": list(texts), "label": list(names)}:
             return [*zip(names, texts, strict=False)]
         case dict() if all(len(name) == 1 or _SERIES.fullmatch(name) for name in cell):
+            # In Parquet the fields of one row are those of all, some without a value.
             return [(name, text) for name, text in cell.items() if text is not None]
-        case list():
-            return [_named(item) for item in cell]
+        case list() if len(cell) <= len(ascii_uppercase):
+            return [*zip(ascii_uppercase, cell, strict=False)]
     return []
 
 
 def _in_text(text: str) -> dict[str, str]:
     """Return the options of a text by their letters, if these are a, b, c, … in order."""
-    found = _IN_TEXT.findall(text)
-    letters = "".join(letter for letter, _ in found).upper()
-    return dict(found) if ascii_uppercase.startswith(letters) else {}
+    options = _IN_TEXT.findall(text)
+    letters = "".join(letter for letter, _ in options).upper()
+    return dict(options) if ascii_uppercase.startswith(letters) else {}
 
 
-def _named(item: Any) -> tuple[Any, Any]:
-    """Return an item of a list as a pair of name and text; the name may be None."""
-    if not isinstance(item, dict):
-        return None, item
-    name, text = (
-        next((item[key] for key in keys if key in item), None) for keys in (_NAMES, _TEXTS)
-    )
-    return next(iter(item.items())) if text is None and len(item) == 1 else (name, text)
-
-
-def _text(value: Any) -> str | None:
-    """Return an option as text; None if it is neither text nor a number."""
+def _text(value: Any) -> str:
+    """Return an option as text; empty if it is neither text nor a number."""
     if isinstance(value, str):
-        return value.strip() or None
+        return value.strip()
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return spelled(value) if is_number and abs(value) < float("inf") else None
+    return spelled(value) if is_number and abs(value) < float("inf") else ""
 
 
 def _without_marks(texts: Sequence[str]) -> tuple[str, ...]:
     """Return options without their letters, if each brings its own."""
-    marks = [
-        re.match(_MARK.format(letter=f"(?i:{letter})"), text)
-        for letter, text in zip(ascii_uppercase, texts, strict=False)
-    ]
-    bare = [text[mark.end() :] for mark, text in zip(marks, texts, strict=True) if mark]
-    return tuple(bare if len(bare) == len(texts) and all(bare) else texts)
+    marked = [match for match in map(_MARKED.fullmatch, texts) if match]
+    letters = "".join(match[1].upper() for match in marked)
+    is_marked = letters == ascii_uppercase[: len(texts)]
+    return tuple(match[2] for match in marked) if is_marked else tuple(texts)
 
 
 def show_options(
     turns: tuple[Message, ...], options: Options | None
 ) -> tuple[Message, ...]:
     """The turns with the options below the user's last question, unless it shows them already."""
+    if options is None:
+        return turns
     asking = [place for place, turn in enumerate(turns) if turn.role == "user"]
-    if options is None or not asking or _shows(turns[asking[-1]].content, options):
+    if not asking or _shows(turns[asking[-1]].content, options):
         return turns
     question = turns[asking[-1]]
-    asked = replace(question, content=f"{question.content.strip()}\n\n{options.lines}\n")
+    shown = (
+        f"{letter}) {text}"
+        for letter, text in zip(ascii_uppercase, options.texts, strict=False)
+    )
+    text = "\n".join([question.content.strip(), "", *shown, ""])
+    asked = replace(question, content=text)
     return (*turns[: asking[-1]], asked, *turns[asking[-1] + 1 :])
 
 
 def _shows(question: str, options: Options) -> bool:
     """Whether a question has all options, each behind its letter."""
-    letters = {*ascii_uppercase[: len(options.texts)]}
-    if not letters <= {*_SHOWN.findall(question)}:
-        return False
     asked = "".join(question.split())
-    return all("".join(text.split()) in asked for text in options.texts)
+    return all(
+        any(f"{letter}{mark}{''.join(text.split())}" in asked for mark in ").:]")
+        for letter, text in zip(ascii_uppercase, options.texts, strict=False)
+    )
 
 
 # Labels ---------------------------------------------------------------------------------------------------------------
@@ -208,82 +184,88 @@ _Form: TypeAlias = Callable[[str, Options], str | None]
 
 def _by_letter(label: str, options: Options) -> str | None:
     """Return the letter of an option that is named, as ``(b)`` or as the file calls it; several as ``A, C``."""
-    plain = label.strip().strip("()[]. ").casefold()
-    names = [name.casefold() for name in options.names]
-    if plain in names:
-        return ascii_uppercase[names.index(plain)]
-    if _SEVERAL.fullmatch(label.strip()):
-        letters = re.findall("[A-J]", label.replace("and", ""))
-        is_there = max(letters) < ascii_uppercase[len(names)]
-        return ", ".join(letters) if is_there else None
-    return option_letter(label, len(names))
+    size = len(options.texts)
+    if letters := letters_in(label):
+        return ", ".join(letters) if max(letters) <= ascii_uppercase[size - 1] else None
+    return _named(label.strip("()[]. "), options.names) or option_letter(label, size)
 
 
-def _by_text(label: str, options: Options) -> str | None:
-    """Return the letter of the one option that has a text."""
-    plain = " ".join(label.split()).casefold()
-    places = [
-        place
-        for place, text in enumerate(options.texts)
-        if " ".join(text.split()).casefold() == plain
+def letters_in(label: str) -> list[str]:
+    """The letters of a label that names several options, ``A, C``, ``ACD`` or ``A and C``; none of any other."""
+    return re.findall("[A-J]", label) if _SEVERAL.fullmatch(label.strip()) else []
+
+
+def _named(label: str, names: Iterable[str]) -> str | None:
+    """Return the letter of the one option of that name, case and white space aside."""
+    letters = [
+        letter
+        for letter, name in zip(ascii_uppercase, names, strict=False)
+        if _plain(name) == _plain(label)
     ]
-    return ascii_uppercase[places[0]] if len(places) == 1 else None
+    return letters[0] if len(letters) == 1 else None
 
 
-def _by_number(label: str, options: Options, first: int) -> str | None:
-    """Return the letter of an option by its number, counted from `first`."""
-    number = label.strip()
-    place = int(number) - first if number.isascii() and number.isdecimal() else -1
-    return ascii_uppercase[place] if 0 <= place < len(options.texts) else None
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
 
 
 _LETTERS = "letters of options"
 _FORMS: Mapping[str, _Form] = {
     _LETTERS: _by_letter,
-    "texts of options": _by_text,
-    "numbers of options, from 0": lambda label, options: _by_number(label, options, 0),
-    "numbers of options, from 1": lambda label, options: _by_number(label, options, 1),
+    "texts of options": lambda label, options: _named(label, options.texts),
+    "numbers of options counted from 0": lambda label, options: _named(label, options.numbers(0)),
+    "numbers of options counted from 1": lambda label, options: _named(label, options.numbers(1)),
 }  # fmt: skip
 """What a column of labels holds, and how one becomes a letter; the first of those that read all labels alike counts."""
 
 
 def option_labels(
-    rows: Rows, path: str | None, choices: Sequence[Options | None]
-) -> tuple[list[str | None], str]:
-    """Return the label of every row, a letter where it has options, and a sentence on how the labels are read.
+    rows: Rows, path: str | None, choices: Sequence[Options | None], choices_path: str = ""
+) -> tuple[list[str | None], list[str]]:
+    """Return the label of every row, a letter where it has options, and sentences on how the labels are read.
 
-    All labels of a column are read in one form: that in which the most of them name an option. A label that names none
-    in it stays as it is, as do all if most name none. There is no sentence where no label has options.
+    All labels of a column are read in one form: that in which the most of them name an option, or that `choices_path`
+    gives (``options from 1``). A label that names none in it is read as the text of an option, else it stays as it is,
+    as do all if most name none.
 
     Raises:
         UserError: two forms fit equally well and differ, as numbers from 0 or from 1.
     """
-    if path is None:
-        return [None] * len(rows), ""
+    if path is None or not any(choices):
+        return read_labels(rows, path), []
     cells = zip(rows.values(path), choices, strict=True)
     labels = read_cells(lambda cell: label_in(*cell), cells, rows.origins, path)
-    places = [
-        place
-        for place, label in enumerate(labels)
-        if label not in (None, SENTINEL) and choices[place] is not None
-    ]
-    if not places:
-        return labels, ""
-    chosen = [(labels[place], choices[place]) for place in places]
-    form, letters = _read_alike(chosen, f"{rows.place}: the labels in '{path}'")
+    chosen = {
+        row: (label, options)
+        for row, (label, options) in enumerate(zip(labels, choices, strict=True))
+        if label not in (None, SENTINEL) and options is not None
+    }
+    if not chosen:
+        return labels, []
+    first = _FROM.search(choices_path)
+    forms = [name for name in _FORMS if first is None or name.endswith(first[0])]
+    place = f"{rows.place}: the labels in '{path}'"
+    form, letters = _read_alike([*chosen.values()], forms, place)
     if form is None:
-        return labels, f"most labels in '{path}' name no option, and are read as they stand"
-    for place, letter in zip(places, letters, strict=True):
-        labels[place] = letter or labels[place]
-    return labels, f"the labels in '{path}' are read as {form}"
+        return labels, [
+            f"most labels in '{path}' name no option, and are read as they stand"
+        ]
+    for row, letter in zip(chosen, letters, strict=True):
+        label, options = chosen[row]
+        labels[row] = letter or _named(label, options.texts) or label
+    given = {labels[row] for row in chosen}
+    are_one = (
+        f"; all are {labels[next(iter(chosen))]}" if len(given) < 2 < len(chosen) else ""
+    )
+    return labels, [f"the labels in '{path}' are read as {form}{are_one}"]
 
 
 def _read_alike(
-    chosen: Sequence[tuple[Any, Any]], place: str
+    chosen: Sequence[tuple[Any, Any]], forms: Sequence[str], place: str
 ) -> tuple[str | None, list[str | None]]:
     """Return the form of pairs of a label and its options, None if most name no option, and the letters in it."""
     readings = {
-        form: [as_letter(*pair) for pair in chosen] for form, as_letter in _FORMS.items()
+        form: [_FORMS[form](label, options) for label, options in chosen] for form in forms
     }
     fits = {form: sum(map(bool, letters)) for form, letters in readings.items()}
     best = max(fits, key=lambda form: fits[form])
@@ -294,7 +276,8 @@ def _read_alike(
     other = next((form for form in rivals if readings[form] != readings[best]), None)
     if other is not None:
         raise UserError(
-            f"{place} may be {best}, or {other}", "write letters there (A, B, C, …)"
+            f"{place} may be {best} or {other}",
+            "write letters there (A, B, C, …), or say which, as in data.columns={choices: options from 0}",
         )
     return best, readings[best]
 
@@ -308,37 +291,29 @@ def label_in(cell: Any, options: Options | None) -> str | None:
 
 def option_notes(
     rows: Rows,
-    columns: Mapping[str, str],
-    asked: Sequence[tuple[tuple[Message, ...], Options | None]],
-    labels_are: str,
+    path: str | None,
+    choices: Sequence[Options | None],
+    are_added: Sequence[bool],
 ) -> Iterator[str]:
-    """Yield sentences on how options and their labels are read.
+    """Yield a sentence on the options at a path, and on columns that have their usual names and hold none.
 
-    `columns` is role -> path, `asked` the turns and the options of every row, and `labels_are` the sentence of
-    `option_labels`.
+    `are_added` says for every row whether the options were written below the question.
     """
-    if "choices" not in columns:
-        yield from _unread_options(rows)
+    if path is None:
+        for name in filter(rows.has, CHOICE_COLUMNS):
+            cells = rows.values(name)
+            is_filled = any(cell not in (None, "", []) for cell in cells)
+            if is_filled and not any(map(options_in, cells)):
+                yield f"the column '{name}' holds no options that can be read, and is left aside"
         return
-    path = columns["choices"]
-    bare = [row for row, (_, options) in enumerate(asked) if options is None]
-    more = sum(show_options(*of_row) != of_row[0] for of_row in asked)
-    there = len(asked) - more - len(bare)
-    if more:
-        yield f"the options in '{path}' are shown below {more:,} question{'s' * (more > 1)}"
-    if there:
-        yield f"{there:,} question{'s show' if there > 1 else ' shows'} the options in '{path}' already"
+    added = sum(are_added)
+    bare = [row for row, options in enumerate(choices) if options is None]
+    shown = len(choices) - added - len(bare)
+    note = (
+        f"the options in '{path}' are shown below {added:,} of {len(choices):,} questions"
+    )
+    if shown:
+        note += f"; {shown:,} already had them in the text"
     if bare:
-        yield (
-            f"{len(bare):,} row{'s have' if len(bare) > 1 else ' has'} no options in '{path}'"
-            f" (the first: {rows.origins.name(bare[0])})"
-        )
-    if labels_are:
-        yield labels_are
-
-
-def _unread_options(rows: Rows) -> Iterator[str]:
-    """Yield a sentence on columns with the usual names of options that hold none."""
-    for name in CHOICE_COLUMNS:
-        if rows.has(name) and any(cell not in (None, "", []) for cell in rows.values(name)):
-            yield f"the column '{name}' holds no options that can be read, and is left aside"
+        note += f"; {len(bare):,} without options (the first: {rows.origins.name(bare[0])})"
+    yield note

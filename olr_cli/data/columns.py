@@ -53,7 +53,7 @@ NUMBERED = ID_COLUMNS[:2]
 OF_PROMPTS: Mapping[str, Names] = {
     "question": Names(
         PROMPT_COLUMNS,
-        (*PROMPT_COLUMNS, "query", "instruction", "input", "task", "text", "q"),
+        (*PROMPT_COLUMNS, "stem", "sentence", "query", "instruction", "input", "task", "text", "q"),
     ),
     "answer": Names(
         (GROUND_TRUTH, *LABEL_COLUMNS),

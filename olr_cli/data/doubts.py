@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from string import ascii_uppercase
 from typing import Any
 
@@ -13,6 +13,7 @@ from olr_cli.answers.classes import COUNTED
 from olr_cli.answers.extraction import boxed, option_letter
 from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.units import split_unit
+from olr_cli.data.choices import letters_in
 
 _DAMAGED = [
     ("backslash", r"[\a\b\t\n\v\f\r](?:(?<=[\a\b\v\f])[a-z]|(?<=\t)(?:ext|imes|an|au|heta|o|frac|riangle)(?![a-z])"
@@ -33,7 +34,11 @@ _MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sept?|oct|nov|dec"
 _CELL_MONTH = rf"(?i:{_MONTH}|mars|mrz|mär|mai|maj|okt|dez|janv|févr?|fev|avr|juin|juil|août|déc|ene|abr|ago|dic|gen)"
 """A month as cells of spreadsheets have it, in several languages."""
 _MONTH_CELL = rf"\d{{1,2}}(?:[-/]|\. ?){_CELL_MONTH}\.?(?:[-/. ]\d{{2,4}})?|{_CELL_MONTH}\.?[-/]\d{{1,4}}"
-_DATE = r"(?:\d{1,2}([/.-])\d{1,2}\1(?:\d{4}|\d\d)|\d{4}([/-])\d\d?\2\d\d?)(?:[ T]\d\d:\d\d(?::\d\d)?)?"
+# A triangle may be 5-12-13, so hyphens need a year of four digits.
+_DATE = (
+    r"(?:\d{1,2}(?:([/.])\d{1,2}\1(?:\d{4}|\d\d)|-\d{1,2}-\d{4})|\d{4}([/-])\d\d?\2\d\d?)"
+    r"(?:[ T]\d\d:\d\d(?::\d\d)?)?"
+)
 _DAY = r"4\d\d(?!00)\d\d"
 """A day of 2009 to 2036 as spreadsheets count them. A date without a year is of the year in which it was written."""
 _WRITTEN_DATE = (
@@ -47,13 +52,17 @@ _FRACTION = (
     r"(?:\w+ )?(?:fractions?|ratios?|probabilit\w*|odds|intervals?|part|share|portion)\b"
 )
 """A question for something that is written with a slash, a colon or a hyphen, and not for a sum of its two parts."""
+_CHANGED = [
+    (rf"\s*(?:{_MONTH_CELL}|{_DATE})\s*", rf"\A(?!.*{_WHEN})"),
+    (r"\s*-?\d[.,]\d{5}(?:\d{9})?E[+-]\d{2,3}\s*", ""),
+    (rf"\s*(?:{_DAY}|\d{{1,2}}:\d\d:00(?: [AP]M)?)\s*", _FRACTION),
+]  # fmt: skip
+"""Labels that a spreadsheet may have changed, and what stands in the question with them."""
+_SHORT_NUMBER = re.compile(r"\s*\d{1,3}\s*")
+_CODE = r"(?i)\A(?!.*\bhow many\b).*\b(?:code|pin|password|zip)\b[^.?!]*\b(?:four|five|six|[456])[ -]digits?"
+"""A question for a code of more digits than a short number has: its zeros may have gone."""
 _LETTERS = "".join(rf"(?:{letter}\W*)?" for letter in "ABCDEFGH")
 _UNFIT = [
-    ("spreadsheet", rf"^\s*(?:{_MONTH_CELL}|{_DATE})\s*$", rf"\A(?!.*{_WHEN})"),
-    ("spreadsheet", r"^\s*-?\d[.,]\d{5}(?:\d{9})?E[+-]\d{2,3}\s*$", ""),
-    ("spreadsheet", rf"^\s*(?:{_DAY}|\d{{1,2}}:\d\d:00(?: [AP]M)?)\s*$", _FRACTION),
-    ("spreadsheet", r"^\s*\d{1,3}\s*$",
-     r"(?i)\b(?:code|pin|password|zip)\b[^.?!]*\b(?:four|five|six|[456])[ -]digits?"),
     ("date_or_score", rf"^\W*{_DATE}\W*$", _WHEN),
     ("date_or_score", r"^\s*\d{1,2}(?::\d\d){1,2}\s*(?i:[ap]\.?m)[\s.]*$", ""),
     ("date_or_score", rf"^[\s$]*(?:{_WRITTEN_DATE}|{_AMOUNT}\s?-\s?\$?{_AMOUNT})[\s$.]*$", ""),
@@ -86,7 +95,6 @@ _UNFIT = [
 """Kind, what stands in the label, and with it in the question."""
 
 _OPTION = re.compile(r"(?:^|[\s({$])([A-Z])[).:]")
-_LETTERS_ALONE = re.compile(r"[A-J](?:(?:\s*[,;&]\s*|\s+and\s+)?[A-J])+")
 _TWO_LINES = re.compile(r"^A[).:] .*\n\s*B[).:] ", re.MULTILINE)
 _MARKED_LETTER = re.compile(r"^\s*[A-Za-z]\)(?=\s|$)")
 """``A)`` and ``A) Venus``, where the bracket closes none."""
@@ -111,18 +119,28 @@ _TOLD = re.compile(
 )
 
 
-def doubts(question: str, label: str) -> Iterator[str]:
-    """Yield the kinds of findings (`olr_cli.data.findings`) that a question and its label have, some perhaps twice.
+def doubts(question: str, label: str) -> set[str]:
+    """Return the kinds of findings (`olr_cli.data.findings`) that a question and its label have.
 
     Many patterns take quadratic time. So what reads an answer reads the ends of a long label, since what is longer than
     `LONGEST_READ` is rarely an answer; only damage and brackets are looked for in all of it.
     """
-    yield from (kind for kind, find in _IN_EITHER if find(label) or find(question))
+    kinds = {kind for kind, find in _IN_EITHER if find(label) or find(question)}
     if _is_unbalanced(label):
-        yield "cut"
+        kinds.add("cut")
     label = ends_of(label)
-    yield from (kind for kind, in_question in _doubts_about(label) if in_question(question))
-    yield from (kind for kind, is_so in _OTHERS if is_so(question, label))
+    kinds |= {kind for kind, in_question in _doubts_about(label) if in_question(question)}
+    kinds |= {kind for kind, is_so in _OTHERS if is_so(question, label)}
+    # Letters of options are several answers and letters of their own, too.
+    return kinds - {"several", "letter"} if "option" in kinds else kinds
+
+
+def is_changed(question: str, label: str) -> bool:
+    """Return whether a spreadsheet may have made a label: a date from a fraction, six digits from a long number."""
+    # Most labels are short numbers, and few questions speak of digits.
+    if "digit" in question and _SHORT_NUMBER.fullmatch(label) and _IS_CODE(question):
+        return True
+    return any(in_label(label) and in_question(question) for in_label, in_question in _MADE)
 
 
 @functools.lru_cache(1 << 16)  # labels repeat, numbers most of all
@@ -205,8 +223,7 @@ def _is_no_option(question: str, label: str) -> bool:
     )
     if shown > 2 or (shown == 2 and _TWO_LINES.search(question)):
         # Of several letters each must be there: `A, C`, `ACD`.
-        several = _LETTERS_ALONE.fullmatch(label)
-        letters = re.findall("[A-Z]", label) if several else [label]
+        letters = letters_in(label) or [label]
         return any(option_letter(letter, shown) is None for letter in letters)
     letter = re.fullmatch(
         r"\W*(?:(?:(?i:option|choice)|\\text\w*\{)\W*)?([A-E])(?:\W*|[).:]\W.*)", label
@@ -254,6 +271,8 @@ def _is_told(question: str, label: str) -> bool:
     return label == question or (answer and answer.strip("$ ")) == label.strip("$ ")
 
 
+_IS_CODE = _search(_CODE)
+_MADE = [(re.compile(in_label).fullmatch, _search(asked)) for in_label, asked in _CHANGED]
 _IN_EITHER = [(kind, re.compile(pattern).search) for kind, pattern in _DAMAGED]
 _IN_BOTH = [
     # Labels are cut to their ends before.

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 from olr_cli.answers import is_placeholder
 from olr_cli.answers.graded import SENTINEL
-from olr_cli.data.choices import JOINED
+from olr_cli.data.choices import option_columns
 from olr_cli.data.columns import (
     ANSWER_COLUMNS,
     CHOICE_LABELS,
@@ -34,40 +35,58 @@ _BESIDE = (
     ("not_valid", re.compile(r"(?i)(?:.*[._ ])?(?:is)?invalid"), re.compile(_YES).fullmatch),
 )  # fmt: skip
 """Kind of finding, the path of a column that tells of it, and the values that do."""
+_OF_QUESTIONS = {
+    re.compile(
+        r"(?i)(?:decoded_)?(?:image|picture|figure|video|audio)s?(?:_?\d+|_?(?:path|url|file|name)s?)?"
+    ): "only the text of questions is asked",
+    re.compile(
+        r"(?i)(?:passage|article|context|paragraph|story)"
+    ): "write it into the questions that are about it",
+}
+"""Names of columns that questions may need, `images` of geometry3k or `passage` of AGIEval, and what to do."""
 _READ_TOO = frozenset(
     ("data_source", "ability", "extra_info", "reward_model", REPHRASED_COLUMN, *ID_COLUMNS)
 )
 """Columns besides those of `data.columns` that are read, or that the format of verl has in every file."""
 
 
-def ordered(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
+def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
     """Return the columns that a file has for a role, the one to read first.
 
-    A column that is empty throughout comes last, and a column of short answers before labels in prose.
+    Columns that are empty throughout are left out, unless all are, and a column of short answers comes before labels
+    in prose.
     """
     there = [*filter(rows.has, names)]
     if len(there) < 2:
         return there
-    filled = [path for path in there if _is_filled(rows, path)]
-    if role == "answer" and filled[:1] != [GROUND_TRUTH] and _is_prose(rows, filled[:1]):
+    faults = {path: _fault(rows, path) for path in there}
+    filled = [path for path in there if faults[path] != "empty"] or there
+    if role == "answer" and filled[0] != GROUND_TRUTH and faults[filled[0]] == "prose":
         # Not `label`, which may name a topic, or say whether the row is good.
-        filled.sort(key=lambda path: path not in ANSWER_COLUMNS or _is_prose(rows, [path]))
-    return [*filled, *(path for path in there if path not in filled)]
+        return [*(path for path in ANSWER_COLUMNS if faults.get(path) == ""), *filled]
+    return filled
 
 
 def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
-    """Yield sentences on what the column of labels (`columns`: role -> path) holds, and why it is not another one."""
+    """Yield sentences on images and passages that are not read, on what the column of labels holds, and why it is not
+    another one.
+
+    `columns` is role -> path.
+    """
+    others = [name for name in rows.table.column_names if name not in columns.values()]
+    for name, (pattern, remedy) in product(others, _OF_QUESTIONS.items()):
+        if pattern.fullmatch(name) and _fault(rows, name) != "empty":
+            yield f"the column '{name}' is not read: {remedy}"
     path = columns.get("answer")
-    known = (*OF_PROMPTS["answer"].known, *CHOICE_LABELS)
     if path is None:
         return
+    known = (*OF_PROMPTS["answer"].known, *CHOICE_LABELS)
     for other in filter(rows.has, known[: known.index(path)] if path in known else ()):
-        if not _is_filled(rows, other) or _is_prose(rows, [other]):
-            what = "prose" if _is_filled(rows, other) else "empty"
-            yield f"the labels are in '{path}', because '{other}' is {what}"
+        if fault := _fault(rows, other):
+            yield f"the labels are in '{path}', because '{other}' is {fault}"
     if "choices" in columns:  # labels become letters
         return
-    if _is_prose(rows, [path]):
+    if _fault(rows, path) == "prose":
         yield (
             f"most labels in '{path}' are prose, which hardly any response matches; if another column has short"
             " answers, name it: data.columns={answer: COLUMN}"
@@ -79,37 +98,36 @@ def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
         )
 
 
-def beside(rows: Rows) -> dict[str, dict[int, str]]:
-    """Return what columns of units and of validity say of rows: kind of finding -> row -> ``column: value``."""
-    found: dict[str, dict[int, str]] = {}
+def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
+    """Yield what columns of units and of validity say of rows: the kind of finding, the row, and ``column: value``."""
     for path in rows.paths:
         for kind, name, is_found in _BESIDE:
             for row, value in enumerate(rows.values(path) if name.fullmatch(path) else ()):
                 if isinstance(value, (str, int, float)) and is_found(str(value).strip()):
-                    found.setdefault(kind, {}).setdefault(
-                        row, f"{path}: {str(value).strip()}"
-                    )
-    return found
+                    yield kind, (row, f"{path}: {str(value).strip()}")
 
 
 def not_read(rows: Rows, columns: Iterable[str]) -> list[str]:
     """Return the columns of a file that are not read, given the paths that are read for their roles."""
-    # The unit itself is not read.
-    beside = (
-        path
-        for path in rows.paths
-        if any(name.fullmatch(path) for _, name, _ in _BESIDE[1:])
-    )
-    parts = (part for path in columns for part in (path, *path.split(JOINED)))
-    read = {path.partition(".")[0] for path in (*parts, *beside)} | _READ_TOO
-    return [name for name in rows.table.column_names if name not in read]
+    parts = (part for path in columns for part in option_columns(rows, path))
+    read = {part.partition(".")[0] for part in parts} | _READ_TOO
+    # A unit is not read: only a power of ten in it is found.
+    validity = [name for kind, name, _ in _BESIDE if kind == "not_valid"]
+    return [
+        column
+        for column in rows.table.column_names
+        if column not in read and not any(name.fullmatch(column) for name in validity)
+    ]
 
 
-def _is_filled(rows: Rows, path: str) -> bool:
-    """Return whether some row has a value at a path."""
-    return not all(map(_is_empty, _head(rows, path))) or not all(
-        map(_is_empty, rows.values(path))
-    )
+def _fault(rows: Rows, path: str) -> str:
+    """Return why a column has no labels, which may be that it is ``empty`` or ``prose``; an empty text if it may."""
+    # Most columns have a value at their beginning.
+    if all(map(_is_empty, _head(rows, path))) and all(map(_is_empty, rows.values(path))):
+        return "empty"
+    labels = [golds[0] for golds in _first_golds(rows, path)]
+    prose = sum(_PROSE.search(label) is not None for label in labels)
+    return "prose" if 2 * prose > len(labels) else ""
 
 
 def _is_empty(cell: Any) -> bool:
@@ -117,12 +135,6 @@ def _is_empty(cell: Any) -> bool:
     if isinstance(cell, str):
         return is_placeholder(cell) and cell.strip() != SENTINEL
     return cell is None or cell != cell or cell == []
-
-
-def _is_prose(rows: Rows, paths: Sequence[str]) -> bool:
-    """Return whether most labels at the first of the paths, if there is one, are sentences."""
-    labels = [golds[0] for path in paths[:1] for golds in _first_golds(rows, path)]
-    return 2 * sum(_PROSE.search(label) is not None for label in labels) > len(labels)
 
 
 def _first_golds(rows: Rows, path: str) -> Iterator[tuple[str, ...]]:

@@ -174,6 +174,13 @@ def recognised(names: Collection[str]) -> LogFormat:
     )
 
 
+def is_of_others(names: Collection[str]) -> bool:
+    """Whether a table with columns of these names has responses that olr has not read, and answers beside them."""
+    responses = {*OF_ROLLOUTS["response"].known, *OF_ROLLOUTS["response"].likely}
+    is_ours = {"prompt_id", "visit", "answer_class"}.intersection(names)
+    return not is_ours and "answer" in names and not responses.isdisjoint(names)
+
+
 def require_columns(roles: Collection[str], names: Sequence[str], place: str) -> None:
     """Make sure that a file, which has these columns for `roles` of `COLUMNS`, says what was asked and answered."""
     missing = [] if {"prompt_id", "prompt"}.intersection(roles) else ["prompt"]

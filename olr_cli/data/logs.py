@@ -15,12 +15,13 @@ import pyarrow as pa
 
 from olr_cli.answers import default_extractor, opened_by, read_answer, reading_more
 from olr_cli.data.chat import Message, ending, turns_of
-from olr_cli.data.columns import COLUMNS, LABELS
+from olr_cli.data.columns import COLUMNS, LABELS, OF_ROLLOUTS
 from olr_cli.data.json_rows import json_batches, json_table
 from olr_cli.data.log_files import common_place, left_out, log_files, numbered
 from olr_cli.data.log_formats import (
     TABLE,
     LogFormat,
+    is_of_others,
     recognised,
     require_columns,
 )
@@ -375,10 +376,16 @@ def _places(
     others = {column.name for column in schema if column.type in ("null", "bool")}
     labels = [name for name in form.roles["given_label"] if name not in others]
     columns = schema.names
+    roles = {**form.roles, "given_label": labels}
+    if form is TABLE and is_of_others(columns):
+        # Beside responses, an answer that was not read from them is the right one.
+        responses = OF_ROLLOUTS["response"]
+        roles |= {"answer": [], "given_label": [*labels, "answer"]}
+        roles["response"] = [*responses.known, *responses.likely]
     with at("columns"):
         return pick(
             lambda path: path in columns or path.partition(".")[0] in columns,
-            {**form.roles, "given_label": labels},
+            roles,
             named,
             place=place,
             available=columns,

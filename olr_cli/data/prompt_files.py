@@ -7,13 +7,13 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import ne
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from olr_cli.answers import ARITHMETIC_SOURCES, is_match
 from olr_cli.answers.graded import SENTINEL
@@ -50,7 +50,7 @@ from olr_cli.data.interchange import (
     prompt_set,
     with_fields_of,
 )
-from olr_cli.data.label_columns import column_notes, ordered
+from olr_cli.data.label_columns import column_notes, first_filled
 from olr_cli.data.labels import read_labels
 from olr_cli.data.prompts import NOISE_TYPES, SYSTEM_PROMPT, NoiseType, Prompt, PromptSet
 from olr_cli.data.questions import question_ids
@@ -93,7 +93,7 @@ def _usual(
     known = {role: [*names.known] for role, names in OF_PROMPTS.items()}
     known["answer"] += CHOICE_LABELS if has_choices else ()
     return {
-        role: ordered(rows, role, names)
+        role: first_filled(rows, role, names)
         for role, names in known.items()
         if role not in named
     }
@@ -110,8 +110,10 @@ def columns_hint(rows: Rows, named: Mapping[str, str]) -> str:
     if choice_path(rows) is not None:
         likely["answer"] += CHOICE_LABELS
     text = suggested(likely, rows.paths, named).replace(", id: COLUMN", "")
-    columns = ", ".join(rows.paths)
-    return f"its columns are {columns}; say which hold what, as in data.columns={shlex.quote(text)}"
+    hint = f"its columns are {', '.join(rows.paths)}; say which hold what, as in data.columns={shlex.quote(text)}"
+    if any(path.endswith("?") or len(path) > _LONGEST_NAME for path in rows.paths):
+        hint += "; if these are its first row, put a line of names above it"
+    return hint
 
 
 def _ends_with_answer(dialogue: Any) -> bool:
@@ -120,14 +122,13 @@ def _ends_with_answer(dialogue: Any) -> bool:
 
 
 NO_SYSTEM_PROMPT = "none"
-
-_IMAGES = re.compile(
-    r"(?i)(?:decoded_)?(?:image|picture|figure|video|audio)s?(?:_?\d+|_?(?:path|url|file|name)s?)?"
-)
-"""Names of columns with what policies of text do not see: `images` of geometry3k, `image_1` of MMMU."""
+_LONGEST_NAME = 60
+"""Of a column; what is longer is rather a question in a CSV file without a line of names."""
 
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
 """A number whose commas may be of thousands, or one of them decimal: 1,234."""
+_POINT = re.compile(r"(?<![\d.,])[1-9]\d{0,2}\.\d{3}(?![\d.,])")
+"""A number whose point may be of thousands: 1.234."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,15 @@ class Reading:
     decimal_comma: bool = False
     is_text_only: bool = False
     encoding: str | None = None
+
+    @property
+    def options(self) -> list[str]:
+        """The options with which a command reads a file's columns and texts in this way."""
+        columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
+        words = ["--columns", columns] if columns else []
+        words += ["--decimal-comma"] if self.decimal_comma else []
+        is_utf_8 = self.encoding in (None, "utf-8")
+        return words if is_utf_8 else [*words, "--encoding", str(self.encoding)]
 
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
         """The system message of a prompt that has none: a plain question, or messages."""
@@ -191,7 +201,7 @@ def read_rows(
     rows, asked, notes = _with_questions(rows, question)
     _require_structs(rows)
     choices = read_options(rows, columns.get("choices"))
-    labels, labels_are = option_labels(rows, answer, choices)
+    labels, label_notes = option_labels(rows, answer, choices, columns.get("choices", ""))
     sources = [source or data_source for source in rows.texts("data_source")]
     messages = _messages(
         rows,
@@ -205,13 +215,13 @@ def read_rows(
         turns and show_options(turns, options)
         for turns, options in zip(_rephrasings(rows, messages), choices, strict=True)
     ]
+    plain, messages = messages, [*map(show_options, messages, choices)]
     notes += [
-        *option_notes(rows, columns, [*zip(messages, choices, strict=True)], labels_are),
+        *option_notes(rows, columns.get("choices"), choices, [*map(ne, plain, messages)]),
+        *label_notes,
         *_unseen_notes(rows, asked),
-        *_image_notes(rows, columns.values()),
         *column_notes(rows, columns),
     ]
-    messages = [*map(show_options, messages, choices)]
     prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
     marks = _marks(rows, labels, noise_type_of_sentinel)
     if reading.decimal_comma:
@@ -274,24 +284,6 @@ def _unseen_notes(rows: Rows, asked: Sequence[Any]) -> list[str]:
     ]
 
 
-def _image_notes(rows: Rows, read: Collection[str]) -> list[str]:
-    """Return a sentence for each column beside the questions with images, or others that no policy sees."""
-    columns = set(filter(_IMAGES.fullmatch, rows.table.column_names)).difference(read)
-    return [
-        f"column '{name}' is not read: of {len(filled):,} question{'s' * (len(filled) > 1)} with it only the text is"
-        f" asked (the first: {rows.origins.name(filled[0])})"
-        for name in sorted(columns)
-        if (filled := _filled(rows.table.column(name)))
-    ]
-
-
-def _filled(column: pa.ChunkedArray) -> list[int]:
-    """Return the rows whose value is there and no empty list, without reading images."""
-    is_list = hasattr(column.type, "value_field")
-    sizes = pc.list_value_length(column) if is_list else pc.is_valid(column)
-    return [row for row, size in enumerate(sizes.to_pylist()) if size]
-
-
 def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
     """Return sentences on labels read with a decimal comma, and on those whose comma may be of thousands."""
     given = [(row, label, with_points(label)) for row, label in enumerate(labels) if label]
@@ -299,6 +291,9 @@ def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
         "read with a decimal comma": [it for it in given if it[1] != it[2]],
         "with three digits after a comma read as thousands": [
             it for it in given if it[1] == it[2] and _THOUSANDS.search(it[1])
+        ],
+        "with a point before three digits read as decimal": [
+            it for it in given if it[1] == it[2] and _POINT.search(it[1])
         ],
     }
     return [

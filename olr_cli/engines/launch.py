@@ -12,6 +12,7 @@ from olr_cli.data.check import label_notes, repeat_notes
 from olr_cli.data.prompts import Prompt, PromptSet
 from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import Rows
+from olr_cli.data.sets import recipe_reading
 from olr_cli.data.writers import write_prompts
 from olr_cli.engines.resume import (
     check_same_recipe,
@@ -70,7 +71,7 @@ def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
     rows = Rows(data.train.table, data.train.origins)
     sentences = [
         *data_warnings(recipe, data.train),
-        *label_notes(whole, recipe.data, rows),
+        *label_notes(whole, recipe.data.train, recipe_reading(recipe), rows),
     ]
     if kind == "rollouts":
         return sentences

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.check import label_notes
+from olr_cli.data.prompt_files import Reading
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.evaluation.backends import BackendOptions
@@ -43,7 +44,6 @@ from olr_cli.evaluation.targets import (
     targets,
 )
 from olr_cli.recipe.sampling import Sampling
-from olr_cli.recipe.sections import DataSection
 from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer
 
@@ -208,13 +208,10 @@ def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
     for task in tasks:
         source, fields = task.benchmark.source.file, task.benchmark.fields
         if source is not None and task.benchmark.grader == "math":
-            columns = (
-                None
-                if fields is None
-                else {"question": fields.problem, "answer": fields.answer}
-            )
-            data = DataSection.model_validate({"train": source, "columns": columns})
-            yield from label_notes(task.problems, data)
+            reading = Reading()
+            if fields is not None:
+                reading = Reading({"question": fields.problem, "answer": fields.answer})
+            yield from label_notes(task.problems, source, reading)
 
 
 def _parted(target: Target, *, is_held_out: bool) -> Target:

@@ -18,7 +18,7 @@ from olr_cli.data.prompt_files import read_rows
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.questions import normal_question
 from olr_cli.data.rows import Rows
-from olr_cli.data.sets import sentinel_type
+from olr_cli.data.sets import recipe_reading, sentinel_type
 from olr_cli.data.values import Origins
 from olr_cli.errors import UserError, shortened
 from olr_cli.recipe.checks import recipe_warnings
@@ -122,7 +122,7 @@ def begin(
     _require_answers_only(olr.recipe)
     index = PromptIndex(table, olr.recipe, place)
     for warning in (
-        *label_notes(index.prompts, olr.recipe.data),
+        *label_notes(index.prompts, olr.recipe.data.train, recipe_reading(olr.recipe)),
         *recipe_warnings(olr.recipe),
     ):
         print(f"Warning: {warning}")

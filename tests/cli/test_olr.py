@@ -219,7 +219,7 @@ def test_what_a_check_finds_in_own_data_is_said_before_a_run_and_blank_rows_are_
         "--set=train.epochs=1",
         "--set=train.max_new_tokens=1",
     ]
-    command = f'olr check {file} --columns \'{{"question": "Q", "answer": "A"}}\''
+    command = f"olr check {file} --columns question=Q,answer=A"
     said = [
         f"Note: 1 row without a question skipped: line 20 of {file} has no 'Q'.",
         f"Warning: olr check finds 2 things in 20 rows (2 placeholders for a label): {command}",

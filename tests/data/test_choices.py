@@ -54,10 +54,6 @@ PUBLISHED = {
         "options": [f"{name}){text}" for name, text in lettered(TEXTS).items()], "correct": "ABCD"[right],
     },
     "MathQA": lambda right: {"options": "a ) Venus , b ) Mars , c ) the Sun , d ) Io", "correct": "abcd"[right]},
-    "objects": lambda right: {
-        "choices": [{"label": name, "text": text} for name, text in lettered(TEXTS).items()],
-        "answer": f"({'ABCD'[right]})",
-    },
     "a list in a text": lambda right: {"choices": json.dumps(TEXTS), "answer": f"{'ABCD'[right]}) {TEXTS[right]}"},
     "option_a": lambda right: {f"option_{name}": text for name, text in lettered(TEXTS, "abcd").items()}
     | {"answer": "abcd"[right]},
@@ -97,14 +93,41 @@ def test_the_range_of_a_column_says_from_where_its_numbers_count(tmp_path, first
     ]
     prompts = read(tmp_path, *rows)
     assert labels(prompts) == ["ABCD"[int(number) - int(first)] for number in numbers]
-    assert prompts.notes[-1].endswith(f"read as numbers of options, from {first}")
+    assert prompts.notes[-1].endswith(f"read as numbers of options counted from {first}")
 
 
 def test_numbers_that_may_count_from_0_or_from_1_are_refused(tmp_path):
     rows = [{"question": f"Which {n}?", "choices": TEXTS, "answer": n} for n in (1, 2, 3)]
     sentence = refusal(read, tmp_path, *rows)
-    assert "numbers of options, from 0, or numbers of options, from 1" in sentence
+    assert (
+        "may be numbers of options counted from 0 or numbers of options counted from 1"
+        in sentence
+    )
     assert "write letters" in sentence
+
+
+@each("first", 0, 1)
+def test_from_where_numbers_count_can_be_said(tmp_path, first):
+    row = STAR | {"choices": TEXTS, "answer": 2}
+    prompts = read(tmp_path, row, columns={"choices": f"choices from {first}"})
+    assert labels(prompts) == ["CB"[first]]
+    assert asked(prompts) == [ASKED]
+
+
+def test_the_text_of_an_option_among_letters_is_its_letter(tmp_path):
+    rows = [
+        STAR | {"choices": TEXTS, "answer": label}
+        for label in ("C", "A", "the sun", "Moon")
+    ]
+    assert labels(read(tmp_path, *rows)) == ["C", "A", "C", "Moon"]
+
+
+def test_options_of_which_one_is_always_right_are_said(tmp_path):
+    rows = [{"question": f"{n}?", "choices": TEXTS, "answer": "A"} for n in range(3)]
+    notes = read(tmp_path, *rows).notes
+    assert "the labels in 'answer' are read as letters of options; all are A" in notes
+    rows.append({"question": "Or?", "choices": TEXTS, "answer": "B"})
+    assert not any("all are" in note for note in read(tmp_path, *rows).notes)
 
 
 def test_options_that_are_numbers_are_named_by_their_values(tmp_path):
@@ -126,8 +149,8 @@ def test_a_row_without_options_and_one_with_several_right_ones(tmp_path):
     assert labels(prompts) == ["B", "2", "A, C", "A, C"]
     assert asked(prompts)[1] == "What is 1+1?"
     assert list(prompts.notes) == [
-        "the options in 'options' are shown below 3 questions",
-        f"1 row has no options in 'options' (the first: line 2 of {tmp_path / 'rows.jsonl'})",
+        "the options in 'options' are shown below 3 of 4 questions; 1 without options (the first: line 2 of"
+        f" {tmp_path / 'rows.jsonl'})",
         "the labels in 'answer' are read as letters of options",
     ]
 
@@ -135,7 +158,11 @@ def test_a_row_without_options_and_one_with_several_right_ones(tmp_path):
 def test_a_question_that_shows_its_options_stays_as_it_is(tmp_path):
     question = "Which one is a star? (A) Venus (B) Mars (C) the Sun (D) Io"
     row = {"question": question, "options": TEXTS, "answer": "C"}
-    assert asked(read(tmp_path, row)) == [question]
+    prompts = read(tmp_path, row)
+    assert asked(prompts) == [question]
+    assert prompts.notes[0].endswith(
+        "below 0 of 1 questions; 1 already had them in the text"
+    )
 
 
 def test_one_stem_with_other_options_is_another_question(tmp_path):
@@ -169,7 +196,8 @@ def test_the_columns_of_options_can_be_named_or_left_aside(tmp_path):
     row = STAR | {"one": "Venus", "two": "the Sun", "choices": TEXTS, "answer": "B"}
     named = read(tmp_path, row, columns={"choices": "one+two"})
     assert asked(named) == [f"{STAR['question']}\n\nA) Venus\nB) the Sun\n"]
-    assert asked(read(tmp_path, row, columns={"choices": "none"})) == [STAR["question"]]
+    without = read(tmp_path, row, columns={"choices": "none"})
+    assert asked(without) == [STAR["question"]] and not without.notes
     assert "has no 'tow' (did you mean 'two'?)" in refusal(
         read, tmp_path, row, columns={"choices": "one+tow"}
     )
@@ -183,8 +211,14 @@ def test_a_column_of_that_name_without_options_is_left_aside_and_said(tmp_path):
     ]
 
 
+def test_two_columns_of_numbers_are_no_options(tmp_path):
+    prompts = read(tmp_path, {"question": "What is A+B?", "A": 3, "B": 5, "answer": 8})
+    assert asked(prompts) == ["What is A+B?"] and not prompts.notes
+
+
 @each(
     "cell", None, ["Venus"], [["a"], ["b"]], ["a", "", "b"], {"source": "x", "split": "y"}, "Venus or Mars",
+    [f"number {place}" for place in range(27)], [{"label": "A", "text": "Venus"}, {"label": "B", "text": "Mars"}],
     "Take e.g. a. and b",
 )  # fmt: skip
 def test_what_holds_no_options(cell):
@@ -202,7 +236,7 @@ def test_check_says_how_it_reads_and_judges_labels_by_the_options(tmp_path):
     report = json.loads(ended.stdout)
     assert report["columns"]["choices"] == "A+B+C"
     assert report["notes"] == [
-        "the options in 'A+B+C' are shown below 21 questions.",
+        "the options in 'A+B+C' are shown below 21 of 21 questions.",
         "the labels in 'answer' are read as letters of options.",
     ]
     assert [(it["kind"], it["rows"]) for it in report["findings"]] == [("option", [20])]
@@ -225,6 +259,8 @@ def test_as_many_options_as_there_are_letters(tmp_path, width):
     texts = [f"number {place}" for place in range(width)]
     prompts = read(tmp_path, *(STAR | {"choices": texts, "answer": text} for text in texts))
     assert labels(prompts) == [chr(ord("A") + place) for place in range(width)]
+    several = read(tmp_path, STAR | {"choices": texts, "answer": "AB"})
+    assert labels(several) == ["A, B"]
 
 
 def test_held_out_questions_are_measured_as_they_are_asked_in_training(tmp_path):

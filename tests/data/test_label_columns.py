@@ -1,6 +1,7 @@
 """Which column of a file holds the labels, and what others say of them."""
 
 import json
+import shlex
 
 import pytest
 from cases import each, refusal
@@ -9,9 +10,8 @@ from samples import json_lines
 
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.check import label_notes
-from olr_cli.data.prompt_files import read_prompts
+from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.rows import Rows
-from olr_cli.recipe.sections import DataSection
 
 PROSE = "We expand the product and collect the terms, which shows that this is what was asked for."
 HASHED = f"{PROSE}\n#### 7\nSo it is 7."
@@ -25,13 +25,11 @@ def asked(tmp_path, *rows):
     return json_lines(tmp_path / "x.jsonl", *rows)
 
 
-def said(file) -> str:
+def said(file, reading=Reading()) -> str:  # noqa: B008 - it is immutable
     """What is said before a training on a file."""
-    data = read_prompts(file)
+    data = read_prompts(file, reading=reading)
     rows = Rows(data.table, data.origins)
-    return " ".join(
-        label_notes(data.prompts, DataSection(train=str(file), columns=None), rows)
-    )
+    return " ".join(label_notes(data.prompts, str(file), reading, rows))
 
 
 def checked(file, *words):
@@ -123,6 +121,7 @@ def test_a_unit_with_a_power_of_ten_is_found_and_said_before_training(
     ({"valid": [1, 0, 1, 0.5]}, [1]), ({"validity": ["valid", "invalid", "ok", "correct"]}, [1]),
     ({"invalid": [False, True, False, None]}, [1]),
     ({"is_valid": ["Yes", "No", "No", "Yes"], "invalid": ["No", "Yes", "No", "No"]}, [1, 2]),
+    ({"problem_is_valid": ["Yes", "Yes", "Yes", "No"], "solution_is_valid": ["No", "Yes", "Yes", "No"]}, [0, 3]),
 )  # fmt: skip
 def test_rows_that_a_column_calls_not_valid_are_found_and_said_before_training(
     tmp_path, fields, wrong
@@ -169,7 +168,7 @@ def test_tests_of_programs_among_answers_are_found_and_left_out(tmp_path):
     # A list stops training before that.
     texts = [{"answer": cell} for cell in ("7", *TESTS) if not cell.startswith("['")]
     prompts = read_prompts(asked(tmp_path, *texts)).prompts
-    (sentence,) = label_notes(prompts, DataSection(train="x.jsonl"))
+    (sentence,) = label_notes(prompts, "x.jsonl", Reading())
     assert f"{len(texts) - 1} labels holding the tests of a program" in sentence
 
 
@@ -188,4 +187,34 @@ def test_a_number_may_be_a_date_where_a_spreadsheet_has_left_traces(
     tmp_path, trace, is_found
 ):
     rows = [{"answer": label} for label in ("45752", trace, "45700", "5")]
-    assert (0 in found(asked(tmp_path, *rows)).get("spreadsheet", [])) is is_found
+    file = asked(tmp_path, *rows)
+    assert (0 in found(file).get("spreadsheet", [])) is is_found
+    assert ("that a spreadsheet may have changed" in said(file)) is is_found
+
+
+def test_what_is_said_before_training_names_the_command_that_reads_the_file_alike(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_text("Frage;answer;Lösung\nWie viel?;1;2-Jan\nWie oft?;1;23,5\n", "cp1252")
+    columns = {"question": "Frage", "answer": "Lösung"}
+    sentence = said(file, Reading(columns, decimal_comma=True, encoding="cp1252"))
+    words = shlex.split(sentence.rpartition("): ")[2])
+    assert words[:3] == ["olr", "check", str(file)] and "Lösung" in words[4]
+    findings = json.loads(olr(*words[1:], "--json").stdout)["findings"]
+    assert [finding["kind"] for finding in findings] == ["spreadsheet"]
+
+
+def test_a_passage_that_is_not_read_is_said(tmp_path):
+    rows = [{"answer": "7", "passage": text} for text in ("A train leaves.", None)]
+    assert read_prompts(asked(tmp_path, *rows)).notes == [
+        "the column 'passage' is not read: write it into the questions that are about it"
+    ]
+    rows = [{"answer": "7", "passage": None}]
+    assert read_prompts(asked(tmp_path, *rows)).notes == []
+
+
+def test_a_csv_file_without_a_line_of_names_is_told_from_one_with_other_names(tmp_path):
+    file = tmp_path / "x.csv"
+    file.write_text("Which is a star?,Sun,Moon,A\nWhich is a moon?,Sun,Moon,B\n")
+    assert "put a line of names above it" in refusal(read_prompts, file)
+    file.write_text("Q,A,B,right\nWhich is a star?,Sun,Moon,A\n")
+    assert "line of names" not in refusal(read_prompts, file)

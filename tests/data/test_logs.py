@@ -523,3 +523,15 @@ def test_a_table_of_texts_is_a_log_too(tmp_path):
         [tmp_path / "log.csv"], {"response": "generation"}, extractor="last_number"
     )
     assert answers(log, "3+4") == [["7"], ["8"]] and log.rows["reward"].to_list() == [1, 0]
+
+
+@pytest.mark.parametrize("name", ["completion", "response", "output"])
+def test_an_answer_beside_responses_is_the_label(tmp_path, name):
+    rows = [
+        {"step": 1, "prompt": "1+1?", name: rf"\boxed{{{said}}}", "answer": "2"}
+        for said in (2, 3, 2)
+    ]
+    log = read_log([json_lines(tmp_path / "log.jsonl", *rows)])
+    assert log.rows["answer"].to_list() == ["2", "3", "2"]
+    assert log.rows["given_label"].to_list() == ["2"] * 3
+    assert "answer as given_label" in log.notes[0]
