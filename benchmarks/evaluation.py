@@ -30,10 +30,10 @@ from typing import Any
 
 from label_update import mixed
 
+from olr_cli.engines.backends import BackendOptions
+from olr_cli.engines.backends.backend import GenerationRequest
+from olr_cli.engines.backends.vllm_backend import VllmBackend
 from olr_cli.engines.models import is_builtin, policy_path
-from olr_cli.evaluation.backends import BackendOptions
-from olr_cli.evaluation.backends.backend import GenerationRequest
-from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 from olr_cli.evaluation.benchmark import read_benchmark
 from olr_cli.evaluation.evaluate import Progress, evaluate
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest

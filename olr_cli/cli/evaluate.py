@@ -202,8 +202,8 @@ def evaluate(
     from dataclasses import fields
 
     from olr_cli.data.arithmetic import mixture_note
+    from olr_cli.engines.backends import BACKENDS, BackendOptions
     from olr_cli.errors import at, printable
-    from olr_cli.evaluation.backends import BACKENDS, BackendOptions
     from olr_cli.evaluation.evaluate import Progress, evaluate as evaluate_one
     from olr_cli.evaluation.plan import EvaluationRequest, plan
     from olr_cli.evaluation.prompting import read_prompting

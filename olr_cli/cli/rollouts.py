@@ -99,7 +99,7 @@ def rollouts(
     from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
     from olr_cli.engines.rehearse import rehearse
     from olr_cli.engines.resume import check_same_recipe, is_complete
-    from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_summary
+    from olr_cli.engines.rollouts import RolloutSampler, backend_of, rollouts_summary
     from olr_cli.evaluation.targets import origin
     from olr_cli.runs.progress import ROLLOUTS, choose_progress
 
@@ -135,7 +135,9 @@ def rollouts(
 
 
 def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place) -> Recipe:
-    from olr_cli.evaluation.rollouts import rollouts_recipe
+    from olr_cli.engines.models import is_builtin
+    from olr_cli.engines.rollouts import rollouts_recipe
+    from olr_cli.evaluation.targets import origin, targets
 
     keys = {"system": "system_prompt", "visits": "epochs", "samples": "rollouts_per_prompt"}
     of_data = {
@@ -150,10 +152,11 @@ def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place)
     }
     of_train = {**draws._asdict(), "prompts_per_step": place.prompts_per_step}
     return rollouts_recipe(
-        model,
+        model if is_builtin(model) else targets(model, [], None)[0].model,
         of_data,
         {keys.get(name, name): value for name, value in of_train.items() if name != "seed"},
         seed=draws.seed,
+        origin=origin(model),
         chat_template=prompts.chat_template,
         device=place.device,
         trust_remote_code=place.trust_remote_code,

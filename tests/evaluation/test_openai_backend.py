@@ -15,10 +15,10 @@ from commands import contents, done, refused
 from sums import PROBLEMS, SAMPLES, sums
 
 from olr_cli.data.chat import Message
+from olr_cli.engines.backends import BackendOptions, openai_backend
+from olr_cli.engines.backends.backend import GenerationRequest
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendOptions, openai_backend
-from olr_cli.evaluation.backends.backend import GenerationRequest
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
 

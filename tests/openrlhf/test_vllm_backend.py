@@ -12,9 +12,9 @@ from cases import refusal
 
 from olr_cli.answers.extraction import extract
 from olr_cli.data.prompt_files import read_prompts
+from olr_cli.engines.backends import BackendOptions
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendOptions
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.seeding import key
 from olr_cli.supervision import Rollout

@@ -13,11 +13,11 @@ from cases import each, refusal
 from olr_cli.answers.extraction import extract
 from olr_cli.data.chat import Message
 from olr_cli.data.prompt_files import read_prompts
+from olr_cli.engines import backends
+from olr_cli.engines.backends import BackendOptions, transformers_backend
+from olr_cli.engines.backends.transformers_backend import TransformersBackend
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
-from olr_cli.evaluation import backends
-from olr_cli.evaluation.backends import BackendOptions, transformers_backend
-from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.seeding import key
 from olr_cli.supervision import Rollout

@@ -24,20 +24,20 @@ import httpx
 
 from olr_cli.data.chat import Message, message
 from olr_cli.engines import prompt_text
-from olr_cli.engines.prompt_text import ChatFormat
-from olr_cli.errors import UserError, did_you_mean, first_line, shortened
-from olr_cli.evaluation.backends.backend import (
+from olr_cli.engines.backends.backend import (
     Backend,
     GenerationRequest,
     Sampled,
     whole_requests,
 )
+from olr_cli.engines.prompt_text import ChatFormat
+from olr_cli.errors import UserError, did_you_mean, first_line, shortened
 from olr_cli.files import storable
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
 
 if TYPE_CHECKING:
-    from olr_cli.evaluation.backends import BackendOptions
+    from olr_cli.engines.backends import BackendOptions
 
 KEY = "OPENAI_API_KEY"
 """The environment variable with the server's key."""

@@ -18,13 +18,13 @@ from olr_cli.data.writers import write_prompts
 from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.engines.models import policy_path
-from olr_cli.errors import UserError
-from olr_cli.evaluation.rollouts import (
+from olr_cli.engines.rollouts import (
     RolloutSampler,
     backend_of,
     rollouts_recipe,
     rollouts_summary,
 )
+from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
 from olr_cli.runs import writer
 from olr_cli.runs.directory import read_manifest, write_manifest

@@ -24,13 +24,12 @@ from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.chat import Message
 from olr_cli.data.prompts import Prompt
 from olr_cli.data.values import SUFFIXES
-from olr_cli.engines.models import is_builtin, model_location
+from olr_cli.engines.backends import BackendName, BackendOptions
+from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_lines, template_warnings
 from olr_cli.engines.reporting import start_progress
 from olr_cli.engines.run import Attempt, DataSets
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendName, BackendOptions
-from olr_cli.evaluation.targets import origin, targets
 from olr_cli.recipe.layers import folder_name, validate
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.schema import Recipe
@@ -55,6 +54,7 @@ def rollouts_recipe(
     train: Mapping[str, Any],
     *,
     seed: int,
+    origin: str | None = None,
     chat_template: str | None = None,
     device: str = "auto",
     trust_remote_code: bool = False,
@@ -63,7 +63,8 @@ def rollouts_recipe(
 
     Toy policies get one thread: more of them take longer on a busy machine, many times so.
 
-    `data` and `train` are keys of these sections; `model` is as `olr_cli.evaluation.targets.targets` takes it.
+    `data` and `train` are keys of these sections, `model` is as a recipe has it, `origin` the model that it was trained
+    from, if it is the checkpoint of a run.
     """
     source = Path(data["train"])
     name = folder_name(source.stem if source.suffix in SUFFIXES else source.name)
@@ -72,7 +73,7 @@ def rollouts_recipe(
         "seed": seed,
         "data": data,
         "model": {
-            "path": model if is_builtin(model) else targets(model, [], None)[0].model,
+            "path": model,
             "chat_template": chat_template,
             "trust_remote_code": trust_remote_code,
         },
@@ -81,7 +82,7 @@ def rollouts_recipe(
         "engine": {
             "name": "local",
             "device": device,
-            "threads": 1 if toy_kind(origin(model)) else None,
+            "threads": 1 if toy_kind(origin or model) else None,
         },
     }
     return validate(tree, "olr rollouts")
