@@ -182,9 +182,8 @@ def main() -> None:
     ):
         assert isinstance(backend, VllmBackend)
         tasks = tasks_in(Path(name), words.scale, settings)
-        backend.generate(
-            [tasks[0].problems[0].messages], [[0]], settings.sampling
-        )  # starts the engine
+        starting = backend.requests([tasks[0].problems[0].messages], [[0]])
+        list(backend.stream(starting, settings.sampling))  # starts the engine
         samples = sum(len(task.problems) * task.samples for task in tasks)
         calls = ways(backend, tasks, settings, Path(name))
         costs: dict[str, list[tuple[float, float, float]]] = {way: [] for way in calls}

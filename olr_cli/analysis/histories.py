@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,7 +24,7 @@ from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
 from olr_cli.data.columns import LABELS, STATISTICS
-from olr_cli.data.log_files import is_log, rows_below
+from olr_cli.data.log_files import common_place, is_log, rows_below
 from olr_cli.data.logs import Report, RolloutLog, answers_of, read_log, silent
 from olr_cli.data.prompts import LEFT_OUT, NEVER_REWARDED, NoiseType, Prompt, PromptSet
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
@@ -35,7 +35,7 @@ from olr_cli.recipe.layers import overlay, override, validate
 from olr_cli.recipe.methods import OlrMethod, OwnMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.section import flatten
-from olr_cli.runs.directory import GIVEN_UP, has_run, read_manifest, read_recipe
+from olr_cli.runs.directory import GIVEN_UP, has_run, kind_of, read_manifest, read_recipe
 from olr_cli.runs.shards import stored_steps
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_responses
 from olr_cli.supervision import compose
@@ -98,7 +98,8 @@ class RolloutHistory:
             of a run are read on demand, once.
         prompts: by prompt_id, with what is known of their labels.
         recipe: the run's recipe, or the default one for a log, with the settings laid over it.
-        log: whose log it is and what was taken for what, without its rows; None of a run.
+        log: whose log it is and what was taken for what, without its rows; None of a run. Several runs are a log.
+        runs: the run directories whose rollouts it holds; none of another trainer's log.
         knows_labels: whether the given labels are those of the data; else they are what was rewarded.
         rewards: prompt_id, answer and is_rewarded of some of a log's rollouts, for `contradictions`.
         notes: what to bear in mind about decisions that are repeated on these rollouts.
@@ -109,6 +110,7 @@ class RolloutHistory:
     prompts: Mapping[str, Prompt]
     recipe: Recipe
     log: RolloutLog | None = None
+    runs: Sequence[Path] = ()
     knows_labels: bool = True
     rewards: pl.DataFrame | None = None
     notes: Sequence[str] = ()
@@ -165,9 +167,63 @@ def read_history(
     if len(places) > 1 or columns:
         raise UserError(
             f"{runs[0]} is a run directory",
-            "name it alone, without columns, which are for logs",
+            "name it alone, or in an audit with other runs; columns are for logs",
         )
     return _run_history(runs[0], changes, report)
+
+
+def read_runs(
+    runs: Sequence[Path],
+    overrides: Iterable[str],
+    *,
+    keeps_responses: bool,
+    report: Report,
+) -> RolloutHistory:
+    """The rollouts of several runs of `olr rollouts` on one data set, with a column `model`: the policy of each run.
+
+    Runs of one policy are one model. Arguments as of `read_history`.
+    """
+    digests, notes = dict[str, Path](), list[str]()
+    for run in runs:
+        manifest = read_manifest(run)
+        if kind_of(manifest) != "rollouts":
+            raise UserError(
+                f"{run} is a training run, whose policy changed at every step",
+                "audit it alone",
+            )
+        digests.setdefault(manifest["data"]["train"]["digest"], run)
+        if (status := manifest["status"]) != "finished":
+            notes.append(
+                f"{run} is not finished ({status}): what it has not visited yet is not in here."
+            )
+    if len(digests) > 1:
+        first, other, *_ = digests.values()
+        raise UserError(
+            f"{first} and {other} were sampled on different prompts or labels, so their models cannot be compared",
+            "audit runs of the same data set, with the same limit and columns",
+        )
+    with at("set"):
+        changes = override({}, overrides)
+    histories = [
+        _run_history(run, changes, report, keeps_responses=keeps_responses) for run in runs
+    ]
+    models = [history.recipe.model.path for history in histories]
+    steps = (
+        rows.with_columns(model=pl.lit(model))
+        for model, history in zip(models, histories, strict=True)
+        for rows in history.steps
+    )
+    prompts = dict(chain.from_iterable(history.prompts.items() for history in histories))
+    source = common_place(runs)
+    return replace(
+        histories[0],
+        source=source,
+        steps=steps,
+        prompts=prompts,
+        log=RolloutLog(source, pl.DataFrame()),
+        runs=runs,
+        notes=notes,
+    )
 
 
 def _without_rollouts(folder: Path) -> UserError:
@@ -228,11 +284,13 @@ def _method_name(base: Recipe, changes: Any) -> str:
     return str(settings.get("name", by_default))
 
 
-def _run_history(run: Path, changes: Mapping[str, Any], report: Report) -> RolloutHistory:
+def _run_history(
+    run: Path, changes: Mapping[str, Any], report: Report, *, keeps_responses: bool = False
+) -> RolloutHistory:
     run_recipe = read_recipe(run)
     recipe = _recipe(run_recipe, changes, str(run), _SETTABLE)
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
-    steps = len(stored_steps(run))
+    complete = len(stored_steps(run))
     stored = ("prompt_id", *LABELS, "label_source", "in_percent")
     labels = scan_labels(run).filter(pl.col("visit") == 1).select(stored)
     prompts = {
@@ -242,13 +300,13 @@ def _run_history(run: Path, changes: Mapping[str, Any], report: Report) -> Rollo
     if recipe.data.verified != run_recipe.data.verified:
         prompts, notes = _with_verified(with_questions(prompts, run), recipe, run)
     reads_anew = recipe.data.extractor != run_recipe.data.extractor
-    columns = (
-        (*_COLUMNS, "response") if reads_anew or rewards_responses(recipe) else _COLUMNS
-    )
-    rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), steps)
+    wants_responses = keeps_responses or reads_anew or rewards_responses(recipe)
+    columns = (*_COLUMNS, "response") if wants_responses else _COLUMNS
+    rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), complete)
     if reads_anew:
         rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor)
-    return RolloutHistory(run, _reported(rollouts, report), prompts, recipe, notes=notes)
+    steps = _reported(rollouts, report)
+    return RolloutHistory(run, steps, prompts, recipe, runs=[run], notes=notes)
 
 
 def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.DataFrame]:

@@ -33,12 +33,14 @@ SAMPLED = Sampling(temperature=1, max_new_tokens=8)
 
 def generate(backend, prompts, seeds, sampling):
     """The rollouts, without their statistics, which the rounding of another batch changes."""
+    batch = backend.requests(prompts, seeds)
+    [groups] = backend.batches([batch], sampling, lambda done, of: None)
     return [
         [
             replace(rollout, mean_logprob=None, entropy=None, self_certainty=None)
             for rollout in group
         ]
-        for group in backend.generate(prompts, seeds, sampling, lambda done: None)
+        for group in groups
     ]
 
 

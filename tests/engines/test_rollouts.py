@@ -15,6 +15,7 @@ from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.noise import inject
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.writers import write_prompts
+from olr_cli.engines.backends import BackendOptions
 from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.engines.models import policy_path
@@ -48,7 +49,7 @@ def sample(path, a_recipe=None, *, resume=False):
     """Sample; returns what was shown."""
     shown = io.StringIO()
     launch(
-        a_recipe or recipe(), path, partial(RolloutSampler, backend="transformers"),
+        a_recipe or recipe(), path, partial(RolloutSampler, options=BackendOptions("transformers")),
         LineProgress(shown, ROLLOUTS), kind="rollouts", resume=resume,
     )  # fmt: skip
     return shown.getvalue()
