@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -142,11 +142,13 @@ def read_history(
     columns: Mapping[str, str] | None = None,
     *,
     keeps_responses: bool = False,
+    are_models: bool = False,
     report: Report = silent,
 ) -> RolloutHistory:
     """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
     A log's `source` is its files, folders of them, or patterns; with `keeps_responses` its steps have its responses.
+    With `are_models` several runs of `olr rollouts` on one data set are the log of as many models.
     `overrides` are settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the verifier,
     the seed, the draw of noisy labels, how answers are read, and of a log the noise type of sentinels (R1). A run keeps
     its own method unless the settings name another, or OLR's settings that its own method lacks. `report` is called
@@ -155,15 +157,14 @@ def read_history(
     with at("set"):
         changes = override({}, overrides)
     places = [source] if isinstance(source, Path) else list(source)
-    runs = [
-        place
-        for place in places
-        if place.is_dir() and (has_run(place) or not is_log(place))
-    ]
+    unique = {place.resolve(): place for place in places if place.is_dir()}.values()
+    runs = [place for place in unique if has_run(place) or not is_log(place)]
     if not runs:
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
         raise _without_rollouts(runs[0])
+    if are_models and len(runs) > 1 and all(map(has_run, places)) and not columns:
+        return _history_of_runs(runs, changes, report, keeps_responses=keeps_responses)
     if len(places) > 1 or columns:
         raise UserError(
             f"{runs[0]} is a run directory",
@@ -172,57 +173,56 @@ def read_history(
     return _run_history(runs[0], changes, report)
 
 
-def read_runs(
+def _history_of_runs(
     runs: Sequence[Path],
-    overrides: Iterable[str],
+    changes: Mapping[str, Any],
+    report: Report,
     *,
     keeps_responses: bool,
-    report: Report,
 ) -> RolloutHistory:
-    """The rollouts of several runs of `olr rollouts` on one data set, with a column `model`: the policy of each run.
+    """Return the rollouts of several runs of `olr rollouts` on one data set, as a log with a column `model`.
 
-    Runs of one policy are one model. Arguments as of `read_history`.
+    It names the policy of each run, so that runs of one policy are one model.
     """
-    digests, notes = dict[str, Path](), list[str]()
-    for run in runs:
-        manifest = read_manifest(run)
+    manifests = [read_manifest(run) for run in runs]
+    data: dict[str, Path] = {}
+    for run, manifest in zip(runs, manifests, strict=True):
         if kind_of(manifest) != "rollouts":
             raise UserError(
                 f"{run} is a training run, whose policy changed at every step",
                 "audit it alone",
             )
-        digests.setdefault(manifest["data"]["train"]["digest"], run)
-        if (status := manifest["status"]) != "finished":
-            notes.append(
-                f"{run} is not finished ({status}): what it has not visited yet is not in here."
-            )
-    if len(digests) > 1:
-        first, other, *_ = digests.values()
+        data.setdefault(manifest["data"]["train"]["digest"], run)
+    if len(data) > 1:
+        first, other, *_ = data.values()
         raise UserError(
             f"{first} and {other} were sampled on different prompts or labels, so their models cannot be compared",
             "audit runs of the same data set, with the same limit and columns",
         )
-    with at("set"):
-        changes = override({}, overrides)
     histories = [
         _run_history(run, changes, report, keeps_responses=keeps_responses) for run in runs
     ]
-    models = [history.recipe.model.path for history in histories]
-    steps = (
-        rows.with_columns(model=pl.lit(model))
-        for model, history in zip(models, histories, strict=True)
-        for rows in history.steps
-    )
-    prompts = dict(chain.from_iterable(history.prompts.items() for history in histories))
     source = common_place(runs)
     return replace(
         histories[0],
         source=source,
-        steps=steps,
-        prompts=prompts,
+        steps=(
+            rows.with_columns(model=pl.lit(history.recipe.model.path))
+            for history in histories
+            for rows in history.steps
+        ),
+        prompts={
+            name: prompt
+            for history in histories
+            for name, prompt in history.prompts.items()
+        },
         log=RolloutLog(source, pl.DataFrame()),
         runs=runs,
-        notes=notes,
+        notes=[
+            f"{run} is not finished ({manifest['status']}): what it has not visited yet is not in here."
+            for run, manifest in zip(runs, manifests, strict=True)
+            if manifest["status"] != "finished"
+        ],
     )
 
 

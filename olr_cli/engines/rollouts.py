@@ -141,8 +141,12 @@ class RolloutSampler:
             "threads": threads,
             "policy_digest": facts["model_digest"],
             "departures": [],
-            **{name: facts[name] for name in ("url", "served_model") if name in facts},
+            **self._facts_of_server("url", "served_model"),
         }
+
+    def _facts_of_server(self, *names: str) -> dict[str, Any]:
+        """Return those of these facts that the backend has, which only servers have."""
+        return {it: self._backend.facts[it] for it in names if it in self._backend.facts}
 
     def _set_up(self, recipe: Recipe, data: DataSets, threads: int | None) -> int:
         """Check the prompts by the model's tokenizer; return how many threads compute, by default torch's choice."""
@@ -200,7 +204,7 @@ class RolloutSampler:
                     and (interruption := stop.interruption()) is not None
                 ):
                     raise interruption
-        return {"steps": schedule.last, "sampling": self._backend.facts.get("sampling")}
+        return {"steps": schedule.last} | self._facts_of_server("sampling")
 
     def _requests(
         self, run: Attempt, schedule: Schedule

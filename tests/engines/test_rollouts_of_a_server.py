@@ -17,7 +17,6 @@ from samples import json_lines
 from served import MODEL
 
 from olr_cli.engines import rollouts
-from olr_cli.engines.backends import openai_backend
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.store import scan_labels, scan_rollouts
 

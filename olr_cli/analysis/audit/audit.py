@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from olr_cli.analysis.histories import (
     RolloutHistory,
     contradictions,
     read_history,
-    read_runs,
     with_questions,
 )
 from olr_cli.answers import Judge, is_match
@@ -31,7 +29,7 @@ from olr_cli.data.questions import question_of
 from olr_cli.data.sets import recipe_reading
 from olr_cli.data.verified import VerifiedLabels
 from olr_cli.errors import UserError, at
-from olr_cli.runs.directory import has_run, kind_of, read_manifest
+from olr_cli.runs.directory import kind_of, read_manifest
 from olr_cli.tables import Cell
 
 SETTABLE = ("data.extractor", "data.columns", "data.decimal_comma", "data.encoding")
@@ -88,10 +86,7 @@ def audit_history(
     *,
     keeps_responses: bool = False,
 ) -> RolloutHistory:
-    """The history to audit, with questions where its data set can be read; arguments as of `read_history`.
-
-    `source` may also be several runs (`read_runs`).
-    """
+    """The history to audit, with questions where its data set can be read; arguments as of `read_history`."""
     for setting in settings:
         key = setting.partition("=")[0].strip()
         if not key.startswith(SETTABLE):
@@ -101,12 +96,14 @@ def audit_history(
                 f" {', '.join(SETTABLE[1:])}, how files of data and verified labels are read",
                 f"set {key}",
             )
-    places = [source] if isinstance(source, Path) else source
-    runs = list({place.resolve(): place for place in places}.values())
-    read = partial(read_history, source, columns=columns)
-    if len(runs) > 1 and all(map(has_run, runs)) and not columns:
-        read = partial(read_runs, runs)
-    history = read(overrides=settings, keeps_responses=keeps_responses, report=report)
+    history = read_history(
+        source,
+        settings,
+        columns,
+        keeps_responses=keeps_responses,
+        are_models=True,
+        report=report,
+    )
     if history.runs and not any(prompt.messages for prompt in history.prompts.values()):
         return replace(history, prompts=with_questions(history.prompts, history.runs[0]))
     return history

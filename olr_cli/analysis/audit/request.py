@@ -121,8 +121,6 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         keeps_responses=keeps_responses,
     )
     named: PromptSet | None = None
-    if request.rewards and len(source.runs) > 1:
-        raise UserError("the rewards of one run are audited at a time", "name one")
     if request.data is not None:
         named = read_prompts(request.data, reading=data_reading(source))
         source = with_labels_of(source, named, are_for_rewards=request.rewards)
@@ -154,6 +152,8 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
 
 
 def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answer:
+    if len(source.runs) > 1:
+        raise UserError("the rewards of one run are audited at a time", "name one")
     found = audit_rewards(source, judge, request.verified)
     answer = rewards_answer(found, request.top)
     if request.out is None:
