@@ -30,10 +30,10 @@ from typing import Any
 
 from label_update import mixed
 
+from olr_cli.engines.backends import BackendOptions
+from olr_cli.engines.backends.backend import GenerationRequest
+from olr_cli.engines.backends.vllm_backend import VllmBackend
 from olr_cli.engines.models import is_builtin, policy_path
-from olr_cli.evaluation.backends import BackendOptions
-from olr_cli.evaluation.backends.backend import GenerationRequest
-from olr_cli.evaluation.backends.vllm_backend import VllmBackend
 from olr_cli.evaluation.benchmark import read_benchmark
 from olr_cli.evaluation.evaluate import Progress, evaluate
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest
@@ -182,9 +182,8 @@ def main() -> None:
     ):
         assert isinstance(backend, VllmBackend)
         tasks = tasks_in(Path(name), words.scale, settings)
-        backend.generate(
-            [tasks[0].problems[0].messages], [[0]], settings.sampling
-        )  # starts the engine
+        starting = backend.requests([tasks[0].problems[0].messages], [[0]])
+        list(backend.stream(starting, settings.sampling))  # starts the engine
         samples = sum(len(task.problems) * task.samples for task in tasks)
         calls = ways(backend, tasks, settings, Path(name))
         costs: dict[str, list[tuple[float, float, float]]] = {way: [] for way in calls}

@@ -69,6 +69,21 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """An OpenAI-compatible server (`served.Server`), asked again without long pauses."""
+    from served import Server
+
+    from olr_cli.engines.backends import openai_backend
+
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.setattr(openai_backend, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(openai_backend, "LONGEST_PAUSE", 0.02)
+    running = Server()
+    yield running
+    running.close()
+
+
 @pytest.fixture(scope="session")
 def judge() -> Iterator[object]:
     """A judge of answers, for tests to which it does not matter what it has verified before."""

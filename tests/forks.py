@@ -28,7 +28,7 @@ _SERVER = multiprocessing.get_context("forkserver")
 _PRELOADED = [
     "pytest", "torch", "polars", "transformers.models.qwen3.modeling_qwen3", "transformers.models.auto.modeling_auto",
     "transformers.integrations.accelerate", "rich.progress", "olr_cli.engines.local.engine", "olr_cli.engines.sweep",
-    "olr_cli.evaluation.backends.transformers_backend", "olr_cli.evaluation.rollouts", "olr_cli.evaluation.evaluate",
+    "olr_cli.engines.backends.transformers_backend", "olr_cli.engines.rollouts", "olr_cli.evaluation.evaluate",
     "olr_cli.evaluation.results", "olr_cli.tables", "olr_cli.runs.summary", "olr_cli.cli",
 ]  # fmt: skip
 _SERVER.set_forkserver_preload(_PRELOADED)

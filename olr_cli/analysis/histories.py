@@ -24,7 +24,7 @@ from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.arithmetic import parse_source
 from olr_cli.data.chat import Message
 from olr_cli.data.columns import LABELS, STATISTICS
-from olr_cli.data.log_files import is_log
+from olr_cli.data.log_files import common_place, is_log
 from olr_cli.data.logs import Report, RolloutLog, answers_of, read_log, silent
 from olr_cli.data.prompts import NEVER_REWARDED, NoiseType, Prompt, PromptSet
 from olr_cli.data.sets import recipe_reading, sentinel_type, training_prompts
@@ -35,7 +35,7 @@ from olr_cli.recipe.layers import overlay, override, validate
 from olr_cli.recipe.methods import OlrMethod, OwnMethod
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.section import flatten
-from olr_cli.runs.directory import GIVEN_UP, has_run, read_manifest, read_recipe
+from olr_cli.runs.directory import GIVEN_UP, has_run, kind_of, read_manifest, read_recipe
 from olr_cli.runs.shards import stored_steps
 from olr_cli.runs.store import read_rollout_steps, scan_labels, stored_responses
 from olr_cli.supervision import compose
@@ -98,7 +98,8 @@ class RolloutHistory:
             of a run are read on demand, once.
         prompts: by prompt_id, with what is known of their labels.
         recipe: the run's recipe, or the default one for a log, with the settings laid over it.
-        log: whose log it is and what was taken for what, without its rows; None of a run.
+        log: whose log it is and what was taken for what, without its rows; None of a run. Several runs are a log.
+        runs: the run directories whose rollouts it holds; none of another trainer's log.
         knows_labels: whether the given labels are those of the data; else they are what was rewarded.
         rewards: prompt_id, answer and is_rewarded of some of a log's rollouts, for `contradictions`.
         notes: what to bear in mind about decisions that are repeated on these rollouts.
@@ -109,6 +110,7 @@ class RolloutHistory:
     prompts: Mapping[str, Prompt]
     recipe: Recipe
     log: RolloutLog | None = None
+    runs: Sequence[Path] = ()
     knows_labels: bool = True
     rewards: pl.DataFrame | None = None
     notes: Sequence[str] = ()
@@ -140,11 +142,13 @@ def read_history(
     columns: Mapping[str, str] | None = None,
     *,
     keeps_responses: bool = False,
+    are_models: bool = False,
     report: Report = silent,
 ) -> RolloutHistory:
     """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
     A log's `source` is its files, folders of them, or patterns; with `keeps_responses` its steps have its responses.
+    With `are_models` several runs of `olr rollouts` on one data set are the log of as many models.
     `overrides` are settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the verifier,
     the seed, the draw of noisy labels, how answers are read, and of a log the noise type of sentinels (R1). A run keeps
     its own method unless the settings name another, or OLR's settings that its own method lacks. `report` is called
@@ -153,11 +157,8 @@ def read_history(
     with at("set"):
         changes = override({}, overrides)
     places = [source] if isinstance(source, Path) else list(source)
-    runs = [
-        place
-        for place in places
-        if place.is_dir() and (has_run(place) or not is_log(place))
-    ]
+    unique = {place.resolve(): place for place in places if place.is_dir()}.values()
+    runs = [place for place in unique if has_run(place) or not is_log(place)]
     if not runs:
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
@@ -169,12 +170,67 @@ def read_history(
             if one is None
             else f"name one of its runs, such as {one}",
         )
+    if are_models and len(runs) > 1 and all(map(has_run, places)) and not columns:
+        return _history_of_runs(runs, changes, report, keeps_responses=keeps_responses)
     if len(places) > 1 or columns:
         raise UserError(
             f"{runs[0]} is a run directory",
-            "name it alone, without columns, which are for logs",
+            "name it alone, or in an audit with other runs; columns are for logs",
         )
     return _run_history(runs[0], changes, report)
+
+
+def _history_of_runs(
+    runs: Sequence[Path],
+    changes: Mapping[str, Any],
+    report: Report,
+    *,
+    keeps_responses: bool,
+) -> RolloutHistory:
+    """Return the rollouts of several runs of `olr rollouts` on one data set, as a log with a column `model`.
+
+    It names the policy of each run, so that runs of one policy are one model.
+    """
+    manifests = [read_manifest(run) for run in runs]
+    data: dict[str, Path] = {}
+    for run, manifest in zip(runs, manifests, strict=True):
+        if kind_of(manifest) != "rollouts":
+            raise UserError(
+                f"{run} is a training run, whose policy changed at every step",
+                "audit it alone",
+            )
+        data.setdefault(manifest["data"]["train"]["digest"], run)
+    if len(data) > 1:
+        first, other, *_ = data.values()
+        raise UserError(
+            f"{first} and {other} were sampled on different prompts or labels, so their models cannot be compared",
+            "audit runs of the same data set, with the same limit and columns",
+        )
+    histories = [
+        _run_history(run, changes, report, keeps_responses=keeps_responses) for run in runs
+    ]
+    source = common_place(runs)
+    return replace(
+        histories[0],
+        source=source,
+        steps=(
+            rows.with_columns(model=pl.lit(history.recipe.model.path))
+            for history in histories
+            for rows in history.steps
+        ),
+        prompts={
+            name: prompt
+            for history in histories
+            for name, prompt in history.prompts.items()
+        },
+        log=RolloutLog(source, pl.DataFrame()),
+        runs=runs,
+        notes=[
+            f"{run} is not finished ({manifest['status']}): what it has not visited yet is not in here."
+            for run, manifest in zip(runs, manifests, strict=True)
+            if manifest["status"] != "finished"
+        ],
+    )
 
 
 def _recipe(
@@ -223,11 +279,13 @@ def _method_name(base: Recipe, changes: Any) -> str:
     return str(settings.get("name", by_default))
 
 
-def _run_history(run: Path, changes: Mapping[str, Any], report: Report) -> RolloutHistory:
+def _run_history(
+    run: Path, changes: Mapping[str, Any], report: Report, *, keeps_responses: bool = False
+) -> RolloutHistory:
     run_recipe = read_recipe(run)
     recipe = _recipe(run_recipe, changes, str(run), _SETTABLE)
     # The run may still be training: its steps are counted before the labels are read, and later ones left out.
-    steps = len(stored_steps(run))
+    complete = len(stored_steps(run))
     stored = ("prompt_id", *LABELS, "label_source", "in_percent")
     labels = scan_labels(run).filter(pl.col("visit") == 1).select(stored)
     prompts = {
@@ -237,13 +295,13 @@ def _run_history(run: Path, changes: Mapping[str, Any], report: Report) -> Rollo
     if recipe.data.verified != run_recipe.data.verified:
         prompts, notes = _with_verified(with_questions(prompts, run), recipe, run)
     reads_anew = recipe.data.extractor != run_recipe.data.extractor
-    columns = (
-        (*_COLUMNS, "response") if reads_anew or rewards_responses(recipe) else _COLUMNS
-    )
-    rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), steps)
+    wants_responses = keeps_responses or reads_anew or rewards_responses(recipe)
+    columns = (*_COLUMNS, "response") if wants_responses else _COLUMNS
+    rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), complete)
     if reads_anew:
         rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor)
-    return RolloutHistory(run, _reported(rollouts, report), prompts, recipe, notes=notes)
+    steps = _reported(rollouts, report)
+    return RolloutHistory(run, steps, prompts, recipe, runs=[run], notes=notes)
 
 
 def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.DataFrame]:

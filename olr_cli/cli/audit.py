@@ -109,8 +109,9 @@ class Output(NamedTuple):
 def audit(
     history: list[Path] = Argument(
         metavar="HISTORY",
-        help="A run directory (of `olr train` or `olr rollouts`), or answers that anybody logged: a folder, or"
-        " Parquet/JSON/CSV files. A column `model` or `policy` tells several models apart.",
+        help="A run directory (of `olr train` or `olr rollouts`; several of `olr rollouts` on one data set are as many"
+        " models), or answers that anybody logged: a folder, or Parquet/JSON/CSV files. A column `model` or `policy`"
+        " tells several models apart.",
     ),
     *,
     known: Known,

@@ -78,12 +78,7 @@ class Place(NamedTuple):
         metavar="NAME",
         help="vllm, transformers or openai; by default vLLM if it can run here, openai with --url.",
     )
-    url: str | None = Option(
-        None,
-        metavar="URL",
-        help="API of an OpenAI-compatible server, e.g. http://localhost:8000/v1; MODEL is its name there. The key"
-        " is read from OPENAI_API_KEY.",
-    )
+    url: str | None = options.URL
     device: str = options.DEVICE_NAME
 
 
@@ -155,18 +150,8 @@ class More(NamedTuple):
         help="Setting of vLLM's engine, e.g. tensor_parallel_size=2,"
         " gpu_memory_utilization=0.8, quantization=fp8, or lora=DIR; may be repeated.",
     )
-    concurrency: int | None = Option(
-        None,
-        metavar="N",
-        min=1,
-        help="Largest number of requests to the server at a time; by default 64.",
-    )
-    timeout: int | None = Option(
-        None,
-        metavar="S",
-        min=1,
-        help="Seconds in which the server must have replied to a request; by default 600.",
-    )
+    concurrency: int | None = options.CONCURRENCY
+    timeout: int | None = options.TIMEOUT
     trust_remote_code: bool = options.TRUST_REMOTE_CODE
 
 
@@ -202,8 +187,8 @@ def evaluate(
     from dataclasses import fields
 
     from olr_cli.data.arithmetic import mixture_note
+    from olr_cli.engines.backends import BACKENDS, BackendOptions
     from olr_cli.errors import at, printable
-    from olr_cli.evaluation.backends import BACKENDS, BackendOptions
     from olr_cli.evaluation.evaluate import Progress, evaluate as evaluate_one
     from olr_cli.evaluation.plan import EvaluationRequest, plan
     from olr_cli.evaluation.prompting import read_prompting

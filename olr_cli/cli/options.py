@@ -122,6 +122,24 @@ MAX_NEW_TOKENS = Option(
     4096, metavar="N", min=1, help="Maximum length of a response, in tokens."
 )
 SEED = Option(0, metavar="N", help="Random seed of the samples.")
+URL = Option(
+    None,
+    metavar="URL",
+    help="API of an OpenAI-compatible server, e.g. http://localhost:8000/v1; MODEL is its name there. The key"
+    " is read from OPENAI_API_KEY.",
+)
+CONCURRENCY = Option(
+    None,
+    metavar="N",
+    min=1,
+    help="Largest number of requests to the server at a time; by default 64.",
+)
+TIMEOUT = Option(
+    None,
+    metavar="S",
+    min=1,
+    help="Seconds in which the server must have replied to a request; by default 600.",
+)
 DEVICE_NAME = Option("auto", metavar="NAME", help="Device of the model: auto, cpu or cuda.")
 TRUST_REMOTE_CODE = Option(
     False, "--trust-remote-code", help="Run code that comes with the model."

@@ -48,8 +48,11 @@ class Place(NamedTuple):
     backend: str | None = Option(
         None,
         metavar="NAME",
-        help="vllm or transformers; by default vLLM if it can run here.",
+        help="vllm, transformers or openai; by default vLLM if it can run here, openai with --url.",
     )
+    url: str | None = options.URL
+    concurrency: int | None = options.CONCURRENCY
+    timeout: int | None = options.TIMEOUT
     device: str = options.DEVICE_NAME
     trust_remote_code: bool = options.TRUST_REMOTE_CODE
     prompts_per_step: int = Option(
@@ -78,7 +81,8 @@ class Storage(NamedTuple):
 def rollouts(
     model: str = Argument(
         metavar="MODEL|RUN",
-        help="A model folder, hub id or built-in policy, or a run directory (its last checkpoint is used).",
+        help="A model folder, hub id or built-in policy, or a run directory (its last checkpoint is used); with --url"
+        " the server's name for a model.",
         show_default=False,
     ),
     data: str = Argument(
@@ -96,29 +100,40 @@ def rollouts(
     from functools import partial
 
     from olr_cli.data.arithmetic import mixture_note
+    from olr_cli.engines.backends import BACKENDS, BackendOptions
     from olr_cli.engines.launch import launch, unfinished_run, unused_run_path
     from olr_cli.engines.rehearse import rehearse
     from olr_cli.engines.resume import check_same_recipe, is_complete
-    from olr_cli.evaluation.rollouts import RolloutSampler, backend_of, rollouts_summary
+    from olr_cli.engines.rollouts import RolloutSampler, backend_of, rollouts_summary
     from olr_cli.evaluation.targets import origin
     from olr_cli.runs.progress import ROLLOUTS, choose_progress
 
-    backend, run_dir, resume = place.backend, storage.run_dir, storage.resume
+    run_dir, resume = storage.run_dir, storage.resume
     shape = "event" if storage.json else "terminal"
-    options.require_known("backend", backend, ("vllm", "transformers"))
+    options.require_known("backend", place.backend, BACKENDS)
     options.require_known("device", place.device, options.DEVICES)
     options.require_extractor(prompts.extractor)
+    backend = BackendOptions(
+        name=cast(Any, place.backend),
+        device=cast(Any, place.device),
+        trust_remote_code=place.trust_remote_code,
+        url=place.url,
+        concurrency=place.concurrency,
+        timeout=place.timeout,
+    )
     recipe = _recipe(model, data, prompts, draws, place)
+    started_from = model if place.url else origin(model)
     if resume and not storage.dry_run:
         run_dir = run_dir or unfinished_run(recipe, kind="rollouts")
         check_same_recipe(run_dir, recipe, "rollouts")
-        backend = backend_of(run_dir, cast(Any, backend))
+        name = backend_of(run_dir, "openai" if place.url else backend.name)
+        backend = replace(backend, name=name)
         if is_complete(run_dir, recipe):
-            answer = rollouts_summary(run_dir, mixture_note(origin(model)))
+            answer = rollouts_summary(run_dir, mixture_note(started_from))
             line = f"{run_dir} is finished; nothing to resume."
             show(replace(answer, parts=[line]), shape)
             return
-    make_engine = partial(RolloutSampler, backend=cast(Any, backend))
+    make_engine = partial(RolloutSampler, options=backend)
     if storage.dry_run:
         show_dry_run(
             rehearse(recipe, make_engine, kind="rollouts").answer(), as_json=storage.json
@@ -131,11 +146,13 @@ def rollouts(
     progress = choose_progress(as_json=storage.json, layout=ROLLOUTS)
     with shown_until_stopped(progress, run_dir, words, kept_at_once="complete step"):
         launch(recipe, run_dir, make_engine, progress, kind="rollouts", resume=resume)
-    show(rollouts_summary(run_dir, mixture_note(origin(model))), shape)
+    show(rollouts_summary(run_dir, mixture_note(started_from)), shape)
 
 
 def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place) -> Recipe:
-    from olr_cli.evaluation.rollouts import rollouts_recipe
+    from olr_cli.engines.models import is_builtin
+    from olr_cli.engines.rollouts import rollouts_recipe
+    from olr_cli.evaluation.targets import origin, targets
 
     keys = {"system": "system_prompt", "visits": "epochs", "samples": "rollouts_per_prompt"}
     of_data = {
@@ -149,11 +166,13 @@ def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place)
         if name != "chat_template"
     }
     of_train = {**draws._asdict(), "prompts_per_step": place.prompts_per_step}
+    is_named = place.url is not None or is_builtin(model)
     return rollouts_recipe(
-        model,
+        model if is_named else targets(model, [], None)[0].model,
         of_data,
         {keys.get(name, name): value for name, value in of_train.items() if name != "seed"},
         seed=draws.seed,
+        origin=None if place.url else origin(model),
         chat_template=prompts.chat_template,
         device=place.device,
         trust_remote_code=place.trust_remote_code,

@@ -85,8 +85,17 @@ def other_conditions(path: Path, engine: Engine) -> list[str]:
     before = read_manifest(path)
     then, now = before | before.get("versions", {}), engine.facts | versions()
     changed = [
-        f"{name} {then[name]}, now {now[name]}"
-        for name in ("device", "processor", "dtype", "threads", "torch", "olr")
+        f"{name} {then[name]}, now {now.get(name)}"
+        for name in (
+            "url",
+            "served_model",
+            "device",
+            "processor",
+            "dtype",
+            "threads",
+            "torch",
+            "olr",
+        )
         if then.get(name) not in (None, now.get(name))
     ]
     if not changed:

@@ -13,10 +13,10 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from olr_cli.answers import Judge, Verdict, unscorable
+from olr_cli.engines.backends.backend import Backend
 from olr_cli.engines.digests import model_digest
 from olr_cli.engines.prompt_text import no_template
 from olr_cli.errors import printable
-from olr_cli.evaluation.backends.backend import Backend
 from olr_cli.evaluation.plan import Evaluation
 from olr_cli.evaluation.pool import PooledProblem, Recorder, pool_of
 from olr_cli.evaluation.record import EvaluationRecord, Task

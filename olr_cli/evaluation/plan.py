@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.check import label_notes
 from olr_cli.data.prompt_files import Reading
+from olr_cli.engines.backends import BackendOptions
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendOptions
 from olr_cli.evaluation.benchmark import (
     PAPER,
     Benchmark,

@@ -21,7 +21,7 @@ from typing import Any
 from olr_cli import seeding
 from olr_cli.answers import Judge, Verdict
 from olr_cli.data.prompts import Prompt
-from olr_cli.evaluation.backends.backend import GenerationRequest
+from olr_cli.engines.backends.backend import GenerationRequest
 from olr_cli.evaluation.grading import grade
 from olr_cli.evaluation.record import EvaluationRecord, Generation, Task
 from olr_cli.evaluation.store import EvaluationStore

@@ -117,6 +117,8 @@ def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
                 ["olr", "train", *words, *read_recipe(Path(last.path)).named_again()]
             )
         else:  # which is asked for by options, not by a recipe
+            if (url := read_manifest(Path(last.path)).get("url")) is not None:
+                words = ["--url", url, *words]
             command = f"olr rollouts MODEL DATA {join(words)}"
         commands[command] = "continue a run"
     return Answer(

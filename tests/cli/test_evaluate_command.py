@@ -16,9 +16,9 @@ from commands import contents
 from histories import write_history
 from samples import json_lines
 
+from olr_cli.engines.backends import BackendOptions, transformers_backend
+from olr_cli.engines.backends.transformers_backend import TransformersBackend
 from olr_cli.engines.models import policy_path
-from olr_cli.evaluation.backends import BackendOptions, transformers_backend
-from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 from olr_cli.runs.checkpoints import checkpoint_path
 
 MODEL = "builtin:addition-easier"

@@ -13,9 +13,9 @@ from commands import done, olr, refused
 from histories import write_history
 from samples import json_lines
 
+from olr_cli.engines.backends import transformers_backend
+from olr_cli.engines.backends.transformers_backend import TransformersBackend
 from olr_cli.engines.models import policy_path
-from olr_cli.evaluation.backends import transformers_backend
-from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.store import scan_labels

@@ -47,7 +47,7 @@ NEEDS_TORCH = [
     "rollouts addition-easier arithmetic",
 ]  # fmt: skip
 IMPORTS = """
-import olr_cli.api, olr_cli.evaluation.backends, olr_cli.engines.models as models
+import olr_cli.api, olr_cli.engines.backends, olr_cli.engines.models as models
 models.policy_path("subtraction")
 """
 

@@ -28,13 +28,13 @@ from transformers import (
 
 from olr_cli.data.arithmetic import TOYS
 from olr_cli.data.chat import Message
+from olr_cli.engines.backends.vllm_backend import read_model
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import NAMES, context_length, is_builtin, loading, policy_path
 from olr_cli.engines.openrlhf.starting_model import StartingModel
 from olr_cli.engines.prompt_text import ChatFormat
 from olr_cli.engines.weights import require_stored_weights
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends.vllm_backend import read_model
 
 LOADERS = {
     "local": lambda model: Policy.load(model, device="cpu"),

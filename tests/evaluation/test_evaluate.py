@@ -15,10 +15,10 @@ from cases import each, refusal
 from commands import contents
 from sums import CHUNK, FACTS, PROBLEMS, SAMPLES, Backend, Silent, run, sums
 
+from olr_cli.engines.backends import BackendOptions
 from olr_cli.engines.digests import model_digest
 from olr_cli.errors import UserError
 from olr_cli.evaluation import plan, scores, store
-from olr_cli.evaluation.backends import BackendOptions
 from olr_cli.evaluation.evaluate import evaluate
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest
 from olr_cli.evaluation.pool import sample_seed

@@ -10,9 +10,9 @@ from sums import Backend, run, sums
 
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.sets import held_out_prompts
+from olr_cli.engines.backends import BackendOptions
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendOptions
 from olr_cli.evaluation.benchmark import PAPER, choose, file_benchmarks
 from olr_cli.evaluation.plan import EvaluationRequest, default_benchmarks, plan
 from olr_cli.evaluation.problems import load_problems

@@ -24,12 +24,12 @@ from olr_cli.answers import EXTRACTORS, Judge, extract
 from olr_cli.data.chat import Message
 from olr_cli.data.hub import HubId, load_hub_table
 from olr_cli.engines import prompt_text
+from olr_cli.engines.backends.vllm_backend import read_model
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.models import load_tokenizer, policy_path
 from olr_cli.engines.openrlhf.flags import BY_KEYS, BY_OLR, arguments
 from olr_cli.engines.openrlhf.starting_model import StartingModel
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends.vllm_backend import read_model
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.section import flatten
 from olr_cli.runs.checkpoints import write_checkpoint

@@ -102,10 +102,15 @@ def audit_history(
                 f"set {key}",
             )
     history = read_history(
-        source, settings, columns, keeps_responses=keeps_responses, report=report
+        source,
+        settings,
+        columns,
+        keeps_responses=keeps_responses,
+        are_models=True,
+        report=report,
     )
-    if history.is_run and not any(prompt.messages for prompt in history.prompts.values()):
-        return replace(history, prompts=with_questions(history.prompts, history.source))
+    if history.runs and not any(prompt.messages for prompt in history.prompts.values()):
+        return replace(history, prompts=with_questions(history.prompts, history.runs[0]))
     return history
 
 

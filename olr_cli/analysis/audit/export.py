@@ -191,10 +191,10 @@ def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:
 
     Of a run that its recipe names (with `is_local`: where no network is needed); of a log its own column of prompts.
     """
-    if not history.is_run:
+    if not history.runs:
         return _of_log(history)
     try:
-        return run_data(history.source, is_local=is_local)
+        return run_data(history.runs[0], is_local=is_local)
     except UserError as error:
         raise UserError(
             f"{error.place}: {error.problem}" if error.place else error.problem,

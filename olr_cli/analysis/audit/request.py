@@ -39,7 +39,7 @@ from olr_cli.errors import UserError
 from olr_cli.files import require_new, require_table_name
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import DataSection, ExternalEngine
-from olr_cli.runs.directory import HELD_OUT_FILE, read_recipe
+from olr_cli.runs.directory import HELD_OUT_FILE, has_run, read_manifest, read_recipe
 from olr_cli.tables import Answer, File
 
 
@@ -93,10 +93,11 @@ class Request:
     def again(self, *more: str) -> str:
         """The command with the same history and what is known about it, and more."""
         places = self.history
-        # A folder stands for many files, unless it holds others too, or the logs of several runs.
+        # A folder stands for many files, unless it holds others too, or the logs of several runs; runs are named each.
         with suppress(UserError):
             folder = [common_place(places)]
-            if len(places) > 3 and log_files(folder)[0] == log_files(places)[0]:
+            are_many = len(places) > 3 and not any(map(has_run, places))
+            if are_many and log_files(folder)[0] == log_files(places)[0]:
                 places = folder
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         given = [("--data", self.data), ("--columns", columns)]
@@ -152,6 +153,8 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
 
 
 def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answer:
+    if len(source.runs) > 1:
+        raise UserError("the rewards of one run are audited at a time", "name one")
     found = audit_rewards(source, judge, request.verified)
     answer = rewards_answer(found, request.top)
     if request.out is None:
@@ -271,7 +274,8 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
         return _by_own_recipe(audit.source, recipe, data)
     if recipe.data.extractor is not None and not settings:
         data.append(f"data.extractor={recipe.data.extractor}")
-    return _from_scratch(recipe.model.path, data)
+    is_served = read_manifest(audit.source).get("url") is not None
+    return _from_scratch("MODEL" if is_served else recipe.model.path, data)
 
 
 def _read_as(data: DataSection, export: Path) -> list[str]:

@@ -23,6 +23,12 @@ import transformers
 from transformers import GenerationConfig
 
 from olr_cli.answers import ResponseTexts
+from olr_cli.engines.backends.backend import (
+    Backend,
+    GenerationRequest,
+    Sampled,
+    whole_requests,
+)
 from olr_cli.engines.digests import model_digest
 from olr_cli.engines.local.loading import end_ids
 from olr_cli.engines.models import (
@@ -39,18 +45,12 @@ from olr_cli.engines.prompt_text import (
     stop_ids,
 )
 from olr_cli.errors import UserError, did_you_mean, first_line, no_path, shown
-from olr_cli.evaluation.backends.backend import (
-    Backend,
-    GenerationRequest,
-    Sampled,
-    whole_requests,
-)
 from olr_cli.files import read_json
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
 
 if TYPE_CHECKING:
-    from olr_cli.evaluation.backends import BackendOptions
+    from olr_cli.engines.backends import BackendOptions
 
 PROMPT_ROOM = 2048
 """Prompt tokens that the engine has room for even if the first prompts are shorter; a start takes a while."""

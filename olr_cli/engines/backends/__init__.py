@@ -20,9 +20,9 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, Literal, TypeAlias
 
+from olr_cli.engines.backends.backend import Backend
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends.backend import Backend
 from olr_cli.packages import install_command
 from olr_cli.recipe.sections import Device
 
@@ -79,15 +79,15 @@ class BackendOptions:
         """Open a model: a folder in Hugging Face layout, a hub id, or the server's name for it."""
         backend: Backend
         if self.url is not None:
-            from olr_cli.evaluation.backends.openai_backend import OpenAIBackend
+            from olr_cli.engines.backends.openai_backend import OpenAIBackend
 
             return OpenAIBackend(model, self, chat)
         if _choose("vllm" if self.vllm else self.name, self.device) == "vllm":
-            from olr_cli.evaluation.backends.vllm_backend import VllmBackend
+            from olr_cli.engines.backends.vllm_backend import VllmBackend
 
             backend = VllmBackend(model, self, chat)
         else:
-            from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
+            from olr_cli.engines.backends.transformers_backend import TransformersBackend
 
             backend = TransformersBackend(model, self, chat)
         chat.check(backend.tokenizer)

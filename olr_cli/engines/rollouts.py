@@ -3,6 +3,9 @@
     for every visit, for every batch of prompts (in an order drawn for the visit):
         K rollouts of each prompt  →  the supervisor, which decides as GRPO would  →  records and metrics
 
+A model that olr loads responds to one batch after the other; a server is asked for the next batches too while the last
+responses of one come (`Backend.batches`).
+
 The recipe keys that matter are `data`, `model`, `seed`, `engine.device`, `engine.threads` and, in `train`, `epochs`
 (visits), `prompts_per_step`, `rollouts_per_prompt`, `temperature` and `max_new_tokens`. Each rollout is a function of
 seed, prompt, visit and sample number, drawn as in the local engine: with the transformers backend the first steps equal
@@ -13,7 +16,9 @@ an interrupted run resumes without a trace.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,15 +27,14 @@ import polars as pl
 from olr_cli.answers import EXTRACTORS, reading_more
 from olr_cli.data.arithmetic import toy_kind
 from olr_cli.data.chat import Message
-from olr_cli.data.prompts import Prompt
 from olr_cli.data.values import SUFFIXES
-from olr_cli.engines.models import is_builtin, model_location
+from olr_cli.engines.backends import BackendName, BackendOptions
+from olr_cli.engines.backends.backend import GenerationRequest
+from olr_cli.engines.models import model_location
 from olr_cli.engines.prompt_text import ChatFormat, template_lines, template_warnings
 from olr_cli.engines.reporting import start_progress
 from olr_cli.engines.run import Attempt, DataSets
 from olr_cli.errors import UserError
-from olr_cli.evaluation.backends import BackendName, BackendOptions
-from olr_cli.evaluation.targets import origin, targets
 from olr_cli.recipe.layers import folder_name, validate
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.schema import Recipe
@@ -41,7 +45,7 @@ from olr_cli.runs.metrics import Metrics, Stopwatch
 from olr_cli.runs.schedule import Schedule
 from olr_cli.runs.store import scan_labels, scan_rollouts, stored_responses
 from olr_cli.seeding import rollout_keys
-from olr_cli.supervision import RolloutGroup, Step
+from olr_cli.supervision import Rollout, RolloutGroup, Step
 from olr_cli.supervision.metrics import LABEL_METRICS, step_metrics
 from olr_cli.tables import Answer, percent
 
@@ -55,6 +59,7 @@ def rollouts_recipe(
     train: Mapping[str, Any],
     *,
     seed: int,
+    origin: str | None = None,
     chat_template: str | None = None,
     device: str = "auto",
     trust_remote_code: bool = False,
@@ -63,7 +68,8 @@ def rollouts_recipe(
 
     Toy policies get one thread: more of them take longer on a busy machine, many times so.
 
-    `data` and `train` are keys of these sections; `model` is as `olr_cli.evaluation.targets.targets` takes it.
+    `data` and `train` are keys of these sections, `model` is as a recipe has it, `origin` the model that it was trained
+    from, if it is the checkpoint of a run.
     """
     source = Path(data["train"])
     name = folder_name(source.stem if source.suffix in SUFFIXES else source.name)
@@ -72,7 +78,7 @@ def rollouts_recipe(
         "seed": seed,
         "data": data,
         "model": {
-            "path": model if is_builtin(model) else targets(model, [], None)[0].model,
+            "path": model,
             "chat_template": chat_template,
             "trust_remote_code": trust_remote_code,
         },
@@ -81,7 +87,7 @@ def rollouts_recipe(
         "engine": {
             "name": "local",
             "device": device,
-            "threads": 1 if toy_kind(origin(model)) else None,
+            "threads": 1 if toy_kind(origin or model) else None,
         },
     }
     return validate(tree, "olr rollouts")
@@ -94,7 +100,7 @@ def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
         raise UserError(
             f"{path} was sampled by {before}, and {wanted} draws otherwise",
             "leave this out, or start anew under another name",
-            "backend",
+            "url" if wanted == "openai" else "backend",
         )
     return before or wanted
 
@@ -103,44 +109,61 @@ class RolloutSampler:
     """Samples what the recipe asks for, and trains nothing (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(
-        self, recipe: Recipe, data: DataSets, backend: BackendName | None = None
+        self, recipe: Recipe, data: DataSets, options: BackendOptions | None = None
     ) -> None:
-        """Open the model and check that every prompt leaves room for a response."""
+        """Open the model and check that every prompt leaves room for a response, as far as anybody but a server can.
+
+        Of a model that is no server's, the recipe says the device and whether its code may run.
+        """
         if not data.train.prompts:
             raise UserError(f"{data.train.source} has no prompts", "name other data")
         path = recipe.model.path
         section = cast(LocalEngine, recipe.engine)
         self._sampling = Sampling.of(recipe.train)
-        options = BackendOptions(
-            backend,
-            section.device,
-            recipe.model.trust_remote_code,
-            seed_each=True,  # a run that is resumed draws what it would have drawn
-        )
-        self._backend = options.open(model_location(path), ChatFormat.of(recipe, data.day))
-        prompts = self._backend.render([prompt.messages for prompt in data.train.prompts])
-        self._backend.encode(prompts, self._sampling)
-        import torch  # not before the backend, which may set what torch reads when it is imported
-
-        if section.threads is not None:
-            torch.set_num_threads(section.threads)
+        options, threads = options or BackendOptions(), None
+        if options.url is None:
+            options = replace(
+                options,
+                device=section.device,
+                trust_remote_code=recipe.model.trust_remote_code,
+                seed_each=True,  # a run that is resumed draws what it would have drawn
+            )
+            path = model_location(path)
+        self._backend = options.open(path, ChatFormat.of(recipe, data.day))
+        self.warnings = [*self._backend.notes]
+        if options.url is None:
+            threads = self._set_up(recipe, data, section.threads)
         facts = self._backend.facts
         self.facts: dict[str, Any] = {
             "engine": facts["name"],
             "device": facts["device"],
             "dtype": facts["dtype"],
-            "threads": torch.get_num_threads(),
+            "threads": threads,
             "policy_digest": facts["model_digest"],
             "departures": [],
+            **self._facts_of_server("url", "served_model"),
         }
-        self.warnings = [
-            *self._backend.notes,
-            *template_warnings(self._backend.tokenizer, recipe),
-        ]
+
+    def _facts_of_server(self, *names: str) -> dict[str, Any]:
+        """Return those of these facts that the backend has, which only servers have."""
+        return {it: self._backend.facts[it] for it in names if it in self._backend.facts}
+
+    def _set_up(self, recipe: Recipe, data: DataSets, threads: int | None) -> int:
+        """Check the prompts by the model's tokenizer; return how many threads compute, by default torch's choice."""
+        prompts = self._backend.render([prompt.messages for prompt in data.train.prompts])
+        self._backend.encode(prompts, self._sampling)
+        self.warnings += template_warnings(self._backend.tokenizer, recipe)
+        import torch  # not before the backend, which may set what torch reads when it is imported
+
+        if threads is not None:
+            torch.set_num_threads(threads)
+        return torch.get_num_threads()
 
     @property
     def plan(self) -> list[str]:
         """What would sample, and where."""
+        if (url := self.facts.get("url")) is not None:
+            return [f"server {url}, which renders prompts by its own chat template"]
         where = f"backend {self.facts['engine']}, device {self.facts['device']}"
         return [where, *template_lines(self._backend.tokenizer)]
 
@@ -150,21 +173,23 @@ class RolloutSampler:
 
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Sample from step `run.done` to the end; interrupted, everything up to the last complete step is stored."""
-        recipe, prompts = run.recipe, run.data.train.prompts
+        prompts = run.data.train.prompts
         run.supervisor.expect(prompts)
-        schedule = Schedule.of(recipe, len(prompts))
+        schedule = Schedule.of(run.recipe, len(prompts))
         start_progress(run, schedule)
         waiting = (
             "Stopping when the step in progress is stored; Ctrl-C again stops at once."
         )
-        with stop_requests(lambda: run.progress.say(waiting)) as stop, self._backend:
+        batches = self._requests(run, schedule)
+        with (
+            stop_requests(lambda: run.progress.say(waiting)) as stop,
+            self._backend,
+            closing(
+                self._backend.batches(batches, self._sampling, run.progress.within)
+            ) as sampled,
+        ):
             for step in schedule.after(run.done):
-                metrics = self._step(
-                    run,
-                    step,
-                    schedule.epoch(step),
-                    [prompts[row] for row in schedule.rows(step)],
-                )
+                metrics = self._step(run, schedule, step, sampled)
                 if step == 1 and (missing := metrics["rollout/missing_answers"]) > MANY:
                     run.progress.say(
                         f"Warning: {missing:.0%} of the responses have no answer; the chat template or the extractor"
@@ -179,23 +204,36 @@ class RolloutSampler:
                     and (interruption := stop.interruption()) is not None
                 ):
                     raise interruption
-        return {"steps": schedule.last}
+        return {"steps": schedule.last} | self._facts_of_server("sampling")
+
+    def _requests(
+        self, run: Attempt, schedule: Schedule
+    ) -> Iterator[list[GenerationRequest]]:
+        """Yield what is asked for in each step after `run.done`."""
+        train, prompts = run.recipe.train, run.data.train.prompts
+        for step in schedule.after(run.done):
+            asked = [prompts[row] for row in schedule.rows(step)]
+            keys_PG = rollout_keys(
+                "rollout",
+                run.recipe.seed,
+                schedule.epoch(step),
+                [prompt.prompt_id for prompt in asked],
+                train.rollouts_per_prompt,
+            )
+            turns = [prompt.messages for prompt in asked]
+            yield self._backend.requests(turns, keys_PG.tolist())
 
     def _step(
-        self, run: Attempt, step: int, visit: int, prompts: Sequence[Prompt]
+        self,
+        run: Attempt,
+        schedule: Schedule,
+        step: int,
+        sampled: Iterator[list[list[Rollout]]],
     ) -> Metrics:
-        recipe, clock = run.recipe, Stopwatch()
+        clock, visit = Stopwatch(), schedule.epoch(step)
         with clock.measure("rollouts"):
-            names = [prompt.prompt_id for prompt in prompts]
-            keys_PG = rollout_keys(
-                "rollout", recipe.seed, visit, names, recipe.train.rollouts_per_prompt
-            )
-            rollouts_PG = self._backend.generate(
-                [prompt.messages for prompt in prompts],
-                keys_PG.tolist(),
-                self._sampling,
-                lambda done: run.progress.within(done, keys_PG.size),
-            )
+            rollouts_PG = next(sampled)
+        prompts = [run.data.train.prompts[row] for row in schedule.rows(step)]
         groups = [
             RolloutGroup(prompt, visit=visit, step=step, rollouts=tuple(rollouts))
             for prompt, rollouts in zip(prompts, rollouts_PG, strict=True)
@@ -254,12 +292,28 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
         f"Finished {run}: {size}",
         *(f"  {name:<34}{value}" for name, value in facts.items()),
     ]
-    notes = [
-        sentence for sentence in (kind_note(run, "rollouts"), note) if sentence is not None
-    ]
+    sentences = (kind_note(run, "rollouts"), _server_note(run), note)
+    notes = [sentence for sentence in sentences if sentence is not None]
     return Answer(
         lines,
         {"run": run, **labels},
         notes,
         next={f"olr audit {shlex.quote(str(run))}": ""},
+    )
+
+
+def _server_note(run: Path) -> str | None:
+    """What is not known of a server's responses; None of a model that olr loaded."""
+    manifest = read_manifest(run)
+    if "url" not in manifest:
+        return None
+    refused = ", ".join(manifest.get("sampling") or ())
+    return (
+        f"{manifest['url']} sampled this: tokens are as it counts them, entropies and weights are unknown, and the same"
+        " seeds need not draw the same responses again."
+        + (
+            f" It refuses {refused}, and samples by its own defaults there."
+            if refused
+            else ""
+        )
     )

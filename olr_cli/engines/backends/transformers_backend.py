@@ -10,18 +10,18 @@ import numpy as np
 import torch
 import transformers
 
+from olr_cli.engines.backends.backend import Backend, GenerationRequest
 from olr_cli.engines.digests import model_digest
 from olr_cli.engines.local.policy import Policy
 from olr_cli.engines.local.room import free_memory, rows_in
 from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.prompt_text import ChatFormat
-from olr_cli.evaluation.backends.backend import Backend, GenerationRequest
 from olr_cli.grouping import gathered
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
 
 if TYPE_CHECKING:
-    from olr_cli.evaluation.backends import BackendOptions
+    from olr_cli.engines.backends import BackendOptions
 
 CPU_MEMORY = 2 * 1024**3
 """Bytes that a batch may take on a CPU; on a GPU it is half of what is free."""

@@ -5,7 +5,8 @@ model's defaults in place of what a request lacks. One that the server refuses i
 
 A request that fails for a while (429, 5xx, a timeout, a lost connection, a reply that is cut off, no completion or an
 error in spite of its status 200) is sent again after a pause that doubles each time, or that the server names
-(Retry-After). After `ATTEMPTS` its sample is lost, and the others go on; `MOST_LOST` in a row end the evaluation.
+(Retry-After). After `ATTEMPTS` its sample is lost, and the others go on; `MOST_LOST` in a row end the evaluation. So
+does, after `ATTEMPTS`, an error with status 200 that is permanent by its code or type.
 """
 
 from __future__ import annotations
@@ -16,28 +17,31 @@ import os
 import random
 import re
 from base64 import b64encode
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import httpx
 
 from olr_cli.data.chat import Message, message
 from olr_cli.engines import prompt_text
-from olr_cli.engines.prompt_text import ChatFormat
-from olr_cli.errors import UserError, did_you_mean, first_line, shortened
-from olr_cli.evaluation.backends.backend import (
+from olr_cli.engines.backends.backend import (
     Backend,
     GenerationRequest,
     Sampled,
+    in_order,
     whole_requests,
 )
+from olr_cli.engines.prompt_text import ChatFormat
+from olr_cli.errors import UserError, did_you_mean, first_line, shortened
 from olr_cli.files import storable
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.supervision import Rollout
 
 if TYPE_CHECKING:
-    from olr_cli.evaluation.backends import BackendOptions
+    from olr_cli.engines.backends import BackendOptions
 
 KEY = "OPENAI_API_KEY"
 """The environment variable with the server's key."""
@@ -99,6 +103,12 @@ _WITHHELD = {
 }
 """Ends of a response that is not all that the model would say -> what is counted (`Rollout.ended_by`)."""
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504, 529}
+_PERMANENT = {
+    "invalid_request_error", "badrequesterror", "authentication_error", "invalid_api_key", "permission_error",
+    "permission_denied", "not_found_error", "model_not_found", "context_length_exceeded", "insufficient_quota",
+    "billing_error", "invalid_argument",
+}  # fmt: skip
+"""Codes and types of errors, in small letters, that another attempt does not mend."""
 _FAILURES = (httpx.TransportError, httpx.DecodingError, TimeoutError)
 _Answer: TypeAlias = tuple[int, int, Rollout | str]
 """Which request and sample it is of, and the rollout, or why it is lost."""
@@ -107,6 +117,10 @@ _NO_JSON = (ValueError, KeyError, IndexError, TypeError, AttributeError, Recursi
 
 class _BadReply(Exception):
     """A reply that is no answer; the message says why."""
+
+
+class _Permanent(_BadReply):
+    """A reply of status 200 with an error that would be a refusal if the status were the error's own."""
 
 
 @dataclass
@@ -189,19 +203,41 @@ class OpenAIBackend(Backend):
         """See `Backend`; a sample that is lost is None, and once all others are there, an error says so."""
         return whole_requests(requests, self._samples(requests, sampling))
 
+    def batches(
+        self,
+        batches: Iterable[Sequence[GenerationRequest]],
+        sampling: Sampling,
+        report: Callable[[int, int], None],
+    ) -> Generator[list[list[Rollout]], None, None]:
+        """See `Backend`; one stream over all batches, so that the server is busy while a batch's last responses come.
+
+        It is asked for at most as many requests beyond the oldest unfinished one as the largest batch has, or as may
+        run at a time if that is more. After a lost sample nothing more is asked for.
+        """
+        parts = list(batches)
+        requests = list(chain.from_iterable(parts))
+        ahead = max([self.concurrency, *map(len, parts)])
+        samples = self._samples(requests, sampling, ahead)
+        return in_order(parts, whole_requests(requests, samples), report)
+
     def _samples(
-        self, requests: Sequence[GenerationRequest], sampling: Sampling
+        self,
+        requests: Sequence[GenerationRequest],
+        sampling: Sampling,
+        ahead: float = math.inf,
     ) -> Generator[list[Sampled], None, None]:
-        """Yield every `_WAITED` seconds the samples that have arrived or are lost."""
-        wanted = left = sum(len(request.seeds) for request in requests)
+        """Yield every `_WAITED` seconds the samples that have arrived or are lost; `ahead` as of `_ask_all`."""
+        wanted = sum(len(request.seeds) for request in requests)
+        again = (
+            "run the same command again" if ahead == math.inf else "continue with --resume"
+        )
         losses = _Losses()
         arrived: list[_Answer] = []
         loop = asyncio.new_event_loop()
-        asking = loop.create_task(self._ask_all(requests, sampling, arrived.append))
+        asking = loop.create_task(self._ask_all(requests, sampling, arrived.append, ahead))
         try:
-            while left:
+            while not asking.done():
                 loop.run_until_complete(asyncio.wait({asking}, timeout=_WAITED))
-                left -= len(arrived)
                 part = [
                     (number, sample, losses.count(it)) for number, sample, it in arrived
                 ]
@@ -211,8 +247,7 @@ class OpenAIBackend(Backend):
                     raise UserError(
                         f"{self._shown} did not answer {losses.in_a_row} requests in a row, in {ATTEMPTS} attempts each"
                         f" ({losses.reason})",
-                        "see to the server, or lower the concurrency, and run the same command"
-                        " again",
+                        f"see to the server, or lower the concurrency, and {again}",
                     )
                 if asking.done() and (error := asking.exception()) is not None:
                     raise (
@@ -226,7 +261,7 @@ class OpenAIBackend(Backend):
             raise UserError(
                 f"{losses.total} of {wanted} samples are lost: {self._shown} did not answer in {ATTEMPTS} attempts"
                 f" ({losses.reason})",
-                "the others are stored, and the same command asks for these again",
+                f"what is complete is stored; {again} to ask for these",
             )
 
     async def _ask_all(
@@ -234,7 +269,15 @@ class OpenAIBackend(Backend):
         requests: Sequence[GenerationRequest],
         sampling: Sampling,
         put: Callable[[_Answer], None],
+        ahead: float,
     ) -> None:
+        """Ask for all samples, at most `ahead` requests beyond the oldest unfinished one.
+
+        Where that is a bound, the caller takes responses in order, and nothing that follows a lost one.
+        """
+        left = OrderedDict(
+            (number, len(it.seeds)) for number, it in enumerate(requests) if it.seeds
+        )
         coming = (
             (number, sample, seed)
             for number, request in enumerate(requests)
@@ -244,13 +287,15 @@ class OpenAIBackend(Backend):
 
             async def ask_on() -> None:
                 for number, sample, seed in coming:
-                    put(
-                        (
-                            number,
-                            sample,
-                            await self.ask(client, requests[number], seed, sampling),
-                        )
-                    )
+                    while number > next(iter(left)) + ahead:
+                        await asyncio.sleep(_WAITED)
+                    answer = await self.ask(client, requests[number], seed, sampling)
+                    put((number, sample, answer))
+                    left[number] -= 1
+                    if not left[number]:
+                        del left[number]
+                    if ahead < math.inf and isinstance(answer, str):
+                        coming.close()
 
             for _ in range(self.concurrency):
                 workers.create_task(ask_on())
@@ -281,7 +326,7 @@ class OpenAIBackend(Backend):
             "chat_template_kwargs": dict(self.chat.variables) or None,
         }
         body |= {name: value for name, value in named.items() if value is not None}
-        pause, reason = 0.0, ""
+        pause, reason, is_refused = 0.0, "", False
         for attempt in range(ATTEMPTS):
             await asyncio.sleep(pause)
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1)
@@ -290,13 +335,19 @@ class OpenAIBackend(Backend):
                 if reply.status_code == 200:
                     return self._rollout(reply)
             except (*_FAILURES, _BadReply) as error:
-                reason = self._reason(error)
+                reason, is_refused = self._reason(error), isinstance(error, _Permanent)
                 continue
+            is_refused = False
             if reply.status_code in _TRANSIENT:
                 reason = f"status {reply.status_code}{self._said(reply)}"
                 pause = _wished(reply, self.timeout) or pause
             else:
                 raise self._refusal(reply)
+        if is_refused:
+            raise UserError(
+                f"{self._shown} refuses a request in {ATTEMPTS} attempts ({reason})",
+                "fix what it names",
+            )
         return reason
 
     async def _complete(
@@ -434,9 +485,10 @@ class OpenAIBackend(Backend):
             content = reply.json()
             choice = _choice(content)
             end = _end_of(choice)
-            if content.get("error") or choice.get("error") or end in _FAILED:
+            error = _error_of(content) or choice.get("error")
+            if error or end in _FAILED:
                 detail = f", finish reason '{end}'" if end else ""
-                raise _BadReply(
+                raise (_Permanent if _is_permanent(error) else _BadReply)(
                     f"its reply of status 200 is an error{detail}{self._said(reply)}"
                 )
             said = choice["message"]
@@ -464,10 +516,27 @@ def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
     Nobody asks for several choices, but a server may send some, in any order.
     """
-    if content.get("error"):
+    if _error_of(content):
         return {}
     choices: Sequence[Mapping[str, Any]] = content["choices"]
     return min(choices, key=lambda it: it.get("index") or 0)
+
+
+def _error_of(content: Mapping[str, Any]) -> Any:
+    """Return the error that a reply is by its own words: its `error`, or all of it (FastChat's); None if it is none."""
+    return content.get("error") or (content if content.get("object") == "error" else None)
+
+
+def _is_permanent(error: Any) -> bool:
+    """Whether an error is permanent by its code, a status or a word, or its type; one that says neither may pass."""
+    if not isinstance(error, dict):
+        return False
+    marks = [str(error.get(name)).lower() for name in ("code", "status", "type")]
+    is_status = any(
+        it.isdecimal() and 400 <= int(it) < 500 and int(it) not in _TRANSIENT
+        for it in marks
+    )
+    return is_status or not _PERMANENT.isdisjoint(marks)
 
 
 def _url(text: str) -> httpx.URL:

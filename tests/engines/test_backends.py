@@ -13,11 +13,11 @@ from cases import each, refusal
 from olr_cli.answers.extraction import extract
 from olr_cli.data.chat import Message
 from olr_cli.data.prompt_files import read_prompts
+from olr_cli.engines import backends
+from olr_cli.engines.backends import BackendOptions, transformers_backend
+from olr_cli.engines.backends.transformers_backend import TransformersBackend
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
-from olr_cli.evaluation import backends
-from olr_cli.evaluation.backends import BackendOptions, transformers_backend
-from olr_cli.evaluation.backends.transformers_backend import TransformersBackend
 from olr_cli.recipe.sampling import Sampling
 from olr_cli.seeding import key
 from olr_cli.supervision import Rollout
@@ -33,12 +33,14 @@ SAMPLED = Sampling(temperature=1, max_new_tokens=8)
 
 def generate(backend, prompts, seeds, sampling):
     """The rollouts, without their statistics, which the rounding of another batch changes."""
+    batch = backend.requests(prompts, seeds)
+    [groups] = backend.batches([batch], sampling, lambda done, of: None)
     return [
         [
             replace(rollout, mean_logprob=None, entropy=None, self_certainty=None)
             for rollout in group
         ]
-        for group in backend.generate(prompts, seeds, sampling, lambda done: None)
+        for group in groups
     ]
 
 

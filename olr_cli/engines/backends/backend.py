@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from itertools import count
 from typing import Any, TypeAlias
 
 from olr_cli.data.chat import Message
@@ -55,6 +56,30 @@ def whole_requests(
             yield finished
 
 
+def in_order(
+    batches: Iterable[Sequence[GenerationRequest]],
+    stream: Generator[Mapping[int, Sequence[Rollout | None]], None, None],
+    report: Callable[[int, int], None],
+) -> Generator[list[list[Rollout]], None, None]:
+    """Yield the rollouts of each batch once it and all before it are complete; `stream` responds to all their requests.
+
+    A batch that lacks a rollout is not yielded: the stream ends with the error that says why it is lost.
+    """
+    numbers = count()
+    there: dict[int, Sequence[Rollout | None]] = {}
+    with closing(stream):
+        for requests in batches:
+            sizes = {next(numbers): len(request.seeds) for request in requests}
+            while sizes.keys() - there.keys():
+                there |= next(stream)
+                done = sum(sizes[number] for number in sizes.keys() & there.keys())
+                report(done, sum(sizes.values()))
+            responses = [there.pop(number) for number in sizes]
+            if any(None in group for group in responses):
+                deque(stream, maxlen=0)
+            yield [[it for it in group if it is not None] for group in responses]
+
+
 class Backend(AbstractContextManager["Backend"]):
     """A model that is ready to respond; leaving the context frees it.
 
@@ -87,28 +112,26 @@ class Backend(AbstractContextManager["Backend"]):
             look after something else.
         """
 
-    def generate(
-        self,
-        prompts: Sequence[Sequence[Message]],
-        seeds: Sequence[Sequence[int]],
-        sampling: Sampling,
-        report: Callable[[int], None],
-    ) -> list[list[Rollout]]:
-        """The rollouts of every prompt, in the order of prompts and of their seeds; errors as of `stream`.
+    def requests(
+        self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]]
+    ) -> list[GenerationRequest]:
+        """A request for every prompt, with its seeds."""
+        parts = zip(prompts, seeds, self.render(prompts), strict=True)
+        return [GenerationRequest(*request) for request in parts]
 
-        `report` takes how many of them are there, now and then.
+    def batches(
+        self,
+        batches: Iterable[Sequence[GenerationRequest]],
+        sampling: Sampling,
+        report: Callable[[int, int], None],
+    ) -> Generator[list[list[Rollout]], None, None]:
+        """Yield the rollouts of each batch of requests, in order, as soon as it is complete; errors as of `stream`.
+
+        A batch is begun when the one before it is taken. `report` takes, now and then, how many rollouts of the batch
+        in progress are there, and how many it has.
         """
-        texts = self.render(prompts)
-        requests = [
-            GenerationRequest(*request)
-            for request in zip(prompts, seeds, texts, strict=True)
-        ]
-        rollouts: dict[int, list[Rollout]] = {}
-        for finished in self.stream(requests, sampling):
-            for number, samples in finished.items():
-                rollouts[number] = [rollout for rollout in samples if rollout is not None]
-            report(sum(map(len, rollouts.values())))
-        return [rollouts[number] for number in range(len(requests))]
+        for requests in batches:
+            yield from in_order([requests], self.stream(requests, sampling), report)
 
     @property
     def has_chat_template(self) -> bool:

@@ -15,16 +15,17 @@ from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.noise import inject
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.writers import write_prompts
+from olr_cli.engines.backends import BackendOptions
 from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.engines.local.engine import LocalRunner
 from olr_cli.engines.models import policy_path
-from olr_cli.errors import UserError
-from olr_cli.evaluation.rollouts import (
+from olr_cli.engines.rollouts import (
     RolloutSampler,
     backend_of,
     rollouts_recipe,
     rollouts_summary,
 )
+from olr_cli.errors import UserError
 from olr_cli.recipe.layers import validate
 from olr_cli.runs import writer
 from olr_cli.runs.directory import read_manifest, write_manifest
@@ -48,7 +49,7 @@ def sample(path, a_recipe=None, *, resume=False):
     """Sample; returns what was shown."""
     shown = io.StringIO()
     launch(
-        a_recipe or recipe(), path, partial(RolloutSampler, backend="transformers"),
+        a_recipe or recipe(), path, partial(RolloutSampler, options=BackendOptions("transformers")),
         LineProgress(shown, ROLLOUTS), kind="rollouts", resume=resume,
     )  # fmt: skip
     return shown.getvalue()
