@@ -24,7 +24,8 @@ from olr_cli.analysis.audit.export import (
     unjudged_note,
     unrepaired_note,
 )
-from olr_cli.analysis.audit.rewards import audit_rewards, rewards_answer
+from olr_cli.analysis.audit.reward_answer import rewards_answer
+from olr_cli.analysis.audit.rewards import audit_rewards
 from olr_cli.analysis.histories import RolloutHistory, set_words
 from olr_cli.analysis.report.texts import Sampled
 from olr_cli.answers import Judge
