@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -16,10 +17,25 @@ def _without_types(parameters: list[Any]) -> list[Any]:
 
 
 class Command(TyperCommand):
-    """A command."""
+    """A command; an option whose metavar is in brackets, as `[FILE.yaml]`, needs no value, and then has `-`."""
 
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        # Typer has no options whose value may be left out.
+        endings = {
+            name: Path(metavar.strip("[]")).suffix
+            for option in self.params
+            if (metavar := option.metavar or "").startswith("[")
+            for name in option.opts
+        }
+        words = list[str]()
+        for word, following in zip(args, [*args[1:], ""], strict=True):
+            words.append(word)
+            if word in endings and not following.endswith(endings[word]):
+                words.append("-")
+        return super().parse_args(ctx, words)
 
 
 class Group(TyperGroup):

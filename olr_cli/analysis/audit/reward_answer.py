@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
 import polars as pl
 
-from olr_cli.analysis.audit.rewards import RewardAudit
+from olr_cli.analysis.audit.rewards import RatesOfVisits, RewardAudit
 from olr_cli.tables import Answer, Block, Cell, Column, Line, Row, Table, one_line
 
 _INDENT = 13
 _ROWS = 15
+_WIDEST = 76
+"""Characters of a response in the terminal, so that they stay on one line."""
 
 _MOST_UNREAD = 0.1
 """Share of rewarded rollouts without an answer from which on the extractor is doubted, not the verifier."""
@@ -20,18 +22,42 @@ _MOST_UNREAD = 0.1
 
 def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
     """A few sentences and the queue; JSON has all of it."""
-    columns = [
-        Column(head, is_text=True)
-        for head in ("prompt", "label", "answer", "reward", "kind")
-    ]
-    texts = audit.queue.head(_ROWS if top is None else top).select(
-        "prompt_id",
-        "label",
-        "answer",
-        pl.col("is_rewarded").cast(pl.Int8),
-        "kind",
-        "rollouts",
+    parts: list[Line | Table | str] = [*_lines(audit)]
+    reward = pl.col("is_rewarded").cast(pl.Int8).alias("reward")
+    contradictions = audit.queue.head(_ROWS if top is None else top)
+    if audit.by_visit:
+        parts += ["", _visits_table(audit.by_visit)]
+    if not contradictions.is_empty():
+        parts += ["", _cases_table(contradictions, reward, "kind"), ""]
+    paid_most = audit.paid_most.head(top or 0)
+    if not paid_most.is_empty():
+        text = "wrong by the grader, and rewarded; below each the end of its response"
+        parts += [Line("Paid most", text), "", _paid_table(paid_most), ""]
+    if top is not None:
+        audit = replace(audit, queue=contradictions, paid_most=paid_most)
+    return Answer(parts, audit, audit.notes, indent=_INDENT)
+
+
+def _visits_table(by_visit: Sequence[RatesOfVisits]) -> Table:
+    """The rates of the rewards by visit."""
+    heads = ("visits", "rewards", "right, not rewarded", "wrong, rewarded", "TPR - FPR")
+    rows = []
+    for part in by_visit:
+        visits = f"{part.first}" + f" to {part.last}" * (part.last > part.first)
+        rates = part.rates
+        cells = [rates.false_negative_rate.full, rates.false_positive_rate.full]
+        rows.append(
+            Row([visits, f"{part.rewards:,}", *cells, Cell(rates.youden, "number")])
+        )
+    return Table([Block([*map(Column, heads)], rows)])
+
+
+def _cases_table(queue: pl.DataFrame, *more: str | pl.Expr) -> Table:
+    """Rows of the queue on a line each, with more of its columns."""
+    texts = queue.select(
+        pl.col("prompt_id").alias("prompt"), "label", "answer", *more, "rollouts"
     )
+    columns = [Column(head, is_text=head != "rollouts") for head in texts.columns]
     rows = [
         Row(
             [
@@ -41,11 +67,16 @@ def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
         )
         for row in texts.iter_rows()
     ]
-    parts: list[Line | Table | str] = [*_lines(audit)]
-    if rows:
-        parts += ["", Table([Block([*columns, Column("rollouts")], rows)]), ""]
-    shown = audit if top is None else replace(audit, queue=audit.queue.head(top))
-    return Answer(parts, shown, audit.notes, indent=_INDENT)
+    return Table([Block(columns, rows)])
+
+
+def _paid_table(queue: pl.DataFrame) -> Table:
+    """Rows of the queue by what was paid, each above the end of its response, which is where the answer is."""
+    block = _cases_table(queue, pl.col("paid").round(3)).blocks[0]
+    rows = []
+    for row, response in zip(block.rows, queue["response"], strict=True):
+        rows += [row, Row([one_line(response)[-_WIDEST:]], "note")]
+    return Table([replace(block, rows=rows)])
 
 
 def _lines(audit: RewardAudit) -> Iterator[Line]:

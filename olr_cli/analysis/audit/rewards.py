@@ -39,6 +39,20 @@ _TRIED, _FEWEST = 200, 5
 """Answers on which other extractors are tried, the most frequent ones; from how many on they say something."""
 
 
+_PARTS = 6
+"""Parts of the visits that have rates of their own, at most."""
+
+
+@dataclass(frozen=True)
+class RatesOfVisits:
+    """The rates of the rewards of some visits, the first and the last among them."""
+
+    first: int
+    last: int
+    rewards: int
+    rates: Rates
+
+
 @dataclass(frozen=True)
 class RewardAudit:
     """How a history's rewards and the grader's verdicts differ.
@@ -53,7 +67,12 @@ class RewardAudit:
             is more than half: then the verifier probably reads answers as it does.
         contradicted_again: where an answer to a prompt was contradicted, how often another rollout with it is too.
         verified: rates by what people say, of the ``verifier`` and of the ``grader``.
-        queue: contradictions by prompt and answer, the most frequent first.
+        by_visit: the rates of earlier and later visits, which drift where the policy moves to what the verifier errs
+            on; none of one visit.
+        queue: contradictions by prompt and answer, the most frequent first; ``paid`` is the highest reward of its
+            rollouts, as it was logged, and ``response`` the end of that rollout.
+        paid_most: those of the queue that were rewarded, the highest ``paid`` first.
+        known: the rollouts whose answer the grader judged: ``is_rewarded`` and ``verdict`` of each.
     """
 
     source: Path
@@ -67,7 +86,10 @@ class RewardAudit:
     extractor: tuple[str, float] | None
     contradicted_again: float | None
     verified: Mapping[str, Rates]
+    by_visit: Sequence[RatesOfVisits]
     queue: pl.DataFrame
+    paid_most: pl.DataFrame
+    known: pl.DataFrame = field(repr=False)
     notes: Sequence[str] = field(repr=False)
 
 
@@ -99,13 +121,18 @@ def audit_rewards(
     queue = (
         known.filter(is_wrong)
         .group_by(*CASE, "is_rewarded", maintain_order=True)
-        .agg(rollouts=pl.len(), response=pl.col("response").first())
+        .agg(
+            rollouts=pl.len(),
+            paid=pl.col("paid").max(),
+            response=pl.col("response").get(pl.col("paid").arg_max()),
+        )
         .sort("rollouts", *CASE, "is_rewarded", descending=[True, *[False] * 4])
     )
     kinds = [
         _kind(answer, label)
         for answer, label in queue.select("answer", "label").iter_rows()
     ]
+    queue = queue.insert_column(4, pl.Series("kind", kinds, dtype=pl.String))
     return RewardAudit(
         source=history.source,
         rewards=len(rows),
@@ -122,15 +149,33 @@ def audit_rewards(
         ),
         contradicted_again=again / pairs if pairs else None,
         verified={} if people is None else by_people(known, people),
-        queue=queue.insert_column(4, pl.Series("kind", kinds, dtype=pl.String)),
+        by_visit=_by_visit(known),
+        queue=queue,
+        paid_most=queue.filter("is_rewarded").sort(
+            "paid", descending=True, maintain_order=True
+        ),
+        known=known,
         notes=[*history.notes, *(() if people is None else verdict_notes(people, known))],
     )
+
+
+def _by_visit(known: pl.DataFrame) -> list[RatesOfVisits]:
+    """Return the rates of up to `_PARTS` parts of as many visits each, in their order."""
+    visits = known["visit"].n_unique()
+    if visits < 2:
+        return []
+    rank = pl.col("visit").rank("dense").cast(pl.Int64) - 1
+    parts = known.with_columns(part=rank // -(-visits // _PARTS))
+    return [
+        RatesOfVisits(rows["visit"].min(), rows["visit"].max(), len(rows), by_grader(rows))  # type: ignore[arg-type]  # whole numbers
+        for rows in parts.sort("part", maintain_order=True).partition_by("part")
+    ]
 
 
 def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
     """The rollouts with a reward and the label that it was for, and how many others: some asked no verifier (R25)."""
     keys = ("prompt_id", "visit", "view", "sample")
-    columns = (*keys, "answer", "is_rewarded", "response")
+    columns = (*keys, "answer", "is_rewarded", "reward", "response")
     rows = pl.concat(
         step.select(c for c in columns if c in step.columns) for step in history.steps
     )
@@ -181,9 +226,13 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
     response = pl.col("response") if "response" in rows.columns else pl.lit(None, pl.String)
     ending = response.cast(pl.String).str.slice(-_ENDING).alias("response")
     answer = pl.col("answer").cast(pl.String)
-    return rows.select("prompt_id", "label", answer, "is_rewarded", ending), rollouts - len(
-        rows
+    paid = pl.col("is_rewarded").cast(pl.Float64)
+    if "reward" in rows.columns:
+        paid = pl.coalesce("reward", paid)
+    rows = rows.select(
+        "prompt_id", "visit", "label", answer, "is_rewarded", ending, paid=paid
     )
+    return rows, rollouts - len(rows)
 
 
 def _other_extractor(
