@@ -28,6 +28,8 @@ from olr_cli.analysis.audit.reward_answer import rewards_answer
 from olr_cli.analysis.audit.rewards import RewardAudit, audit_rewards
 from olr_cli.analysis.audit.verifier_recipe import (
     PRINTED,
+    can_train_again,
+    plain,
     recipe_text,
     section_text,
     verifier_of,
@@ -78,9 +80,9 @@ class Request:
 
     def require_sense(self) -> None:
         """Refuse what cannot be, before an audit takes its time."""
+        recipe = None if self.as_recipe == PRINTED else self.as_recipe
         outputs = {"export": self.export, "report": self.report, "out": self.out}
-        if self.as_recipe != PRINTED:
-            outputs["as_recipe"] = self.as_recipe
+        outputs["as_recipe"] = recipe
         require_new(outputs, repeatable=outputs)
         require_table_name(self.out)
         if self.report is not None and self.report.suffix != ".html":
@@ -100,9 +102,13 @@ class Request:
             raise UserError(
                 "--as-recipe is for what an audit of rewards finds", "add --rewards"
             )
+        if recipe is not None and recipe.suffix not in (".yaml", ".yml"):
+            raise UserError(
+                f"--as-recipe {recipe}: a recipe is YAML", "give it the ending .yaml"
+            )
         if self.rewards and (chooses or self.export is not None or self.report is not None):
             raise UserError(
-                "--rewards takes --as-recipe, --columns, --data, --set, --out, --verified and --top",
+                "--rewards takes --columns, --data, --set, --out, --as-recipe, --verified and --top",
                 "leave the others out",
             )
 
@@ -192,7 +198,7 @@ def _as_recipe(
 ) -> Answer:
     """The verifier's section alone, or the answer with the recipe that was written."""
     section = verifier_of(found)
-    result = {**as_json(answer.result), "verifier": section}
+    result = {**as_json(answer.result), "verifier": plain(section)}
     if target == PRINTED:
         # What makes the rates doubtful must not be lost, nor stand among what is pasted.
         doubts = [
@@ -206,8 +212,10 @@ def _as_recipe(
     is_new = write_new(
         target, lambda path: path.write_text(text, encoding="utf-8"), "as_recipe"
     )
-    words = ["olr", "train", str(target), "--sweep"]
-    words += source.recipe.named_again() if source.is_run else ["--set", "model.path=MODEL"]
+    # Its own verifier's code is in neither arm.
+    code = source.recipe.model_copy(update={"verifier": None}).named_again()
+    words = ["olr", "train", str(target), "--sweep", *code]
+    words += [] if can_train_again(source) else ["--set", "model.path=MODEL"]
     written = File.written(
         target, " (with the verifier's errors, and without)", is_new=is_new
     )

@@ -12,7 +12,7 @@ from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.errors import UserError
 from olr_cli.recipe.layers import folder_name
 from olr_cli.recipe.plain import dump_yaml
-from olr_cli.recipe.sections import DataSection, ExternalEngine
+from olr_cli.recipe.sections import ExternalEngine
 from olr_cli.recipe.verifier import VerifierSection
 from olr_cli.tables import one_line
 
@@ -37,13 +37,14 @@ def section_text(audit: RewardAudit, section: VerifierSection) -> str:
     """Return the section as YAML, under comments that say what was measured."""
     rates = audit.verified.get("verifier", audit.rates)
     who = "people" if audit.verified else "the grader"
-    lines = [
-        f"Measured in {audit.rewards:,} rewards of {audit.prompts:,} prompts of {audit.source}, in all:",
-        f"right by {who}, not rewarded: {rates.false_negative_rate.full}; wrong, rewarded:"
-        f" {rates.false_positive_rate.full}",
-    ]
-    return "".join(f"# {one_line(line)}\n" for line in lines) + dump_yaml(
-        {"verifier": _plain(section)}
+    missed, accepted = (
+        f"{rate.full} (95 %)" if rate.value is not None else "nothing to measure, so 0"
+        for rate in (rates.false_negative_rate, rates.false_positive_rate)
+    )
+    return _commented(
+        {"verifier": plain(section)},
+        f"Measured in {audit.rewards:,} rewards of {audit.prompts:,} prompts: {audit.source}",
+        f"Right by {who}, not rewarded: {missed}; wrong, rewarded: {accepted}; rules included",
     )
 
 
@@ -61,15 +62,16 @@ def recipe_text(
     Raises:
         UserError: no reward contradicts the grader, or nobody knows the data set.
     """
-    if section.brief == "":
+    if not section.brief:
         raise UserError(
-            f"no reward of {audit.source} was found wrong, so both arms would be one",
+            f"no reward of {audit.source} was found wrong, so there is no error to train with",
             "leave the file out",
             "as_recipe",
         )
     name = folder_name(f"verifier-{target.stem}")[:100]
-    tree: dict[str, Any] = {"name": name}
-    if history.is_run and not isinstance(history.recipe.engine, ExternalEngine):
+    arms = {"exact": {"verifier": None}, "measured": {"verifier": plain(section)}}
+    tree: dict[str, Any] = {"name": name, "sweep": {"arms": arms}}
+    if can_train_again(history):
         stored = audit.source / "recipe.yaml"
         tree["base"] = os.path.relpath(stored.resolve(), target.parent.resolve())
     elif data is None:
@@ -79,21 +81,26 @@ def recipe_text(
             "as_recipe",
         )
     else:
-        defaults = DataSection().plain()
-        read = history.recipe.data.plain().items()
-        changed = {key: value for key, value in read if value != defaults.get(key)}
-        tree |= {"base": "own-data", "data": {**changed, "train": data}}
+        read = history.recipe.data.model_dump(mode="json", exclude_defaults=True)
+        tree |= {"base": "own-data", "data": {**read, "train": data}}
         tree["method"] = {"name": "grpo"}
-    arms = {"exact": {"verifier": None}, "measured": {"verifier": _plain(section)}}
-    tree["sweep"] = {"arms": arms}
-    lines = (
+    return _commented(
+        tree,
         "What the measured errors of a verifier cost: the same training without them, and with them.",
         f"Then: olr analyze runs/{name} --table arms",
         "More seeds: --set 'sweep.grid.seed=[1, 2, 3]'",
     )
-    return "".join(f"# {line}\n" for line in lines) + dump_yaml(tree)
 
 
-def _plain(section: VerifierSection) -> dict[str, Any]:
-    # With the keys that are at their default, so that nothing of a base's verifier is left.
+def can_train_again(history: RolloutHistory) -> bool:
+    """Whether a history is a run whose recipe olr can train; that of another trainer it cannot start."""
+    return history.is_run and not isinstance(history.recipe.engine, ExternalEngine)
+
+
+def plain(section: VerifierSection) -> dict[str, Any]:
+    """The section with the keys that are at their default, so that nothing of a base's verifier is left."""
     return section.model_dump(mode="json", exclude_none=True)
+
+
+def _commented(tree: dict[str, Any], *comments: str) -> str:
+    return "".join(f"# {one_line(text)}\n" for text in comments) + dump_yaml(tree)

@@ -1,25 +1,21 @@
-"""The errors of a verifier as a recipe says them (R25): by rule where one fits what was rewarded, else by rate.
+"""The errors of a verifier as a recipe states them (R25): by rule where one fits what was rewarded, else by rate.
 
-A rule is a condition on an answer and its label under which errors are more frequent than elsewhere. What is learned of
-the rewards, such as the distances of numbers that are accepted, is learned of half of the prompts, and whether a rule
-fits is asked of the other half.
+A rule is a condition on an answer and its label under which errors are more frequent than elsewhere. What is learned
+from the rewards, such as the distances of numbers that are accepted, is learned from half of the prompts, and tested on
+the other half.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any
 
-import numpy as np
 import polars as pl
 
-from olr_cli.analysis.audit.annotators import Bools, Floats
 from olr_cli.answers import exact_number
 from olr_cli.recipe.verifier import VerifierRule, VerifierSection
-from olr_cli.seeding import key
 
 _FORMS = (
     r"\.[0-9]",
@@ -30,24 +26,27 @@ _FORMS = (
     r"[(\[{|]",
     r"\\",
     "[%$\N{DEGREE SIGN}]",
-    "[A-Za-z]{2}",
-    r"\\text|[A-Za-z]{3}",
+    r"(^|[^\\A-Za-z])[A-Za-z]{2}",
 )
-"""Patterns of answers that a verifier may read otherwise than others: decimals, fractions, signs, units, words."""
-_NEAR = (0.001, 0.01, 0.02, 0.05, 0.1, 0.2)
-"""Relative distances within which a number may be accepted."""
-_MOST_DISTANCES, _MOST_RULES = 12, 3
-_FEWEST = 5
-"""Prompts that are needed with answers of a kind, and with others, to say something of the kind."""
+"""Patterns of answers that verifiers misread: decimals, fractions, signs, lists, LaTeX, units, words."""
+_NEAR = ("0.001", "0.01", "0.02", "0.05", "0.1", "0.2")
+"""Relative distances within which a verifier may accept a number, as a recipe has them."""
+_MOST_VALUES, _MOST_RULES = 12, 3
+"""Distances or last digits of one rule, and rules for one kind of errors, at most."""
+_FEWEST, _FEWEST_LEARNED = 5, 3
+"""Prompts that a rule needs with answers under its condition, and with others; and that a value of a list needs."""
 _LEAST, _SURE = 0.2, 4.0
-"""By how much errors must be more frequent where a rule holds, and by how many standard errors."""
+"""A rule's errors are more frequent by at least this share, and by this many standard errors."""
+
+_BAD, _OF = pl.col("bad"), pl.col("of")
+_RATE = _BAD.sum() / _OF.sum()
 
 
 def measured_verifier(known: pl.DataFrame) -> VerifierSection:
     """Return the verifier that errs as these rewards do.
 
     Args:
-        known: a row each rollout: prompt_id, label, answer, ``is_rewarded``, and ``verdict``, taken to be true.
+        known: a row for each rollout: prompt_id, label, answer, ``is_rewarded``, and ``verdict``, taken to be true.
     """
     cases = known.group_by(
         "prompt_id", "label", "answer", "verdict", maintain_order=True
@@ -55,159 +54,118 @@ def measured_verifier(known: pl.DataFrame) -> VerifierSection:
         bad=(pl.col("is_rewarded") != pl.col("verdict")).sum().cast(pl.Float64),
         of=pl.len().cast(pl.Float64),
     )
-    missed, accepted = (
-        _Errors(cases.filter(which)) for which in ("verdict", ~pl.col("verdict"))
-    )
-    rules = [
-        VerifierRule.model_validate({**condition, name: rounded(rate)})
-        for name, errors in (
-            ("false_positive_rate", accepted),
-            ("false_negative_rate", missed),
-        )
-        for condition, rate in errors.rules()
-    ]
-    again, pairs, drawn = missed.again() + accepted.again()
-    # Halfway between errors that are drawn anew for every rollout and those that always come back.
-    comes_back = pairs > 0 and 2 * again > pairs + drawn
-    return VerifierSection(
-        false_negative_rate=rounded(missed.rate),
-        false_positive_rate=rounded(accepted.rate),
-        draw="answer" if comes_back else "rollout",
-        where=tuple(rules),
-    )
-
-
-def rounded(rate: float | str | None) -> Decimal:
-    """A rate as a recipe has it; one that nobody measured is 0."""
-    return Decimal(f"{rate or 0.0:.3f}")
-
-
-class _Errors:
-    """The errors on right answers, or on wrong ones, and the rules that were found in them.
-
-    Attributes:
-        bad, of: how many rollouts of each case were misjudged, of how many; (N,).
-        left: the cases in which no rule holds.
-    """
-
-    def __init__(self, cases: pl.DataFrame) -> None:
-        self.bad, self.of = cases["bad"].to_numpy(), cases["of"].to_numpy()
-        self.left: Bools = np.ones(len(cases), bool)
-        self._answers, self._distances = cases["answer"], _distances(cases)
-        self._accepts = not cases["verdict"].any()
-        self._prompts = cases["prompt_id"].rank("dense").to_numpy() - 1
-        halves = np.random.default_rng(key("rules of a verifier")).random(len(cases)) < 0.5
-        self._learns: Bools = halves[self._prompts]
-
-    @property
-    def rate(self) -> float:
-        """The share of errors where no rule holds."""
-        return self._rate(self.left)
-
-    def _rate(self, which: Bools) -> float:
-        return float(self.bad[which].sum() / max(self.of[which].sum(), 1))
-
-    def again(self) -> Floats:
-        """Pairs of rollouts with one answer, of which no rule holds and the first is misjudged: (3,).
-
-        Those of which the second is misjudged too, all, and those of the first kind if each error were drawn anew.
-        """
-        bad, of, rate = self.bad[self.left], self.of[self.left], self.rate
-        return np.array(
-            [
-                (bad * (bad - 1)).sum(),
-                (bad * (of - 1)).sum(),
-                rate**2 * (of * (of - 1)).sum(),
-            ]
-        )
-
-    def rules(self) -> Iterator[tuple[dict[str, Any], float]]:
-        """Conditions under which errors are more frequent, the one that explains most first, and their share there."""
-        for _ in range(_MOST_RULES):
-            found = [
-                (self._gain(holds), condition, holds)
-                for condition, holds in self._conditions()
-            ]
-            gain, condition, holds = max(found, key=lambda one: one[0])
-            if not gain:
-                return
-            yield condition, self._rate(holds & self.left)
-            self.left &= ~holds
-
-    def _conditions(self) -> Iterator[tuple[dict[str, Any], Bools]]:
-        for pattern in _FORMS:
-            yield {"answer": pattern}, self._answers.str.contains(pattern).to_numpy()
-        last = self._answers.str.extract("([0-9])$").fill_null("")
-        if digits := self._frequent(last):
-            yield {"answer": f"[{''.join(digits)}]$"}, last.is_in(digits).to_numpy()
-        if not self._accepts:
-            return  # right answers are at no distance
-        for part in _NEAR:
-            is_near = (self._distances["part"] < part).fill_null(False)
-            yield {"relative_error": part}, is_near.to_numpy()
-        distance = self._distances["distance"]
-        if distances := self._frequent(distance):
-            yield (
-                {"error": distances},
-                distance.is_in(distances).fill_null(False).to_numpy(),
-            )
-
-    def _frequent(self, values: pl.Series) -> list[str]:
-        """The values with which errors are frequent, in the half of the prompts that rules are learned of."""
-        learned = pl.DataFrame(
-            {"value": values, "prompt": self._prompts, "bad": self.bad, "of": self.of}
-        ).filter(pl.Series(self._learns & self.left))
-        rates = (
-            learned.drop_nulls()
-            .group_by("value")
-            .agg(
-                pl.col("bad").sum() / pl.col("of").sum(),
-                pl.col("of").sum(),
-                pl.col("prompt").n_unique(),
-            )
-        )
-        rates = rates.filter(pl.col("prompt") >= _FEWEST, pl.col("value") != "")
-        middle = (pl.col("bad").max() + pl.col("bad").min()) / 2
-        often = rates.filter(pl.col("bad") > middle).sort(
-            "of", "value", descending=[True, False]
-        )
-        return sorted(often["value"].head(_MOST_DISTANCES), key=float)
-
-    def _gain(self, holds: Bools) -> float:
-        """How much a rule explains: the squares between its part and the rest; 0 unless it surely fits."""
-        asked = self.left & ~self._learns
-        inside, outside = asked & holds, asked & ~holds
-        if min(len(np.unique(self._prompts[part])) for part in (inside, outside)) < _FEWEST:
-            return 0.0
-        residuals, sizes = np.zeros(len(holds)), list[float]()
-        for part in (inside, outside):
-            sizes.append(self.of[part].sum())
-            sign = 1 if part is inside else -1
-            residuals[part] = (
-                sign * (self.bad - self._rate(part) * self.of)[part] / sizes[-1]
-            )
-        error = float(np.sqrt((np.bincount(self._prompts, residuals) ** 2).sum()))
-        more = self._rate(inside) - self._rate(outside)
-        is_sure = more > max(_LEAST, _SURE * error)
-        return more**2 * sizes[0] * sizes[1] / sum(sizes) if is_sure else 0.0
-
-
-def _distances(cases: pl.DataFrame) -> pl.DataFrame:
-    """Return of each answer the ``distance`` to its label, as a recipe writes it, and the ``part`` of the label it is.
-
-    Both are null where one is no number, the distance also where it has more than six decimals.
-    """
-    rows: list[tuple[str | None, float | None]] = []
-    for answer, label in cases.select("answer", "label").iter_rows():
-        claimed, due = exact_number(answer), exact_number(label)
-        row: tuple[str | None, float | None] = (None, None)
-        if claimed is not None and due is not None:
-            with suppress(OverflowError):  # of a number that no double holds
-                distance = abs(claimed - due)
-                text = f"{float(distance):.6f}".rstrip("0").rstrip(".")
-                part = float(distance / abs(due)) if due else None
-                is_exact = distance < 1_000_000 and Fraction(text) == distance
-                row = (text if is_exact else None, part)
-        rows.append(row)
+    apart = [_apart(*pair) for pair in cases.select("answer", "label").iter_rows()]
     schema = {"distance": pl.String, "part": pl.Float64}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    cases = cases.hstack(pl.DataFrame(apart, schema, orient="row")).with_columns(
+        learns=pl.col("prompt_id").rank("dense") % 2 == 0
+    )
+    accepted, accepting = _rules(cases.filter(~pl.col("verdict")), "false_positive_rate")
+    rejected, rejecting = _rules(cases.filter("verdict"), "false_negative_rate")
+    return VerifierSection(
+        false_negative_rate=rounded(rejected.select(_RATE).item()),
+        false_positive_rate=rounded(accepted.select(_RATE).item()),
+        draw="answer" if _comes_back(pl.concat([accepted, rejected])) else "rollout",
+        where=(*accepting, *rejecting),
+    )
+
+
+def rounded(rate: Any) -> Decimal:
+    """A rate as a recipe has it; 0 where there was nothing to measure."""
+    return Decimal(f"{rate or 0:.3f}") if rate == rate else Decimal(0)
+
+
+def _comes_back(cases: pl.DataFrame) -> bool:
+    """Whether errors come back with the same answer, rather than being drawn anew for every rollout.
+
+    Of the pairs of rollouts with one answer whose first is misjudged, this counts those whose second is too. The bar is
+    halfway between what independent errors would give and all of them.
+    """
+    drawn = _RATE.over("verdict") ** 2 * _OF * (_OF - 1)
+    counts = (_BAD * (_BAD - 1), _BAD * (_OF - 1), drawn)
+    again, pairs, independent = cases.select(
+        expression.sum().alias(str(i)) for i, expression in enumerate(counts)
+    ).row(0)
+    return bool(2 * again > pairs + independent)
+
+
+def _rules(cases: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[VerifierRule]]:
+    """Return the rules for one kind of errors, the one that explains most first, and before them the cases left."""
+    rules = list[VerifierRule]()
+    while len(rules) < _MOST_RULES:
+        fits = [
+            (_gain(cases, holds), condition, holds)
+            for condition, holds in _conditions(cases)
+        ]
+        gain, condition, holds = max(fits, key=itemgetter(0))
+        if not gain:
+            break
+        rate = rounded(cases.filter(holds).select(_RATE).item())
+        rules.append(VerifierRule.model_validate({**condition, name: rate}))
+        cases = cases.filter(~holds)
+    return cases, rules
+
+
+def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
+    """Return what a rule may say, and where it holds; of two that explain as much the first is taken."""
+    answer, distance = pl.col("answer"), pl.col("distance")
+    last = answer.str.extract("([0-9])$")
+    digits, distances = _frequent(cases, last), _frequent(cases, distance)
+    conditions: list[tuple[dict[str, Any], pl.Expr]] = [
+        *(({"relative_error": part}, pl.col("part") <= float(part)) for part in _NEAR),
+        ({"error": distances}, distance.is_in(distances)),
+        *(({"answer": form}, answer.str.contains(form)) for form in _FORMS),
+        ({"answer": f"[{''.join(digits)}]$"}, last.is_in(digits)),
+    ]
+    return [(condition, holds.fill_null(False)) for condition, holds in conditions]
+
+
+def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
+    """Return the values with which errors are frequent, in the half of the prompts that rules are learned from."""
+    rates = (
+        cases.filter("learns")
+        .group_by(value=value)
+        .agg(_RATE.alias("rate"), _OF.sum(), prompts=pl.col("prompt_id").n_unique())
+        .drop_nulls()
+        .filter(pl.col("prompts") >= _FEWEST_LEARNED)
+    )
+    middle = (pl.col("rate").max() + pl.col("rate").min()) / 2
+    often = rates.filter(pl.col("rate") > middle).sort(
+        "of", "value", descending=[True, False]
+    )
+    return sorted(often["value"].head(_MOST_VALUES), key=float)
+
+
+def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
+    """Return how much a rule explains, the sum of squares between its cases and the rest; 0 unless it surely fits."""
+    rows = (
+        cases.filter(~pl.col("learns"))
+        .group_by("prompt_id", holds=holds)
+        .agg(_BAD.sum(), _OF.sum())
+        .with_columns(rate=_RATE.over("holds"), size=_OF.sum().over("holds"))
+    )
+    sides = rows.group_by("holds").agg(pl.len(), pl.col("rate", "size").first())
+    if len(sides) < 2 or sides["len"].min() < _FEWEST:  # type: ignore[operator]  # whole numbers
+        return 0.0
+    (rest, less), (inside, more) = sides.sort("holds").select("size", "rate").iter_rows()
+    # A prompt's rollouts are no independent draws, so its residuals on both sides count as one.
+    sign = pl.col("holds").cast(pl.Int8) * 2 - 1
+    residual = sign * (_BAD - pl.col("rate") * _OF) / pl.col("size")
+    residuals = rows.group_by("prompt_id").agg(residual.sum().alias("sum"))
+    error = residuals.select((pl.col("sum") ** 2).sum().sqrt()).item()
+    is_sure = more - less > max(_LEAST, _SURE * error)
+    return float((more - less) ** 2 * inside * rest / (inside + rest)) if is_sure else 0.0
+
+
+def _apart(answer: str, label: str) -> tuple[str | None, float | None]:
+    """How far a number is from its label: the distance as a recipe has it, and the least of `_NEAR` that exceeds it.
+
+    Both are None for equal numbers and for texts; the distance also where six digits do not give it exactly.
+    """
+    claimed, due = exact_number(answer), exact_number(label)
+    if claimed is None or due is None or claimed == due:
+        return None, None
+    distance = abs(claimed - due)
+    part = next((near for near in _NEAR if distance < Fraction(near) * abs(due)), None)
+    text = f"{float(distance):.6g}" if distance < 1_000_000 else "0"
+    is_exact = Fraction(text) == distance
+    return text if is_exact else None, None if part is None else float(part)
