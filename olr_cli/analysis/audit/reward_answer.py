@@ -53,7 +53,7 @@ def _visits_table(by_visit: Sequence[RatesOfVisits]) -> Table:
 
 
 def _cases_table(queue: pl.DataFrame, *more: str | pl.Expr) -> Table:
-    """Rows of the queue on a line each, with more of its columns."""
+    """Rows of the queue on a line each; `more` are further columns."""
     texts = queue.select(
         pl.col("prompt_id").alias("prompt"), "label", "answer", *more, "rollouts"
     )
@@ -71,7 +71,7 @@ def _cases_table(queue: pl.DataFrame, *more: str | pl.Expr) -> Table:
 
 
 def _paid_table(queue: pl.DataFrame) -> Table:
-    """Rows of the queue by what was paid, each above the end of its response, which is where the answer is."""
+    """Rows of the queue with what was paid, each above the end of its response."""
     block = _cases_table(queue, pl.col("paid").round(3)).blocks[0]
     rows = []
     for row, response in zip(block.rows, queue["response"], strict=True):

@@ -226,9 +226,8 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
     response = pl.col("response") if "response" in rows.columns else pl.lit(None, pl.String)
     ending = response.cast(pl.String).str.slice(-_ENDING).alias("response")
     answer = pl.col("answer").cast(pl.String)
-    paid = pl.col("is_rewarded").cast(pl.Float64)
-    if "reward" in rows.columns:
-        paid = pl.coalesce("reward", paid)
+    # A pattern, which may find no column: logs of verdicts alone have no reward.
+    paid = pl.coalesce("^reward$", pl.col("is_rewarded").cast(pl.Float64))
     rows = rows.select(
         "prompt_id", "visit", "label", answer, "is_rewarded", ending, paid=paid
     )
