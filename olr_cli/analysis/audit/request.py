@@ -80,9 +80,8 @@ class Request:
 
     def require_sense(self) -> None:
         """Refuse what cannot be, before an audit takes its time."""
-        recipe = None if self.as_recipe == PRINTED else self.as_recipe
         outputs = {"export": self.export, "report": self.report, "out": self.out}
-        outputs["as_recipe"] = recipe
+        outputs["as_recipe"] = self._recipe_file()
         require_new(outputs, repeatable=outputs)
         require_table_name(self.out)
         if self.report is not None and self.report.suffix != ".html":
@@ -98,19 +97,26 @@ class Request:
                 "--drop, --only, --first, --random, --pass-rate and --repair choose the rows of --export FILE",
                 "add it",
             )
-        if self.as_recipe is not None and not self.rewards:
-            raise UserError(
-                "--as-recipe is for what an audit of rewards finds", "add --rewards"
-            )
-        if recipe is not None and recipe.suffix not in (".yaml", ".yml"):
-            raise UserError(
-                f"--as-recipe {recipe}: a recipe is YAML", "give it the ending .yaml"
-            )
         if self.rewards and (chooses or self.export is not None or self.report is not None):
             raise UserError(
                 "--rewards takes --columns, --data, --set, --out, --as-recipe, --verified and --top",
                 "leave the others out",
             )
+
+    def _recipe_file(self) -> Path | None:
+        """Return the file of `as_recipe`, if it is one; refuse what cannot be."""
+        if self.as_recipe is not None and not self.rewards:
+            raise UserError(
+                "--as-recipe is for what an audit of rewards finds", "add --rewards"
+            )
+        if self.as_recipe in (None, PRINTED):
+            return None
+        if self.as_recipe.suffix not in (".yaml", ".yml"):
+            raise UserError(
+                f"--as-recipe {self.as_recipe}: a recipe is YAML",
+                "give it the ending .yaml",
+            )
+        return self.as_recipe
 
     def again(self, *more: str) -> str:
         """The command with the same history and what is known about it, and more."""
