@@ -43,7 +43,7 @@ def section_text(audit: RewardAudit, section: VerifierSection) -> str:
     )
     return _commented(
         {"verifier": plain(section)},
-        f"Measured in {audit.rewards:,} rewards of {audit.prompts:,} prompts in {audit.source}; by rules and by rates together:",
+        f"Measured in {audit.rewards:,} rewards of {audit.prompts:,} prompts in {audit.source}, all errors together:",
         f"Right by {who}, not rewarded: {missed}; wrong, rewarded: {accepted}",
     )
 
