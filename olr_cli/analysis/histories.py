@@ -147,8 +147,8 @@ def read_history(
 ) -> RolloutHistory:
     """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
-    A log's `source` is its files, folders of them, or patterns; with `keeps_responses` its steps have its responses.
-    With `are_models` several runs of `olr rollouts` on one data set are the log of as many models.
+    A log's `source` is its files, folders of them, or patterns; with `keeps_responses` its steps have its responses and
+    their rewards. With `are_models` several runs of `olr rollouts` on one data set are the log of as many models.
     `overrides` are settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the verifier,
     the seed, the draw of noisy labels, how answers are read, and of a log the noise type of sentinels (R1). A run keeps
     its own method unless the settings name another, or OLR's settings that its own method lacks. `report` is called
@@ -451,7 +451,8 @@ def _log_history(
         # No response is known to be worded like another.
         table = table.with_columns(response=pl.int_range(pl.len()).cast(pl.String))
     require_views(table, source)
-    more = [name for name in ("model", "response", "is_rewarded") if name in table.columns]
+    names = ("model", "response", "is_rewarded", *["reward"] * keeps_responses)
+    more = [name for name in names if name in table.columns]
     return RolloutHistory(
         source,
         _reported(steps_of(table, (*_COLUMNS, *more)), report),

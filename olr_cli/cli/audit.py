@@ -85,11 +85,18 @@ class Output(NamedTuple):
         help="Audit the rewards in place of the labels: how often they contradict the grader, and by what answers;"
         " --out writes the queue with a column verdict (right, wrong, cannot be scored), which --verified reads.",
     )
+    as_recipe: Path | None = Option(
+        None,
+        metavar="[FILE.yaml]",
+        help="With --rewards: print the measured verifier as a section of a recipe; or write a recipe that trains with"
+        " its errors and without.",
+    )
     top: int | None = Option(
         None,
         metavar="N",
         min=0,
-        help="Number of rows to show; by default 15, none beside an export or page, with --json all.",
+        help="Number of rows to show; by default 15, none beside an export or page, with --json all. With --rewards"
+        " also of those that were paid most.",
     )
     out: Path | None = Option(
         None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -16,10 +17,25 @@ def _without_types(parameters: list[Any]) -> list[Any]:
 
 
 class Command(TyperCommand):
-    """A command."""
+    """A command; an option with the metavar `[FILE.yaml]` needs no value, and then has the value `-`."""
 
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> Any:
+        # Typer has no options whose value may be left out.
+        optional = {
+            name
+            for option in self.params
+            if option.metavar == "[FILE.yaml]"
+            for name in option.opts
+        }
+        words = list[str]()
+        for word, following in pairwise([*args, ""]):
+            words.append(word)
+            if word in optional and not following.endswith((".yaml", ".yml")):
+                words.append("-")
+        return super().parse_args(ctx, words)
 
 
 class Group(TyperGroup):

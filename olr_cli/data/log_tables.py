@@ -110,6 +110,10 @@ def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
         if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
             verdicts = pl.Series(name, column)
             return verdicts if name == "is_correct" else verdicts.cast(_OF_VERDICTS[name])
+    elif name in _OF_VERDICTS:  # within objects, as a judge may write its verdict
+        cells = [*rows.values(path)]
+        if all(cell is None or isinstance(cell, bool) for cell in cells):
+            return pl.Series(name, cells, pl.Boolean).cast(_OF_VERDICTS[name])
     numbers = pl.Series(name, rows.numbers(path))
     if name == "truncated":
         return numbers > 0

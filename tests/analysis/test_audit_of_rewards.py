@@ -12,7 +12,9 @@ from commands import answered, done, refused
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.prompts import Prompt
-from olr_cli.recipe.layers import validate
+from olr_cli.recipe.layers import find_recipe, read_tree, validate
+from olr_cli.recipe.plain import parse_yaml
+from olr_cli.recipe.sweep import expand_sweep
 from olr_cli.runs.directory import create_run
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision import Rollout, RolloutGroup, Step, make_supervisor
@@ -328,3 +330,214 @@ def test_rewards_by_the_majority_of_another_view_are_left_out_for_their_label_is
     RunStore(run).append(1, decided.labels, decided.rollouts)
     found = audited(run)
     assert (found["rewards"], found["rates"]["youden"]) == (4, 1)
+
+
+def test_rates_are_given_by_visit_where_the_policy_drifts_to_what_is_wrongly_accepted(
+    tmp_path,
+):
+    """Of eight visits, in parts of two: the wrong answer that is accepted comes the more often, the later."""
+    rows = [
+        rollout(prompt, "30" if k < visit else "22", "20", float(k < visit), visit)
+        for visit in range(1, 9)
+        for prompt in range(10)
+        for k in range(8)
+    ]
+    log = log_of(tmp_path / "log.jsonl", rows)
+    parts = audited(log)["by_visit"]
+    assert [(part["first"], part["last"], part["rewards"]) for part in parts] == [
+        (1, 2, 160), (3, 4, 160), (5, 6, 160), (7, 8, 160),
+    ]  # fmt: skip
+    accepted = [part["rates"]["false_positive_rate"]["mean"] for part in parts]
+    assert accepted == [1.5 / 8, 3.5 / 8, 5.5 / 8, 7.5 / 8]
+    shown = done("audit", log, "--rewards").stdout
+    assert "\n7 to 8     160" in shown
+    of_one = log_of(tmp_path / "one.jsonl", rows[:80])
+    assert audited(of_one)["by_visit"] == []
+    assert "visits" not in done("audit", of_one, "--rewards").stdout
+
+
+def test_what_was_paid_most_and_is_wrong_stands_first_with_its_response(tmp_path):
+    rows = [
+        {
+            "prompt": f"{n}?",
+            "completion": f"Very {'sure' * (k + 1)}: \\boxed{{{n + k}}}",
+            "solution": str(n),
+            "accuracy_reward": float(k < 3),
+            "style_reward": (n + k) / 10,
+            "step": 1,
+            "advantage": 0.0,
+        }
+        for n in range(6)
+        for k in range(4)
+    ]
+    log = log_of(tmp_path / "log.jsonl", rows)
+    paid = audited(log)["paid_most"]
+    assert [row["paid"] for row in paid[:3]] == pytest.approx([1.7, 1.6, 1.6])
+    assert paid[0]["response"] == "Very suresuresure: \\boxed{7}"
+    # The right ones, though paid, and the wrong ones that were not, are no part of it
+    assert len(paid) == 12 and all(row["is_rewarded"] for row in paid)
+    lines = done("audit", log, "--rewards", "--top", "1").stdout.splitlines()
+    assert "1.7" in lines[-3] and lines[-2].strip() == "Very suresuresure: \\boxed{7}"
+    assert len(audited(log, "--top", "1")["paid_most"]) == 1
+    assert "Paid most" not in done("audit", log, "--rewards").stdout
+
+
+@each(
+    "verdict, columns",
+    (lambda is_right: {"judge": int(is_right)}, "is_correct=judge"),
+    (lambda is_right: {"judge": is_right}, "is_correct=judge"),
+    (lambda is_right: {"judge": {"correct": is_right}}, "is_correct=judge.correct"),
+    (lambda is_right: {"judge": {"score": float(is_right)}}, "is_correct=judge.score"),
+)
+def test_a_judges_column_beside_the_reward_is_audited_in_its_place(
+    tmp_path, verdict, columns
+):
+    verl = [
+        {"input": f"{n}?", "output": r"\boxed{1}", "gts": "1", "score": n / 40, "step": 1}
+        | verdict(n % 4 > 0)
+        for n in range(40)
+    ]
+    log = log_of(tmp_path / "log.jsonl", verl)
+    found = audited(log, "--columns", columns)
+    assert found["rates"]["false_negative_rate"]["mean"] == 0.25
+    table = [
+        {"prompt": row["input"], "response": row["output"], "label": "1"} | row
+        for row in verl
+    ]
+    table = [
+        {name: row[name] for name in ("prompt", "response", "label", "judge")}
+        for row in table
+    ]
+    found = audited(
+        log_of(tmp_path / "table.jsonl", table),
+        "--columns",
+        columns.replace("is_correct", "reward"),
+    )
+    assert found["rates"]["false_negative_rate"]["mean"] == 0.25
+
+
+# As a recipe ------------------------------------------------------------------------------------------------------
+
+
+def run_of(path, judge, verifier, prompts=60):
+    """A run of the quickstart's recipe with this verifier: three visits, half of the answers right, others near."""
+    keys = read_tree(find_recipe("laptop/quickstart"))
+    recipe = validate(
+        keys | {"method": {"name": "grpo"}, "noise": None, "verifier": verifier}, "test"
+    )
+    path.mkdir()
+    create_run(path, recipe)
+    supervisor = make_supervisor(recipe, Fraction(1), judge, None)
+    answers = ["200"] * 8 + ["190", "300", "201", "250"] * 2
+    rollouts = tuple(Rollout(rf"\boxed{{{answer}}}") for answer in answers)
+    for visit in (1, 2, 3):
+        groups = [
+            RolloutGroup(Prompt(f"p{n}", (), "200", "200", "clean"), visit, visit, rollouts)
+            for n in range(prompts)
+        ]
+        decided = supervisor.supervise(Step.of(groups))
+        RunStore(path).append(visit, decided.labels, decided.rollouts)
+    return path
+
+
+def test_a_verifier_of_rates_comes_back_as_its_section(tmp_path, judge):
+    verifier = {"false_negative_rate": 0.3, "false_positive_rate": 0.1}
+    run = run_of(tmp_path / "run", judge, verifier)
+    printed = done("audit", run, "--rewards", "--as-recipe").stdout
+    section = validate(parse_yaml(printed), "test").verifier
+    assert float(section.false_negative_rate) == pytest.approx(0.3, abs=0.04)
+    assert float(section.false_positive_rate) == pytest.approx(0.1, abs=0.03)
+    assert (section.draw, section.where) == ("rollout", ())
+    # The place of the option does not matter, and a program gets the same.
+    assert done("audit", "--rewards", "--as-recipe", run).stdout == printed
+    assert audited(run, "--as-recipe")["verifier"] == parse_yaml(printed)["verifier"]
+    assert printed.startswith("# Measured in 2,880 rewards of 60 prompts")
+
+
+def test_a_recipe_trains_a_runs_data_with_the_measured_verifier_and_without(
+    tmp_path, judge
+):
+    near = {"where": [{"error": [10, 100], "false_positive_rate": 1}]}
+    run, file = run_of(tmp_path / "run", judge, near), tmp_path / "there" / "cost.yaml"
+    answer, _ = answered("audit", run, "--rewards", "--as-recipe", file)
+    assert answer["next"] == [f"olr train {file} --sweep"]
+    exact, measured = expand_sweep(file)
+    assert (exact.arm, exact.recipe.verifier) == ("exact", None)
+    (rule,) = measured.recipe.verifier.where
+    assert (rule.error, rule.false_positive_rate) == ((10, 100), 1)
+    own = validate(read_tree(run / "recipe.yaml"), "test")
+    for recipe in (exact.recipe, measured.recipe):
+        assert recipe.data == own.data and recipe.model == own.model
+    assert "all 2 runs" in done("train", file, "--sweep", "--dry-run").stdout
+    # Given twice it is there, and no other file is overwritten
+    assert "Unchanged" in done("audit", run, "--rewards", "--as-recipe", file).stdout
+    file.write_text("name: mine\n")
+    said = refused("audit", run, "--rewards", "--as-recipe", file)
+    assert "exists already, with other content" in said
+    assert file.read_text() == "name: mine\n"
+
+
+def test_a_logs_recipe_trains_the_data_set_that_is_named(log, tmp_path):
+    data = log_of(
+        tmp_path / "data.jsonl",
+        [{"question": f"What is {n}?", "answer": "20"} for n in range(150)],
+    )
+    file = tmp_path / "cost.yaml"
+    said = refused("audit", log, "--rewards", "--as-recipe", file)
+    assert said.endswith(
+        "log.jsonl does not say which data set its prompts are from; name it with --data DATA"
+    )
+    words = ("--data", data, "--set", "data.extractor=boxed")
+    answer, _ = answered("audit", log, *words, "--rewards", "--as-recipe", file)
+    assert answer["next"] == [f"olr train {file} --sweep --set model.path=MODEL"]
+    exact, measured = expand_sweep(file, ["model.path=builtin:addition-easier"])
+    assert exact.recipe.data.train == str(data) and exact.recipe.data.extractor == "boxed"
+    section = measured.recipe.verifier
+    assert [float(rate) for rate in (section.false_negative_rate,)] == pytest.approx(
+        [0.3], abs=0.05
+    )
+    (rule,) = section.where  # 30 for 20 is off by 10, and 22 is not
+    assert (rule.error, rule.false_positive_rate) == ((10,), 1)
+
+
+def test_by_peoples_verdicts_the_recipe_has_their_rates_and_no_rules(log, tmp_path):
+    queue = tmp_path / "queue.csv"
+    done("audit", log, "--rewards", "--out", queue)
+    pl.read_csv(queue, infer_schema=False).with_columns(verdict=pl.lit("right")).write_csv(
+        tmp_path / "judged.csv"
+    )
+    audit = audited(log, "--verified", tmp_path / "judged.csv", "--as-recipe")
+    rate = audit["verified"]["verifier"]["false_negative_rate"]["mean"]
+    assert audit["verifier"] == {
+        "false_negative_rate": round(rate, 3), "false_positive_rate": 0, "draw": "rollout", "where": [],
+    }  # fmt: skip
+
+
+def test_what_was_never_seen_is_said_beside_its_0(tmp_path):
+    log = log_of(tmp_path / "log.jsonl", [rollout(n, "1", "1", 1.0) for n in range(9)])
+    printed = done("audit", log, "--rewards", "--as-recipe").stdout
+    assert "wrong, rewarded: nothing to measure, so 0" in printed
+    assert "no reward of" in refused(
+        "audit", log, "--data", log, "--rewards", "--as-recipe", tmp_path / "x.yaml"
+    )
+
+
+@each(
+    "words, said",
+    (["--as-recipe"], "--as-recipe is for what an audit of rewards finds; add --rewards"),
+    (["--rewards", "--as-recipe=x.json"], "a recipe is YAML; give it the ending .yaml"),
+    (["--rewards", "--as-recipe", "--export", "x.jsonl"], "--rewards takes --columns"),
+)
+def test_as_recipe_that_makes_no_sense_is_refused(log, words, said):
+    assert said in refused("audit", log, *words)
+
+
+def test_a_warning_about_the_extractor_stands_beside_the_section(tmp_path):
+    rows = [
+        {"prompt": f"{n}?", "response": f"It is {n}", "label": str(n), "reward": 1.0}
+        for n in range(20)
+    ] + [rollout("x", "3", "4", 0.0)]
+    log = log_of(tmp_path / "log.jsonl", rows)
+    ended = done("audit", log, "--rewards", "--as-recipe")
+    assert "its extractor is not the verifier's" in ended.stderr
+    assert "extractor" not in ended.stdout

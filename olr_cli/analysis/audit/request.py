@@ -24,7 +24,16 @@ from olr_cli.analysis.audit.export import (
     unjudged_note,
     unrepaired_note,
 )
-from olr_cli.analysis.audit.rewards import audit_rewards, rewards_answer
+from olr_cli.analysis.audit.reward_answer import rewards_answer
+from olr_cli.analysis.audit.rewards import RewardAudit, audit_rewards
+from olr_cli.analysis.audit.verifier_recipe import (
+    PRINTED,
+    can_train_again,
+    plain,
+    recipe_text,
+    section_text,
+    verifier_of,
+)
 from olr_cli.analysis.histories import RolloutHistory, set_words
 from olr_cli.analysis.report.texts import Sampled
 from olr_cli.answers import Judge
@@ -36,11 +45,12 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import PromptSet
 from olr_cli.data.values import CSV
 from olr_cli.errors import UserError
-from olr_cli.files import require_new, require_table_name
+from olr_cli.files import require_new, require_table_name, write_new
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import DataSection, ExternalEngine
 from olr_cli.runs.directory import HELD_OUT_FILE, has_run, read_manifest, read_recipe
-from olr_cli.tables import Answer, File
+from olr_cli.tables import Answer, File, Line
+from olr_cli.tables.answer import as_json
 
 
 @dataclass(frozen=True)
@@ -52,6 +62,7 @@ class Request:
         choice: which rows `export` keeps.
         top: rows of the queue; by default all in JSON, in a terminal as many as it has room for, and none beside what
             is written instead.
+        as_recipe: the recipe to write; `PRINTED` for the section alone, on standard output.
     """
 
     history: Sequence[Path]
@@ -64,11 +75,13 @@ class Request:
     export: Path | None = None
     out: Path | None = None
     report: Path | None = None
+    as_recipe: Path | None = None
     top: int | None = None
 
     def require_sense(self) -> None:
         """Refuse what cannot be, before an audit takes its time."""
         outputs = {"export": self.export, "report": self.report, "out": self.out}
+        outputs["as_recipe"] = self._recipe_file()
         require_new(outputs, repeatable=outputs)
         require_table_name(self.out)
         if self.report is not None and self.report.suffix != ".html":
@@ -86,9 +99,24 @@ class Request:
             )
         if self.rewards and (chooses or self.export is not None or self.report is not None):
             raise UserError(
-                "--rewards takes --columns, --data, --set, --out, --verified and --top",
+                "--rewards takes --columns, --data, --set, --out, --as-recipe, --verified and --top",
                 "leave the others out",
             )
+
+    def _recipe_file(self) -> Path | None:
+        """Return the file of `as_recipe`, if it is one; refuse what cannot be."""
+        if self.as_recipe is not None and not self.rewards:
+            raise UserError(
+                "--as-recipe is for what an audit of rewards finds", "add --rewards"
+            )
+        if self.as_recipe in (None, PRINTED):
+            return None
+        if self.as_recipe.suffix not in (".yaml", ".yml"):
+            raise UserError(
+                f"--as-recipe {self.as_recipe}: a recipe is YAML",
+                "give it the ending .yaml",
+            )
+        return self.as_recipe
 
     def again(self, *more: str) -> str:
         """The command with the same history and what is known about it, and more."""
@@ -157,6 +185,8 @@ def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answe
         raise UserError("the rewards of one run are audited at a time", "name one")
     found = audit_rewards(source, judge, request.verified)
     answer = rewards_answer(found, request.top)
+    if request.as_recipe is not None:
+        answer = _as_recipe(request, request.as_recipe, source, found, answer)
     if request.out is None:
         return answer
     # The whole queue, with an empty column for people.
@@ -164,7 +194,43 @@ def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answe
         found.queue.with_columns(verdict=pl.lit("", pl.String)), request.out
     )
     filled_in = " (fill in the column verdict; --verified reads it)"
-    return replace(answer, files=[File.written(request.out, filled_in, is_new=is_new)])
+    written = File.written(request.out, filled_in, is_new=is_new)
+    return replace(answer, files=[*answer.files, written])
+
+
+def _as_recipe(
+    request: Request,
+    target: Path,
+    source: RolloutHistory,
+    found: RewardAudit,
+    answer: Answer,
+) -> Answer:
+    """The verifier's section alone, or the answer with the recipe that was written."""
+    section = verifier_of(found)
+    result = {**as_json(answer.result), "verifier": plain(section)}
+    if target == PRINTED:
+        # What makes the rates doubtful must not be lost, nor stand among what is pasted.
+        doubts = [
+            part.text
+            for part in answer.parts
+            if isinstance(part, Line) and part.head == "Warning"
+        ]
+        parts = [section_text(found, section).removesuffix("\n")]
+        return replace(answer, parts=parts, result=result, notes=[*doubts, *answer.notes])
+    text = recipe_text(found, section, source, request.data, target)
+    is_new = write_new(
+        target, lambda path: path.write_text(text, encoding="utf-8"), "as_recipe"
+    )
+    # Its own verifier's code is in neither arm.
+    code = source.recipe.model_copy(update={"verifier": None}).named_again()
+    words = ["olr", "train", str(target), "--sweep", *code]
+    words += [] if can_train_again(source) else ["--set", "model.path=MODEL"]
+    written = File.written(
+        target, " (with the verifier's errors, and without)", is_new=is_new
+    )
+    return replace(
+        answer, result=result, files=[written], next={shlex.join(words): "what they cost"}
+    )
 
 
 def _of_labels(
