@@ -173,8 +173,9 @@ def read_history(
     if are_models and len(runs) > 1 and all(map(has_run, places)) and not columns:
         return _history_of_runs(runs, changes, report, keeps_responses=keeps_responses)
     if len(places) > 1 or columns:
+        other = next((f", and {it} is none" for it in places if not has_run(it)), "")
         raise UserError(
-            f"{runs[0]} is a run directory",
+            f"{runs[0]} is a run directory{other}",
             "name it alone, or in an audit with other runs; columns are for logs",
         )
     return _run_history(runs[0], changes, report)

@@ -122,11 +122,11 @@ def rollouts(
         timeout=place.timeout,
     )
     recipe = _recipe(model, data, prompts, draws, place)
-    started_from = model if place.url else origin(model)
+    started_from = origin(model) if place.url is None else model
     if resume and not storage.dry_run:
         run_dir = run_dir or unfinished_run(recipe, kind="rollouts")
         check_same_recipe(run_dir, recipe, "rollouts")
-        name = backend_of(run_dir, "openai" if place.url else backend.name)
+        name = backend_of(run_dir, backend.name if place.url is None else "openai")
         backend = replace(backend, name=name)
         if is_complete(run_dir, recipe):
             answer = rollouts_summary(run_dir, mixture_note(started_from))
@@ -172,7 +172,7 @@ def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place)
         of_data,
         {keys.get(name, name): value for name, value in of_train.items() if name != "seed"},
         seed=draws.seed,
-        origin=None if place.url else origin(model),
+        origin=origin(model) if place.url is None else None,
         chat_template=prompts.chat_template,
         device=place.device,
         trust_remote_code=place.trust_remote_code,

@@ -162,8 +162,10 @@ class RolloutSampler:
     @property
     def plan(self) -> list[str]:
         """What would sample, and where."""
-        if (url := self.facts.get("url")) is not None:
-            return [f"server {url}, which renders prompts by its own chat template"]
+        if "url" in self.facts:
+            return [
+                f"server {self.facts['url']}, which renders prompts by its own chat template"
+            ]
         where = f"backend {self.facts['engine']}, device {self.facts['device']}"
         return [where, *template_lines(self._backend.tokenizer)]
 

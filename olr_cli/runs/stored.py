@@ -16,6 +16,7 @@ from olr_cli.recipe.schema import UNDECIDING, Recipe
 from olr_cli.recipe.section import flatten
 from olr_cli.runs.directory import Kind, is_run, kind_of, read_manifest, read_recipe
 from olr_cli.runs.metrics import read_metrics
+from olr_cli.runs.shards import stored_steps
 from olr_cli.runs.store import scan_labels
 from olr_cli.supervision import compose
 from olr_cli.supervision.metrics import by_visit
@@ -100,7 +101,7 @@ class Run:
         if noise is not None and noise.ratio is not None:
             of_labels = f"{noise.type} {noise.ratio}"
         else:
-            marked = marked_noise(self.labels)
+            marked = marked_noise(self.labels) if stored_steps(self.path) else None
             of_labels = f"{marked[0]} {marked[1]:.2g}" if marked else ""
         of_verdicts = (
             f"verifier {verifier.brief}" if verifier is not None and verifier.brief else ""

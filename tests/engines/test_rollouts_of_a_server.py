@@ -14,7 +14,7 @@ from cases import each
 from commands import answered, done, olr, refused
 from polars.testing import assert_frame_equal
 from samples import json_lines
-from served import MODEL
+from served import MODEL, Server
 
 from olr_cli.engines import rollouts
 from olr_cli.runs.directory import read_manifest
@@ -57,6 +57,18 @@ def assert_same(run, other):
         assert_frame_equal(ours, theirs)
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Rollouts of a server that never failed."""
+    folder, server = tmp_path_factory.mktemp("whole"), Server()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        sums()
+        done(*words(server))
+    server.close()
+    return folder / RUN
+
+
 def test_every_prompt_is_asked_as_often_as_visits_and_samples_say_and_stored(server):
     sums()
     result = done(*words(server))
@@ -91,12 +103,11 @@ def test_every_prompt_is_asked_as_often_as_visits_and_samples_say_and_stored(ser
     (200, {"error": {"message": "overloaded"}}),
     (200, b"<html>"),
 )
-def test_what_passes_leaves_no_trace_in_the_rows(server, trouble):
+def test_what_passes_leaves_no_trace_in_the_rows(server, whole, trouble):
     sums()
-    done(*words(server, MODEL, "--run-dir", "calm"))
     server.troubles = [it for _ in range(6) for it in (trouble, None, None, trouble)]
-    done(*words(server, MODEL, "--run-dir", "troubled"))
-    assert_same(Path("troubled"), Path("calm"))
+    done(*words(server))
+    assert_same(RUN, whole)
 
 
 class Killed(BaseException):
@@ -105,10 +116,9 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("step", [1, 4, 8])
 def test_killed_after_a_step_and_resumed_the_rows_are_those_of_a_run_in_one_go(
-    server, monkeypatch, step
+    server, whole, monkeypatch, step
 ):
     sums()
-    done(*words(server, MODEL, "--run-dir", "whole"))
     original = rollouts.RolloutSampler._step
 
     def dies(self, run, schedule, number, sampled):
@@ -124,9 +134,9 @@ def test_killed_after_a_step_and_resumed_the_rows_are_those_of_a_run_in_one_go(
     server.asked.clear()
     again = done(*words(server, MODEL, "--resume"))
     assert f"Continuing {RUN} after step {step - 1}." in again.stdout
-    stored = len(scan_labels(Path("whole")).filter(pl.col("step") < step).collect())
+    stored = len(scan_labels(whole).filter(pl.col("step") < step).collect())
     assert len(server.asked) == ASKED - stored * SAMPLES
-    assert_same(RUN, Path("whole"))
+    assert_same(RUN, whole)
 
 
 def test_the_server_is_asked_one_step_ahead_of_the_oldest_unfinished_prompt(server):
@@ -164,17 +174,27 @@ def test_the_server_is_asked_one_step_ahead_of_the_oldest_unfinished_prompt(serv
     ),
 )
 def test_what_does_not_pass_ends_the_run_in_a_sentence_and_a_resume_completes_it(
-    server, troubles, told
+    server, whole, troubles, told
 ):
     sums()
-    done(*words(server, MODEL, "--run-dir", "whole"))
     server.troubles = list(troubles)
     result = olr(*words(server, MODEL, "--concurrency", "1"))
     assert result.exit_code == 2 and told in result.stderr, result.stderr
     assert read_manifest(RUN)["status"] == "failed"
     server.troubles = []
     done(*words(server, MODEL, "--resume"))
-    assert_same(RUN, Path("whole"))
+    assert_same(RUN, whole)
+
+
+def test_a_run_that_the_server_ended_is_listed_with_the_command_that_continues_it(server):
+    sums()
+    server.troubles = [
+        (403, {"error": "the key has expired"})
+    ]  # before the first step is complete
+    assert "refuses a request" in olr(*words(server)).stderr
+    told = done("runs").stdout
+    assert f"olr rollouts MODEL DATA --url {server.url} --resume --run-dir {RUN}" in told
+    done(*words(server, MODEL, "--resume"))
 
 
 @each(
@@ -340,6 +360,9 @@ def test_runs_that_cannot_be_compared_are_refused(sampled, server):
     assert f"{sampled[0]} and other were sampled on different prompts or labels" in told
     assert "the rewards of one run are audited at a time" in refused(
         "audit", *sampled, "--rewards"
+    )
+    assert f"{sampled[0]} is a run directory, and gone is none" in refused(
+        "audit", *sampled, "gone"
     )
     told = refused("audit", *sampled, "--columns", "model=m")
     assert "is a run directory; name it alone, or in an audit with other runs" in told

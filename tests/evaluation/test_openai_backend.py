@@ -273,6 +273,50 @@ def test_the_error_of_a_reply_with_status_200_is_said_where_its_sample_is_lost(s
         ask(server, requests([1]), concurrency=1)
 
 
+@each(
+    "reply, told",
+    ({"error": {"message": "no credits", "code": 402}}, "no credits"),
+    ({"error": {"message": "no credits", "code": "402"}}, "no credits"),
+    ({"error": {"message": "too long", "type": "invalid_request_error"}}, "too long"),
+    ({"error": {"message": "no quota", "code": "insufficient_quota"}}, "no quota"),
+    ({"error": {"message": "no key", "status": "INVALID_ARGUMENT"}}, "no key"),
+    ({"object": "error", "message": "too long", "type": "BadRequestError"}, "too long"),
+    (
+        {
+            "choices": [
+                {"message": {"content": "4"}, "error": {"code": 403, "message": "no"}}
+            ]
+        },
+        "no",
+    ),
+)
+def test_a_permanent_error_of_status_200_ends_it_after_the_attempts_of_one_request(
+    server, reply, told
+):
+    server.troubles = [(200, reply)] * 99
+    sentence = (
+        rf"refuses a request in 8 attempts \(its reply of status 200 is an error: {told}\)"
+    )
+    with pytest.raises(UserError, match=sentence):
+        ask(server, requests([1, 2, 3], count=5), concurrency=1)
+    assert len(server.asked) == 8
+
+
+@each(
+    "error",
+    "engine died",
+    {"message": "upstream", "code": 502},
+    {"message": "slow down", "code": "429", "type": "rate_limit_error"},
+    {"message": "overloaded", "type": "overloaded_error"},
+    {"code": None},
+)
+def test_an_error_of_status_200_that_may_pass_costs_its_sample_alone(server, error):
+    server.troubles = [(200, {"error": error})] * 8
+    with pytest.raises(UserError, match="1 of 15 samples are lost"):
+        ask(server, requests([1, 2, 3], count=5), concurrency=1)
+    assert len(server.asked) == 8 + 14
+
+
 def test_responses_that_something_else_ended_are_counted_in_table_and_json(server, here):
     sums(here)
     reasons = iter(["content_filter", "tool_calls", "content_filter"])
@@ -362,7 +406,7 @@ def test_waits_are_as_long_as_the_server_asks_and_never_longer_than_the_time_lim
     ),
     (
         [(500, {"detail": "engine died"})] * 99,
-        "8 requests in a row, in 8 attempts each (status 500",
+        " requests in a row, in 8 attempts each (status 500",
     ),
     (["cut"] * 8, "1 of 15 samples are lost: "),
 )

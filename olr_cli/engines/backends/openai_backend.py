@@ -17,7 +17,6 @@ import os
 import random
 import re
 from base64 import b64encode
-from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -275,9 +274,7 @@ class OpenAIBackend(Backend):
 
         Where that is a bound, the caller takes responses in order, and nothing that follows a lost one.
         """
-        left = OrderedDict(
-            (number, len(it.seeds)) for number, it in enumerate(requests) if it.seeds
-        )
+        begun: dict[tuple[int, int], None] = {}  # and not finished, the oldest first
         coming = (
             (number, sample, seed)
             for number, request in enumerate(requests)
@@ -287,13 +284,12 @@ class OpenAIBackend(Backend):
 
             async def ask_on() -> None:
                 for number, sample, seed in coming:
-                    while number > next(iter(left)) + ahead:
+                    while begun and number > next(iter(begun))[0] + ahead:
                         await asyncio.sleep(_WAITED)
+                    begun[number, sample] = None
                     answer = await self.ask(client, requests[number], seed, sampling)
                     put((number, sample, answer))
-                    left[number] -= 1
-                    if not left[number]:
-                        del left[number]
+                    del begun[number, sample]
                     if ahead < math.inf and isinstance(answer, str):
                         coming.close()
 
@@ -450,11 +446,11 @@ class OpenAIBackend(Backend):
             "fix what it names",
         )
 
-    def _said(self, reply: httpx.Response) -> str:
-        """The server's own words, as the end of a bracket; without the key, which some repeat."""
+    def _said(self, reply: httpx.Response, error: Any = None) -> str:
+        """The server's own words (of `error`, if given) as the end of a bracket, without the key, which some repeat."""
         try:
             content = reply.json()
-            error = content.get("error", content)
+            error = error or content.get("error", content)
             words = (
                 error.get("message") or error.get("detail")
                 if isinstance(error, dict)
@@ -489,7 +485,7 @@ class OpenAIBackend(Backend):
             if error or end in _FAILED:
                 detail = f", finish reason '{end}'" if end else ""
                 raise (_Permanent if _is_permanent(error) else _BadReply)(
-                    f"its reply of status 200 is an error{detail}{self._said(reply)}"
+                    f"its reply of status 200 is an error{detail}{self._said(reply, error)}"
                 )
             said = choice["message"]
             thought = _text(said.get("reasoning_content") or said.get("reasoning"))
