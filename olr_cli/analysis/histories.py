@@ -201,6 +201,12 @@ def _recipe(
     return recipe
 
 
+def log_recipe(changes: Mapping[str, Any]) -> Recipe:
+    """Return the recipe by which a log is read, with changes laid over it."""
+    settable = (*_SETTABLE, "noise.type")
+    return _recipe(Recipe(method=OlrMethod()), changes, "set", settable)
+
+
 def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
     """Refuse settings that decide nothing about stored rollouts."""
     for key in keys:
@@ -353,7 +359,7 @@ def _log_history(
     keeps_responses: bool,
     report: Report,
 ) -> RolloutHistory:
-    recipe = _recipe(Recipe(method=OlrMethod()), changes, "set", (*_SETTABLE, "noise.type"))
+    recipe = log_recipe(changes)
     wants_responses = rewards_responses(recipe)
     log = read_log(
         places,

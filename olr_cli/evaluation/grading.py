@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -27,12 +27,13 @@ from olr_cli.answers import (
 from olr_cli.data.percent import asks_for_percent
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
+from olr_cli.evaluation.keys import stored_task, with_verified_keys
 from olr_cli.evaluation.plan import EvaluationRequest, Say
 from olr_cli.evaluation.problems import MOST_OPTIONS
-from olr_cli.evaluation.record import EvaluationRecord, Generation
+from olr_cli.evaluation.record import EvaluationRecord, Generation, Task
 from olr_cli.evaluation.results import check_reference, scores_answer
-from olr_cli.evaluation.scores import Score
-from olr_cli.evaluation.store import EvaluationStore, evaluations_at
+from olr_cli.evaluation.scores import Score, is_evaluation
+from olr_cli.evaluation.store import EvaluationStore, Target, evaluations_at
 from olr_cli.grouping import gathered
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.tables import Answer
@@ -209,14 +210,13 @@ def _changes(
 def grade_again(
     request: EvaluationRequest, place: Path, say: Say, report: Say | None = None
 ) -> Answer:
-    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor."""
+    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor, or verified keys."""
     found = evaluations_at(place)
     # If none is done, regrading the first raises the error.
     stored = [target for target in found if target.store.finished()] or found
     for target in found:
         if target not in stored:
             say(f"{target.folder}: no benchmark is done yet; left out")
-    check_reference(request.compare, stored)
     definitions = [
         task.definition
         for target in stored
@@ -224,8 +224,151 @@ def grade_again(
         if name not in registry()
     ]
     chosen = choose(request.benchmarks, definitions) if request.benchmarks else None
+    if request.verified is not None:
+        return _under_verified_keys(request, request.verified, stored, chosen, say)
+    check_reference(request.compare, stored)
     how = chosen, request.extractor, request.tolerance
     evaluated = [
         (target, regrade(target.folder, *how, say=say, report=report)) for target in stored
     ]
     return scores_answer(evaluated, request.compare)
+
+
+# ---- under verified keys --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Rekeyed:
+    """An evaluation under verified keys.
+
+    Attributes:
+        target: with a folder of its own, inside that of the evaluation.
+        record: with the benchmarks of which the file verifies keys.
+        rows: benchmark -> its samples.
+        before: its scores under the old keys, which pair with the new ones.
+    """
+
+    target: Target
+    record: EvaluationRecord
+    rows: Mapping[str, Sequence[Generation]]
+    before: Sequence[Score]
+
+
+def _under_verified_keys(
+    request: EvaluationRequest,
+    file: Path,
+    stored: Sequence[Target],
+    chosen: Sequence[Benchmark] | None,
+    say: Say,
+) -> Answer:
+    """Score stored evaluations under the keys that a file verifies, beside their scores under the old ones.
+
+    What is stored stays as it is: each evaluation gets a folder ``verified-<digest of the file>``, an evaluation too.
+    """
+    others = {
+        "paper" if request.compare == "paper" else "compare": request.compare,
+        "extractor": request.extractor,
+        "tolerance": request.tolerance,
+    }
+    for place, value in others.items():
+        if value is not None:
+            raise UserError(
+                "scores under verified keys stand beside those under the old keys, and differ in nothing else",
+                "leave it out, and give it to another `olr regrade`, of the folder that this one writes",
+                place,
+            )
+    rekeyed = list[_Rekeyed]()
+    for target in stored:
+        tasks = _tasks_to_rekey(target, chosen, say)
+        # Of several evaluations, some may be of other benchmarks.
+        is_last = target is stored[-1] and not rekeyed
+        tasks = with_verified_keys(tasks, file, are_needed=is_last) if tasks else []
+        ledger = target.folder / GIVEN_UP
+        with target.store.locked(make=False), Judge(ledger=ledger, keep=False) as judge:
+            rekeyed += filter(None, [_rekeyed(target, tasks, judge, say)])
+    if not rekeyed:
+        raise UserError(
+            "all of it is under verified keys already",
+            "name evaluations under the benchmark's own keys",
+            "verified",
+        )
+    # All at once, so that an error leaves nothing behind
+    evaluated = []
+    for it in rekeyed:
+        store = it.target.store
+        with store.locked():
+            for name, rows in it.rows.items():
+                store.replace(name, rows)
+            store.write_record(it.record)
+            scores = store.rescore(it.record)
+        evaluated.append((it.target, [scores[name] for name in it.rows]))
+    before = {it.target.folder: it.before for it in rekeyed}
+    return scores_answer(evaluated, None, before=before)
+
+
+def _tasks_to_rekey(
+    target: Target, chosen: Sequence[Benchmark] | None, say: Say
+) -> list[Task]:
+    """Return the finished benchmarks of an evaluation, or those of them that are chosen, under their own keys."""
+    store, record = target.store, target.store.record()
+    definitions = {name: task.definition for name, task in record.benchmarks.items()}
+    wanted = definitions if chosen is None else {it.name: it for it in chosen}
+    tasks = []
+    for name in _done(store, record, wanted):
+        stored = record.benchmarks[name]
+        if stored.verified is None:
+            tasks.append(stored_task(store, stored)[0])
+        else:
+            of = stored.verified.file
+            say(f"{store.folder}: {name} is under the keys of {of} already; left out")
+    return tasks
+
+
+def _rekeyed(
+    target: Target, tasks: Sequence[Task], judge: Judge, say: Say
+) -> _Rekeyed | None:
+    """Return an evaluation under verified keys: only samples whose key changed are graded again.
+
+    None if no key of the evaluation is verified.
+    """
+    store, record = target.store, target.store.record()
+    corrected = {task.benchmark.name: task for task in tasks if task.verified is not None}
+    if not corrected:
+        say(f"{store.folder}: none of its keys is verified; left out")
+        return None
+    scores = {score.benchmark: score for score in store.scores()}
+    rows, before = dict[str, list[Generation]](), []
+    for name, task in corrected.items():
+        golds = {problem.prompt_id: problem.gold for problem in task.problems}
+        rows[name] = _graded_by(task, golds, store.generations(name), judge)
+        shares = {
+            (problem_id, golds.get(problem_id) or gold): share
+            for (problem_id, gold), share in scores[name].by_problem.items()
+        }
+        before.append(replace(scores[name], by_problem=shares))
+    [digest] = {task.verified.digest for task in corrected.values() if task.verified}
+    folder = store.folder / f"verified-{digest[:8]}"
+    # Of an earlier call, other benchmarks may be there
+    there = EvaluationStore(folder).record().benchmarks if is_evaluation(folder) else {}
+    benchmarks = there | {name: task.record() for name, task in corrected.items()}
+    record = record.model_copy(update={"benchmarks": benchmarks})
+    return _Rekeyed(replace(target, folder=folder), record, rows, before)
+
+
+def _graded_by(
+    task: Task,
+    golds: Mapping[str, str | None],
+    samples: Sequence[Generation],
+    judge: Judge,
+) -> list[Generation]:
+    """Return the samples of the problems that have golds, with these, graded again where they are others."""
+    kept = [it for it in samples if it.problem_id in golds]
+    changed = [
+        replace(it, gold=golds[it.problem_id] or "")
+        for it in kept
+        if it.gold != golds[it.problem_id]
+    ]
+    graded = {
+        (it.problem_id, it.sample): it for it in grade(task.benchmark, changed, judge)
+    }
+    return [graded.get((it.problem_id, it.sample), it) for it in kept]

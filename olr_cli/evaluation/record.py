@@ -60,6 +60,35 @@ class Generation:
     ended_by: str | None = None
 
 
+class VerifiedKeys(Section):
+    """The keys of a benchmark that were replaced by verified ones.
+
+    Attributes:
+        file, digest: the name of the file of verified labels, and the sha256 of its bytes.
+        labels, named: how many labels the file has, and for how many of the problems it has one.
+        corrected: how many problems have another key.
+        rejected: how many problems are left out, whose key is wrong and whose true answer nobody gave.
+    """
+
+    file: str
+    digest: str
+    labels: int
+    named: int
+    corrected: int
+    rejected: int
+
+    @property
+    def sentence(self) -> str:
+        """What was done to the keys, without a full stop."""
+        names = ("verified label", "problem", "key", "problem")
+        numbers = (self.labels, self.named, self.corrected, self.rejected)
+        labels, named, corrected, rejected = (
+            f"{number:,} {name}{'s' * (number != 1)}"
+            for number, name in zip(numbers, names, strict=True)
+        )
+        return f"{self.file} ({labels}) is for {named}: {corrected} corrected, {rejected} left out"
+
+
 class TaskRecord(Section):
     """A benchmark in evaluation.json.
 
@@ -67,6 +96,7 @@ class TaskRecord(Section):
         definition: the benchmark as it was when the samples were graded.
         problems_digest: the digest of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
         data: file or folder that took the place of the benchmark's source.
+        verified: whose keys the golds are; None: the benchmark's own.
     """
 
     # 0.1.0 wrote another key, answer_rules.
@@ -77,16 +107,18 @@ class TaskRecord(Section):
     problems: int
     problems_digest: str
     data: str | None = None
+    verified: VerifiedKeys | None = None
 
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark, its problems, and how many samples of each are taken (R19); `data` as in `TaskRecord`."""
+    """A benchmark, its problems, and how many samples of each are taken (R19); the rest as in `TaskRecord`."""
 
     benchmark: Benchmark
     problems: Sequence[Prompt]
     samples: int
     data: str | None = None
+    verified: VerifiedKeys | None = None
 
     def record(self) -> TaskRecord:
         """As evaluation.json has it."""
@@ -96,6 +128,7 @@ class Task:
             problems=len(self.problems),
             problems_digest=digest(self.problems),
             data=self.data,
+            verified=self.verified,
         )
 
 

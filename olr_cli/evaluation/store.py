@@ -142,6 +142,7 @@ class EvaluationStore:
         changes = _changed_settings(before, asked, is_local=is_local)
         for task in tasks:
             if (stored := before.benchmarks.get(task.benchmark.name)) is not None:
+                _require_same_keys(self.folder, stored, task)
                 changes += _lowered_numbers(stored, task)
                 problems = task.problems[: stored.problems]
                 if not changes and digest(problems) != stored.problems_digest:
@@ -360,6 +361,18 @@ def _changed_settings(
         for key, value in new.items()
         if old.get(key, value) != value
     ]
+
+
+def _require_same_keys(folder: Path, stored: TaskRecord, task: Task) -> None:
+    """Make sure that an evaluation goes on under the keys with which it began."""
+    before, now = stored.verified, task.verified
+    if (before and before.digest) != (now and now.digest):
+        names = [keys.file if keys else "the benchmark's own" for keys in (before, now)]
+        raise UserError(
+            f"{folder} holds samples of {task.benchmark.name} under other keys ({' -> '.join(names)})",
+            "score what is stored under verified keys by `olr regrade --verified`, ask as before, or choose another name",
+            "out",
+        )
 
 
 def _lowered_numbers(stored: TaskRecord, task: Task) -> list[str]:

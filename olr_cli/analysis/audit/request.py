@@ -15,6 +15,7 @@ import polars as pl
 from olr_cli.analysis.audit.answer import audit_answer, stored, write_table
 from olr_cli.analysis.audit.audit import Audit, audit, audit_history, data_reading
 from olr_cli.analysis.audit.data_labels import with_labels_of
+from olr_cli.analysis.audit.evaluations import is_of_evaluations
 from olr_cli.analysis.audit.export import (
     Choice,
     data_of,
@@ -49,6 +50,7 @@ class Request:
 
     Attributes:
         columns: of logs (`olr_cli.data.logs.read_log`).
+        benchmark: of evaluations, the one whose keys are audited.
         choice: which rows `export` keeps.
         top: rows of the queue; by default all in JSON, in a terminal as many as it has room for, and none beside what
             is written instead.
@@ -59,6 +61,7 @@ class Request:
     columns: Mapping[str, str] | None = None
     set_: Sequence[str] = ()
     verified: Sequence[Path] = ()
+    benchmark: str | None = None
     rewards: bool = False
     choice: Choice = field(default_factory=Choice)
     export: Path | None = None
@@ -99,7 +102,8 @@ class Request:
             if len(places) > 3 and log_files(folder)[0] == log_files(places)[0]:
                 places = folder
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
-        given = [("--data", self.data), ("--columns", columns)]
+        given = [("--data", self.data), ("--benchmark", self.benchmark)]
+        given += [("--columns", columns)]
         given += [("--verified", str(file)) for file in self.verified]
         given += [("--set", setting) for setting in self.set_]
         words = [word for option, value in given if value for word in (option, value)]
@@ -119,8 +123,11 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         request.columns,
         report,
         keeps_responses=keeps_responses,
+        benchmark=request.benchmark,
     )
     named: PromptSet | None = None
+    if request.rewards and is_of_evaluations(source):
+        raise UserError(f"{source.source} has no rewards", "leave it out", "rewards")
     if request.data is not None:
         named = read_prompts(request.data, reading=data_reading(source))
         source = with_labels_of(source, named, are_for_rewards=request.rewards)
@@ -148,7 +155,8 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
                 File.written(request.out, " (a row for each prompt)", is_new=is_new),
             ],
         )
-    return replace(answer, next=answer.next or _next(request, result))
+    following = _next_of_evaluations if is_of_evaluations(source) else _next
+    return replace(answer, next=answer.next or following(request, result))
 
 
 def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answer:
@@ -241,6 +249,18 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
             "--drop", "doubted,questionable", "--export", "rest.jsonl"
         ): "what is left"
     }
+
+
+def _next_of_evaluations(request: Request, result: Audit) -> dict[str, str]:
+    """The commands that may follow the audit of a benchmark, whose problems are for no training."""
+    if request.export is not None and not request.choice.is_to_check:
+        data = str(request.export)
+        return {shlex.join(["olr", "evaluate", "MODEL", "--data", data]): "on what is left"}
+    if request.verified and len(request.history) == len(request.verified) == 1:
+        words = ["olr", "regrade", str(request.history[0])]
+        words += ["--verified", str(request.verified[0])]
+        return {shlex.join(words): "the scores under these keys"}
+    return _next(request, result)
 
 
 def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str, str]:
