@@ -120,8 +120,8 @@ COMPARE = Option(
 VERIFIED_KEYS = Option(
     None,
     metavar="FILE",
-    help="Score by the verified keys in this file, without the problems that it rejects: prompt_id and true_answer, what"
-    " the page of `olr audit` exports, or a data set.",
+    help="Score by the verified keys in this file, without the problems that it rejects: prompt_id and true_answer,"
+    " what the page of `olr audit` exports, or a data set.",
 )
 STOP = Option([], metavar="TEXT", help="End a response before this text; may be repeated.")
 MAX_NEW_TOKENS = Option(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -237,23 +237,6 @@ def grade_again(
 # ---- under verified keys --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Rekeyed:
-    """An evaluation under verified keys.
-
-    Attributes:
-        target: with a folder of its own, inside that of the evaluation.
-        record: with the benchmarks of which the file verifies keys.
-        rows: benchmark -> its samples.
-        before: its scores under the old keys, which pair with the new ones.
-    """
-
-    target: Target
-    record: EvaluationRecord
-    rows: Mapping[str, Sequence[Generation]]
-    before: Sequence[Score]
-
-
 def _under_verified_keys(
     request: EvaluationRequest,
     file: Path,
@@ -261,110 +244,89 @@ def _under_verified_keys(
     chosen: Sequence[Benchmark] | None,
     say: Say,
 ) -> Answer:
-    """Score stored evaluations under the keys that a file verifies, beside their scores under the old ones.
-
-    What is stored stays as it is: each evaluation gets a folder ``verified-<digest of the file>``, an evaluation too.
-    """
-    others = {
-        "paper" if request.compare == "paper" else "compare": request.compare,
-        "extractor": request.extractor,
-        "tolerance": request.tolerance,
-    }
-    for place, value in others.items():
-        if value is not None:
+    """Score stored evaluations under the keys that a file verifies, beside their scores under the old ones."""
+    for place in ("compare", "extractor", "tolerance"):
+        if getattr(request, place) is not None:
             raise UserError(
                 "scores under verified keys stand beside those under the old keys, and differ in nothing else",
                 "leave it out, and give it to another `olr regrade`, of the folder that this one writes",
-                place,
+                place if request.compare != "paper" else "paper",
             )
-    rekeyed = list[_Rekeyed]()
+    evaluated: list[tuple[Target, Sequence[Score]]] = []
+    before = dict[Path, Sequence[Score]]()
     for target in stored:
-        tasks = _tasks_to_rekey(target, chosen, say)
-        # Of several evaluations, some may be of other benchmarks.
-        is_last = target is stored[-1] and not rekeyed
-        tasks = with_verified_keys(tasks, file, are_needed=is_last) if tasks else []
-        ledger = target.folder / GIVEN_UP
-        with target.store.locked(make=False), Judge(ledger=ledger, keep=False) as judge:
-            rekeyed += filter(None, [_rekeyed(target, tasks, judge, say)])
-    if not rekeyed:
-        raise UserError(
-            "all of it is under verified keys already",
-            "name evaluations under the benchmark's own keys",
-            "verified",
-        )
-    # All at once, so that an error leaves nothing behind
-    evaluated = []
-    for it in rekeyed:
-        store = it.target.store
-        with store.locked():
-            for name, rows in it.rows.items():
-                store.replace(name, rows)
-            store.write_record(it.record)
-            scores = store.rescore(it.record)
-        evaluated.append((it.target, [scores[name] for name in it.rows]))
-    before = {it.target.folder: it.before for it in rekeyed}
+        # Some evaluations may be of other benchmarks.
+        is_last = target is stored[-1] and not evaluated
+        tasks = _verified_tasks(target, file, chosen, are_needed=is_last)
+        if not tasks:
+            say(
+                f"{target.folder}: {file} verifies no key of it, or did so before; left out"
+            )
+            continue
+        copy, scores, before[copy.folder] = _rekey(target, tasks)
+        evaluated.append((copy, scores))
     return scores_answer(evaluated, None, before=before)
 
 
-def _tasks_to_rekey(
-    target: Target, chosen: Sequence[Benchmark] | None, say: Say
+def _verified_tasks(
+    target: Target, file: Path, chosen: Sequence[Benchmark] | None, *, are_needed: bool
 ) -> list[Task]:
-    """Return the finished benchmarks of an evaluation, or those of them that are chosen, under their own keys."""
+    """Return the finished benchmarks of an evaluation, or those of them that are chosen, under verified keys."""
     store, record = target.store, target.store.record()
-    definitions = {name: task.definition for name, task in record.benchmarks.items()}
-    wanted = definitions if chosen is None else {it.name: it for it in chosen}
-    tasks = []
-    for name in _done(store, record, wanted):
-        stored = record.benchmarks[name]
-        if stored.verified is None:
-            tasks.append(stored_task(store, stored)[0])
-        else:
-            of = stored.verified.file
-            say(f"{store.folder}: {name} is under the keys of {of} already; left out")
-    return tasks
+    definitions = [task.definition for task in record.benchmarks.values()]
+    names = {it.name: it for it in (definitions if chosen is None else chosen)}
+    done = [record.benchmarks[name] for name in _done(store, record, names)]
+    own = [stored_task(store, task)[0] for task in done if task.verified is None]
+    if are_needed and not own:
+        raise UserError(f"{target.folder} is under verified keys already", "name another")
+    tasks = with_verified_keys(own, file, are_needed=are_needed)
+    return [task for task in tasks if task.verified]
 
 
-def _rekeyed(
-    target: Target, tasks: Sequence[Task], judge: Judge, say: Say
-) -> _Rekeyed | None:
-    """Return an evaluation under verified keys: only samples whose key changed are graded again.
+def _rekey(
+    target: Target, tasks: Sequence[Task]
+) -> tuple[Target, list[Score], list[Score]]:
+    """Store an evaluation under verified keys, in a folder inside its own; what is there stays as it is.
 
-    None if no key of the evaluation is verified.
+    Only samples whose key changed are graded again.
+
+    Returns:
+        The new evaluation, its scores, and those under the old keys, which pair with them.
     """
-    store, record = target.store, target.store.record()
-    corrected = {task.benchmark.name: task for task in tasks if task.verified is not None}
-    if not corrected:
-        say(f"{store.folder}: none of its keys is verified; left out")
-        return None
-    scores = {score.benchmark: score for score in store.scores()}
-    rows, before = dict[str, list[Generation]](), []
-    for name, task in corrected.items():
-        golds = {problem.prompt_id: problem.gold for problem in task.problems}
-        rows[name] = _graded_by(task, golds, store.generations(name), judge)
-        shares = {
-            (problem_id, golds.get(problem_id) or gold): share
-            for (problem_id, gold), share in scores[name].by_problem.items()
-        }
-        before.append(replace(scores[name], by_problem=shares))
-    [digest] = {task.verified.digest for task in corrected.values() if task.verified}
-    folder = store.folder / f"verified-{digest[:8]}"
-    # Of an earlier call, other benchmarks may be there
-    there = EvaluationStore(folder).record().benchmarks if is_evaluation(folder) else {}
-    benchmarks = there | {name: task.record() for name, task in corrected.items()}
-    record = record.model_copy(update={"benchmarks": benchmarks})
-    return _Rekeyed(replace(target, folder=folder), record, rows, before)
+    store = target.store
+    [digest] = {task.verified.digest for task in tasks if task.verified}
+    copy = replace(target, folder=target.folder / f"verified-{digest[:8]}")
+    # Of an earlier call, other benchmarks may be there.
+    there = copy.store.record().benchmarks if is_evaluation(copy.folder) else {}
+    benchmarks = there | {task.benchmark.name: task.record() for task in tasks}
+    record = store.record().model_copy(update={"benchmarks": benchmarks})
+    old, before = {score.benchmark: score for score in store.scores()}, []
+    with copy.store.locked(), Judge(ledger=store.folder / GIVEN_UP, keep=False) as judge:
+        for task in tasks:
+            name, golds = (
+                task.benchmark.name,
+                {it.prompt_id: it.gold or "" for it in task.problems},
+            )
+            copy.store.replace(
+                name, _graded_by(golds, store.generations(name), task, judge)
+            )
+            by_problem = {
+                (key, golds.get(key, gold)): share
+                for (key, gold), share in old[name].by_problem.items()
+            }
+            before.append(replace(old[name], by_problem=by_problem))
+        copy.store.write_record(record)
+        scores = copy.store.rescore(record)
+    return copy, [scores[task.benchmark.name] for task in tasks], before
 
 
 def _graded_by(
-    task: Task,
-    golds: Mapping[str, str | None],
-    samples: Sequence[Generation],
-    judge: Judge,
+    golds: Mapping[str, str], samples: Sequence[Generation], task: Task, judge: Judge
 ) -> list[Generation]:
-    """Return the samples of the problems that have golds, with these, graded again where they are others."""
+    """Return the samples of the problems that have golds, graded again where these are others than before."""
     kept = [it for it in samples if it.problem_id in golds]
     changed = [
-        replace(it, gold=golds[it.problem_id] or "")
+        replace(it, gold=golds[it.problem_id])
         for it in kept
         if it.gold != golds[it.problem_id]
     ]

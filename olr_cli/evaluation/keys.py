@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
@@ -35,63 +35,60 @@ def with_verified_keys(
     """
     with at("verified"):
         labels = VerifiedLabels.read(file)
-        contents = hashlib.sha256(file.read_bytes()).hexdigest()
-        corrected, named = [], dict[str, str]()
-        for task in tasks:
-            name = task.benchmark.name
-            # What people judged is the key, which for multiple choice is not what the row has.
-            keyed = [
-                replace(it, given_label=it.gold, noise_type=None) for it in task.problems
-            ]
-            answers = {key: it.answer for key, it in labels.of(keyed).items()}
-            for prompt_id in answers:
-                if named.setdefault(prompt_id, name) != name:
-                    raise UserError(
-                        f"{file} has the prompt_id {prompt_id}, which is a problem of {named[prompt_id]} and of {name}",
-                        "name the one benchmark that was verified",
-                        "benchmarks",
-                    )
-            keys = VerifiedKeys(
-                file=file.name,
-                digest=contents,
-                labels=len(labels),
-                named=len(answers),
-                corrected=0,
-                rejected=list(answers.values()).count(None),
-            )
-            corrected.append(_corrected(task, answers, keys) if answers else task)
+        corrected = [_corrected(task, labels, file) for task in tasks]
         if are_needed:
             labels.require_some([problem for task in tasks for problem in task.problems])
+    pairs = zip(tasks, corrected, strict=True)
+    named = [before for before, after in pairs if after.verified is not None]
+    ids = [problem.prompt_id for task in named for problem in task.problems]
+    if len({*ids}) < len(ids):
+        names = ", ".join(task.benchmark.name for task in named)
+        raise UserError(
+            f"{file} names problems by ids that several benchmarks have ({names})",
+            "name the one that was verified",
+            "benchmarks",
+        )
     return corrected
 
 
-def _corrected(task: Task, answers: Mapping[str, str | None], keys: VerifiedKeys) -> Task:
-    """Return a task under the verified answers; None rejects a problem."""
-    problems, corrected = [], 0
+def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
+    """Return a task under the verified keys; as it is if none of it is verified."""
+    # What people judged is the key, which for multiple choice is not what the row has.
+    keyed = [replace(it, given_label=it.gold, noise_type=None) for it in task.problems]
+    answers = {key: label.answer for key, label in labels.of(keyed).items()}
+    if not answers:
+        return task
+    problems = list(_with_answers(task, answers))
+    if not problems:
+        raise UserError(f"{file} leaves no problem of {task.benchmark.name}", "keep some")
+    golds = {problem.prompt_id: problem.gold for problem in task.problems}
+    keys = VerifiedKeys(
+        file=file.name,
+        digest=hashlib.sha256(file.read_bytes()).hexdigest(),
+        labels=len(labels),
+        verified=len(answers),
+        corrected=sum(it.gold != golds[it.prompt_id] for it in problems),
+        rejected=len(golds) - len(problems),
+    )
+    return replace(task, problems=problems, verified=keys)
+
+
+def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Prompt]:
+    """Yield the problems that are not rejected, with the verified answers as their keys."""
     for problem in task.problems:
         answer = answers.get(problem.prompt_id, problem.gold)
         if answer is not None:
             key = _as_key(task.benchmark, problem, answer)
-            is_same = key == problem.gold or _say_the_same(problem.gold or "", key)
-            # Another spelling is no correction: the key stays, and so do pairs with other evaluations.
-            problems.append(problem if is_same else replace(problem, true_answer=key))
-            corrected += not is_same
-    if not problems:
-        raise UserError(
-            f"{keys.file} rejects all problems of {task.benchmark.name}", "keep some"
-        )
-    verified = keys.model_copy(update={"corrected": corrected})
-    return replace(task, problems=problems, verified=verified)
-
-
-def _say_the_same(one: str, other: str) -> bool:
-    """Whether two keys accept each other: 75 % accepts 75, which does not accept 75 %."""
-    return is_match(one, other) and is_match(other, one)
+            # Another spelling is no correction: the key stays, and so do pairs with other evaluations. But 75 % accepts
+            # 75, which does not accept 75 %.
+            old = problem.gold or ""
+            is_same = key == old or (is_match(old, key) and is_match(key, old))
+            yield problem if is_same else replace(problem, true_answer=key)
 
 
 def _as_key(benchmark: Benchmark, problem: Prompt, answer: str) -> str:
     """Return an answer in the form of the benchmark's keys: of multiple choice the option's letter, or its number."""
-    if benchmark.grader != "choice" or answer == problem.gold:
+    if benchmark.grader != "choice":
         return answer
     options = problem.choices or MOST_OPTIONS
     letter = option_letter(answer, options, numbered=answer.strip().isdecimal())
@@ -106,61 +103,41 @@ def _as_key(benchmark: Benchmark, problem: Prompt, answer: str) -> str:
 
 
 def stored_task(store: EvaluationStore, task: TaskRecord) -> tuple[Task, str]:
-    """Return a finished benchmark with its problems, and why their questions are not known exactly, if so.
+    """Return a finished benchmark with its problems under the stored keys, and why questions are uncertain, if so.
 
-    The problems are those of the benchmark's source, if it still has them as they were asked; else their questions are
-    the stored prompts.
+    The questions are those of the benchmark's source, if it still has them as they were asked; else the stored prompts.
     """
     benchmark = task.definition
     rows = store.read(benchmark.name, ["problem_id", "gold", "choices", "prompt"])
     stored = {
-        row["problem_id"]: Prompt(
-            row["problem_id"],
-            _messages(benchmark, row["prompt"]),
-            row["gold"],
-            row["gold"],
+        problem_id: Prompt(
+            problem_id,
+            # As plain text, a system message stands before the question.
+            (Message("user", prompt.removeprefix(f"{benchmark.system}\n")),),
+            gold,
+            gold,
             None,
             benchmark.name,
-            choices=row["choices"],
+            choices=choices,
         )
-        for row in rows.unique("problem_id", keep="first", maintain_order=True).iter_rows(
-            named=True
-        )
+        for problem_id, gold, choices, prompt in rows.unique(
+            "problem_id", keep="first", maintain_order=True
+        ).iter_rows()
     }
-    try:
-        problems, why = _asked(store, task, stored), ""
-    except UserError as error:
-        problems, why = (
-            list(stored.values()),
-            f"{error.problem}; they are shown as the model read them",
-        )
-    return Task(benchmark, problems, task.samples, task.data, task.verified), why
-
-
-def _messages(benchmark: Benchmark, prompt: str) -> tuple[Message, ...]:
-    """Return a stored prompt as a question: without the system message that stands before it as plain text."""
-    return (Message("user", prompt.removeprefix(f"{benchmark.system}\n")),)
-
-
-def _asked(
-    store: EvaluationStore, task: TaskRecord, stored: Mapping[str, Prompt]
-) -> list[Prompt]:
-    """Return the problems of a benchmark's source with the stored keys.
-
-    Raises:
-        UserError: the source cannot be read, or has other problems than those that were asked.
-    """
     system = store.record().prompting.get("system")
     prompting = Prompting("" if system == NONE else system)
-    data = None if task.data is None else Path(task.data)
-    loaded = prompting.ask(load_problems(task.definition, data=data))
-    problems = [
-        replace(problem, true_answer=stored[problem.prompt_id].gold)
-        for problem in loaded
-        if problem.prompt_id in stored
-    ]
-    if digest(problems) != task.problems_digest:
-        raise UserError(
-            f"{data or task.definition.source.place} has other problems now", "restore it"
+    problems, why = [*stored.values()], f"{benchmark.source.place} has other problems now"
+    try:
+        loaded = load_problems(
+            benchmark, data=None if task.data is None else Path(task.data)
         )
-    return problems
+        known = [problem for problem in loaded if problem.prompt_id in stored]
+        asked = [
+            replace(it, true_answer=stored[it.prompt_id].gold)
+            for it in prompting.ask(known)
+        ]
+        if digest(asked) == task.problems_digest:
+            problems, why = asked, ""
+    except UserError as error:
+        why = error.problem
+    return Task(benchmark, problems, task.samples, task.data), why

@@ -160,9 +160,6 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     if (request.samples or 1) > 1 and request.sampling.temperature == 0:
         say(f"At temperature 0 all {request.samples} samples are the same; one is enough")
     evaluations = _evaluations(request, targets_by_model, chosen.benchmarks)
-    for task in evaluations[0].tasks if request.verified else ():
-        keys = task.verified.sentence if task.verified else "no key of it is verified"
-        say(f"{task.benchmark.title}: {keys}")
     if not is_held_out:  # training has looked at what a run holds out
         for note in _label_notes(evaluations[0].tasks):
             say(f"Warning: {note}")

@@ -61,32 +61,28 @@ class Generation:
 
 
 class VerifiedKeys(Section):
-    """The keys of a benchmark that were replaced by verified ones.
+    """The verified keys that took the place of a benchmark's own.
 
     Attributes:
         file, digest: the name of the file of verified labels, and the sha256 of its bytes.
-        labels, named: how many labels the file has, and for how many of the problems it has one.
-        corrected: how many problems have another key.
-        rejected: how many problems are left out, whose key is wrong and whose true answer nobody gave.
+        labels: how many labels it has.
+        verified: how many problems it has a label of.
+        corrected: how many of them have another key.
+        rejected: how many of them are left out: the key is wrong, and nobody gave the true answer.
     """
 
     file: str
     digest: str
     labels: int
-    named: int
+    verified: int
     corrected: int
     rejected: int
 
-    @property
-    def sentence(self) -> str:
-        """What was done to the keys, without a full stop."""
-        names = ("verified label", "problem", "key", "problem")
-        numbers = (self.labels, self.named, self.corrected, self.rejected)
-        labels, named, corrected, rejected = (
-            f"{number:,} {name}{'s' * (number != 1)}"
-            for number, name in zip(numbers, names, strict=True)
+    def __str__(self) -> str:
+        return (
+            f"{self.file} ({self.labels:,} labels) verifies {self.verified:,} keys; {self.corrected:,} corrected,"
+            f" {self.rejected:,} rejected and left out"
         )
-        return f"{self.file} ({labels}) is for {named}: {corrected} corrected, {rejected} left out"
 
 
 class TaskRecord(Section):
@@ -182,4 +178,5 @@ class EvaluationRecord(Section):
             settings |= {
                 f"{key} of {name}": value for key, value in task.definition.grading.items()
             }
+            settings[f"verified keys of {name}"] = task.verified and task.verified.digest
         return settings

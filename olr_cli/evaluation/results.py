@@ -163,7 +163,7 @@ def _notes(target: Target) -> Iterator[str]:
         yield f"Sampled at temperature {record.sampling.temperature:g}{others}."
     for task in record.benchmarks.values():
         if task.verified is not None:
-            yield f"{task.definition.title}: {task.verified.sentence}."
+            yield f"{task.definition.title}: {task.verified}."
     for name, metrics in target.origin.get("metrics", {}).items():
         scores = ", ".join(
             f"{metric} {100 * value:.1f}" for metric, value in metrics.items()

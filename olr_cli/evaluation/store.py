@@ -142,7 +142,6 @@ class EvaluationStore:
         changes = _changed_settings(before, asked, is_local=is_local)
         for task in tasks:
             if (stored := before.benchmarks.get(task.benchmark.name)) is not None:
-                _require_same_keys(self.folder, stored, task)
                 changes += _lowered_numbers(stored, task)
                 problems = task.problems[: stored.problems]
                 if not changes and digest(problems) != stored.problems_digest:
@@ -363,18 +362,6 @@ def _changed_settings(
     ]
 
 
-def _require_same_keys(folder: Path, stored: TaskRecord, task: Task) -> None:
-    """Make sure that an evaluation goes on under the keys with which it began."""
-    before, now = stored.verified, task.verified
-    if (before and before.digest) != (now and now.digest):
-        names = [keys.file if keys else "the benchmark's own" for keys in (before, now)]
-        raise UserError(
-            f"{folder} holds samples of {task.benchmark.name} under other keys ({' -> '.join(names)})",
-            "score what is stored under verified keys by `olr regrade --verified`, ask as before, or choose another name",
-            "out",
-        )
-
-
 def _lowered_numbers(stored: TaskRecord, task: Task) -> list[str]:
     """Return which numbers of a benchmark are smaller than those that are stored."""
     numbers = {
@@ -384,7 +371,7 @@ def _lowered_numbers(stored: TaskRecord, task: Task) -> list[str]:
     return [
         f"{what} of {task.benchmark.name}: {was} -> {now}, which can only be raised"
         for what, (was, now) in numbers.items()
-        if now < was
+        if now < was and stored.verified == task.verified
     ]
 
 

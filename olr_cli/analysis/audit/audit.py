@@ -13,8 +13,8 @@ import polars as pl
 
 from olr_cli.analysis.audit import annotators, calibration
 from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools
-from olr_cli.analysis.audit.evaluations import evaluations_among, evaluations_history
 from olr_cli.analysis.audit.calibration import Verified, asked_truths, auroc, is_right
+from olr_cli.analysis.audit.evaluations import evaluations_among, evaluations_history
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
 from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, ties_of, verdicts_of
 from olr_cli.analysis.histories import (
@@ -107,19 +107,16 @@ def audit_history(
                 f"set {key}",
             )
     places = [source] if isinstance(source, Path) else source
-    if stores := evaluations_among(places):
-        if columns:
-            raise UserError(
-                "an evaluation has columns of its own", "leave it out", "columns"
-            )
+    stores = evaluations_among(places)
+    if columns if stores else benchmark:
+        raise UserError(
+            "columns are of logs, and a benchmark is of evaluations",
+            "leave it out",
+            "columns" if stores else "benchmark",
+        )
+    if stores:
         return evaluations_history(
             stores, benchmark, settings, keeps_responses=keeps_responses
-        )
-    if benchmark is not None:
-        raise UserError(
-            f"benchmarks are of evaluations, and {places[0]} is none",
-            "leave it out",
-            "benchmark",
         )
     history = read_history(
         source, settings, columns, keeps_responses=keeps_responses, report=report

@@ -4,41 +4,26 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from string import ascii_uppercase
 
 import polars as pl
 
-from olr_cli.analysis.histories import RolloutHistory, log_recipe
-from olr_cli.analysis.log_tables import steps_of
-from olr_cli.answers import right_answers
+from olr_cli.analysis.histories import RolloutHistory, log_history, log_recipe
 from olr_cli.data.log_files import common_place
 from olr_cli.data.logs import RolloutLog
-from olr_cli.data.prompts import Prompt
-from olr_cli.data.questions import asks_the_same
 from olr_cli.errors import UserError, at
 from olr_cli.evaluation.keys import stored_task
 from olr_cli.evaluation.record import EvaluationRecord
 from olr_cli.evaluation.scores import is_evaluation
 from olr_cli.evaluation.store import EvaluationStore, evaluation_folders
-from olr_cli.grouping import gathered
 from olr_cli.recipe.layers import override
 from olr_cli.runs.directory import has_run
 
 EVALUATIONS = "olr evaluate"
 """The trainer, so to say, of a history of evaluations."""
 
-_READ = (
-    "problem_id",
-    "gold",
-    "answer",
-    "answer_class",
-    "tokens",
-    "truncated",
-    "is_correct",
-)
-_STEP = ("prompt_id", "visit", "step", "sample", "view", "model", "answer", *_READ[4:])
+_COLUMNS = ("problem_id", "gold", "answer", "answer_class", "tokens")
 
 
 def evaluations_among(places: Sequence[Path]) -> list[EvaluationStore]:
@@ -54,10 +39,8 @@ def evaluations_among(places: Sequence[Path]) -> list[EvaluationStore]:
             f"{next(iter(at_places))} holds evaluations, and {others[0]} is something else",
             "audit the two apart",
         )
-    folders = {
-        folder.resolve(): folder for folders in at_places.values() for folder in folders
-    }
-    return [*map(EvaluationStore, folders.values())]
+    folders = [folder for of_place in at_places.values() for folder in of_place]
+    return [*map(EvaluationStore, {it.resolve(): it for it in folders}.values())]
 
 
 def is_of_evaluations(history: RolloutHistory) -> bool:
@@ -72,7 +55,7 @@ def evaluations_history(
     *,
     keeps_responses: bool = False,
 ) -> RolloutHistory:
-    """Return the samples of a benchmark in some evaluations as a history whose labels are the benchmark's keys.
+    """Return the samples of a benchmark in evaluations as a history whose labels are the benchmark's keys.
 
     Evaluations of one model are visits of one policy. Answers are those that were graded: of multiple choice letters,
     or numbers where the keys are.
@@ -82,132 +65,77 @@ def evaluations_history(
         benchmark: its name; None: the only one that is finished.
         settings: how files of data and verified labels are read.
         keeps_responses: whether the steps have the responses.
-
-    Raises:
-        UserError: no benchmark of that name is finished, or several are and none is named; two evaluations have
-            different keys or questions for a problem.
     """
-    if any(setting.partition("=")[0].strip() == "data.extractor" for setting in settings):
-        raise UserError(
-            "the answers of an evaluation are those that were graded",
-            "read them otherwise by `olr regrade --extractor`",
-            "set data.extractor",
-        )
     source = common_place([store.folder for store in stores])
-    finished = {store.folder: (store, store.finished()) for store in stores}
-    name = _benchmark(source, [names for _, names in finished.values()], benchmark)
-    asked = [store for store, names in finished.values() if name in names]
+    finished = {store.folder: store.finished() for store in stores}
+    name = _benchmark(source, finished, benchmark)
+    asked = {store: store.record() for store in stores if name in finished[store.folder]}
+    rows = _votes(asked, name, ["response"] * keeps_responses)
+    tasks = {
+        record.benchmarks[name].problems_digest: stored_task(store, record.benchmarks[name])
+        for store, record in asked.items()
+    }
+    several = pl.col("given_label").str.starts_with('["')
+    if left_out := rows.filter(several)["prompt_id"].n_unique():
+        rows = rows.filter(~several)
     notes = [
-        f"{folder} has no finished {name} and is left out."
-        for folder, (_, names) in finished.items()
+        f"{folder} has no finished {name}, and is left out."
+        for folder, names in finished.items()
         if name not in names
     ]
-    records = [store.record() for store in asked]
-    prompts, of_prompts = _problems(asked, records, name)
-    models = _model_names(records)
-    columns = [*_READ, *["response"] * keeps_responses]
-    tables, visits = [], Counter[str]()
-    for store, record in zip(asked, records, strict=True):
-        visits[record.model] += 1
-        said = {"model": models[record.model], "visit": visits[record.model]}
-        rows = store.read(name, columns).with_columns(
-            *(pl.lit(value).alias(column) for column, value in said.items())
-        )
-        is_choice = record.benchmarks[name].definition.grader == "choice"
-        tables.append(rows.with_columns(answer=_option()) if is_choice else rows)
-    notes += of_prompts + [
-        f"{models[model]} was evaluated {count} times: visits of one model."
-        for model, count in visits.items()
-        if count > 1
-    ]
-    table = pl.concat(tables).rename({"problem_id": "prompt_id"})
-    table = table.filter(pl.col("prompt_id").is_in([*prompts]))
-    with at("set"):
-        recipe = log_recipe(override({}, settings))
-    tolerance = records[0].benchmarks[name].definition.tolerance
-    data = recipe.data.model_copy(update={"tolerance": tolerance})
-    return RolloutHistory(
-        source,
-        steps_of(table, [*_STEP, *columns[len(_READ) :]]),
-        prompts,
-        recipe.model_copy(update={"data": data}),
-        log=RolloutLog(source, pl.DataFrame(), trainer=EVALUATIONS),
-        notes=notes,
+    notes += {
+        f"Questions are shown as a model read them: {why}."
+        for _, why in tasks.values()
+        if why
+    }
+    notes += [f"{left_out:,} problems have several keys, and are left out."] * bool(
+        left_out
     )
+    questions = {
+        it.prompt_id: it.messages for task, _ in tasks.values() for it in task.problems
+    }
+    log = RolloutLog(source, rows, questions, EVALUATIONS, notes)
+    tolerance = next(iter(asked.values())).benchmarks[name].definition.tolerance
+    with at("set"):
+        changes = override({}, [*settings, f"data.tolerance={tolerance}"])
+    return log_history(log, log_recipe(changes))
+
+
+def _votes(
+    asked: Mapping[EvaluationStore, EvaluationRecord], name: str, more: Sequence[str]
+) -> pl.DataFrame:
+    """Return the samples of a benchmark in all evaluations, with the columns of a log."""
+    names = Counter(name for name, _ in {(it.name, it.model) for it in asked.values()})
+    visits, tables = Counter[str](), []
+    for store, record in asked.items():
+        visits[record.model] += 1
+        rows = store.read(name, [*_COLUMNS, *more])
+        if record.benchmarks[name].definition.grader == "choice":
+            rows = rows.with_columns(answer=_option())
+        called = record.name if names[record.name] == 1 else record.model
+        facts = {"model": called, "visit": visits[record.model], "data_source": name}
+        tables.append(rows.with_columns(pl.lit(it).alias(key) for key, it in facts.items()))
+    return pl.concat(tables).rename({"problem_id": "prompt_id", "gold": "given_label"})
 
 
 def _benchmark(
-    source: Path, finished: Sequence[Sequence[str]], benchmark: str | None
+    source: Path, finished: Mapping[Path, Sequence[str]], benchmark: str | None
 ) -> str:
-    """Return the name of the benchmark to audit."""
-    names = [*dict.fromkeys(name for of_one in finished for name in of_one)]
-    if benchmark is None and len(names) == 1:
-        return names[0]
-    if benchmark in names:
-        return benchmark
-    if not names:
-        raise UserError(
-            f"no benchmark is done yet in {source}", "finish it by the same `olr evaluate`"
-        )
-    problem = f"{source} has {', '.join(names)}"
-    if benchmark is not None:
-        problem += f" and no finished {benchmark}"
-    raise UserError(problem, "name one of them", "benchmark")
-
-
-def _model_names(records: Sequence[EvaluationRecord]) -> dict[str, str]:
-    """Return what each model is called: its name, or the model itself where another has the same name."""
-    models = gathered((record.name, record.model) for record in records)
-    return {
-        model: name if len({*of_name}) == 1 else model
-        for name, of_name in models.items()
-        for model in of_name
-    }
-
-
-def _problems(
-    stores: Sequence[EvaluationStore], records: Sequence[EvaluationRecord], name: str
-) -> tuple[dict[str, Prompt], list[str]]:
-    """Return the problems of a benchmark by their ids, with their keys as labels, and sentences about them."""
-    # Evaluations with one digest have the same problems and keys.
-    by_digest = {
-        record.benchmarks[name].problems_digest: (store, record.benchmarks[name])
-        for store, record in zip(stores, records, strict=True)
-    }
-    prompts, reasons = dict[str, Prompt](), dict[str, None]()
-    for store, asked in by_digest.values():
-        task, why = stored_task(store, asked)
-        for problem in task.problems:
-            # Where the questions are those that a model read, they differ by its template.
-            messages = () if why and problem.prompt_id in prompts else problem.messages
-            keyed = replace(
-                problem, given_label=problem.gold, true_answer=None, noise_type=None
-            )
-            known = prompts.setdefault(problem.prompt_id, keyed)
-            is_exact = bool(messages) and not reasons
-            is_other = is_exact and not asks_the_same(known.messages, messages)
-            if is_other or known.given_label != problem.gold:
-                what = "question" if is_other else "key"
-                raise UserError(
-                    f"{name}: problem {problem.prompt_id} has another {what} in {store.folder} than in the"
-                    " evaluations before it",
-                    "name evaluations of the same problems and keys",
-                )
-        reasons |= {why: None} if why else {}
-    several = {
-        key for key, it in prompts.items() if len(right_answers(it.given_label or "")) > 1
-    }
-    notes = [f"The questions of {name}: {why}." for why in reasons]
-    if several:
-        notes.append(
-            f"{len(several):,} problems of {name} have several keys and are left out."
-        )
-    return {key: it for key, it in prompts.items() if key not in several}, notes
+    """Return the name of the benchmark to audit, which must be the only one if none is named."""
+    names = [*dict.fromkeys(name for names in finished.values() for name in names)]
+    if benchmark in names or (benchmark is None and len(names) == 1):
+        return benchmark or names[0]
+    known = f"the finished benchmarks in {source} are {', '.join(names)}"
+    raise UserError(
+        known if names else f"no benchmark is finished in {source}",
+        "name one of them" if names else "the same `olr evaluate` continues",
+        "benchmark",
+    )
 
 
 def _option() -> pl.Expr:
     """The option that a sample of multiple choice names: its letter, or its number where the key is one."""
     numbers = {letter: str(place) for place, letter in enumerate(ascii_uppercase, start=1)}
-    is_numbered = pl.col("gold").str.contains(r"^\s*\d+\s*$")
     number = pl.col("answer_class").replace_strict(numbers, default=None)
+    is_numbered = pl.col("gold").str.contains(r"^\s*\d+\s*$")
     return pl.when(is_numbered).then(number).otherwise("answer_class")

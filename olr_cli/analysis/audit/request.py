@@ -126,8 +126,6 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         benchmark=request.benchmark,
     )
     named: PromptSet | None = None
-    if request.rewards and is_of_evaluations(source):
-        raise UserError(f"{source.source} has no rewards", "leave it out", "rewards")
     if request.data is not None:
         named = read_prompts(request.data, reading=data_reading(source))
         source = with_labels_of(source, named, are_for_rewards=request.rewards)
@@ -155,8 +153,8 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
                 File.written(request.out, " (a row for each prompt)", is_new=is_new),
             ],
         )
-    following = _next_of_evaluations if is_of_evaluations(source) else _next
-    return replace(answer, next=answer.next or following(request, result))
+    following = answer.next or _next_of_evaluations(request, source)
+    return replace(answer, next=following or _next(request, result))
 
 
 def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answer:
@@ -251,16 +249,18 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
     }
 
 
-def _next_of_evaluations(request: Request, result: Audit) -> dict[str, str]:
-    """The commands that may follow the audit of a benchmark, whose problems are for no training."""
+def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, str]:
+    """The command that uses what was found of a benchmark, whose problems are for no training; none of others."""
+    if not is_of_evaluations(source):
+        return {}
     if request.export is not None and not request.choice.is_to_check:
-        data = str(request.export)
-        return {shlex.join(["olr", "evaluate", "MODEL", "--data", data]): "on what is left"}
-    if request.verified and len(request.history) == len(request.verified) == 1:
-        words = ["olr", "regrade", str(request.history[0])]
-        words += ["--verified", str(request.verified[0])]
-        return {shlex.join(words): "the scores under these keys"}
-    return _next(request, result)
+        return {
+            f"olr evaluate MODEL --data {quote(str(request.export))}": "on what is left"
+        }
+    if [len(request.history), len(request.verified)] != [1, 1]:
+        return {}
+    words = ["olr", "regrade", request.history[0], "--verified", request.verified[0]]
+    return {shlex.join(map(str, words)): "the scores under these keys"}
 
 
 def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str, str]:
