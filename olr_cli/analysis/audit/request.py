@@ -14,6 +14,7 @@ import polars as pl
 
 from olr_cli.analysis.audit.answer import audit_answer, stored, write_table
 from olr_cli.analysis.audit.audit import Audit, audit, audit_history, data_reading
+from olr_cli.analysis.audit.card import write_card
 from olr_cli.analysis.audit.data_labels import with_labels_of
 from olr_cli.analysis.audit.evaluations import is_of_evaluations
 from olr_cli.analysis.audit.export import (
@@ -73,6 +74,9 @@ class Request:
         """Refuse what cannot be, before an audit takes its time."""
         outputs = {"export": self.export, "report": self.report, "out": self.out}
         require_new(outputs, repeatable=outputs)
+        if self.export is not None and not self.export.is_file():
+            # Beside data that are there, it may be of the same command.
+            require_new({"export": self.card})
         require_table_name(self.out)
         if self.report is not None and self.report.suffix != ".html":
             raise UserError(
@@ -92,6 +96,13 @@ class Request:
                 "--rewards takes --columns, --data, --set, --out, --verified and --top",
                 "leave the others out",
             )
+
+    @property
+    def card(self) -> Path | None:
+        """The file that says what was done to the exported rows; none for rows that people are to check."""
+        if self.export is None or self.choice.is_to_check:
+            return None
+        return self.export.with_suffix(".md")
 
     def again(self, *more: str) -> str:
         """The command with the same history and what is known about it, and more."""
@@ -193,6 +204,7 @@ def _of_labels(
             following = _labelled_only(request.export, source.recipe.data, unlabelled)
     if data is not None:
         notes += filter(None, [unjudged_note(result, data, request.choice)])
+        files += _card(request, result, data, replace(answer, notes=notes))
     if request.report is not None:
         from olr_cli.analysis.report.page import write_queue
 
@@ -211,6 +223,15 @@ def _of_labels(
             0, File.written(request.report, " (the queue, for any browser)", is_new=is_new)
         )
     return replace(answer, notes=notes, files=files, next=following), result
+
+
+def _card(request: Request, result: Audit, data: PromptSet, answer: Answer) -> list[File]:
+    """Write the card of an export, if it gets one."""
+    if request.card is None:
+        return []
+    command = request.again(*request.choice.words, "--export", str(request.export))
+    choice = request.choice
+    return [write_card(request.card, result, data, answer, choice=choice, command=command)]
 
 
 # What comes next --------------------------------------------------------------------------------------------------
