@@ -76,25 +76,22 @@ def evaluations_history(
         for store, record in asked.items()
     }
     several = pl.col("given_label").str.starts_with('["')
-    if left_out := rows.filter(several)["prompt_id"].n_unique():
-        rows = rows.filter(~several)
+    left_out = rows.filter(several)["prompt_id"].n_unique()
     notes = [
         f"{folder} has no finished {name}, and is left out."
         for folder, names in finished.items()
         if name not in names
     ]
-    notes += {
-        f"Questions are shown as a model read them: {why}."
-        for _, why in tasks.values()
-        if why
-    }
-    notes += [f"{left_out:,} problems have several keys, and are left out."] * bool(
-        left_out
-    )
+    for _, why in tasks.values():
+        notes += [f"Questions are shown as a model read them: {why}."] * bool(why)
+    if left_out:
+        notes.append(
+            f"Problems that are left out, for they have several keys: {left_out:,}."
+        )
     questions = {
         it.prompt_id: it.messages for task, _ in tasks.values() for it in task.problems
     }
-    log = RolloutLog(source, rows, questions, EVALUATIONS, notes)
+    log = RolloutLog(source, rows.filter(~several), questions, EVALUATIONS, notes)
     tolerance = next(iter(asked.values())).benchmarks[name].definition.tolerance
     with at("set"):
         changes = override({}, [*settings, f"data.tolerance={tolerance}"])

@@ -102,7 +102,7 @@ class Request:
         """The file that says what was done to the exported rows; none for rows that people are to check."""
         if self.export is None or self.choice.is_to_check:
             return None
-        return self.export.with_suffix(".md")
+        return self.export.with_name(f"{self.export.name}.md")
 
     def again(self, *more: str) -> str:
         """The command with the same history and what is known about it, and more."""
