@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from string import ascii_uppercase
 
@@ -71,10 +72,12 @@ def evaluations_history(
     name = _benchmark(source, finished, benchmark)
     asked = {store: store.record() for store in stores if name in finished[store.folder]}
     rows = _votes(asked, name, ["response"] * keeps_responses)
-    tasks = {
-        record.benchmarks[name].problems_digest: stored_task(store, record.benchmarks[name])
+    # Evaluations with one digest have the same problems.
+    by_digest = {
+        record.benchmarks[name].problems_digest: (store, record.benchmarks[name])
         for store, record in asked.items()
     }
+    tasks = list(starmap(stored_task, by_digest.values()))
     several = pl.col("given_label").str.starts_with('["')
     left_out = rows.filter(several)["prompt_id"].n_unique()
     notes = [
@@ -82,15 +85,13 @@ def evaluations_history(
         for folder, names in finished.items()
         if name not in names
     ]
-    for _, why in tasks.values():
+    for _, why in tasks:
         notes += [f"Questions are shown as a model read them: {why}."] * bool(why)
     if left_out:
         notes.append(
             f"Problems that are left out, for they have several keys: {left_out:,}."
         )
-    questions = {
-        it.prompt_id: it.messages for task, _ in tasks.values() for it in task.problems
-    }
+    questions = {it.prompt_id: it.messages for task, _ in tasks for it in task.problems}
     log = RolloutLog(source, rows.filter(~several), questions, EVALUATIONS, notes)
     tolerance = next(iter(asked.values())).benchmarks[name].definition.tolerance
     with at("set"):
