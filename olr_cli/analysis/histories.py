@@ -412,20 +412,30 @@ def _log_history(
     keeps_responses: bool,
     report: Report,
 ) -> RolloutHistory:
-    recipe = _recipe(Recipe(method=OlrMethod()), changes, "set", (*_SETTABLE, "noise.type"))
-    wants_responses = rewards_responses(recipe)
+    recipe = log_recipe(changes)
     log = read_log(
         places,
         columns,
         wanted=("view", "model", "response", *STATISTICS, *LABELS, "reward", "is_correct"),
         extractor=recipe.data.extractor,
-        keeps_responses=wants_responses or keeps_responses,
+        keeps_responses=rewards_responses(recipe) or keeps_responses,
         report=report,
     )
+    return log_history(log, recipe, report)
+
+
+def log_recipe(changes: Mapping[str, Any]) -> Recipe:
+    """Return the recipe by which a log is read, with changes laid over it."""
+    settable = (*_SETTABLE, "noise.type")
+    return _recipe(Recipe(method=OlrMethod()), changes, "set", settable)
+
+
+def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> RolloutHistory:
+    """The history that a log is; `recipe` says how it was read (`log_recipe`)."""
     table, source = log.rows, log.source
     if recipe.data.extractor is not None and "characters" not in table.columns:
         raise UserError(
-            f"{source} has answers and no responses, so data.extractor has nothing to read",
+            f"the answers of {source} are stored, so data.extractor has nothing to read",
             "leave it out",
         )
     labels = labels_of_prompts(table, source)
@@ -448,7 +458,7 @@ def _log_history(
             f"{NO_LABELS}, so a prompt's label is taken to be the answer that was rewarded;"
             f" {never:,} of {len(prompts):,} prompts were never rewarded ({NEVER_REWARDED})."
         )
-    if wants_responses and "response" not in table.columns:
+    if rewards_responses(recipe) and "response" not in table.columns:
         # No response is known to be worded like another.
         table = table.with_columns(response=pl.int_range(pl.len()).cast(pl.String))
     require_views(table, source)

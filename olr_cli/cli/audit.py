@@ -22,6 +22,11 @@ class Known(NamedTuple):
         " export. A run directory needs none.",
     )
     columns: list[str] = options.LOG_COLUMNS
+    benchmark: str | None = Option(
+        None,
+        metavar="NAME",
+        help="Of evaluations with several benchmarks: the one whose keys are audited.",
+    )
     set_: list[str] = Option(
         [],
         "--set",
@@ -117,8 +122,8 @@ def audit(
     history: list[Path] = Argument(
         metavar="HISTORY",
         help="A run directory (of `olr train` or `olr rollouts`; several of `olr rollouts` on one data set are as many"
-        " models), or answers that anybody logged: a folder, or Parquet/JSON/CSV files. A column `model` or `policy`"
-        " tells several models apart.",
+        " models), answers that anybody logged (a folder, or Parquet/JSON/CSV files; a column `model` or `policy` tells"
+        " several models apart), or evaluations (of `olr evaluate`) of several models, each or their folder.",
     ),
     *,
     known: Known,

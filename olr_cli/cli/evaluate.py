@@ -86,6 +86,7 @@ class Results(NamedTuple):
     """Results."""
 
     extractor: str | None = options.EXTRACTOR
+    verified: Path | None = options.VERIFIED_KEYS
     compare: Path | None = options.COMPARE
     paper: bool = Option(
         False,
@@ -163,6 +164,7 @@ _AS_GIVEN = (
     "protocol",
     "extractor",
     "tolerance",
+    "verified",
     "out",
 )
 """Options that the request takes as they are."""

@@ -117,6 +117,12 @@ COMPARE = Option(
     metavar="DIR",
     help="Show the scores of another evaluation, and the paired differences to it.",
 )
+VERIFIED_KEYS = Option(
+    None,
+    metavar="FILE",
+    help="Score by the verified keys in this file, without the problems that it rejects: prompt_id and true_answer,"
+    " what the page of `olr audit` exports, or a data set.",
+)
 STOP = Option([], metavar="TEXT", help="End a response before this text; may be repeated.")
 MAX_NEW_TOKENS = Option(
     4096, metavar="N", min=1, help="Maximum length of a response, in tokens."

@@ -36,6 +36,7 @@ def regrade(
         help="Of a log: folder for the results; by default evaluations/<name>-<trainer>.",
     ),
     columns: list[str] = options.LOG_COLUMNS,
+    verified: Path | None = options.VERIFIED_KEYS,
     compare: Path | None = options.COMPARE,
     paper: bool = Option(False, "--paper", help="Show the paper's scores beside these."),
     format_: str = options.FORMAT,
@@ -55,11 +56,17 @@ def regrade(
         data=data,
         extractor=extractor,
         tolerance=tolerance,
+        verified=verified,
         out=out,
         compare=reference_of(compare, paper=paper),
     )
     say = partial(typer.echo, err=True)
     if holds_log(place):
+        if verified is not None:
+            raise UserError(
+                f"--verified is for an evaluation, and {place} is a log",
+                "regrade it without first, then the evaluation that this makes",
+            )
         answer = import_log(request, place, options.read_log_columns(columns), say)
     else:
         for option, value in {"--data": data, "--out": out, "--columns": columns}.items():

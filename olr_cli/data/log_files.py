@@ -42,7 +42,10 @@ def common_place(places: Sequence[Path]) -> Path:
     """The path by which several files are named: the only one, else the folder that they share."""
     if len(places) == 1:
         return places[0].parent if glob.has_magic(str(places[0])) else places[0]
-    return Path(os.path.commonpath(places))
+    is_mixed = len({place.is_absolute() for place in places}) > 1
+    return Path(
+        os.path.commonpath([it.absolute() for it in places] if is_mixed else places)
+    )
 
 
 def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:

@@ -27,12 +27,13 @@ from olr_cli.answers import (
 from olr_cli.data.percent import asks_for_percent
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import Benchmark, choose, read_by, registry
+from olr_cli.evaluation.keys import stored_task, with_verified_keys
 from olr_cli.evaluation.plan import EvaluationRequest, Say
 from olr_cli.evaluation.problems import MOST_OPTIONS
-from olr_cli.evaluation.record import EvaluationRecord, Generation
+from olr_cli.evaluation.record import EvaluationRecord, Generation, Task
 from olr_cli.evaluation.results import check_reference, scores_answer
-from olr_cli.evaluation.scores import Score
-from olr_cli.evaluation.store import EvaluationStore, evaluations_at
+from olr_cli.evaluation.scores import Score, is_evaluation
+from olr_cli.evaluation.store import EvaluationStore, Target, evaluations_at
 from olr_cli.grouping import gathered
 from olr_cli.runs.directory import GIVEN_UP
 from olr_cli.tables import Answer
@@ -209,14 +210,13 @@ def _changes(
 def grade_again(
     request: EvaluationRequest, place: Path, say: Say, report: Say | None = None
 ) -> Answer:
-    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor."""
+    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor, or verified keys."""
     found = evaluations_at(place)
     # If none is done, regrading the first raises the error.
     stored = [target for target in found if target.store.finished()] or found
     for target in found:
         if target not in stored:
             say(f"{target.folder}: no benchmark is done yet; left out")
-    check_reference(request.compare, stored)
     definitions = [
         task.definition
         for target in stored
@@ -224,8 +224,113 @@ def grade_again(
         if name not in registry()
     ]
     chosen = choose(request.benchmarks, definitions) if request.benchmarks else None
+    if request.verified is not None:
+        return _under_verified_keys(request, request.verified, stored, chosen, say)
+    check_reference(request.compare, stored)
     how = chosen, request.extractor, request.tolerance
     evaluated = [
         (target, regrade(target.folder, *how, say=say, report=report)) for target in stored
     ]
     return scores_answer(evaluated, request.compare)
+
+
+# ---- under verified keys --------------------------------------------------------------------------------------------
+
+
+def _under_verified_keys(
+    request: EvaluationRequest,
+    file: Path,
+    stored: Sequence[Target],
+    chosen: Sequence[Benchmark] | None,
+    say: Say,
+) -> Answer:
+    """Score stored evaluations under the keys that a file verifies, beside their scores under the old ones."""
+    for place in ("compare", "extractor", "tolerance"):
+        if getattr(request, place) is not None:
+            raise UserError(
+                "scores under verified keys stand beside those under the old keys, and differ in nothing else",
+                "leave it out, and give it to another `olr regrade`, of the folder that this one writes",
+                place if request.compare != "paper" else "paper",
+            )
+    evaluated: list[tuple[Target, Sequence[Score]]] = []
+    before = dict[Path, Sequence[Score]]()
+    for target in stored:
+        # Some evaluations may be of other benchmarks.
+        is_last = target is stored[-1] and not evaluated
+        tasks = _verified_tasks(target, file, chosen, are_needed=is_last)
+        if not tasks:
+            say(
+                f"{target.folder}: {file} verifies no key of it, or did so before; left out"
+            )
+            continue
+        copy, scores, before[copy.folder] = _rekey(target, tasks)
+        evaluated.append((copy, scores))
+    return scores_answer(evaluated, None, before=before)
+
+
+def _verified_tasks(
+    target: Target, file: Path, chosen: Sequence[Benchmark] | None, *, are_needed: bool
+) -> list[Task]:
+    """Return the finished benchmarks of an evaluation, or those of them that are chosen, under verified keys."""
+    store, record = target.store, target.store.record()
+    definitions = [task.definition for task in record.benchmarks.values()]
+    names = {it.name: it for it in (definitions if chosen is None else chosen)}
+    done = [record.benchmarks[name] for name in _done(store, record, names)]
+    own = [stored_task(store, task)[0] for task in done if task.verified is None]
+    if are_needed and not own:
+        raise UserError(f"{target.folder} is under verified keys already", "name another")
+    tasks = with_verified_keys(own, file, are_needed=are_needed)
+    return [task for task in tasks if task.verified]
+
+
+def _rekey(
+    target: Target, tasks: Sequence[Task]
+) -> tuple[Target, list[Score], list[Score]]:
+    """Store an evaluation under verified keys, in a folder inside its own; what is there stays as it is.
+
+    Only samples whose key changed are graded again.
+
+    Returns:
+        The new evaluation, its scores, and those under the old keys, which pair with them.
+    """
+    store = target.store
+    [digest] = {task.verified.digest for task in tasks if task.verified}
+    copy = replace(target, folder=target.folder / f"verified-{digest[:8]}")
+    # Of an earlier call, other benchmarks may be there.
+    there = copy.store.record().benchmarks if is_evaluation(copy.folder) else {}
+    benchmarks = there | {task.benchmark.name: task.record() for task in tasks}
+    record = store.record().model_copy(update={"benchmarks": benchmarks})
+    old, before = {score.benchmark: score for score in store.scores()}, []
+    with copy.store.locked(), Judge(ledger=store.folder / GIVEN_UP, keep=False) as judge:
+        for task in tasks:
+            name, golds = (
+                task.benchmark.name,
+                {it.prompt_id: it.gold or "" for it in task.problems},
+            )
+            copy.store.replace(
+                name, _graded_by(golds, store.generations(name), task, judge)
+            )
+            by_problem = {
+                (key, golds.get(key, gold)): share
+                for (key, gold), share in old[name].by_problem.items()
+            }
+            before.append(replace(old[name], by_problem=by_problem))
+        copy.store.write_record(record)
+        scores = copy.store.rescore(record)
+    return copy, [scores[task.benchmark.name] for task in tasks], before
+
+
+def _graded_by(
+    golds: Mapping[str, str], samples: Sequence[Generation], task: Task, judge: Judge
+) -> list[Generation]:
+    """Return the samples of the problems that have golds, graded again where these are others than before."""
+    kept = [it for it in samples if it.problem_id in golds]
+    changed = [
+        replace(it, gold=golds[it.problem_id])
+        for it in kept
+        if it.gold != golds[it.problem_id]
+    ]
+    graded = {
+        (it.problem_id, it.sample): it for it in grade(task.benchmark, changed, judge)
+    }
+    return [graded.get((it.problem_id, it.sample), it) for it in kept]

@@ -30,6 +30,7 @@ from olr_cli.evaluation.benchmark import (
     read_by,
     registry,
 )
+from olr_cli.evaluation.keys import with_verified_keys
 from olr_cli.evaluation.problems import benchmarks_in, load_problems
 from olr_cli.evaluation.prompting import Prompting
 from olr_cli.evaluation.published import model_name
@@ -74,6 +75,7 @@ class EvaluationRequest:
         seed: every sample's seed is made from it (`olr_cli.evaluation.pool.sample_seed`).
         protocol: whose choices the defaults are; None: those of an evaluation that goes on, else the standard ones.
         extractor, tolerance: in place of the benchmarks' own.
+        verified: file of verified keys, which take the place of the benchmarks' own.
     """
 
     models: Sequence[str] = ()
@@ -90,6 +92,7 @@ class EvaluationRequest:
     backend: BackendOptions = field(default_factory=BackendOptions)
     extractor: str | None = None
     tolerance: float | None = None
+    verified: Path | None = None
     out: Path | None = None
     compare: Compared = None
 
@@ -106,7 +109,7 @@ class EvaluationRequest:
             by_default = benchmark.samples if self.sampling.temperature else 1
             data = None if self.data is None else str(self.data)
             tasks.append(Task(benchmark, problems, self.samples or by_default, data))
-        return tasks
+        return tasks if self.verified is None else with_verified_keys(tasks, self.verified)
 
 
 @dataclass(frozen=True)

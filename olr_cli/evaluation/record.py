@@ -60,6 +60,31 @@ class Generation:
     ended_by: str | None = None
 
 
+class VerifiedKeys(Section):
+    """The verified keys that took the place of a benchmark's own.
+
+    Attributes:
+        file, digest: the name of the file of verified labels, and the sha256 of its bytes.
+        labels: how many labels it has.
+        verified: how many problems it has a label of.
+        corrected: how many of them have another key.
+        rejected: how many of them are left out: the key is wrong, and nobody gave the true answer.
+    """
+
+    file: str
+    digest: str
+    labels: int
+    verified: int
+    corrected: int
+    rejected: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file} ({self.labels:,} labels) verifies {self.verified:,} keys; {self.corrected:,} corrected,"
+            f" {self.rejected:,} rejected and left out"
+        )
+
+
 class TaskRecord(Section):
     """A benchmark in evaluation.json.
 
@@ -67,6 +92,7 @@ class TaskRecord(Section):
         definition: the benchmark as it was when the samples were graded.
         problems_digest: the digest of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
         data: file or folder that took the place of the benchmark's source.
+        verified: whose keys the golds are; None: the benchmark's own.
     """
 
     # 0.1.0 wrote another key, answer_rules.
@@ -77,16 +103,18 @@ class TaskRecord(Section):
     problems: int
     problems_digest: str
     data: str | None = None
+    verified: VerifiedKeys | None = None
 
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark, its problems, and how many samples of each are taken (R19); `data` as in `TaskRecord`."""
+    """A benchmark, its problems, and how many samples of each are taken (R19); the rest as in `TaskRecord`."""
 
     benchmark: Benchmark
     problems: Sequence[Prompt]
     samples: int
     data: str | None = None
+    verified: VerifiedKeys | None = None
 
     def record(self) -> TaskRecord:
         """As evaluation.json has it."""
@@ -96,6 +124,7 @@ class Task:
             problems=len(self.problems),
             problems_digest=digest(self.problems),
             data=self.data,
+            verified=self.verified,
         )
 
 
@@ -149,4 +178,6 @@ class EvaluationRecord(Section):
             settings |= {
                 f"{key} of {name}": value for key, value in task.definition.grading.items()
             }
+            keys = task.verified.digest[:12] if task.verified else "none"
+            settings[f"verified keys of {name}"] = keys
         return settings

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Literal, TypeAlias
 
 from olr_cli.errors import UserError
@@ -67,11 +68,16 @@ def check_reference(named: Compared, targets: Sequence[Target]) -> None:
 
 
 def scores_answer(
-    evaluated: Evaluated, compare: Compared, note: str | None = None
+    evaluated: Evaluated,
+    compare: Compared,
+    note: str | None = None,
+    *,
+    before: Mapping[Path, Sequence[Score]] = MappingProxyType({}),
 ) -> Answer:
     """The scores of evaluations side by side and beside the reference, and what to do next.
 
-    Of several evaluations at the reference's place, the last counts, as the last checkpoint of a run.
+    Of several evaluations at the reference's place, the last counts, as the last checkpoint of a run. `before`: folder
+    -> the scores of the same samples under the old keys, which take the reference's place.
     """
     targets = [target for target, _ in evaluated]
     names = [target.name for target in targets]
@@ -84,6 +90,7 @@ def scores_answer(
             target.folder,
             target.origin.get("run"),
             target.origin.get("step"),
+            NamedScores("old keys", tuple(before[target.folder])) if before else None,
         )
         for target, scores in evaluated
     }
@@ -154,6 +161,9 @@ def _notes(target: Target) -> Iterator[str]:
         yield "How the responses were drawn is unknown: the log does not say it."
     else:
         yield f"Sampled at temperature {record.sampling.temperature:g}{others}."
+    for task in record.benchmarks.values():
+        if task.verified is not None:
+            yield f"{task.definition.title}: {task.verified}."
     for name, metrics in target.origin.get("metrics", {}).items():
         scores = ", ".join(
             f"{metric} {100 * value:.1f}" for metric, value in metrics.items()

@@ -46,7 +46,8 @@ class NamedScores:
     """The scores of one model or checkpoint, under a name that is unique in its table.
 
     `notes` are sentences about how they were made, for under the table. The rest is known of an evaluation on disk:
-    its model, its folder, and the run and step of a checkpoint.
+    its model, its folder, and the run and step of a checkpoint; `before` are the scores of its samples under the keys
+    that were corrected.
     """
 
     name: str
@@ -56,6 +57,7 @@ class NamedScores:
     folder: Path | None = None
     run: str | None = None
     step: int | None = None
+    before: NamedScores | None = field(default=None, repr=False)
 
     @cached_property
     def cells(self) -> Cells:
@@ -96,14 +98,16 @@ def scores_table(
 
     A terminal shows one evaluation in detail or several side by side, then the differences; a document a line each.
 
-    The reference isn't compared with itself, if it is one of `evaluations`, of which there must be one.
+    The reference isn't compared with itself, if it is one of `evaluations`, of which there must be one. An evaluation
+    with scores `before` is compared with those.
     """
     evaluations = [
         evaluation for evaluation in evaluations if evaluation is not reference
     ] or evaluations
     columns = _columns(evaluations)
     rows: _Rows = [
-        (evaluation, evaluation.compared(reference)) for evaluation in evaluations
+        (evaluation, evaluation.compared(evaluation.before or reference))
+        for evaluation in evaluations
     ]
     if len(evaluations) == 1:
         blocks = [_in_detail(evaluations[0], columns)]
@@ -113,15 +117,15 @@ def scores_table(
             _side_by_side(evaluations[first : first + _SIDE_BY_SIDE], columns)
             for first in firsts
         ]
-    if reference is not None:
-        blocks += [
-            _against(evaluation.name, reference, cells, columns)
-            for evaluation, cells in rows
-        ]
+    blocks += [
+        _against(evaluation.name, other, cells, columns)
+        for evaluation, cells in rows
+        if (other := evaluation.before or reference) is not None
+    ]
     blocks.append(_document(rows, reference, columns))
     sentences = list(_sentences(rows, reference))
     lines = [
-        _line(evaluation, name, cell, reference)
+        _line(evaluation, name, cell, evaluation.before or reference)
         for evaluation, cells in rows
         for name, cell in cells.items()
     ]
@@ -148,15 +152,19 @@ def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
 def _document(
     rows: _Rows, reference: Reference | None, columns: Sequence[ScoreColumn]
 ) -> Block:
-    """A row an evaluation; then the reference, and the differences to it."""
+    """A row an evaluation; then the references, and the differences to them."""
 
     def row(name: str, cells: Cells, kind: Literal["", "compared"] = "") -> Row:
         return Row([name, *(cells.get(column.name, UNKNOWN) for column in columns)], kind)
 
     lines = [row(evaluation.name, cells) for evaluation, cells in rows]
+    for it, _ in rows:
+        if it.before is not None:
+            lines.append(row(f"{it.name}, {it.before.name}", it.before.cells, "compared"))
     if reference is not None:
         lines.append(row(reference.name, reference.cells, "compared"))
-        for evaluation, cells in rows:
+    for evaluation, cells in rows:
+        if evaluation.before or reference:
             name = f"difference: {evaluation.name}" if len(rows) > 1 else "difference"
             lines.append(row(name, _changes(cells), "compared"))
     heads = [
@@ -280,17 +288,17 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
     """Yield the notes under the table."""
     yield "Scores are avg@n; intervals are 95 % bootstrap intervals over problems."
     noted: list[Reference] = [evaluation for evaluation, _ in rows]
-    if reference is not None:
-        yield reference.sentence
-        noted += [reference] if reference.notes else []
+    if (other := rows[0][0].before or reference) is not None:
+        yield other.sentence
+        noted += [other] if other.notes else []
     yield from _notes_on_origin(noted)
     for evaluation, _ in rows:
         yield from _problems_left_out(evaluation)
         yield from _other_ends(evaluation)
     yield from _notes_on_scores([score for it, _ in rows for score in it.scores])
-    if isinstance(reference, NamedScores):
-        for evaluation, cells in rows:
-            yield from _problems_not_paired(evaluation, _changes(cells), reference)
+    for evaluation, cells in rows:
+        if isinstance(other := evaluation.before or reference, NamedScores):
+            yield from _problems_not_paired(evaluation, _changes(cells), other)
 
 
 def _notes_on_origin(noted: Sequence[Reference]) -> Iterator[str]:

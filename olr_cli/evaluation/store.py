@@ -371,7 +371,7 @@ def _lowered_numbers(stored: TaskRecord, task: Task) -> list[str]:
     return [
         f"{what} of {task.benchmark.name}: {was} -> {now}, which can only be raised"
         for what, (was, now) in numbers.items()
-        if now < was
+        if now < was and stored.verified == task.verified
     ]
 
 

@@ -223,7 +223,10 @@ def test_beside_what_is_written_the_queue_is_printed_only_if_it_is_asked_for(log
     found = json.loads(
         audit(log, "--json", "--export", "more.jsonl", "--drop", "doubted").stdout
     )
-    assert (len(found["prompts"]), found["written"]) == (30, ["more.jsonl"])
+    assert (len(found["prompts"]), found["written"]) == (
+        30,
+        ["more.jsonl", "more.jsonl.md"],
+    )
     assert found["next"][0].startswith("olr train own-data --set model.path=MODEL")
 
 
@@ -558,6 +561,48 @@ def test_labels_are_counted_in_the_rows_that_were_written(here):
     assert "none.jsonl (4 of 6 rows)" in none
 
 
+def test_an_export_has_a_card_that_says_what_was_done_to_how_many_rows(here, log):
+    write(
+        here / "draw.jsonl",
+        [{"prompt_id": f"p{n}", "true_answer": "7", "drawn": True} for n in (*range(3), 4)],
+    )
+    words = (log, "--verified", "draw.jsonl", "--repair", "--pass-rate", "0:0.9")
+    told(*words, "--drop", "doubted", "--export", "rest.jsonl")
+    card = (here / "rest.jsonl.md").read_text()
+    rows = [line.strip("| ").split(" | ") for line in card.splitlines() if "|" in line]
+    counts = {name: int(count) for name, count in rows[2:]}
+    exported = len((here / "rest.jsonl").read_text().splitlines())
+    kept = {name: count for name, count in counts.items() if name.startswith("kept")}
+    assert (sum(kept.values()), sum(counts.values())) == (exported, 30)
+    assert kept["kept, label changed as people verified it"] == 1
+    assert counts["left out: doubted"] == 1
+    assert card.startswith(
+        f"# rest.jsonl\n\n{exported} of 30 rows of log.jsonl, after an audit"
+    )
+    assert f"olr audit {log} --verified draw.jsonl --drop doubted --pass-rate 0:0.9" in card
+    assert "- Verified: 4 labels, 1 of them wrong" in card
+    assert "- Noise ratio: " in card and "from 4 drawn at random" in card
+
+
+def test_a_card_is_never_overwritten_and_rows_to_be_checked_have_none(here, log):
+    (here / "rest.jsonl.md").write_text("mine")
+    assert "--export: rest.jsonl.md exists already" in refused(
+        log, "--export", "rest.jsonl"
+    )
+    assert not (here / "rest.jsonl").exists()
+    assert (here / "rest.jsonl.md").read_text() == "mine"
+    told(log, "--first", 3, "--export", "check.jsonl")
+    assert not (here / "check.jsonl.md").exists()
+    for name in ("out.jsonl", "out.parquet"):
+        told(log, "--export", name)
+    card = (here / "out.jsonl.md").read_bytes()
+    assert "- Verified: no label, so a status is what the models say" in card.decode()
+    assert "Unchanged out.jsonl.md" in told(log, "--export", "out.jsonl")
+    (here / "out.jsonl.md").unlink()
+    told(log, "--export", "out.jsonl")
+    assert (here / "out.jsonl.md").read_bytes() == card
+
+
 def test_no_label_is_added_where_the_questions_without_one_are_not_in_the_file(here):
     questions_log(here / "log.jsonl", {f"What is {n}+{n}?": 2 * n for n in range(1, 6)})
     (here / "data.csv").write_text(
@@ -575,7 +620,10 @@ def test_no_label_is_added_where_the_questions_without_one_are_not_in_the_file(h
         "rest.jsonl",
     )
     said = told("log.jsonl", *options)
-    assert "rest.jsonl (3 of 3 rows) Next" in said
+    assert (
+        "rest.jsonl (3 of 3 rows) Wrote rest.jsonl.md (what was done to the rows) Next"
+        in said
+    )
     # Training refuses the row that has no label.
     assert "olr check rest.jsonl --export rest-labelled.jsonl (leaves out 1 row" in said
     assert "olr train" not in said
@@ -820,7 +868,8 @@ def test_a_csv_file_has_the_labels_that_a_repair_adds_and_can_be_audited_again(
     (here / "v.jsonl").write_text('{"question": "Größe is 3+3?", "answer": "6"}\n', "utf-8")
     repairing = ("--repair", "--verified", "v.jsonl", "--export", "whole.csv")
     said = told(*spreadsheet, *repairing)
-    assert "whole.csv (4 of 4 rows, 1 label added) Next olr train own-data" in said
+    assert "whole.csv (4 of 4 rows, 1 label added) Wrote whole.csv.md" in said
+    assert "Next olr train own-data" in said
     assert "data.columns={question: Question, answer: Answer}" in said
     again = [word.replace("data.csv", "whole.csv") for word in spreadsheet]
     told(*again, "--export", "again.csv", "--drop", "doubted")

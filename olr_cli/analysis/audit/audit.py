@@ -14,6 +14,7 @@ import polars as pl
 from olr_cli.analysis.audit import annotators, calibration
 from olr_cli.analysis.audit.annotators import AnnotatorModel, Bools
 from olr_cli.analysis.audit.calibration import Verified, asked_truths, auroc, is_right
+from olr_cli.analysis.audit.evaluations import evaluations_among, evaluations_history
 from olr_cli.analysis.audit.tally import MISSING, Tally, tally
 from olr_cli.analysis.audit.verdicts import CHANGES, STATUSES, ties_of, verdicts_of
 from olr_cli.analysis.histories import (
@@ -90,8 +91,12 @@ def audit_history(
     report: Report = silent,
     *,
     keeps_responses: bool = False,
+    benchmark: str | None = None,
 ) -> RolloutHistory:
-    """The history to audit, with questions where its data set can be read; arguments as of `read_history`."""
+    """The history to audit, with questions where its data set can be read; arguments as of `read_history`.
+
+    The source may be evaluations, too, of the `benchmark`.
+    """
     for setting in settings:
         key = setting.partition("=")[0].strip()
         if not key.startswith(SETTABLE):
@@ -101,6 +106,18 @@ def audit_history(
                 f" {', '.join(SETTABLE[1:])}, how files of data and verified labels are read",
                 f"set {key}",
             )
+    places = [source] if isinstance(source, Path) else source
+    stores = evaluations_among(places)
+    if columns if stores else benchmark:
+        raise UserError(
+            "columns are of logs, and a benchmark is of evaluations",
+            "leave it out",
+            "columns" if stores else "benchmark",
+        )
+    if stores:
+        return evaluations_history(
+            stores, benchmark, settings, keeps_responses=keeps_responses
+        )
     history = read_history(
         source,
         settings,

@@ -29,6 +29,7 @@ import pyarrow as pa
 from olr_cli import seeding
 from olr_cli.analysis.audit.audit import Audit
 from olr_cli.analysis.audit.calibration import asked_truths, is_right
+from olr_cli.analysis.audit.evaluations import is_of_evaluations
 from olr_cli.analysis.audit.verdicts import STATUSES
 from olr_cli.analysis.histories import RolloutHistory, run_data
 from olr_cli.answers import Judge
@@ -99,6 +100,13 @@ class Choice:
         except ValueError:
             return 1.0, 0.0
         return low, high
+
+    @property
+    def words(self) -> list[str]:
+        """The options that choose the rows of a data set, as they are typed."""
+        drop = ["--drop", ",".join(self.drop)] if self.drop else []
+        rates = ["--pass-rate", self.pass_rate] if self.pass_rate else []
+        return [*drop, *rates, *["--repair"] * self.repair]
 
     @property
     def is_to_check(self) -> bool:
@@ -227,7 +235,8 @@ def _of_log(history: RolloutHistory) -> PromptSet:
         )
         for prompt in logged
     ]
-    return prompt_set(prompts, history.source.name)
+    source = prompts[0].data_source if is_of_evaluations(history) else history.source.name
+    return prompt_set(prompts, source)
 
 
 def export(
@@ -243,7 +252,7 @@ def export(
     Returns:
         The file, and how many of its rows training would miss a label of; none where they are to be checked.
     """
-    rows = _rows_of(audit, data, choice)
+    rows = rows_of(audit, data, choice)
     chosen = choice.keeps(rows)
     if not chosen:
         raise UserError("no row is left", "keep more", f"export {target}")
@@ -273,7 +282,7 @@ def export(
     return File.written(target, said, is_new=is_new), unlabelled
 
 
-def _rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
+def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
     """Return the verdict on each prompt of a data set, None where there is none; without a repair labels stay."""
     by_id: dict[str, Row] = {
         row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)

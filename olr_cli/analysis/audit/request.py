@@ -14,7 +14,9 @@ import polars as pl
 
 from olr_cli.analysis.audit.answer import audit_answer, stored, write_table
 from olr_cli.analysis.audit.audit import Audit, audit, audit_history, data_reading
+from olr_cli.analysis.audit.card import write_card
 from olr_cli.analysis.audit.data_labels import with_labels_of
+from olr_cli.analysis.audit.evaluations import is_of_evaluations
 from olr_cli.analysis.audit.export import (
     Choice,
     data_of,
@@ -59,6 +61,7 @@ class Request:
 
     Attributes:
         columns: of logs (`olr_cli.data.logs.read_log`).
+        benchmark: of evaluations, the one whose keys are audited.
         choice: which rows `export` keeps.
         top: rows of the queue; by default all in JSON, in a terminal as many as it has room for, and none beside what
             is written instead.
@@ -70,6 +73,7 @@ class Request:
     columns: Mapping[str, str] | None = None
     set_: Sequence[str] = ()
     verified: Sequence[Path] = ()
+    benchmark: str | None = None
     rewards: bool = False
     choice: Choice = field(default_factory=Choice)
     export: Path | None = None
@@ -83,6 +87,9 @@ class Request:
         outputs = {"export": self.export, "report": self.report, "out": self.out}
         outputs["as_recipe"] = self._recipe_file()
         require_new(outputs, repeatable=outputs)
+        if self.export is not None and not self.export.is_file():
+            # Beside data that are there, it may be of the same command.
+            require_new({"export": self.card})
         require_table_name(self.out)
         if self.report is not None and self.report.suffix != ".html":
             raise UserError(
@@ -118,6 +125,13 @@ class Request:
             )
         return self.as_recipe
 
+    @property
+    def card(self) -> Path | None:
+        """The file that says what was done to the exported rows; none for rows that people are to check."""
+        if self.export is None or self.choice.is_to_check:
+            return None
+        return self.export.with_name(f"{self.export.name}.md")
+
     def again(self, *more: str) -> str:
         """The command with the same history and what is known about it, and more."""
         places = self.history
@@ -128,7 +142,8 @@ class Request:
             if are_many and log_files(folder)[0] == log_files(places)[0]:
                 places = folder
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
-        given = [("--data", self.data), ("--columns", columns)]
+        given = [("--data", self.data), ("--benchmark", self.benchmark)]
+        given += [("--columns", columns)]
         given += [("--verified", str(file)) for file in self.verified]
         given += [("--set", setting) for setting in self.set_]
         words = [word for option, value in given if value for word in (option, value)]
@@ -148,6 +163,7 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         request.columns,
         report,
         keeps_responses=keeps_responses,
+        benchmark=request.benchmark,
     )
     named: PromptSet | None = None
     if request.data is not None:
@@ -177,7 +193,8 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
                 File.written(request.out, " (a row for each prompt)", is_new=is_new),
             ],
         )
-    return replace(answer, next=answer.next or _next(request, result))
+    following = answer.next or _next_of_evaluations(request, source)
+    return replace(answer, next=following or _next(request, result))
 
 
 def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answer:
@@ -256,6 +273,7 @@ def _of_labels(
             following = _labelled_only(request.export, source.recipe.data, unlabelled)
     if data is not None:
         notes += filter(None, [unjudged_note(result, data, request.choice)])
+        files += _card(request, result, data, replace(answer, notes=notes))
     if request.report is not None:
         from olr_cli.analysis.report.page import write_queue
 
@@ -274,6 +292,15 @@ def _of_labels(
             0, File.written(request.report, " (the queue, for any browser)", is_new=is_new)
         )
     return replace(answer, notes=notes, files=files, next=following), result
+
+
+def _card(request: Request, result: Audit, data: PromptSet, answer: Answer) -> list[File]:
+    """Write the card of an export, if it gets one."""
+    if request.card is None:
+        return []
+    command = request.again(*request.choice.words, "--export", str(request.export))
+    choice = request.choice
+    return [write_card(request.card, result, data, answer, choice=choice, command=command)]
 
 
 # What comes next --------------------------------------------------------------------------------------------------
@@ -310,6 +337,20 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
             "--drop", "doubted,questionable", "--export", "rest.jsonl"
         ): "what is left"
     }
+
+
+def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, str]:
+    """The command that uses what was found of a benchmark, whose problems are for no training; none of others."""
+    if not is_of_evaluations(source):
+        return {}
+    if request.export is not None and not request.choice.is_to_check:
+        return {
+            f"olr evaluate MODEL --data {quote(str(request.export))}": "on what is left"
+        }
+    if [len(request.history), len(request.verified)] != [1, 1]:
+        return {}
+    words = ["olr", "regrade", request.history[0], "--verified", request.verified[0]]
+    return {shlex.join(map(str, words)): "the scores under these keys"}
 
 
 def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str, str]:

@@ -1,0 +1,68 @@
+"""The card of an exported data set: what an audit did to its rows, in Markdown, for whoever gets them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from olr_cli import __version__
+from olr_cli.analysis.audit.answer import NOT_VERIFIED
+from olr_cli.analysis.audit.audit import Audit
+from olr_cli.analysis.audit.export import UNJUDGED, Choice, Row, has_truth, rows_of
+from olr_cli.data.prompts import PromptSet
+from olr_cli.files import write_new
+from olr_cli.tables import Answer, File, Line
+
+
+def write_card(
+    file: Path,
+    audit: Audit,
+    data: PromptSet,
+    answer: Answer,
+    *,
+    choice: Choice,
+    command: str,
+) -> File:
+    """Write the card of the rows that `command` exports; it depends on nothing but the audit and the command.
+
+    `answer` has the lines and notes of the audit's summary.
+    """
+    rows = rows_of(audit, data, choice)
+    kept = {*choice.keeps(rows)}
+    fates = Counter(_fate(row, choice, is_kept=at in kept) for at, row in enumerate(rows))
+    counts = "\n".join(f"| {fate} | {count:,} |" for fate, count in sorted(fates.items()))
+    lines = [it for it in answer.parts if isinstance(it, Line) and it.text != NOT_VERIFIED]
+    said = [": ".join(filter(None, (line.head, line.text))) for line in lines]
+    if audit.verified is None:
+        said.append("Verified: no label, so a status is what the models say, no more")
+    models = ", ".join(sorted(audit.models)) or "their names are not known"
+    text = f"""\
+# {file.stem}
+
+{len(kept):,} of {len(data):,} rows of {data.source}, after an audit of their labels by olr {__version__}:
+
+    {command}
+
+| rows | |
+|---|---:|
+{counts}
+
+{"".join(f"- {one}{chr(10)}" for one in [*said, f"Models: {models}", *answer.notes])}
+Nothing is drawn at random: the same command with the same files writes the same bytes. The source:
+{data.source}{f", revision {data.revision}" if data.revision else ""}, sha256 of all that training sees of it
+{data.digest}.
+"""
+    is_new = write_new(file, lambda path: path.write_text(text, encoding="utf-8"), "export")
+    return File.written(file, " (what was done to the rows)", is_new=is_new)
+
+
+def _fate(row: Row | None, choice: Choice, *, is_kept: bool) -> str:
+    """Return what became of a row, and why."""
+    status = UNJUDGED if row is None else row["status"]
+    if not is_kept:
+        reason = status if status in choice.drop else f"pass rate not in {choice.pass_rate}"
+        return f"left out: {reason}"
+    if row is None or row["change"] == "kept":
+        return f"kept: {status}"
+    by = "as people verified it" if has_truth(row) else "to what most answers say"
+    return f"kept, label {row['change']} {by}"

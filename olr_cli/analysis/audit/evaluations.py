@@ -1,0 +1,139 @@
+"""Evaluations of one benchmark as the history that an audit reads: each model votes on the benchmark's keys."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import starmap
+from pathlib import Path
+from string import ascii_uppercase
+
+import polars as pl
+
+from olr_cli.analysis.histories import RolloutHistory, log_history, log_recipe
+from olr_cli.data.log_files import common_place
+from olr_cli.data.logs import RolloutLog
+from olr_cli.errors import UserError, at
+from olr_cli.evaluation.keys import stored_task
+from olr_cli.evaluation.record import EvaluationRecord
+from olr_cli.evaluation.scores import is_evaluation
+from olr_cli.evaluation.store import EvaluationStore, evaluation_folders
+from olr_cli.recipe.layers import override
+from olr_cli.runs.directory import has_run
+
+EVALUATIONS = "olr evaluate"
+"""The trainer, so to say, of a history of evaluations."""
+
+_COLUMNS = ("problem_id", "gold", "answer", "answer_class", "tokens")
+
+
+def evaluations_among(places: Sequence[Path]) -> list[EvaluationStore]:
+    """Return the evaluations at some places, each an evaluation or a folder of some; none if they are runs or logs."""
+    at_places = {
+        place: evaluation_folders(place)
+        for place in places
+        if is_evaluation(place)
+        or (any(place.glob("*/evaluation.json")) and not has_run(place))
+    }
+    if at_places and (others := [place for place in places if place not in at_places]):
+        raise UserError(
+            f"{next(iter(at_places))} holds evaluations, and {others[0]} is something else",
+            "audit the two apart",
+        )
+    folders = [folder for of_place in at_places.values() for folder in of_place]
+    return [*map(EvaluationStore, {it.resolve(): it for it in folders}.values())]
+
+
+def is_of_evaluations(history: RolloutHistory) -> bool:
+    """Whether a history is that of `evaluations_history`."""
+    return history.log is not None and history.log.trainer == EVALUATIONS
+
+
+def evaluations_history(
+    stores: Sequence[EvaluationStore],
+    benchmark: str | None,
+    settings: Iterable[str] = (),
+    *,
+    keeps_responses: bool = False,
+) -> RolloutHistory:
+    """Return the samples of a benchmark in evaluations as a history whose labels are the benchmark's keys.
+
+    Evaluations of one model are visits of one policy. Answers are those that were graded: of multiple choice letters,
+    or numbers where the keys are.
+
+    Args:
+        stores: at least one.
+        benchmark: its name; None: the only one that is finished.
+        settings: how files of data and verified labels are read.
+        keeps_responses: whether the steps have the responses.
+    """
+    source = common_place([store.folder for store in stores])
+    finished = {store.folder: store.finished() for store in stores}
+    name = _benchmark(source, finished, benchmark)
+    asked = {store: store.record() for store in stores if name in finished[store.folder]}
+    rows = _votes(asked, name, ["response"] * keeps_responses)
+    # Evaluations with one digest have the same problems.
+    by_digest = {
+        record.benchmarks[name].problems_digest: (store, record.benchmarks[name])
+        for store, record in asked.items()
+    }
+    tasks = list(starmap(stored_task, by_digest.values()))
+    several = pl.col("given_label").str.starts_with('["')
+    left_out = rows.filter(several)["prompt_id"].n_unique()
+    notes = [
+        f"{folder} has no finished {name}, and is left out."
+        for folder, names in finished.items()
+        if name not in names
+    ]
+    for _, why in tasks:
+        notes += [f"Questions are shown as a model read them: {why}."] * bool(why)
+    if left_out:
+        notes.append(
+            f"Problems that are left out, for they have several keys: {left_out:,}."
+        )
+    questions = {it.prompt_id: it.messages for task, _ in tasks for it in task.problems}
+    log = RolloutLog(source, rows.filter(~several), questions, EVALUATIONS, notes)
+    tolerance = next(iter(asked.values())).benchmarks[name].definition.tolerance
+    with at("set"):
+        changes = override({}, [*settings, f"data.tolerance={tolerance}"])
+    return log_history(log, log_recipe(changes))
+
+
+def _votes(
+    asked: Mapping[EvaluationStore, EvaluationRecord], name: str, more: Sequence[str]
+) -> pl.DataFrame:
+    """Return the samples of a benchmark in all evaluations, with the columns of a log."""
+    names = Counter(name for name, _ in {(it.name, it.model) for it in asked.values()})
+    visits, tables = Counter[str](), []
+    for store, record in asked.items():
+        visits[record.model] += 1
+        rows = store.read(name, [*_COLUMNS, *more])
+        if record.benchmarks[name].definition.grader == "choice":
+            rows = rows.with_columns(answer=_option())
+        called = record.name if names[record.name] == 1 else record.model
+        facts = {"model": called, "visit": visits[record.model], "data_source": name}
+        tables.append(rows.with_columns(pl.lit(it).alias(key) for key, it in facts.items()))
+    return pl.concat(tables).rename({"problem_id": "prompt_id", "gold": "given_label"})
+
+
+def _benchmark(
+    source: Path, finished: Mapping[Path, Sequence[str]], benchmark: str | None
+) -> str:
+    """Return the name of the benchmark to audit, which must be the only one if none is named."""
+    names = [*dict.fromkeys(name for names in finished.values() for name in names)]
+    if benchmark in names or (benchmark is None and len(names) == 1):
+        return benchmark or names[0]
+    known = f"the finished benchmarks in {source} are {', '.join(names)}"
+    raise UserError(
+        known if names else f"no benchmark is finished in {source}",
+        "name one of them" if names else "the same `olr evaluate` continues",
+        "benchmark",
+    )
+
+
+def _option() -> pl.Expr:
+    """The option that a sample of multiple choice names: its letter, or its number where the key is one."""
+    numbers = {letter: str(place) for place, letter in enumerate(ascii_uppercase, start=1)}
+    number = pl.col("answer_class").replace_strict(numbers, default=None)
+    is_numbered = pl.col("gold").str.contains(r"^\s*\d+\s*$")
+    return pl.when(is_numbered).then(number).otherwise("answer_class")

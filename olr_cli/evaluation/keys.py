@@ -1,0 +1,143 @@
+"""A benchmark's keys that people have verified (R23): its problems under them, and the problems of stored samples."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from string import ascii_uppercase
+
+from olr_cli.answers import is_match, option_letter
+from olr_cli.data.chat import Message
+from olr_cli.data.prompts import Prompt
+from olr_cli.data.verified import VerifiedLabels
+from olr_cli.engines.prompt_text import NONE
+from olr_cli.errors import UserError, at
+from olr_cli.evaluation.benchmark import Benchmark
+from olr_cli.evaluation.problems import MOST_OPTIONS, digest, load_problems
+from olr_cli.evaluation.prompting import Prompting
+from olr_cli.evaluation.record import Task, TaskRecord, VerifiedKeys
+from olr_cli.evaluation.store import EvaluationStore
+
+
+def with_verified_keys(
+    tasks: Sequence[Task], file: Path, *, are_needed: bool = True
+) -> list[Task]:
+    """Return the tasks under the keys that a file verifies (`VerifiedLabels`), without the problems that it rejects.
+
+    A problem is rejected if its key is wrong or its question flawed, and the file has no true answer. Those that the
+    file does not name keep their keys, and so do tasks of which it names none.
+
+    Raises:
+        UserError: the file names no problem (if it has to: `are_needed`), or problems of several tasks by the same ids,
+            or rejects all of a task.
+    """
+    with at("verified"):
+        labels = VerifiedLabels.read(file)
+        corrected = [_corrected(task, labels, file) for task in tasks]
+        if are_needed:
+            labels.require_some([problem for task in tasks for problem in task.problems])
+    pairs = zip(tasks, corrected, strict=True)
+    named = [before for before, after in pairs if after.verified is not None]
+    ids = [problem.prompt_id for task in named for problem in task.problems]
+    if len({*ids}) < len(ids):
+        names = ", ".join(task.benchmark.name for task in named)
+        raise UserError(
+            f"{file} names problems by ids that several benchmarks have ({names})",
+            "name the one that was verified",
+            "benchmarks",
+        )
+    return corrected
+
+
+def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
+    """Return a task under the verified keys; as it is if none of it is verified."""
+    # What people judged is the key, which for multiple choice is not what the row has.
+    keyed = [replace(it, given_label=it.gold, noise_type=None) for it in task.problems]
+    answers = {key: label.answer for key, label in labels.of(keyed).items()}
+    if not answers:
+        return task
+    problems = list(_with_answers(task, answers))
+    if not problems:
+        raise UserError(f"{file} leaves no problem of {task.benchmark.name}", "keep some")
+    golds = {problem.prompt_id: problem.gold for problem in task.problems}
+    keys = VerifiedKeys(
+        file=file.name,
+        digest=hashlib.sha256(file.read_bytes()).hexdigest(),
+        labels=len(labels),
+        verified=len(answers),
+        corrected=sum(it.gold != golds[it.prompt_id] for it in problems),
+        rejected=len(golds) - len(problems),
+    )
+    return replace(task, problems=problems, verified=keys)
+
+
+def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Prompt]:
+    """Yield the problems that are not rejected, with the verified answers as their keys."""
+    for problem in task.problems:
+        answer = answers.get(problem.prompt_id, problem.gold)
+        if answer is not None:
+            key = _as_key(task.benchmark, problem, answer)
+            # Another spelling is no correction: the key stays, and so do pairs with other evaluations. But 75 % accepts
+            # 75, which does not accept 75 %.
+            old = problem.gold or ""
+            is_same = key == old or (is_match(old, key) and is_match(key, old))
+            yield problem if is_same else replace(problem, true_answer=key)
+
+
+def _as_key(benchmark: Benchmark, problem: Prompt, answer: str) -> str:
+    """Return an answer in the form of the benchmark's keys: of multiple choice the option's letter, or its number."""
+    if benchmark.grader != "choice":
+        return answer
+    options = problem.choices or MOST_OPTIONS
+    letter = option_letter(answer, options, numbered=answer.strip().isdecimal())
+    if letter is None:
+        raise UserError(
+            f"the verified answer '{answer}' to problem {problem.prompt_id} of {benchmark.name} names none of its"
+            f" {options} options",
+            "give the letter of one",
+        )
+    is_numbered = (problem.gold or "").strip().isdecimal()
+    return str(ascii_uppercase.index(letter) + 1) if is_numbered else letter
+
+
+def stored_task(store: EvaluationStore, task: TaskRecord) -> tuple[Task, str]:
+    """Return a finished benchmark with its problems under the stored keys, and why questions are uncertain, if so.
+
+    The questions are those of the benchmark's source, if it still has them as they were asked; else the stored prompts.
+    """
+    benchmark = task.definition
+    rows = store.read(benchmark.name, ["problem_id", "gold", "choices", "prompt"])
+    stored = {
+        problem_id: Prompt(
+            problem_id,
+            # As plain text, a system message stands before the question.
+            (Message("user", prompt.removeprefix(f"{benchmark.system}\n")),),
+            gold,
+            gold,
+            None,
+            benchmark.name,
+            choices=choices,
+        )
+        for problem_id, gold, choices, prompt in rows.unique(
+            "problem_id", keep="first", maintain_order=True
+        ).iter_rows()
+    }
+    system = store.record().prompting.get("system")
+    prompting = Prompting("" if system == NONE else system)
+    problems, why = [*stored.values()], f"{benchmark.source.place} has other problems now"
+    try:
+        loaded = load_problems(
+            benchmark, data=None if task.data is None else Path(task.data)
+        )
+        known = [problem for problem in loaded if problem.prompt_id in stored]
+        asked = [
+            replace(it, true_answer=stored[it.prompt_id].gold)
+            for it in prompting.ask(known)
+        ]
+        if digest(asked) == task.problems_digest:
+            problems, why = asked, ""
+    except UserError as error:
+        why = error.problem
+    return Task(benchmark, problems, task.samples, task.data), why
