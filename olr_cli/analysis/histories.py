@@ -162,14 +162,7 @@ def read_history(
     if not runs:
         return _log_history(places, columns, changes, keeps_responses, report)
     if not has_run(runs[0]):
-        one = next(filter(has_run, sorted(runs[0].iterdir())), None)
-        raise UserError(
-            f"{runs[0]} is not a run directory (no manifest.json), and where trainers write rollouts (.parquet, .jsonl)"
-            " it holds none",
-            "name a folder or files of rollouts"
-            if one is None
-            else f"name one of its runs, such as {one}",
-        )
+        raise _without_rollouts(runs[0])
     if are_models and len(runs) > 1 and all(map(has_run, places)) and not columns:
         return _history_of_runs(runs, changes, report, keeps_responses=keeps_responses)
     if len(places) > 1 or columns:
@@ -179,6 +172,18 @@ def read_history(
             "name it alone, or in an audit with other runs; columns are for logs",
         )
     return _run_history(runs[0], changes, report)
+
+
+def _without_rollouts(folder: Path) -> UserError:
+    """Return the error for a folder that is no run and no log."""
+    run = next(filter(has_run, sorted(folder.iterdir())), None)
+    return UserError(
+        f"{folder} is not a run directory (no manifest.json), and where trainers write rollouts (.parquet, .jsonl) it"
+        " holds none",
+        f"name one of its runs, such as {run}"
+        if run
+        else "name a folder or files of rollouts",
+    )
 
 
 def _history_of_runs(
@@ -462,7 +467,8 @@ def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> Rol
         # No response is known to be worded like another.
         table = table.with_columns(response=pl.int_range(pl.len()).cast(pl.String))
     require_views(table, source)
-    names = ("model", "response", "is_rewarded", *["reward"] * keeps_responses)
+    beside = ["reward"] * ("response" in log.rows.columns)
+    names = ("model", "response", "is_rewarded", *beside)
     more = [name for name in names if name in table.columns]
     return RolloutHistory(
         source,
