@@ -159,7 +159,7 @@ def test_scores_under_verified_keys_stand_beside_the_old_ones_in_a_folder_of_the
     rest = rows.filter(pl.col("problem_id") != ids[0])
     assert rest.equals(old.filter(~pl.col("problem_id").is_in(ids[:2])))
     assert (
-        "keys.jsonl (3 labels) verifies 3 keys; 1 corrected, 1 rejected and left out"
+        "keys verified by keys.jsonl (3 labels): 3, 1 of them corrected and 1 rejected (problems"
         in " ".join(result.stdout.split())
     )
     line = done("regrade", folder, "--verified", keys, "--format", "csv").stdout
