@@ -102,12 +102,11 @@ def test_of_multiple_choice_a_key_has_the_form_of_the_one_before(
     assert golds_under(file, task) == {"0": key}
 
 
-def test_a_key_of_several_options_stays_unless_it_is_verified_to_be_another(tmp_path):
+def test_a_key_of_several_options_stays_beside_one_that_is_verified(tmp_path):
     several = '["A", "B"]'
-    verdict = {"prompt_id": "0", "verdict": "kept", "given_label": several}
-    file = write(tmp_path / "keys.jsonl", [verdict])
-    task = task_of(several, several, choices=4, grader="choice")
-    assert golds_under(file, task) == {"0": several, "1": several}
+    file = write(tmp_path / "keys.jsonl", [{"prompt_id": "0", "true_answer": "C"}])
+    task = task_of("B", several, choices=4, grader="choice")
+    assert golds_under(file, task) == {"0": "C", "1": several}
 
 
 @pytest.mark.parametrize("answer", ["Venus", "E", "9"])
