@@ -273,10 +273,19 @@ def _verified_tasks(
 ) -> list[Task]:
     """Return the finished benchmarks of an evaluation, or those of them that are chosen, under verified keys."""
     store, record = target.store, target.store.record()
-    definitions = [task.definition for task in record.benchmarks.values()]
-    names = {it.name: it for it in (definitions if chosen is None else chosen)}
-    done = [record.benchmarks[name] for name in _done(store, record, names)]
-    own = [stored_task(store, task)[0] for task in done if task.verified is None]
+    stored = {name: task.definition for name, task in record.benchmarks.items()}
+    # Refuses functions that nobody but the stored file names.
+    named = read_by(None, [*stored.values()] if chosen is None else chosen, None)
+    own = []
+    for name, benchmark in _done(store, record, {it.name: it for it in named}).items():
+        if benchmark.grading != stored[name].grading:
+            raise UserError(
+                f"{name} is graded otherwise now than in {store.folder}",
+                "regrade it before, without verified keys",
+                "verified",
+            )
+        if (task := record.benchmarks[name]).verified is None:
+            own.append(stored_task(store, task)[0])
     if are_needed and not own:
         raise UserError(f"{target.folder} is under verified keys already", "name another")
     tasks = with_verified_keys(own, file, are_needed=are_needed)
@@ -303,10 +312,8 @@ def _rekey(
     old, before = {score.benchmark: score for score in store.scores()}, []
     with copy.store.locked(), Judge(ledger=store.folder / GIVEN_UP, keep=False) as judge:
         for task in tasks:
-            name, golds = (
-                task.benchmark.name,
-                {it.prompt_id: it.gold or "" for it in task.problems},
-            )
+            name = task.benchmark.name
+            golds = {problem.prompt_id: problem.gold or "" for problem in task.problems}
             copy.store.replace(
                 name, _graded_by(golds, store.generations(name), task, judge)
             )

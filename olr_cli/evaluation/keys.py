@@ -76,12 +76,12 @@ def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
 def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Prompt]:
     """Yield the problems that are not rejected, with the verified answers as their keys."""
     for problem in task.problems:
-        answer = answers.get(problem.prompt_id, problem.gold)
+        old = problem.gold or ""
+        answer = answers.get(problem.prompt_id, old)
         if answer is not None:
-            key = _as_key(task.benchmark, problem, answer)
+            key = answer if answer == old else _as_key(task.benchmark, problem, answer)
             # Another spelling is no correction: the key stays, and so do pairs with other evaluations. But 75 % accepts
             # 75, which does not accept 75 %.
-            old = problem.gold or ""
             is_same = key == old or (is_match(old, key) and is_match(key, old))
             yield problem if is_same else replace(problem, true_answer=key)
 

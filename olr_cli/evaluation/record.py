@@ -80,8 +80,8 @@ class VerifiedKeys(Section):
 
     def __str__(self) -> str:
         return (
-            f"{self.file} ({self.labels:,} labels) verifies {self.verified:,} keys; {self.corrected:,} corrected,"
-            f" {self.rejected:,} rejected and left out"
+            f"keys verified by {self.file} ({self.labels:,} labels): {self.verified:,}, {self.corrected:,} of them"
+            f" corrected and {self.rejected:,} rejected (problems left out)"
         )
 
 

@@ -102,6 +102,13 @@ def test_of_multiple_choice_a_key_has_the_form_of_the_one_before(
     assert golds_under(file, task) == {"0": key}
 
 
+def test_a_key_of_several_options_stays_beside_one_that_is_verified(tmp_path):
+    several = '["A", "B"]'
+    file = write(tmp_path / "keys.jsonl", [{"prompt_id": "0", "true_answer": "C"}])
+    task = task_of("B", several, choices=4, grader="choice")
+    assert golds_under(file, task) == {"0": "C", "1": several}
+
+
 @pytest.mark.parametrize("answer", ["Venus", "E", "9"])
 def test_an_answer_that_names_no_option_is_refused(tmp_path, answer):
     file = write(tmp_path / "keys.jsonl", [{"prompt_id": "0", "true_answer": answer}])
@@ -159,7 +166,7 @@ def test_scores_under_verified_keys_stand_beside_the_old_ones_in_a_folder_of_the
     rest = rows.filter(pl.col("problem_id") != ids[0])
     assert rest.equals(old.filter(~pl.col("problem_id").is_in(ids[:2])))
     assert (
-        "keys.jsonl (3 labels) verifies 3 keys; 1 corrected, 1 rejected and left out"
+        "keys verified by keys.jsonl (3 labels): 3, 1 of them corrected and 1 rejected (problems"
         in " ".join(result.stdout.split())
     )
     line = done("regrade", folder, "--verified", keys, "--format", "csv").stdout
@@ -245,6 +252,23 @@ def test_nothing_but_the_keys_differs(tmp_path, folder, ids, option, value):
     said = refused("regrade", folder, "--verified", keys, f"--{option}", value)
     assert said.startswith(f"Error: --{option}: scores under verified keys stand beside")
     assert not [*folder.glob("verified-*")]
+
+
+def test_no_function_runs_that_only_a_stored_file_names_and_grading_stays_as_it_was(
+    tmp_path, folder, ids
+):
+    keys = write(tmp_path / "keys.jsonl", [{"prompt_id": ids[0], "true_answer": "8"}])
+    store = EvaluationStore(folder)
+    record = store.record()
+    own = record.benchmarks["sums"].definition.model_copy(
+        update={"extractor": "mine.py:read"}
+    )
+    store.write_record(record.graded_by({"sums": own}))
+    said = refused("regrade", folder, "--verified", keys)
+    assert "only a stored file names this function, for sums" in said
+    named = tmp_path / "sums.yaml"
+    said = refused("regrade", folder, "--verified", keys, "--benchmarks", named)
+    assert f"sums is graded otherwise now than in {folder}; regrade it before" in said
 
 
 def test_questions_are_those_of_the_source_unless_it_has_others_now(tmp_path, folder):
