@@ -86,7 +86,7 @@ class Results(NamedTuple):
     """Results."""
 
     extractor: str | None = options.EXTRACTOR
-    verified: Path | None = options.VERIFIED_KEYS
+    verified: list[Path] = options.VERIFIED_KEYS
     compare: Path | None = options.COMPARE
     paper: bool = Option(
         False,
@@ -164,7 +164,6 @@ _AS_GIVEN = (
     "protocol",
     "extractor",
     "tolerance",
-    "verified",
     "out",
 )
 """Options that the request takes as they are."""
@@ -215,6 +214,7 @@ def evaluate(
         checkpoints=options.read_list(problems.checkpoint),
         benchmarks=",".join(problems.benchmarks) or None,
         **{name: asked[name] for name in _AS_GIVEN},
+        verified=options.one_file(results.verified, "--verified"),
         drawn={key: value for key, value in drawn.items() if value is not None},
         prompting=read_prompting(prompts.system, prompts.chat_template, prompts.template),
         backend=BackendOptions(

@@ -118,7 +118,7 @@ COMPARE = Option(
     help="Show the scores of another evaluation, and the paired differences to it.",
 )
 VERIFIED_KEYS = Option(
-    None,
+    [],
     metavar="FILE",
     help="Score by the verified keys in this file, without the problems that it rejects: prompt_id and true_answer,"
     " what the page of `olr audit` exports, or a data set.",
@@ -200,6 +200,19 @@ def given(*groups: Any) -> dict[str, Any]:
 def read_list(values: Sequence[str]) -> list[str]:
     """The items of a list: ``a,b``, or an option that is repeated, or both."""
     return [item.strip() for value in values for item in value.split(",")]
+
+
+def one_file(files: Sequence[Path], option: str) -> Path | None:
+    """The file that an option names; None if it is not given.
+
+    Raises:
+        UserError: it is given several times, of which typer would take the last in silence.
+    """
+    if len(files) > 1:
+        raise UserError(
+            f"{option} is one file here, and {len(files)} are named", "join them"
+        )
+    return files[0] if files else None
 
 
 def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:

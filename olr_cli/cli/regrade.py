@@ -36,7 +36,7 @@ def regrade(
         help="Of a log: folder for the results; by default evaluations/<name>-<trainer>.",
     ),
     columns: list[str] = options.LOG_COLUMNS,
-    verified: Path | None = options.VERIFIED_KEYS,
+    verified: list[Path] = options.VERIFIED_KEYS,
     compare: Path | None = options.COMPARE,
     paper: bool = Option(False, "--paper", help="Show the paper's scores beside these."),
     format_: str = options.FORMAT,
@@ -56,13 +56,13 @@ def regrade(
         data=data,
         extractor=extractor,
         tolerance=tolerance,
-        verified=verified,
+        verified=options.one_file(verified, "--verified"),
         out=out,
         compare=reference_of(compare, paper=paper),
     )
     say = partial(typer.echo, err=True)
     if holds_log(place):
-        if verified is not None:
+        if verified:
             raise UserError(
                 f"--verified is for an evaluation, and {place} is a log",
                 "regrade it without first, then the evaluation that this makes",

@@ -259,6 +259,11 @@ def _labels_of_table(rows: Rows, file: Path) -> list[VerifiedLabel]:
                 f"{file}: the verdict on prompt {prompt_id} is '{verdict}'",
                 f"known: {', '.join(VERDICTS)}",
             )
+        if verdict == "kept" and answer is None and label is None:
+            raise UserError(
+                f"{file}: the label of prompt {prompt_id} is kept, and the row does not say which it is",
+                "fill in given_label or true_answer",
+            )
         said = _truth(verdict, answer, label)
         if prompt_id is None or said is None:
             continue

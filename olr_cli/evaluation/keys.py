@@ -91,14 +91,15 @@ def _as_key(benchmark: Benchmark, problem: Prompt, answer: str) -> str:
     if benchmark.grader != "choice":
         return answer
     options = problem.choices or MOST_OPTIONS
-    letter = option_letter(answer, options, numbered=answer.strip().isdecimal())
+    # Beside letters a number may be the text of an option.
+    is_numbered = (problem.gold or "").strip().isdecimal()
+    letter = option_letter(answer, options, numbered=is_numbered)
     if letter is None:
         raise UserError(
             f"the verified answer '{answer}' to problem {problem.prompt_id} of {benchmark.name} names none of its"
             f" {options} options",
-            "give the letter of one",
+            "give the number of one" if is_numbered else "give the letter of one",
         )
-    is_numbered = (problem.gold or "").strip().isdecimal()
     return str(ascii_uppercase.index(letter) + 1) if is_numbered else letter
 
 

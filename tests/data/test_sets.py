@@ -170,6 +170,10 @@ def test_a_file_gives_the_true_answers_of_its_prompts(unknown, tmp_path):
         [{"prompt_id": "a", "true_answer": answer} for answer in "12"],
         "several true answers",
     ),
+    (
+        [{"prompt_id": "a", "verdict": "kept", "true_answer": None}],
+        "the label of prompt a is kept, and the row does not say which it is",
+    ),
 )
 def test_files_that_verify_nothing_are_errors(unknown, tmp_path, rows, message):
     file = json_lines(tmp_path / "verified.jsonl", *rows)

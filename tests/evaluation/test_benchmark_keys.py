@@ -95,6 +95,29 @@ def test_three_wrong_keys_are_found_verified_and_scored_without(place, evaluated
     assert answered("audit", place)[0]["models"] == found["models"], "copies do not vote"
 
 
+def test_of_evaluations_those_under_verified_keys_are_left_out_and_named(
+    place, evaluated, here
+):
+    name = next(iter(place.glob("*/generations/exam.parquet")))
+    first = pl.read_parquet(name)["problem_id"][0]
+    (here / "keys.json").write_text(json.dumps([{"prompt_id": first, "true_answer": "5"}]))
+    words = ("--data", evaluated / "exam.jsonl", "--samples", 8, "--temperature", 1)
+    how = ("--extractor", "reversed_digits", "--verified", "keys.json")
+    done("evaluate", "builtin:subtraction", "--out", place / "third", *words, *how)
+    found, _ = answered("audit", place)
+    assert {*found["models"]} == {*POLICIES}
+    assert any("is left out: its keys are verified ones" in it for it in found["notes"])
+    assert answered("audit", place / "third")[0]["labels"], (
+        "alone it is audited under its own keys"
+    )
+
+
+def test_a_second_file_of_keys_is_refused(place, here):
+    keys = ("--verified", "a.json", "--verified", "b.json")
+    said = commands.refused("regrade", place, *keys)
+    assert "--verified is one file here, and 2 are named; join them" in said
+
+
 def test_evaluations_vote_alike_as_a_folder_one_by_one_and_without_the_source(
     place, evaluated
 ):

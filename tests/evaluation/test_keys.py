@@ -92,7 +92,7 @@ def test_another_spelling_is_no_correction_and_another_answer_is(tmp_path):
 
 @pytest.mark.parametrize(
     ("gold", "answer", "key"),
-    [("B", "C", "C"), ("B", "(c)", "C"), ("2", "C", "3"), ("2", "3", "3"), ("B", "3", "C")],
+    [("B", "C", "C"), ("B", "(c)", "C"), ("2", "C", "3"), ("2", "3", "3")],
 )
 def test_of_multiple_choice_a_key_has_the_form_of_the_one_before(
     tmp_path, gold, answer, key
@@ -109,7 +109,7 @@ def test_a_key_of_several_options_stays_beside_one_that_is_verified(tmp_path):
     assert golds_under(file, task) == {"0": "C", "1": several}
 
 
-@pytest.mark.parametrize("answer", ["Venus", "E", "9"])
+@pytest.mark.parametrize("answer", ["Venus", "E", "9", "3"])
 def test_an_answer_that_names_no_option_is_refused(tmp_path, answer):
     file = write(tmp_path / "keys.jsonl", [{"prompt_id": "0", "true_answer": answer}])
     said = refusal(with_verified_keys, [task_of("B", choices=4, grader="choice")], file)

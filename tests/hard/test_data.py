@@ -517,7 +517,7 @@ def test_no_id_or_text_of_the_data_leads_out_of_the_run_or_steers_the_terminal(
         assert all(line.isprintable() for line in output.split("\n")), command
     made = set(tmp_path.rglob("*")) - before
     assert {path.relative_to(home).parts[0] for path in made} == {
-        "run", "labels.parquet", "repaired.jsonl", "data"
+        "run", "labels.parquet", "repaired.jsonl", "repaired.jsonl.md", "data"
     }  # fmt: skip
     assert [p.prompt_id for p in read_prompts("repaired.jsonl").prompts] == UNICODE
 

@@ -71,6 +71,12 @@ def evaluations_history(
     finished = {store.folder: store.finished() for store in stores}
     name = _benchmark(source, finished, benchmark)
     asked = {store: store.record() for store in stores if name in finished[store.folder]}
+    under_keys = [s for s, record in asked.items() if record.benchmarks[name].verified]
+    if len(under_keys) < len(asked):
+        # Under corrected keys a problem would have two labels.
+        asked = {s: record for s, record in asked.items() if s not in under_keys}
+    else:
+        under_keys = []
     rows = _votes(asked, name, ["response"] * keeps_responses)
     # Evaluations with one digest have the same problems.
     by_digest = {
@@ -84,6 +90,10 @@ def evaluations_history(
         f"{folder} has no finished {name}, and is left out."
         for folder, names in finished.items()
         if name not in names
+    ]
+    notes += [
+        f"{store.folder} is left out: its keys are verified ones, and those of others are not."
+        for store in under_keys
     ]
     for _, why in tasks:
         notes += [f"Questions are shown as a model read them: {why}."] * bool(why)

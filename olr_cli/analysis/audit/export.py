@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
 from olr_cli import seeding
@@ -341,14 +342,17 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
 
 
 def dropped_note(audit: Audit, choice: Choice) -> str | None:
-    """Return what dropping doubted rows may claim; None if none is, or verified labels say which are likely wrong."""
-    is_certain = audit.verified is not None or not audit.labels["doubted"]
+    """Return what dropping doubted rows may claim; None if none is, or enough verified labels say which are wrong."""
+    by_votes = audit.prompts.filter(
+        ~pl.col("is_verified"), pl.col("status") == "doubted"
+    ).height
+    is_certain = audit.verified_labels >= _VERIFY or not by_votes
     if "doubted" not in choice.drop or is_certain:
         return None
     return (
-        "Rows left out as doubted are so by votes alone, and their labels may be right: people found a defect in 19 to"
-        " 23 % of MMLU-Pro's doubted rows (in 8 % of all), and in 77 % of GSM8K's (9 %). Verify some (--verified) to"
-        " know it here."
+        f"Of the rows left out as doubted, {by_votes:,} are so by votes, and their labels may be right: people found a"
+        " defect in 19 to 23 % of MMLU-Pro's doubted rows (in 8 % of all), and in 77 % of GSM8K's (9 %). Verify some"
+        " (--verified) to know it here."
     )
 
 
