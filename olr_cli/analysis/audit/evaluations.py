@@ -71,12 +71,7 @@ def evaluations_history(
     finished = {store.folder: store.finished() for store in stores}
     name = _benchmark(source, finished, benchmark)
     asked = {store: store.record() for store in stores if name in finished[store.folder]}
-    under_keys = [s for s, record in asked.items() if record.benchmarks[name].verified]
-    if len(under_keys) < len(asked):
-        # Under corrected keys a problem would have two labels.
-        asked = {s: record for s, record in asked.items() if s not in under_keys}
-    else:
-        under_keys = []
+    asked, under_keys = _under_one_key(asked, name)
     rows = _votes(asked, name, ["response"] * keeps_responses)
     # Evaluations with one digest have the same problems.
     by_digest = {
@@ -107,6 +102,16 @@ def evaluations_history(
     with at("set"):
         changes = override({}, [*settings, f"data.tolerance={tolerance}"])
     return log_history(log, log_recipe(changes))
+
+
+def _under_one_key(
+    asked: Mapping[EvaluationStore, EvaluationRecord], name: str
+) -> tuple[Mapping[EvaluationStore, EvaluationRecord], Sequence[EvaluationStore]]:
+    """Return the evaluations that vote, and those that do not: under verified keys a problem would have two labels."""
+    verified = [it for it, record in asked.items() if record.benchmarks[name].verified]
+    if len(verified) == len(asked):
+        return asked, []
+    return {it: record for it, record in asked.items() if it not in verified}, verified
 
 
 def _votes(
