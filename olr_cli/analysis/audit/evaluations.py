@@ -70,8 +70,8 @@ def evaluations_history(
     source = common_place([store.folder for store in stores])
     finished = {store.folder: store.finished() for store in stores}
     name = _benchmark(source, finished, benchmark)
-    asked = {store: store.record() for store in stores if name in finished[store.folder]}
-    asked, under_keys = _under_one_key(asked, name)
+    all_asked = {it: it.record() for it in stores if name in finished[it.folder]}
+    asked, under_keys = _under_one_key(all_asked, name)
     rows = _votes(asked, name, ["response"] * keeps_responses)
     # Evaluations with one digest have the same problems.
     by_digest = {
