@@ -372,8 +372,9 @@ def test_a_reply_may_say_less_or_otherwise(server, change, tokens, response):
 
 @each(
     "trouble, pause, timeout, least, most",
-    ((429, b"", {"Retry_After": "1e9"}), 0, 0.2, 0.2, 60),
-    (None, 30, 0.2, 0.2, 30),
+    # A limit that a busy machine can keep to: opening the server is under it, too.
+    ((429, b"", {"Retry_After": "1e9"}), 0, 2, 2, 60),
+    (None, 30, 2, 2, 30),
     ((429, b"", {"Retry_After": "0.7"}), 0, None, 0.7, 60),
 )
 def test_waits_are_as_long_as_the_server_asks_and_never_longer_than_the_time_limit(
