@@ -211,7 +211,7 @@ def check(
     unreadable = _unreadable(kept, asked, [*zip(cells, choices, strict=True)])
     findings = [_found("no_question", blank), *unreadable, *_said_beside(rows, {*kept})]
     kept = sorted({*kept}.difference(*(finding.rows for finding in unreadable)))
-    notes: Sequence[str] = [*column_notes(rows, found)]
+    notes: Sequence[str]
     if kept:
         prompts = read_rows(
             rows.take(kept), data_source=data_source, split="train", reading=reading
@@ -219,6 +219,8 @@ def check(
         notes, asked_rows = prompts.notes, [*zip(kept, prompts.prompts, strict=True)]
         findings += _findings(asked_rows, judge, rows.origins, cells)
         findings.append(_long(asked_rows, limit))
+    else:
+        notes = [*column_notes(rows, found)]
     is_log = found["answer"] == "given_label"
     return Checked(
         name,
@@ -254,7 +256,7 @@ def _columns_of(
     if "answer" not in found:
         raise UserError(
             f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)})",
-            f"{columns_hint(rows, found)}",
+            columns_hint(rows, found, has_choices="choices" in found),
             "data.columns",
         )
     read = {"choices": NO_CHOICES, **found}
@@ -380,7 +382,7 @@ def _questions_and_labels(
     prompts: Sequence[Asked], labels: Sequence[Labelled], cells: Sequence[Any], judge: Judge
 ) -> Iterator[Finding]:
     """Yield the findings that a question, its label and the cell of the label give away without a model."""
-    asked = {row: question_of(prompt.messages) for row, prompt in prompts}
+    asked = _questions(prompts)
     texts = {row: cell for row, _ in labels if isinstance(cell := cells[row], str)}
     yield _found("boxes", _differing_boxes(texts, judge))
     doubtful: list[tuple[str, Labelled]] = []
@@ -392,7 +394,7 @@ def _questions_and_labels(
         example = (row, f"{shown}: {asked[row]}")
         doubtful += [(kind, example) for kind in doubts(asked[row], written)]
     by_kind = gathered(doubtful)
-    yield _changed(prompts, labels)
+    yield _changed(asked, prompts, labels)
     yield from (_found(kind, by_kind[kind]) for kind in KINDS if kind in by_kind)
     figures = [
         (row, text)
@@ -406,9 +408,15 @@ def _questions_and_labels(
     yield _found("template", templated)
 
 
-def _changed(prompts: Sequence[Asked], labels: Sequence[Labelled]) -> Finding:
-    """Return the finding of labels that a spreadsheet may have changed."""
-    asked = {row: question_of(prompt.messages) for row, prompt in prompts}
+def _questions(prompts: Sequence[Asked]) -> dict[int, str]:
+    """Return row -> question."""
+    return {row: question_of(prompt.messages) for row, prompt in prompts}
+
+
+def _changed(
+    asked: Mapping[int, str], prompts: Sequence[Asked], labels: Sequence[Labelled]
+) -> Finding:
+    """Return the finding of labels that a spreadsheet may have changed; `asked` is row -> question."""
     changed = {row for row, label in labels if is_changed(asked[row], label)}
     errors = (
         label for _, prompt in prompts if (label := prompt.file_label or "")[:1] == "#"
@@ -454,7 +462,7 @@ def label_notes(
         *lacking,
         *rejected,
         *_unlike_an_answer(labels),
-        _changed(asked, labels),
+        _changed(_questions(asked), asked, labels),
         *said,
     )
     found = [it for it in findings if it.rows and it.kind != "sentinel"]

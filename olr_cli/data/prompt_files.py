@@ -79,7 +79,7 @@ def find_columns(
         if "question" not in picked:
             raise UserError(
                 f"{rows.place} has no column of prompts ({', '.join(PROMPT_COLUMNS)})",
-                f"{columns_hint(rows, named)}",
+                columns_hint(rows, named, has_choices=has_choices),
             )
     if "answer" not in picked and _are_whole_dialogues(rows, picked["question"]):
         picked["answer"] = f"{picked['question']}.assistant"
@@ -104,11 +104,10 @@ def _are_whole_dialogues(rows: Rows, path: str) -> bool:
     return path != "prompt" and all(map(_ends_with_answer, rows.values(path)))
 
 
-def columns_hint(rows: Rows, named: Mapping[str, str]) -> str:
+def columns_hint(rows: Rows, named: Mapping[str, str], *, has_choices: bool) -> str:
     """Which columns there are, and the `data.columns` that say which holds what, with the likeliest ones."""
     likely = {role: [*names.likely] for role, names in OF_PROMPTS.items()}
-    if choice_path(rows) is not None:
-        likely["answer"] += CHOICE_LABELS
+    likely["answer"] += CHOICE_LABELS if has_choices else ()
     text = suggested(likely, rows.paths, named).replace(", id: COLUMN", "")
     hint = f"its columns are {', '.join(rows.paths)}; say which hold what, as in data.columns={shlex.quote(text)}"
     if any(path.endswith("?") or len(path) > _LONGEST_NAME for path in rows.paths):
@@ -241,7 +240,8 @@ def read_rows(
     table = interchange_table(rows.table.select(kept), prompts, split)
     if id_path not in (None, ID_COLUMNS[0]):
         table = with_fields_of(table, "extra_info", {"index": index_column(prompt_ids)})
-    hint, has_ids = columns_hint(rows, {}), id_path is not None
+    hint = columns_hint(rows, {}, has_choices="choices" in columns)
+    has_ids = id_path is not None
     return PromptSet(
         prompts, table, rows.place, None, answer, has_ids, hint, notes, rows.origins
     )
