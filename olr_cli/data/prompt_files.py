@@ -196,8 +196,12 @@ def read_rows(
     if not len(rows):
         raise no_rows(rows.place, "prompt")
     columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
-    question, answer = columns["question"], columns.get("answer")
+    question = columns["question"]
     rows, asked, notes = _with_questions(rows, question)
+    if notes:
+        # Labels of rows without a question say nothing of where those of the others are.
+        columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
+    answer = columns.get("answer")
     _require_structs(rows)
     choices = read_options(rows, columns.get("choices"))
     labels, label_notes = option_labels(rows, answer, choices, columns.get("choices", ""))

@@ -12,6 +12,7 @@ from olr_cli.answers.graded import SENTINEL
 from olr_cli.data.check import label_notes
 from olr_cli.data.prompt_files import Reading, read_prompts
 from olr_cli.data.rows import Rows
+from olr_cli.data.writers import write_prompts
 
 PROSE = "We expand the product and collect the terms, which shows that this is what was asked for."
 HASHED = f"{PROSE}\n#### 7\nSo it is 7."
@@ -218,3 +219,11 @@ def test_a_csv_file_without_a_line_of_names_is_told_from_one_with_other_names(tm
     assert "put a line of names above it" in refusal(read_prompts, file)
     file.write_text("Q,A,B,right\nWhich is a star?,Sun,Moon,A\n")
     assert "line of names" not in refusal(read_prompts, file)
+
+
+def test_a_label_without_a_question_does_not_say_where_the_labels_are(tmp_path):
+    rows = [{"question": "0", "answer": "0"}, {"reward_model": {"ground_truth": "1"}}]
+    read = read_prompts(json_lines(tmp_path / "x.jsonl", *rows))
+    assert [prompt.given_label for prompt in read.prompts] == ["0"]
+    write_prompts(read, tmp_path / "again.jsonl")
+    assert read_prompts(tmp_path / "again.jsonl").digest == read.digest
