@@ -19,6 +19,7 @@ from olr_cli.analysis.audit.audit import SETTABLE
 from olr_cli.analysis.histories import (
     OF_THE_LOSS,
     RolloutHistory,
+    chunks,
     contradictions,
     replay_words,
     set_words,
@@ -33,7 +34,16 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.runs.directory import kind_note, kind_of, read_manifest, read_recipe
 from olr_cli.runs.shards import table_schema
 from olr_cli.runs.store import arrow_table, scan_labels
-from olr_cli.supervision import Method, Step, compose, keep_fraction, make_supervisor
+from olr_cli.supervision import (
+    ROLLOUT_COLUMNS,
+    ColumnSupervisor,
+    Method,
+    Step,
+    compose,
+    decides_in_columns,
+    keep_fraction,
+    make_supervisor,
+)
 from olr_cli.supervision.metrics import MAJORITY_DIFFERS
 from olr_cli.tables import Answer, File
 
@@ -43,6 +53,9 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
 
     The history's own recipe says how: method, seed and the draw of noisy labels.
     """
+    if decides_in_columns(history.recipe):
+        yield from _tables_in_columns(history, judge)
+        return
     share = keep_fraction(history.recipe.method, history.prompts.values())
     supervisor = make_supervisor(history.recipe, share, judge, None)
     method = supervisor.method
@@ -50,6 +63,14 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
         taken = _rollouts_of(rows, method, history.source)
         decided = supervisor.supervise(Step.read(taken, history.prompts, method.statistics))
         yield pl.DataFrame(arrow_table("labels", decided.labels))
+
+
+def _tables_in_columns(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame]:
+    """Decide many visits at a time, which takes a fraction of the time."""
+    method = compose(history.recipe.method)
+    supervisor = ColumnSupervisor(history.recipe, history.prompts, judge)
+    for rows in chunks(history.steps, ROLLOUT_COLUMNS):
+        yield supervisor.decide(_rollouts_of(rows, method, history.source))
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:

@@ -1,5 +1,10 @@
 """Which label counts: vote, history, criteria, effective label, reward. Knows nothing of models."""
 
+from olr_cli.supervision.columns import (
+    ROLLOUT_COLUMNS as ROLLOUT_COLUMNS,
+    ColumnSupervisor as ColumnSupervisor,
+    decides_in_columns as decides_in_columns,
+)
 from olr_cli.supervision.history import History as History, Past as Past
 from olr_cli.supervision.methods import Method as Method, compose as compose
 from olr_cli.supervision.metrics import step_metrics as step_metrics

@@ -154,6 +154,8 @@ class Group:
             return None
         if label == SENTINEL:
             return False  # wrong even where the true answer is unknown (R2)
+        if label == self.prompt.true_answer:
+            return True  # a verified label, which no rollout may have spelled like this
         return None if self.prompt.true_answer is None else label in right
 
 

@@ -40,13 +40,37 @@ class Past(NamedTuple):
                 **majorities,
                 visit.majority: {**spellings, answer: spellings.get(answer, 0) + 1},
             }
-        scale, total, moment, rollouts = self.scale, self.total, self.moment, visit.rollouts
+        number, count = self.visits + 1, visit.majority_count
+        return self.plus(majorities, 1, visit.rollouts, count, number * count)
+
+    def plus(
+        self,
+        majorities: Mapping[Key, Mapping[str, int]],
+        visits: int,
+        rollouts: int,
+        count: int,
+        moment: int,
+    ) -> Past:
+        """The past with more visits of the same K.
+
+        Args:
+            majorities: of all visits, these included.
+            visits: how many more.
+            rollouts: their K.
+            count: the sum of their majority counts.
+            moment: the sum of visit number times majority count.
+        """
+        scale, total, before = self.scale, self.total, self.moment
         if scale != rollouts:  # K may differ from visit to visit
             scale = math.lcm(scale, rollouts)
-            total, moment = total * (scale // self.scale), moment * (scale // self.scale)
-        pass_rate, number = visit.majority_count * (scale // rollouts), self.visits + 1
+            total, before = total * (scale // self.scale), before * (scale // self.scale)
+        unit = scale // rollouts
         return Past(
-            number, majorities, scale, total + pass_rate, moment + number * pass_rate
+            self.visits + visits,
+            majorities,
+            scale,
+            total + count * unit,
+            before + moment * unit,
         )
 
     @property

@@ -104,18 +104,27 @@ _REWARD_METRICS: Mapping[str, pl.Expr] = {
 
 
 def selected_under(
-    criteria: Collection[Criterion], slope_threshold: Decimal | float, warmup_epochs: int
+    criteria: Collection[Criterion],
+    slope_threshold: Decimal | float | pl.Expr,
+    warmup_epochs: int,
 ) -> pl.Expr:
-    """Whether a stored visit's majority would replace the label under these settings (R14), from its columns.
+    """Whether a visit's majority would replace the label under these settings (R14), from its columns.
 
     The stored slope is the correctly rounded double of an exact fraction, and so is the threshold's: the two
     doubles are ordered as the exact numbers are (R12). A verified label is never replaced.
+
+    Args:
+        slope_threshold: delta; or whether the slope is above it, for whoever has the exact fraction.
     """
+    if isinstance(slope_threshold, pl.Expr):
+        is_steep = slope_threshold
+    else:
+        is_steep = pl.col("slope") > float(slope_threshold)
     selected = _OTHERS & (pl.col("visit") > warmup_epochs) & (pl.col("majority_count") > 0)
     for criterion in criteria:
         match criterion:
             case "slope":
-                selected &= pl.col("slope") > float(slope_threshold)
+                selected &= is_steep
             case "consistency":
                 selected &= pl.col("is_consistent")
             case _:

@@ -1,0 +1,533 @@
+"""Labels of many visits at a time, decided as columns: what the `Supervisor` decides group by group.
+
+    rollouts ──► spellings ──► classes ──► majorities ──► history ──► labels
+                     └─ verdicts  └─ noisy labels
+
+A replay has all rollouts before it begins, so no group has to be decided alone. The rules are the same, and take a
+fifth of the time; tests/supervision/test_columns.py compares both on random histories.
+
+| frame | a row is | identified by |
+|---|---|---|
+| visits | a prompt's visit, in the order of the rollouts | group, its row number |
+| spellings | an answer as rollouts of a visit spell it | group, answer |
+| classes | a class of answers at a visit (R7) | group, key |
+| past | all earlier visits of a prompt with the same majority and K, as sums | prompt, text, rollouts |
+
+``answer`` and ``key`` are numbers of one block of rollouts; the numbers of answers are in the order of their texts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+
+import polars as pl
+
+from olr_cli import seeding
+from olr_cli.answers import Gold, Judge, is_placeholder, is_read
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.answers.matching import PLAIN_NUMBER
+from olr_cli.data.prompts import Prompt
+from olr_cli.data.sets import noise_draw
+from olr_cli.recipe.methods import OlrMethod
+from olr_cli.recipe.schema import Recipe
+from olr_cli.supervision.history import Past
+from olr_cli.supervision.metrics import selected_under
+from olr_cli.supervision.types import LabelRecord, arrow_schema
+
+ROLLOUT_COLUMNS = ("prompt_id", "visit", "step", "view", "answer")
+"""Columns of rollouts that these decisions depend on."""
+
+_PAST = pl.Schema({
+    "prompt": pl.UInt32,
+    "text": pl.String,
+    "rollouts": pl.Int64,
+    "visits": pl.Int64,
+    "count": pl.Int64,
+    "moment": pl.Int64,
+})  # fmt: skip
+"""Sums over visits of a prompt that have one majority (null: none) and one K.
+
+visits: how many; count: of their majority counts; moment: of visit number times majority count.
+"""
+
+
+def decides_in_columns(recipe: Recipe) -> bool:
+    """Whether columns can decide the labels of a recipe; the `Supervisor` can always.
+
+    They cannot where Python is called at every visit (a rule of one's own), where a rollout counts for more than its
+    answer (scores, errors of the verifier, views, the first of a tie), or where the prompts of a step are compared
+    (which of them train).
+    """
+    method = recipe.method
+    return (
+        method.row.label in ("given", "refined")
+        and method.row.reward == "verifier"
+        and method.prompts == "all"
+        and recipe.verifier is None
+    )
+
+
+class ColumnSupervisor:
+    """Decides the labels of a history, block by block; only the history is kept from block to block.
+
+    Args:
+        recipe: one that `decides_in_columns` allows.
+        prompts: by prompt_id.
+        judge: decides which answers mean the same.
+    """
+
+    def __init__(self, recipe: Recipe, prompts: Mapping[str, Prompt], judge: Judge) -> None:
+        self._recipe, self._judge = recipe, judge
+        method = recipe.method
+        is_olr = isinstance(method, OlrMethod)
+        self._delta = Fraction(method.slope_threshold if is_olr else 0)
+        self._prompts = _prompt_columns(prompts)
+        self._past = _PAST.to_frame()
+
+    def decide(self, rollouts: pl.DataFrame) -> pl.DataFrame:
+        """Decide the labels of all visits of some steps; the history grows by them.
+
+        Args:
+            rollouts: of the original view, with `ROLLOUT_COLUMNS`, oldest step first.
+
+        Returns:
+            The labels table, one row a visit, in the order of the rollouts.
+
+        Raises:
+            ValueError: a visit of a prompt is missing, or comes twice.
+        """
+        visits, answers = _visits(rollouts, self._prompts)
+        past = self._past.join(visits, on="prompt", how="semi")
+        texts = self._texts(pl.concat([answers["text"], past["text"]]))
+        spellings = self._spellings(visits, answers, texts)
+        classes = _classes(spellings)
+        visits = _with_majorities(visits, classes)
+        rows = _past_and_visits(past, visits)
+        visits = _with_history(visits, classes, rows, texts, self._delta)
+        visits = self._with_noisy_labels(visits, classes)
+        visits = self._with_verdicts(visits, spellings)
+        labels = _labels(self._selected(visits))
+        # Last: a block that is refused leaves the history as it was.
+        others = self._past.join(visits, on="prompt", how="anti")
+        sums = pl.col("visits", "count", "moment").sum()
+        here = rows.group_by("prompt", "text", "rollouts").agg(sums)
+        self._past = pl.concat([others, here])
+        return labels
+
+    def _texts(self, answers: pl.Series) -> pl.DataFrame:
+        """Number the answers, in the order of their texts, and their classes (R7).
+
+        Returns:
+            text, answer, key, is_read.
+        """
+        texts = answers.drop_nulls().unique().sort()
+        keys = self._judge.keys(texts.to_list())
+        key = pl.Series([keys[text] for text in texts], dtype=pl.String)
+        names = key.unique().to_frame("name").with_row_index("key")
+        names = names.with_columns(
+            is_read=pl.Series(map(is_read, names["name"]), dtype=pl.Boolean)
+        )
+        rows = pl.DataFrame({"text": texts, "name": key}).with_row_index("answer")
+        return rows.join(names, on="name", how="left", maintain_order="left").drop("name")
+
+    def _spellings(
+        self, visits: pl.DataFrame, answers: pl.DataFrame, texts: pl.DataFrame
+    ) -> pl.DataFrame:
+        """Count the rollouts of each answer at each visit, and compare it with the labels that its prompt has (R7).
+
+        Returns:
+            group, answer, key, is_read, count, matches_true, matches_given; a match is null where nothing is proved.
+        """
+        numbers = (
+            answers.join(texts, on="text").group_by("group", "answer").agg(count=pl.len())
+        )
+        spellings = numbers.join(texts, on="answer").with_columns(
+            pl.col("count").cast(pl.Int64)
+        )
+        prompts = visits.select("true_answer", "given_label", "in_percent")
+        pairs = prompts[spellings["group"]].with_columns(spellings["text"])
+        return spellings.with_columns(
+            matches_true=self._matches(pairs, "true_answer", "text"),
+            matches_given=self._matches(pairs, "given_label", "text"),
+        )
+
+    def _matches(self, pairs: pl.DataFrame, gold: str, answer: str) -> pl.Series:
+        """Whether each answer is right, given the gold beside it (R7); null where neither is proved, or one is missing.
+
+        Args:
+            pairs: in_percent, and the two columns that `gold` and `answer` name.
+        """
+        pairs = pairs.select("in_percent", gold=gold, answer=answer)
+        # As the judge does: most pairs need no more.
+        are_plain = pl.all_horizontal(pl.col("gold", "answer").str.contains(PLAIN_NUMBER))
+        equal = pairs.select(pl.when(are_plain).then(pl.col("gold") == pl.col("answer")))
+        rest = pairs.filter(~are_plain).unique(maintain_order=True)
+        # No response matches what stands for a missing label (R16).
+        asked = [not is_placeholder(text) for text in rest["gold"]]
+        rest = rest.filter(pl.Series(asked, dtype=pl.Boolean))
+        if rest.is_empty():
+            return equal.to_series()
+        verdicts = self._judge.matches(
+            (Gold(text, in_percent), said) for in_percent, text, said in rest.iter_rows()
+        )
+        rest = rest.with_columns(verdict=pl.Series(verdicts, dtype=pl.Boolean))
+        keys = ["in_percent", "gold", "answer"]
+        judged = pairs.join(rest, on=keys, how="left", maintain_order="left")
+        return judged.select(pl.coalesce(equal.to_series(), "verdict")).to_series()
+
+    def _with_noisy_labels(
+        self, visits: pl.DataFrame, classes: pl.DataFrame
+    ) -> pl.DataFrame:
+        """Add noisy_label, what noise puts on the prompt of each visit (R2 to R4); null on a prompt without noise."""
+        is_active = pl.col("noise_type") == "active"
+        drawn = self._drawn(visits.filter(is_active), classes)
+        drawn = drawn.select("group", noisy_label="text")
+        visits = visits.join(drawn, on="group", how="left", maintain_order="left")
+        is_frozen = pl.col("noise_type") != "clean"
+        return visits.with_columns(
+            pl.when(is_active)
+            .then(pl.coalesce("noisy_label", pl.lit(SENTINEL)))
+            .when(is_frozen)
+            .then("given_label")
+            .alias("noisy_label")
+        )
+
+    def _drawn(self, visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
+        """Draw one of the proved wrong classes of each visit that has any, as `draw_wrong_answer` does (R3).
+
+        Returns:
+            group, text.
+        """
+        is_wrong = pl.col("is_read") & ~pl.col("matches_true")
+        wrong = classes.filter(is_wrong).join(visits, on="group", how="semi")
+        wrong = wrong.sort("group", "answer")
+        draw = noise_draw(self._recipe)
+        if draw == "most_frequent":
+            is_chosen = pl.col("rank") == pl.col("rank").max().over("group")
+            return wrong.filter(is_chosen)
+        wrong = wrong.with_columns(weight="votes" if draw == "frequency" else pl.lit(1))
+        # One class is drawn whatever the number.
+        several = wrong.filter(pl.len().over("group") > 1).select("group").unique()
+        several = several.join(visits, on="group").select("group", "prompt_id", "visit")
+        numbers = [
+            seeding.uniform("noisy label", self._recipe.seed, name, visit)
+            for _, name, visit in several.iter_rows()
+        ]
+        several = several.select("group", number=pl.Series(numbers, dtype=pl.Float64))
+        wrong = wrong.join(several, on="group", how="left", maintain_order="left")
+        # The first class whose share of [0, 1) holds the number; rounding may leave it behind the last.
+        target = pl.col("number") * pl.col("weight").sum().over("group")
+        is_behind = pl.col("weight").cum_sum().over("group") > target
+        is_last = pl.col("answer") == pl.col("answer").max().over("group")
+        chosen = wrong.filter(is_behind | is_last)
+        return chosen.unique("group", keep="first", maintain_order=True)
+
+    def _with_verdicts(self, visits: pl.DataFrame, spellings: pl.DataFrame) -> pl.DataFrame:
+        """Add how many rollouts match each label of a visit, and which of the labels and the majority match.
+
+        Returns:
+            `visits` with true_answer_count, given_label_count, noisy_label_count, majority_is_noisy_label,
+            given_is_true; null without that label.
+        """
+        group = spellings["group"]
+        pairs = visits.select("noisy_label", "in_percent")[group].hstack(
+            [spellings["text"]]
+        )
+        spellings = spellings.with_columns(
+            matches_noisy=self._matches(pairs, "noisy_label", "text")
+        )
+        counts = spellings.group_by("group").agg(
+            (pl.col("count") * pl.col(f"matches_{name}")).sum().alias(f"{name}_count")
+            for name in ("true", "given", "noisy")
+        )
+        visits = visits.join(counts, on="group", how="left", maintain_order="left")
+        labels = {"true": "true_answer", "given": "given_label", "noisy": "noisy_label"}
+        # What a file says is there in place of a label needs no verdict about it.
+        given = visits.with_columns(pl.col("given_label").replace(SENTINEL, None))
+        return visits.with_columns(
+            *(
+                pl.when(pl.col(label).is_not_null())
+                .then(pl.col(f"{name}_count").fill_null(0))
+                .alias(f"{label}_count")
+                for name, label in labels.items()
+            ),
+            majority_is_noisy_label=self._matches(visits, "noisy_label", "majority_answer"),
+            given_is_true=self._matches(given, "true_answer", "given_label"),
+        )
+
+    def _selected(self, visits: pl.DataFrame) -> pl.DataFrame:
+        """Add the label that counts unless a majority replaces it, with its source, and whether one does (R14, R15).
+
+        Returns:
+            `visits` with label, label_source and is_selected.
+        """
+        is_marked = pl.col("noise_type") != "clean"
+        label = pl.when(is_marked).then("noisy_label").otherwise("given_label")
+        source = pl.when(is_marked).then(pl.lit("noisy")).otherwise(pl.lit("given"))
+        visits = visits.with_columns(
+            label=pl.when("is_verified").then("true_answer").otherwise(label)
+        )
+        visits = visits.with_columns(
+            label_source=pl.when("is_verified")
+            .then(pl.lit("verified"))
+            .when(pl.col("label").is_null())
+            .then(pl.lit("none"))
+            .when(pl.col("label") == SENTINEL)
+            .then(pl.lit("sentinel"))
+            .otherwise(source)
+        )
+        is_selected = pl.lit(False)
+        if isinstance(method := self._recipe.method, OlrMethod):
+            is_selected = selected_under(
+                method.criteria, pl.col("is_steep"), method.warmup_epochs
+            )
+        return visits.with_columns(is_selected=is_selected)
+
+
+def _prompt_columns(prompts: Mapping[str, Prompt]) -> pl.DataFrame:
+    """Prompts as columns; `prompt` is their row number."""
+    values = prompts.values()
+    columns = {
+        "prompt_id": (pl.String, [*prompts]),
+        "noise_type": (pl.String, [prompt.noise_type for prompt in values]),
+        "true_answer": (pl.String, [prompt.true_answer for prompt in values]),
+        "given_label": (pl.String, [prompt.given_label for prompt in values]),
+        "is_verified": (pl.Boolean, [prompt.is_verified for prompt in values]),
+        "in_percent": (pl.Boolean, [prompt.in_percent for prompt in values]),
+    }
+    series = [pl.Series(name, data, kind) for name, (kind, data) in columns.items()]
+    return pl.DataFrame(series).with_row_index("prompt")
+
+
+def _visits(
+    rollouts: pl.DataFrame, prompts: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Split rollouts into their visits and their answers.
+
+    Returns:
+        The visits: group, visit, step, rollouts (K), answered, and the columns of `prompts`; and of every rollout that
+        has an answer: group, text.
+    """
+    text = pl.when(pl.col("answer") != SENTINEL).then("answer")
+    # An unknown prompt is an error: joins would lose its rollouts.
+    prompt = pl.col("prompt_id").replace_strict(prompts["prompt_id"], prompts["prompt"])
+    rows = rollouts.select("visit", "step", prompt=prompt, text=text)
+    visits = (
+        rows.group_by("prompt", "visit", maintain_order=True)
+        .agg(
+            pl.col("step").first(),
+            rollouts=pl.len().cast(pl.Int64),
+            answered=pl.col("text").count(),
+        )
+        .with_row_index("group")
+        .join(prompts, on="prompt", how="left", maintain_order="left")
+    )
+    groups = visits.select("prompt", "visit", "group")
+    answers = rows.drop_nulls("text").join(groups, on=["prompt", "visit"])
+    return visits, answers.select("group", "text")
+
+
+def _rank(count: pl.Expr, answers: int) -> pl.Expr:
+    """A number that is larger for more rollouts or visits, and at the same count for the text that sorts first."""
+    return count * answers + (answers - 1 - pl.col("answer").cast(pl.Int64))
+
+
+def _classes(spellings: pl.DataFrame) -> pl.DataFrame:
+    """Return of each class the row of its most frequent spelling, ties in lexicographic order, with its votes (R7)."""
+    answers = 1 + (spellings["answer"].max() or 0)  # type: ignore[operator]  # a number
+    rows = spellings.with_columns(
+        votes=pl.col("count").sum().over("group", "key"),
+        rank=_rank(pl.col("count"), answers),
+    )
+    classes = rows.filter(pl.col("rank") == pl.col("rank").max().over("group", "key"))
+    return classes.with_columns(rank=_rank(pl.col("votes"), answers))
+
+
+def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
+    """Add the one class with the most rollouts of each visit (R9), and its pass rate (R10).
+
+    Returns:
+        `visits` with majority_answer, majority_key, majority_is_right (all null on a tie), majority_count, pass_rate.
+    """
+    first = classes.filter(pl.col("votes") == pl.col("votes").max().over("group"))
+    alone = first.filter(pl.len().over("group") == 1).select(
+        "group",
+        majority_answer="text",
+        majority_key="key",
+        majority_count="votes",
+        majority_is_right="matches_true",
+    )
+    visits = visits.join(alone, on="group", how="left", maintain_order="left")
+    visits = visits.with_columns(pl.col("majority_count").fill_null(0))
+    return visits.with_columns(pass_rate=pl.col("majority_count") / pl.col("rollouts"))
+
+
+def _past_and_visits(past: pl.DataFrame, visits: pl.DataFrame) -> pl.DataFrame:
+    """Put visits below those before them, in the columns of `_PAST`: each is a sum over one visit."""
+    count = pl.col("majority_count")
+    rows = visits.select(
+        "prompt",
+        "rollouts",
+        text="majority_answer",
+        visits=pl.lit(1),
+        count=count,
+        moment=pl.col("visit") * count,
+    )
+    return pl.concat([past, rows.select(_PAST.names()).cast(dict(_PAST))])
+
+
+def _historical_majorities(rows: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
+    """Find the class that was the majority most often up to each row (R13), and its most frequent spelling.
+
+    Returns:
+        historical_key, spelled_before (its text): null on a tie, or without a majority so far.
+    """
+    rows = rows.join(texts, on="text", how="left", maintain_order="left")
+    is_majority, size = pl.col("text").is_not_null(), max(1, len(texts))
+    rows = rows.select(
+        "prompt",
+        "key",
+        times=pl.when(is_majority).then(pl.col("visits").cum_sum().over("prompt", "key")),
+        rank=_rank(pl.col("visits").cum_sum().over("prompt", "answer"), size),
+    )
+    leads = pl.col("times") == pl.col("times").cum_max().over("prompt")
+    # Only a majority can change which class leads, so other rows have what was before.
+    rows = rows.with_columns(
+        leader=pl.when(leads).then("key"),
+        # How many classes have come as far: each comes once to every number of visits.
+        leaders=pl.when(leads).then(pl.int_range(1, pl.len() + 1).over("prompt", "times")),
+        # Counts only grow, so the largest rank so far is that of the most frequent spelling now.
+        best=pl.when(leads).then(pl.col("rank").cum_max().over("prompt", "key")),
+    ).with_columns(pl.col("leader", "leaders", "best").forward_fill().over("prompt"))
+    rows = rows.select(pl.when(pl.col("leaders") == 1).then(pl.col("leader", "best")))
+    answer = size - 1 - rows["best"] % size
+    return pl.DataFrame(
+        {"historical_key": rows["leader"], "spelled_before": texts["text"].gather(answer)}
+    )
+
+
+def _with_history(
+    visits: pl.DataFrame,
+    classes: pl.DataFrame,
+    rows: pl.DataFrame,
+    texts: pl.DataFrame,
+    delta: Fraction,
+) -> pl.DataFrame:
+    """Add what the history says at each visit (R11 to R13).
+
+    Args:
+        rows: `_past_and_visits`.
+        delta: the slope threshold.
+
+    Returns:
+        `visits` with slope, is_steep, historical_majority, is_consistent.
+
+    Raises:
+        ValueError: a visit of a prompt is missing, or comes twice.
+    """
+    rows = rows.with_columns(number=pl.col("visits").cum_sum().over("prompt"))
+    rows = rows.hstack(_historical_majorities(rows, texts))
+    history = rows.tail(len(visits)).select("number", "historical_key", "spelled_before")
+    visits = visits.hstack(history)
+    wrong = visits.filter(pl.col("visit") != pl.col("number"))
+    for name, visit, due in (
+        wrong.select("prompt_id", "visit", "number").head(1).iter_rows()
+    ):
+        raise ValueError(f"prompt {name}: visit {visit} where visit {due} is due")
+    here = classes.select("group", historical_key="key", spelled_here="text")
+    keys = ["group", "historical_key"]
+    visits = visits.join(here, on=keys, how="left", maintain_order="left")
+    is_consistent = pl.col("majority_key") == pl.col("historical_key")
+    ratios = _slope_ratios(rows)[len(rows) - len(visits) :]
+    # Python's integers: they are compared exactly, and their quotient is rounded once (R12).
+    slope = [rise / run for rise, run in ratios]
+    is_steep = [rise * delta.denominator > delta.numerator * run for rise, run in ratios]
+    return visits.with_columns(
+        pl.Series("slope", slope, dtype=pl.Float64),
+        pl.Series("is_steep", is_steep, dtype=pl.Boolean),
+        is_consistent=is_consistent.fill_null(False),
+        historical_majority=pl.coalesce("spelled_here", "spelled_before"),
+    )
+
+
+def _slope_ratios(rows: pl.DataFrame) -> list[tuple[int, int]]:
+    """Return `Past.slope_ratio` up to each row."""
+    scale = math.lcm(*rows["rollouts"].unique())
+    latest = int(rows["number"].max() or 0)  # type: ignore[arg-type]  # a number
+    if 6 * scale * latest**3 >= 2**63:
+        return _large_ratios(rows)
+    unit = scale // pl.col("rollouts")
+    total = (pl.col("count") * unit).cum_sum().over("prompt")
+    moment = (pl.col("moment") * unit).cum_sum().over("prompt")
+    t = pl.col("number")
+    sums = rows.select(
+        rise=pl.when(t < 2).then(0).otherwise(6 * (2 * moment - (t + 1) * total)),
+        run=pl.when(t < 2).then(1).otherwise(scale * t * (t * t - 1)),
+    )
+    return list(sums.iter_rows())
+
+
+def _large_ratios(rows: pl.DataFrame) -> list[tuple[int, int]]:
+    """Return `_slope_ratios` in Python, whose integers hold any common multiple of many different K."""
+    pasts: dict[int, Past] = {}
+    ratios = []
+    columns = rows.select("prompt", "visits", "rollouts", "count", "moment")
+    for prompt, *sums in columns.iter_rows():
+        past = pasts.get(prompt, Past())
+        pasts[prompt] = past.plus(past.majorities, *sums)
+        ratios.append(pasts[prompt].slope_ratio)
+    return ratios
+
+
+def _labels(visits: pl.DataFrame) -> pl.DataFrame:
+    """Return the labels table: what was decided in `visits`, and what follows from it (R15, R16)."""
+    is_marked = pl.col("noise_type") != "clean"
+    has_truth = pl.col("true_answer").is_not_null()
+    counted = pl.when(is_marked).then("noisy_label_count").otherwise("given_label_count")
+    # Which of this visit's rollouts match the label, or are in the class of the majority.
+    rewarded = (
+        pl.when("is_selected")
+        .then("majority_count")
+        .when("is_verified")
+        .then("true_answer_count")
+        .otherwise(counted)
+        .fill_null(0)
+    )
+    visits = visits.with_columns(
+        effective_label=pl.when("is_selected").then("majority_answer").otherwise("label"),
+        label_source=pl.when("is_selected")
+        .then(pl.lit("majority"))
+        .otherwise("label_source"),
+        majority_is_correct=pl.when(has_truth).then(
+            pl.col("majority_is_right").fill_null(False)
+        ),
+        majority_is_noisy_label=pl.when(is_marked).then(
+            pl.col("majority_is_noisy_label").fill_null(False)
+        ),
+        rewarded=rewarded,
+    )
+    is_right = (
+        pl.when("is_verified")
+        .then(True)
+        .when("is_selected")
+        .then("majority_is_correct")
+        # An active label was drawn among the proved wrong answers.
+        .when(pl.col("noise_type") == "active")
+        .then(False)
+        .otherwise(pl.col("given_is_true").fill_null(False))
+    )
+    labels = visits.with_columns(
+        effective_label_is_correct=pl.when(pl.col("effective_label") == SENTINEL)
+        .then(False)
+        .when(has_truth & pl.col("effective_label").is_not_null())
+        .then(is_right),
+        reward_mean=pl.col("rewarded") / pl.col("rollouts"),
+        has_zero_variance=(pl.col("rewarded") == 0)
+        | (pl.col("rewarded") == pl.col("rollouts")),
+        trains=True,
+        in_percent=pl.when("in_percent").then(True),
+    )
+    schema = pl.DataFrame(arrow_schema(LabelRecord).empty_table()).schema
+    return labels.select(schema.names()).cast(dict(schema))
