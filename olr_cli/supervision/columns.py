@@ -167,7 +167,7 @@ class ColumnSupervisor:
         # As the judge does: most pairs need no more.
         are_plain = pl.all_horizontal(pl.col("gold", "answer").str.contains(PLAIN_NUMBER))
         equal = pairs.select(pl.when(are_plain).then(pl.col("gold") == pl.col("answer")))
-        rest = pairs.filter(~are_plain).unique(maintain_order=True)
+        rest = pairs.filter(~are_plain).drop_nulls().unique(maintain_order=True)
         # No response matches what stands for a missing label (R16).
         asked = [not is_placeholder(text) for text in rest["gold"]]
         rest = rest.filter(pl.Series(asked, dtype=pl.Boolean))

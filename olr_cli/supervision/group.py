@@ -154,9 +154,10 @@ class Group:
             return None
         if label == SENTINEL:
             return False  # wrong even where the true answer is unknown (R2)
-        if label == self.prompt.true_answer:
-            return True  # a verified label, which no rollout may have spelled like this
-        return None if self.prompt.true_answer is None else label in right
+        if self.prompt.true_answer is None:
+            return None
+        # A verified label is the true answer, also where no rollout spells it like that.
+        return self.prompt.is_verified or label in right
 
 
 def _spelling(historical: Key | None, past: Past, vote: Vote) -> str | None:
