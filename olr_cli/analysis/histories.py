@@ -42,8 +42,8 @@ from olr_cli.supervision import compose
 
 _COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
 
-_CHUNK = 200_000
-"""Rollouts that are in memory at a time."""
+CHUNK = 200_000
+"""Rollouts that are in memory at a time, by default."""
 
 OF_THE_LOSS = ("penalty_weight", "smoothing")
 """Settings of the method that decide nothing about labels, rewards or prompts."""
@@ -318,14 +318,16 @@ def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.Data
         report(f"Counted {rollouts:,} rollouts")
 
 
-def chunks(steps: Iterable[pl.DataFrame], columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """The steps of a history, joined up to a size that memory holds, with those of `columns` that they have."""
+def chunks(
+    steps: Iterable[pl.DataFrame], columns: Sequence[str], rollouts: int = CHUNK
+) -> Iterator[pl.DataFrame]:
+    """The steps of a history, joined up to so many rollouts, with those of `columns` that they have."""
     waiting: list[pl.DataFrame] = []
     count = 0
     for rows in steps:
         waiting.append(rows.select(name for name in columns if name in rows.columns))
         count += len(rows)
-        if count >= _CHUNK:
+        if count >= rollouts:
             yield pl.concat(waiting)
             waiting, count = [], 0
     if waiting:

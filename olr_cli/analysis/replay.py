@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from olr_cli.analysis.audit.audit import SETTABLE
 from olr_cli.analysis.histories import (
+    CHUNK,
     OF_THE_LOSS,
     RolloutHistory,
     chunks,
@@ -69,7 +70,9 @@ def _tables_in_columns(history: RolloutHistory, judge: Judge) -> Iterator[pl.Dat
     """Decide many visits at a time, which takes a fraction of the time."""
     method = compose(history.recipe.method)
     supervisor = ColumnSupervisor(history.recipe, history.prompts, judge)
-    for rows in chunks(history.steps, ROLLOUT_COLUMNS):
+    # Every block looks at what is known of all prompts, so more prompts need larger blocks, not more of them.
+    size = max(CHUNK, 2 * len(history.prompts))
+    for rows in chunks(history.steps, ROLLOUT_COLUMNS, size):
         yield supervisor.decide(_rollouts_of(rows, method, history.source))
 
 

@@ -326,8 +326,8 @@ def _visits(
             answered=pl.col("text").count(),
         )
         .with_row_index("group")
-        .join(prompts, on="prompt", how="left", maintain_order="left")
     )
+    visits = visits.hstack(prompts.drop("prompt")[visits["prompt"]])
     groups = visits.select("prompt", "visit", "group")
     answers = rows.drop_nulls("text").join(groups, on=["prompt", "visit"])
     return visits, answers.select("group", "text")
