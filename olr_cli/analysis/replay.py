@@ -54,26 +54,21 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
 
     The history's own recipe says how: method, seed and the draw of noisy labels.
     """
-    if decides_in_columns(history.recipe):
-        yield from _tables_in_columns(history, judge)
+    recipe, prompts = history.recipe, history.prompts
+    if decides_in_columns(recipe):
+        columns = ColumnSupervisor(recipe, prompts, judge)
+        # Every block looks at what is known of all prompts, so more prompts need larger blocks, not more of them.
+        blocks = chunks(history.steps, ROLLOUT_COLUMNS, max(CHUNK, 2 * len(prompts)))
+        for rows in blocks:
+            yield columns.decide(_rollouts_of(rows, compose(recipe.method), history.source))
         return
-    share = keep_fraction(history.recipe.method, history.prompts.values())
-    supervisor = make_supervisor(history.recipe, share, judge, None)
+    share = keep_fraction(recipe.method, prompts.values())
+    supervisor = make_supervisor(recipe, share, judge, None)
     method = supervisor.method
     for rows in history.steps:
         taken = _rollouts_of(rows, method, history.source)
-        decided = supervisor.supervise(Step.read(taken, history.prompts, method.statistics))
+        decided = supervisor.supervise(Step.read(taken, prompts, method.statistics))
         yield pl.DataFrame(arrow_table("labels", decided.labels))
-
-
-def _tables_in_columns(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame]:
-    """Decide many visits at a time, which takes a fraction of the time."""
-    method = compose(history.recipe.method)
-    supervisor = ColumnSupervisor(history.recipe, history.prompts, judge)
-    # Every block looks at what is known of all prompts, so more prompts need larger blocks, not more of them.
-    size = max(CHUNK, 2 * len(history.prompts))
-    for rows in chunks(history.steps, ROLLOUT_COLUMNS, size):
-        yield supervisor.decide(_rollouts_of(rows, method, history.source))
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:

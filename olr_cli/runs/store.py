@@ -34,7 +34,7 @@ from olr_cli.runs.shards import (
     table_shards,
     whole_shards,
 )
-from olr_cli.supervision.history import History
+from olr_cli.supervision.history import History, Past
 
 _SHARDS_OF_A_SCAN = 2000
 
@@ -170,16 +170,33 @@ def stored_history(path: Path, judge: Judge) -> History:
     # The labels must be of the rollouts, as every other reader asks
     whole_shards([path], "rollouts")
     columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
-    labels = scan_labels(path).select(columns).sort("visit").collect()
+    labels = scan_labels(path).select(columns).cast({pl.Int32: pl.Int64}).collect()
+    _require_all_visits(labels, path)
     # Keys are made anew, not stored: those of another version of the rules need not equal today's.
     keys = judge.keys(labels["majority_answer"].drop_nulls().unique(maintain_order=True))
-    history = History()
-    for prompt_id, number, answer, count, rollouts in labels.iter_rows():
+    # A run has far more visits than majorities: visits that differ in nothing else are added together.
+    count = pl.col("majority_count")
+    sums = labels.group_by("prompt_id", "majority_answer", "rollouts").agg(
+        count.sum(), visits=pl.len(), moment=(pl.col("visit") * count).sum()
+    )
+    pasts: dict[str, Past] = {}
+    for prompt_id, answer, rollouts, of_all, visits, moment in sums.iter_rows():
         key = None if answer is None else keys[answer]
-        try:
-            history.add(prompt_id, number, Vote.stored(key, answer, count, rollouts))
-        except ValueError as error:
-            raise UserError(
-                f"the labels of {path} lack a visit, or have another one ({error})", RESTORE
-            ) from None
-    return history
+        past = pasts.get(prompt_id, Past())
+        vote = Vote.stored(key, answer, of_all, rollouts)
+        pasts[prompt_id] = past.plus(vote, visits, moment)
+    return History(pasts)
+
+
+def _require_all_visits(labels: pl.DataFrame, path: Path) -> None:
+    """Make sure that the visits of each prompt are 1, 2, …; none comes twice in a run (`whole_shards`)."""
+    visit = pl.col("visit")
+    of_prompts = labels.group_by("prompt_id").agg(
+        visit.min(), last=visit.max(), visits=pl.len()
+    )
+    wrong = of_prompts.filter((visit != 1) | (pl.col("last") != pl.col("visits")))
+    for prompt_id, _, last, visits in wrong.head(1).iter_rows():
+        raise UserError(
+            f"the labels of {path} lack a visit, or have another one (prompt {prompt_id}: {visits} up to visit {last})",
+            RESTORE,
+        )

@@ -27,7 +27,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from olr_cli import seeding
 from olr_cli.answers import Gold, Judge, is_placeholder, is_read
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.answers.matching import PLAIN_NUMBER
@@ -35,12 +34,22 @@ from olr_cli.data.prompts import Prompt
 from olr_cli.data.sets import noise_draw
 from olr_cli.recipe.methods import OlrMethod
 from olr_cli.recipe.schema import Recipe
-from olr_cli.supervision.history import Past
 from olr_cli.supervision.metrics import selected_under
+from olr_cli.supervision.noisy import drawn_label
 from olr_cli.supervision.types import LabelRecord, arrow_schema
 
 ROLLOUT_COLUMNS = ("prompt_id", "visit", "step", "view", "answer")
 """Columns of rollouts that these decisions depend on."""
+
+_PROMPT = pl.Schema({
+    "prompt_id": pl.String,
+    "noise_type": pl.String,
+    "true_answer": pl.String,
+    "given_label": pl.String,
+    "is_verified": pl.Boolean,
+    "in_percent": pl.Boolean,
+})  # fmt: skip
+"""Attributes of a `Prompt`."""
 
 _PAST = pl.Schema({
     "prompt": pl.UInt32,
@@ -83,10 +92,10 @@ class ColumnSupervisor:
 
     def __init__(self, recipe: Recipe, prompts: Mapping[str, Prompt], judge: Judge) -> None:
         self._recipe, self._judge = recipe, judge
-        method = recipe.method
-        is_olr = isinstance(method, OlrMethod)
-        self._delta = Fraction(method.slope_threshold if is_olr else 0)
-        self._prompts = _prompt_columns(prompts)
+        columns = {
+            name: [getattr(prompt, name) for prompt in prompts.values()] for name in _PROMPT
+        }
+        self._prompts = pl.DataFrame(columns, _PROMPT).with_row_index("prompt")
         self._past = _PAST.to_frame()
 
     def decide(self, rollouts: pl.DataFrame) -> pl.DataFrame:
@@ -105,18 +114,20 @@ class ColumnSupervisor:
         visits, answers = _visits(rollouts.rechunk(), self._prompts)
         past = self._past.join(visits, on="prompt", how="semi")
         texts = self._texts(pl.concat([answers["text"], past["text"]]))
-        spellings = self._spellings(visits, answers, texts)
+        answers = answers.join(texts, on="text")
+        count = pl.len().cast(pl.Int64)
+        spellings = answers.group_by("group", *texts.columns).agg(count=count)
         classes = _classes(spellings, texts)
         visits = _with_majorities(visits, classes)
-        rows = _past_and_visits(past, visits)
-        visits = _with_history(visits, classes, rows, texts, self._delta)
+        rows = pl.concat([past, _past_of(visits)])
+        visits = _with_history(visits, rows, texts, self._recipe)
+        visits = _with_spelling(visits, classes)
         visits = self._with_noisy_labels(visits, classes)
         visits = self._with_verdicts(visits, spellings)
         labels = _labels(self._selected(visits))
         # Last: a block that is refused leaves the history as it was.
         others = self._past.join(visits, on="prompt", how="anti")
-        sums = pl.col("visits", "count", "moment").sum()
-        here = rows.group_by("prompt", "text", "rollouts").agg(sums)
+        here = rows.group_by("prompt", "text", "rollouts").sum()
         self._past = pl.concat([others, here])
         return labels
 
@@ -128,40 +139,21 @@ class ColumnSupervisor:
         """
         texts = answers.drop_nulls().unique().sort()
         keys = self._judge.keys(texts.to_list())
-        key = pl.Series([keys[text] for text in texts], dtype=pl.String)
-        names = key.unique().to_frame("name").with_row_index("key")
-        names = names.with_columns(
-            is_read=pl.Series(map(is_read, names["name"]), dtype=pl.Boolean)
-        )
-        rows = pl.DataFrame({"text": texts, "name": key}).with_row_index("answer")
-        return rows.join(names, on="name", how="left", maintain_order="left").drop("name")
-
-    def _spellings(
-        self, visits: pl.DataFrame, answers: pl.DataFrame, texts: pl.DataFrame
-    ) -> pl.DataFrame:
-        """Count the rollouts of each answer at each visit, and compare it with the labels that its prompt has (R7).
-
-        Returns:
-            group, answer, key, is_read, count, matches_true, matches_given; a match is null where nothing is proved.
-        """
-        numbers = (
-            answers.join(texts, on="text").group_by("group", "answer").agg(count=pl.len())
-        )
-        spellings = numbers.join(texts, on="answer").with_columns(
-            pl.col("count").cast(pl.Int64)
-        )
-        prompts = visits.select("true_answer", "given_label", "in_percent")
-        pairs = prompts[spellings["group"]].with_columns(spellings["text"])
-        return spellings.with_columns(
-            matches_true=self._matches(pairs, "true_answer", "text"),
-            matches_given=self._matches(pairs, "given_label", "text"),
-        )
+        names = [keys[text] for text in texts]
+        columns = {
+            "text": texts,
+            "key": pl.Series(names, dtype=pl.String).rank("dense") - 1,
+            "is_read": pl.Series(map(is_read, names), dtype=pl.Boolean),
+        }
+        return pl.DataFrame(columns).with_row_index("answer")
 
     def _matches(self, pairs: pl.DataFrame, gold: str, answer: str) -> pl.Series:
         """Whether each answer is right, given the gold beside it (R7); null where neither is proved, or one is missing.
 
         Args:
-            pairs: in_percent, and the two columns that `gold` and `answer` name.
+            pairs: has in_percent.
+            gold: its column of labels or truths.
+            answer: its column of answers.
         """
         pairs = pairs.select("in_percent", gold=gold, answer=answer)
         # As the judge does: most pairs need no more.
@@ -177,8 +169,7 @@ class ColumnSupervisor:
             (Gold(text, in_percent), said) for in_percent, text, said in rest.iter_rows()
         )
         rest = rest.with_columns(verdict=pl.Series(verdicts, dtype=pl.Boolean))
-        keys = ["in_percent", "gold", "answer"]
-        judged = pairs.join(rest, on=keys, how="left", maintain_order="left")
+        judged = pairs.join(rest, on=pairs.columns, how="left", maintain_order="left")
         return judged.select(pl.coalesce(equal.to_series(), "verdict")).to_series()
 
     def _with_noisy_labels(
@@ -186,79 +177,57 @@ class ColumnSupervisor:
     ) -> pl.DataFrame:
         """Add noisy_label, what noise puts on the prompt of each visit (R2 to R4); null on a prompt without noise."""
         is_active = pl.col("noise_type") == "active"
-        drawn = self._drawn(visits.filter(is_active), classes)
-        drawn = drawn.select("group", noisy_label="text")
-        visits = visits.join(drawn, on="group", how="left", maintain_order="left")
-        is_frozen = pl.col("noise_type") != "clean"
-        return visits.with_columns(
-            pl.when(is_active)
-            .then(pl.coalesce("noisy_label", pl.lit(SENTINEL)))
-            .when(is_frozen)
-            .then("given_label")
-            .alias("noisy_label")
+        active = visits.filter(is_active).select(
+            "group", "prompt_id", "visit", "true_answer", "in_percent"
         )
-
-    def _drawn(self, visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
-        """Draw one of the proved wrong classes of each visit that has any, as `draw_wrong_answer` does (R3).
-
-        Returns:
-            group, text.
-        """
-        is_wrong = pl.col("is_read") & ~pl.col("matches_true")
-        wrong = classes.filter(is_wrong).join(visits, on="group", how="semi")
-        wrong = wrong.sort("group", "answer")
-        draw = noise_draw(self._recipe)
-        if draw == "most_frequent":
-            is_chosen = pl.col("rank") == pl.col("rank").max().over("group")
-            return wrong.filter(is_chosen)
-        wrong = wrong.with_columns(weight="votes" if draw == "frequency" else pl.lit(1))
-        # One class is drawn whatever the number.
-        several = wrong.filter(pl.len().over("group") > 1).select("group").unique()
-        several = several.join(visits, on="group").select("group", "prompt_id", "visit")
-        numbers = [
-            seeding.uniform("noisy label", self._recipe.seed, name, visit)
-            for _, name, visit in several.iter_rows()
+        # An unread answer may be right.
+        wrong = classes.filter("is_read").join(active, on="group")
+        wrong = wrong.filter(~self._matches(wrong, "true_answer", "text"))
+        visit = ("group", "prompt_id", "visit")
+        by_visit = wrong.sort("group", "answer").group_by(visit, maintain_order=True)
+        wrong = by_visit.agg("text", "votes")
+        draw, seed = noise_draw(self._recipe), self._recipe.seed
+        drawn = [
+            drawn_label(list(zip(texts, votes, strict=True)), draw, (seed, name, visit))
+            for _, name, visit, texts, votes in wrong.iter_rows()
         ]
-        several = several.select("group", number=pl.Series(numbers, dtype=pl.Float64))
-        wrong = wrong.join(several, on="group", how="left", maintain_order="left")
-        # The first class whose share of [0, 1) holds the number; rounding may leave it behind the last.
-        target = pl.col("number") * pl.col("weight").sum().over("group")
-        is_behind = pl.col("weight").cum_sum().over("group") > target
-        is_last = pl.col("answer") == pl.col("answer").max().over("group")
-        chosen = wrong.filter(is_behind | is_last)
-        return chosen.unique("group", keep="first", maintain_order=True)
+        drawn = wrong.select("group", drawn=pl.Series(drawn, dtype=pl.String))
+        visits = visits.join(drawn, on="group", how="left", maintain_order="left")
+        return visits.with_columns(
+            noisy_label=pl.when(is_active)
+            .then(pl.coalesce("drawn", pl.lit(SENTINEL)))
+            .when(pl.col("noise_type") != "clean")
+            .then("given_label")
+        )
 
     def _with_verdicts(self, visits: pl.DataFrame, spellings: pl.DataFrame) -> pl.DataFrame:
-        """Add how many rollouts match each label of a visit, and which of the labels and the majority match.
+        """Add how many rollouts match each label of a visit (R7), and which of its labels and answers match.
 
         Returns:
-            `visits` with true_answer_count, given_label_count, noisy_label_count, majority_is_noisy_label,
-            given_is_true; null without that label.
+            `visits` with true_answer_count, given_label_count and noisy_label_count (null without that label),
+            majority_is_right, majority_is_noisy_label and given_is_right (null unless proved, or without one of both).
         """
-        group = spellings["group"]
-        pairs = visits.select("noisy_label", "in_percent")[group].hstack(
-            [spellings["text"]]
-        )
-        spellings = spellings.with_columns(
-            matches_noisy=self._matches(pairs, "noisy_label", "text")
-        )
-        counts = spellings.group_by("group").agg(
-            (pl.col("count") * pl.col(f"matches_{name}")).sum().alias(f"{name}_count")
-            for name in ("true", "given", "noisy")
-        )
+        labels = ["true_answer", "given_label", "noisy_label"]
+        pairs = visits.select(*labels, "in_percent")[spellings["group"]]
+        pairs = pairs.hstack(spellings.select("group", "count", "text"))
+        matching = {
+            f"{label}_count": pl.col("count") * self._matches(pairs, label, "text")
+            for label in labels
+        }
+        counts = pairs.select("group", **matching).group_by("group").sum()
         visits = visits.join(counts, on="group", how="left", maintain_order="left")
-        labels = {"true": "true_answer", "given": "given_label", "noisy": "noisy_label"}
-        # What a file says is there in place of a label needs no verdict about it.
+        # What stands for a missing label in a file needs no verdict.
         given = visits.with_columns(pl.col("given_label").replace(SENTINEL, None))
         return visits.with_columns(
             *(
-                pl.when(pl.col(label).is_not_null())
-                .then(pl.col(f"{name}_count").fill_null(0))
-                .alias(f"{label}_count")
-                for name, label in labels.items()
+                pl.when(pl.col(label).is_not_null()).then(
+                    pl.col(f"{label}_count").fill_null(0)
+                )
+                for label in labels
             ),
+            majority_is_right=self._matches(visits, "true_answer", "majority_answer"),
             majority_is_noisy_label=self._matches(visits, "noisy_label", "majority_answer"),
-            given_is_true=self._matches(given, "true_answer", "given_label"),
+            given_is_right=self._matches(given, "true_answer", "given_label"),
         )
 
     def _selected(self, visits: pl.DataFrame) -> pl.DataFrame:
@@ -290,21 +259,6 @@ class ColumnSupervisor:
         return visits.with_columns(is_selected=is_selected)
 
 
-def _prompt_columns(prompts: Mapping[str, Prompt]) -> pl.DataFrame:
-    """Prompts as columns; `prompt` is their row number."""
-    values = prompts.values()
-    columns = {
-        "prompt_id": (pl.String, [*prompts]),
-        "noise_type": (pl.String, [prompt.noise_type for prompt in values]),
-        "true_answer": (pl.String, [prompt.true_answer for prompt in values]),
-        "given_label": (pl.String, [prompt.given_label for prompt in values]),
-        "is_verified": (pl.Boolean, [prompt.is_verified for prompt in values]),
-        "in_percent": (pl.Boolean, [prompt.in_percent for prompt in values]),
-    }
-    series = [pl.Series(name, data, kind) for name, (kind, data) in columns.items()]
-    return pl.DataFrame(series).with_row_index("prompt")
-
-
 def _visits(
     rollouts: pl.DataFrame, prompts: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -314,22 +268,18 @@ def _visits(
         The visits: group, visit, step, rollouts (K), answered, and the columns of `prompts`; and of every rollout that
         has an answer: group, text.
     """
-    text = pl.when(pl.col("answer") != SENTINEL).then("answer")
-    # An unknown prompt is an error: joins would lose its rollouts.
+    # An unknown prompt is an error: a join would lose its rollouts.
     prompt = pl.col("prompt_id").replace_strict(prompts["prompt_id"], prompts["prompt"])
+    text = pl.when(pl.col("answer") != SENTINEL).then("answer")
     rows = rollouts.select("visit", "step", prompt=prompt, text=text)
-    visits = (
-        rows.group_by("prompt", "visit", maintain_order=True)
-        .agg(
-            pl.col("step").first(),
-            rollouts=pl.len().cast(pl.Int64),
-            answered=pl.col("text").count(),
-        )
-        .with_row_index("group")
+    visits = rows.group_by("prompt", "visit", maintain_order=True).agg(
+        pl.col("step").first(),
+        rollouts=pl.len().cast(pl.Int64),
+        answered=pl.col("text").count(),
     )
+    visits = visits.with_row_index("group")
+    answers = rows.drop_nulls("text").join(visits, on=["prompt", "visit"])
     visits = visits.hstack(prompts.drop("prompt")[visits["prompt"]])
-    groups = visits.select("prompt", "visit", "group")
-    answers = rows.drop_nulls("text").join(groups, on=["prompt", "visit"])
     return visits, answers.select("group", "text")
 
 
@@ -340,46 +290,35 @@ def _rank(count: Any, answer: Any, answers: int) -> Any:
 
 def _classes(spellings: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
     """Return of each class the row of its most frequent spelling, ties in lexicographic order, with its votes (R7)."""
-    answers, answer = len(texts), pl.col("answer").cast(pl.Int64)
+    answer = pl.col("answer").cast(pl.Int64)
     rows = spellings.with_columns(
         votes=pl.col("count").sum().over("group", "key"),
-        rank=_rank(pl.col("count"), answer, answers),
+        rank=_rank(pl.col("count"), answer, len(texts)),
     )
-    classes = rows.filter(pl.col("rank") == pl.col("rank").max().over("group", "key"))
-    return classes.with_columns(rank=_rank(pl.col("votes"), answer, answers))
+    return rows.filter(pl.col("rank") == pl.col("rank").max().over("group", "key"))
 
 
 def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
     """Add the one class with the most rollouts of each visit (R9), and its pass rate (R10).
 
     Returns:
-        `visits` with majority_answer, majority_key, majority_is_right (all null on a tie), majority_count, pass_rate.
+        `visits` with majority_answer, majority_key (null on a tie), majority_count, pass_rate.
     """
     first = classes.filter(pl.col("votes") == pl.col("votes").max().over("group"))
     alone = first.filter(pl.len().over("group") == 1).select(
-        "group",
-        majority_answer="text",
-        majority_key="key",
-        majority_count="votes",
-        majority_is_right="matches_true",
+        "group", majority_answer="text", majority_key="key", majority_count="votes"
     )
     visits = visits.join(alone, on="group", how="left", maintain_order="left")
-    visits = visits.with_columns(pl.col("majority_count").fill_null(0))
-    return visits.with_columns(pass_rate=pl.col("majority_count") / pl.col("rollouts"))
+    count = pl.col("majority_count").fill_null(0)
+    return visits.with_columns(count, pass_rate=count / pl.col("rollouts"))
 
 
-def _past_and_visits(past: pl.DataFrame, visits: pl.DataFrame) -> pl.DataFrame:
-    """Put visits below those before them, in the columns of `_PAST`: each is a sum over one visit."""
+def _past_of(visits: pl.DataFrame) -> pl.DataFrame:
+    """Return the columns of `_PAST`, each row a sum over one visit."""
     count = pl.col("majority_count")
-    rows = visits.select(
-        "prompt",
-        "rollouts",
-        text="majority_answer",
-        visits=pl.lit(1),
-        count=count,
-        moment=pl.col("visit") * count,
-    )
-    return pl.concat([past, rows.select(_PAST.names()).cast(dict(_PAST))])
+    sums = {"visits": pl.lit(1), "count": count, "moment": pl.col("visit") * count}
+    rows = visits.select("prompt", "rollouts", text="majority_answer", **sums)
+    return rows.select(_PAST.names()).cast(_PAST)
 
 
 class _Running:
@@ -416,47 +355,48 @@ class _Running:
 
 
 def _with_history(
-    visits: pl.DataFrame,
-    classes: pl.DataFrame,
-    rows: pl.DataFrame,
-    texts: pl.DataFrame,
-    delta: Fraction,
+    visits: pl.DataFrame, rows: pl.DataFrame, texts: pl.DataFrame, recipe: Recipe
 ) -> pl.DataFrame:
     """Add what the history says at each visit (R11 to R13).
 
     Args:
         visits: with their majorities.
-        classes: of these visits.
-        rows: `_past_and_visits`.
+        rows: the past of their prompts, and below it `_past_of` themselves.
         texts: of all majorities in `rows`.
-        delta: the slope threshold.
+        recipe: has the slope threshold.
 
     Returns:
-        `visits` with slope, is_steep, historical_majority, is_consistent.
+        `visits` with slope, is_steep, historical_key, spelled_before.
 
     Raises:
         ValueError: a visit of a prompt is missing, or comes twice.
     """
     of_prompt = _Running(_integers(rows["prompt"]))
     rows = rows.with_columns(number=of_prompt.sum(_integers(rows["visits"])))
-    rows = rows.hstack(_historical_majorities(rows, of_prompt, texts))
-    ratios = _slope_ratios(rows, of_prompt)[len(rows) - len(visits) :]
-    history = rows.tail(len(visits)).select("number", "historical_key", "spelled_before")
-    visits = visits.hstack(history)
-    wrong = visits.filter(pl.col("visit") != pl.col("number")).head(1)
+    wrong = visits.with_columns(rows["number"].tail(len(visits)))
+    wrong = wrong.filter(pl.col("visit") != pl.col("number")).head(1)
     for name, visit, due in wrong.select("prompt_id", "visit", "number").iter_rows():
         raise ValueError(f"prompt {name}: visit {visit} where visit {due} is due")
-    # A historical majority that is said at this visit is spelled as here.
+    history = _historical_majorities(rows, of_prompt, texts).tail(len(visits))
+    ratios = _slope_ratios(rows, of_prompt)[len(rows) - len(visits) :]
+    method = recipe.method
+    delta = Fraction(method.slope_threshold if isinstance(method, OlrMethod) else 0)
+    # Python's integers: they are compared exactly, and their quotient is rounded once (R12).
+    slope = [rise / run for rise, run in ratios]
+    is_steep = [rise * delta.denominator > delta.numerator * run for rise, run in ratios]
+    return visits.hstack(history).with_columns(
+        pl.Series("slope", slope, dtype=pl.Float64),
+        pl.Series("is_steep", is_steep, dtype=pl.Boolean),
+    )
+
+
+def _with_spelling(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
+    """Add historical_majority, spelled as at this visit, else as most often before (R13), and is_consistent."""
     here = classes.select("group", historical_key="key", spelled_here="text")
     keys = ["group", "historical_key"]
     visits = visits.join(here, on=keys, how="left", maintain_order="left")
     is_consistent = pl.col("majority_key") == pl.col("historical_key")
-    # Python's integers: they are compared exactly, and their quotient is rounded once (R12).
-    slope = [rise / run for rise, run in ratios]
-    is_steep = [rise * delta.denominator > delta.numerator * run for rise, run in ratios]
     return visits.with_columns(
-        pl.Series("slope", slope, dtype=pl.Float64),
-        pl.Series("is_steep", is_steep, dtype=pl.Boolean),
         is_consistent=is_consistent.fill_null(False),
         historical_majority=pl.coalesce("spelled_here", "spelled_before"),
     )
@@ -503,27 +443,19 @@ def _historical_majorities(
 def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, int]]:
     """Return `Past.slope_ratio` up to each row."""
     scale = math.lcm(*rows["rollouts"].unique())
-    t = _integers(rows["number"])
-    if 6 * scale * int(t.max(initial=0)) ** 3 >= 2**63:
-        return _large_ratios(rows)
-    unit = scale // _integers(rows["rollouts"])
-    total = of_prompt.sum(_integers(rows["count"]) * unit)
-    moment = of_prompt.sum(_integers(rows["moment"]) * unit)
-    rise = np.where(t < 2, 0, 6 * (2 * moment - (t + 1) * total))
-    run = np.where(t < 2, 1, scale * t * (t * t - 1))
+    latest = int(rows["number"].max() or 0)  # type: ignore[arg-type]  # a number
+    # Many different K have a common multiple that only Python's integers hold.
+    kind = np.int64 if 6 * scale * latest**3 < 2**63 else object
+    number, rollouts, count, moment = (
+        _integers(rows[name]).astype(kind)
+        for name in ("number", "rollouts", "count", "moment")
+    )
+    unit = scale // rollouts
+    total, moment = of_prompt.sum(count * unit), of_prompt.sum(moment * unit)
+    # As in `Past.slope_ratio`.
+    rise = np.where(number < 2, 0, 6 * (2 * moment - (number + 1) * total))
+    run = np.where(number < 2, 1, scale * number * (number * number - 1))
     return list(zip(rise.tolist(), run.tolist(), strict=True))
-
-
-def _large_ratios(rows: pl.DataFrame) -> list[tuple[int, int]]:
-    """Return `_slope_ratios` in Python, whose integers hold any common multiple of many different K."""
-    pasts: dict[int, Past] = {}
-    ratios = []
-    columns = rows.select("prompt", "visits", "rollouts", "count", "moment")
-    for prompt, *sums in columns.iter_rows():
-        past = pasts.get(prompt, Past())
-        pasts[prompt] = past.plus(past.majorities, *sums)
-        ratios.append(pasts[prompt].slope_ratio)
-    return ratios
 
 
 def _labels(visits: pl.DataFrame) -> pl.DataFrame:
@@ -561,7 +493,7 @@ def _labels(visits: pl.DataFrame) -> pl.DataFrame:
         # An active label was drawn among the proved wrong answers.
         .when(pl.col("noise_type") == "active")
         .then(False)
-        .otherwise(pl.col("given_is_true").fill_null(False))
+        .otherwise(pl.col("given_is_right").fill_null(False))
     )
     labels = visits.with_columns(
         effective_label_is_correct=pl.when(pl.col("effective_label") == SENTINEL)
@@ -575,4 +507,4 @@ def _labels(visits: pl.DataFrame) -> pl.DataFrame:
         in_percent=pl.when("in_percent").then(True),
     )
     schema = pl.DataFrame(arrow_schema(LabelRecord).empty_table()).schema
-    return labels.select(schema.names()).cast(dict(schema))
+    return labels.select(schema.names()).cast(schema)

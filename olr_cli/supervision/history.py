@@ -32,35 +32,25 @@ class Past(NamedTuple):
 
     def after(self, visit: Vote) -> Past:
         """The past with one more visit."""
+        return self.plus(visit, 1, (self.visits + 1) * visit.majority_count)
+
+    def plus(self, visit: Vote, visits: int, moment: int) -> Past:
+        """The past with more visits of the same K, majority and spelling.
+
+        Args:
+            visit: their vote; its majority count is the sum of theirs.
+            visits: how many they are.
+            moment: the sum of visit number times majority count.
+        """
         answer, majorities = visit.majority_answer, self.majorities
         if visit.majority is not None and answer is not None:
             # New mappings: the past before this visit must stay as it is, in case the step turns out to be invalid.
             spellings = majorities.get(visit.majority, {})
             majorities = {
                 **majorities,
-                visit.majority: {**spellings, answer: spellings.get(answer, 0) + 1},
+                visit.majority: {**spellings, answer: spellings.get(answer, 0) + visits},
             }
-        number, count = self.visits + 1, visit.majority_count
-        return self.plus(majorities, 1, visit.rollouts, count, number * count)
-
-    def plus(
-        self,
-        majorities: Mapping[Key, Mapping[str, int]],
-        visits: int,
-        rollouts: int,
-        count: int,
-        moment: int,
-    ) -> Past:
-        """The past with more visits of the same K.
-
-        Args:
-            majorities: of all visits, these included.
-            visits: how many more.
-            rollouts: their K.
-            count: the sum of their majority counts.
-            moment: the sum of visit number times majority count.
-        """
-        scale, total, before = self.scale, self.total, self.moment
+        scale, total, before, rollouts = self.scale, self.total, self.moment, visit.rollouts
         if scale != rollouts:  # K may differ from visit to visit
             scale = math.lcm(scale, rollouts)
             total, before = total * (scale // self.scale), before * (scale // self.scale)
@@ -69,7 +59,7 @@ class Past(NamedTuple):
             self.visits + visits,
             majorities,
             scale,
-            total + count * unit,
+            total + visit.majority_count * unit,
             before + moment * unit,
         )
 
@@ -110,25 +100,12 @@ class Past(NamedTuple):
 class History:
     """The past of every prompt. Grows by one visit at a time and is never rewritten."""
 
-    def __init__(self) -> None:
-        self._pasts: dict[str, Past] = {}
+    def __init__(self, pasts: Mapping[str, Past] = MappingProxyType({})) -> None:
+        self._pasts = dict(pasts)
 
     def of(self, prompt_id: str) -> Past:
         """The prompt's visits so far; none before the first."""
         return self._pasts.get(prompt_id, _NO_VISIT)
-
-    def add(self, prompt_id: str, number: int, visit: Vote) -> None:
-        """Append visit `number` (from 1) of a prompt.
-
-        Raises:
-            ValueError: a visit is missing or comes twice.
-        """
-        past = self.of(prompt_id)
-        if number != past.visits + 1:
-            raise ValueError(
-                f"prompt {prompt_id}: visit {number} follows visit {past.visits}"
-            )
-        self._pasts[prompt_id] = past.after(visit)
 
     def extend(self, pasts: Mapping[str, Past]) -> None:
         """Record a step whose visits follow those so far: the past of each of its prompts that includes it."""

@@ -114,12 +114,15 @@ def selected_under(
     doubles are ordered as the exact numbers are (R12). A verified label is never replaced.
 
     Args:
+        criteria: those that count.
         slope_threshold: delta; or whether the slope is above it, for whoever has the exact fraction.
+        warmup_epochs: T.
     """
-    if isinstance(slope_threshold, pl.Expr):
-        is_steep = slope_threshold
-    else:
-        is_steep = pl.col("slope") > float(slope_threshold)
+    is_steep = (
+        slope_threshold
+        if isinstance(slope_threshold, pl.Expr)
+        else pl.col("slope") > float(slope_threshold)
+    )
     selected = _OTHERS & (pl.col("visit") > warmup_epochs) & (pl.col("majority_count") > 0)
     for criterion in criteria:
         match criterion:

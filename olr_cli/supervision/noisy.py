@@ -37,11 +37,23 @@ def _active_label(group: Group, draw: NoiseDraw, seed: int) -> str:
         for key, spelling in vote.spelling.items()
         if is_read(key) and spelling in proved
     )
-    if not wrong:
-        return SENTINEL
-    # Keyed by the visit, not the step: the draw does not depend on the number of prompts per step (R3).
-    u = seeding.uniform("noisy label", seed, prompt.prompt_id, group.visit)
-    return draw_wrong_answer(wrong, draw, u)
+    return drawn_label(wrong, draw, (seed, prompt.prompt_id, group.visit))
+
+
+def drawn_label(
+    wrong: Sequence[tuple[str, int]], draw: NoiseDraw, of_visit: tuple[int, str, int]
+) -> str:
+    """One of the wrong classes of a visit (R3): spelling and count of each, sorted; the sentinel if there is none.
+
+    Args:
+        wrong: the classes that are proved wrong.
+        draw: how one of them is chosen.
+        of_visit: the run's seed, prompt_id and the number of the visit. Not the step: the draw does not depend on the
+            number of prompts per step.
+    """
+    if len(wrong) < 2:
+        return wrong[0][0] if wrong else SENTINEL
+    return draw_wrong_answer(wrong, draw, seeding.uniform("noisy label", *of_visit))
 
 
 def draw_wrong_answer(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: float) -> str:
