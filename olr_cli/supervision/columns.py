@@ -114,9 +114,11 @@ class ColumnSupervisor:
         visits, answers = _visits(rollouts.rechunk(), self._prompts)
         past = self._past.join(visits, on="prompt", how="semi")
         texts = self._texts(pl.concat([answers["text"], past["text"]]))
-        answers = answers.join(texts, on="text")
-        count = pl.len().cast(pl.Int64)
-        spellings = answers.group_by("group", *texts.columns).agg(count=count)
+        spellings = (
+            answers.join(texts, on="text")
+            .group_by("group", *texts.columns)
+            .agg(count=pl.len().cast(pl.Int64))
+        )
         classes = _classes(spellings, texts)
         visits = _with_majorities(visits, classes)
         rows = pl.concat([past, _past_of(visits)])
@@ -187,11 +189,11 @@ class ColumnSupervisor:
         by_visit = wrong.sort("group", "answer").group_by(visit, maintain_order=True)
         wrong = by_visit.agg("text", "votes")
         draw, seed = noise_draw(self._recipe), self._recipe.seed
-        drawn = [
+        labels = [
             drawn_label(list(zip(texts, votes, strict=True)), draw, (seed, name, visit))
             for _, name, visit, texts, votes in wrong.iter_rows()
         ]
-        drawn = wrong.select("group", drawn=pl.Series(drawn, dtype=pl.String))
+        drawn = wrong.select("group", drawn=pl.Series(labels, dtype=pl.String))
         visits = visits.join(drawn, on="group", how="left", maintain_order="left")
         return visits.with_columns(
             noisy_label=pl.when(is_active)

@@ -55,13 +55,30 @@ def test_historical_majority_is_one_class_however_spelled_or_none(majorities, ex
     assert past.historical_majority == expected
 
 
-def test_history_refuses_a_visit_out_of_turn():
-    history = History()
-    history.add("p", 1, Vote.stored("a", "a", 3, 8))
-    for number in (3, 1):
-        with pytest.raises(ValueError, match=f"visit {number} follows visit 1"):
-            history.add("p", number, Vote.stored("a", "a", 3, 8))
-    assert history.of("p") == Past.of([Vote.stored("a", "a", 3, 8)])
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["a", "A", "b", None]), st.integers(1, 4), st.integers(4, 6)
+        )
+    )
+)
+def test_visits_that_are_added_together_are_the_same_past(history):
+    votes, sums = [], {}
+    for number, (answer, count, rollouts) in enumerate(history, start=1):
+        count = 0 if answer is None else count
+        votes.append(Vote.stored(answer and answer.lower(), answer, count, rollouts))
+        visits, total, moment = sums.get((answer, rollouts), (0, 0, 0))
+        sums[answer, rollouts] = visits + 1, total + count, moment + number * count
+    past = Past()
+    for (answer, rollouts), (visits, total, moment) in sums.items():
+        vote = Vote.stored(answer and answer.lower(), answer, total, rollouts)
+        past = past.plus(vote, visits, moment)
+    assert past == Past.of(votes)
+
+
+def test_a_prompt_that_was_never_seen_has_no_past():
+    history = History({"p": Past.of(visits_of(3))})
+    assert history.of("p").visits == 1
     assert history.of("never seen") == Past()
 
 

@@ -410,6 +410,16 @@ def test_every_method_trains_a_verified_prompt_on_its_true_answer(judge, name):
         assert label.noisy_label == "7"  # what it would have been
 
 
+@pytest.mark.parametrize("answer", ["12.0", "8"])
+def test_a_verified_label_is_right_also_where_no_rollout_spells_it_like_that(judge, answer):
+    verified = prompt("clean", "9", "12", is_verified=True)
+    group = RolloutGroup(verified, 1, 1, (Rollout(f"\\boxed{{{answer}}}"),) * 2)
+    supervisor = Supervisor(compose(make_method("olr")), judge, seed=0)
+    (decided,) = by_group(supervisor.supervise(Step.of([group])))
+    assert decided.label.effective_label_is_correct
+    assert decided.label.reward_mean == (answer == "12.0")
+
+
 def test_verified_prompts_alone_train_if_the_method_says_so(judge):
     tree = {"method": {"name": "grpo", "prompts": "verified"}, "data": {"verified": 1}}
     method = compose(validate(tree, "test").method)
