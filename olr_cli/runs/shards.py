@@ -199,7 +199,8 @@ def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int
     run.
     """
     facts = _facts_by_shard(table, shards)
-    of_shards = [(shard.path, facts.get(str(shard.path))) for shard in shards]
+    rows = {row["shard"]: row for row in facts.drop("hashes").iter_rows(named=True)}
+    of_shards = [(shard.path, rows.get(str(shard.path))) for shard in shards]
     for path, row in of_shards:
         number = step_of(path)
         is_of_step = table == "rollouts"  # the labels of a step may stand alone
@@ -207,38 +208,46 @@ def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int
             is_of_step = (row["first"], row["last"], row["unknown"]) == (number, number, 0)
         if not is_of_step:
             raise UserError(f"{path} has no rows, or rows of another step", RESTORE)
-    for path, row in of_shards:
-        if row is not None and row["is_twice"]:
-            raise UserError(f"{path} has a prompt's visit twice", RESTORE)
+    if table == "labels":  # in rollouts, samples of a visit may stand in any order
+        _require_no_visit_twice(shards, facts)
     return [None if row is None else (row["visits"], row["digest"]) for _, row in of_shards]
 
 
-def _facts_by_shard(table: str, shards: Sequence[Shard]) -> dict[str, dict[str, Any]]:
-    """Return of each shard that has rows: their steps, their prompt visits, and whether a visit comes twice."""
-    step, visit = pl.col("step"), pl.struct("prompt_id", "visit")
-    if table == "labels":
-        is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated()
-        visits = visit
-    else:  # a visit has several rollouts
-        is_twice = pl.lit(False)
-        visits = visit.filter(pl.col("sample") == 0)
+def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
+    """Return a row a shard that has rows: its steps, its prompt visits, a digest of these, and the hash of each."""
+    step, visit = pl.col("step"), pl.struct("prompt_id", "visit").hash()
+    if table == "rollouts":  # a visit has several rollouts
+        visit = pl.when(pl.col("sample") == 0).then(visit)
     # One query for all: a query costs more than a shard's rows, and a folder may have thousands of runs.
     rows = scan_shards(table, shards, include_file_paths="shard")
     facts = (
-        rows.with_columns(pl.col("shard").cast(pl.Categorical), run=run_number(shards))
-        .with_columns(is_twice.alias("is_twice"))
+        rows.select(pl.col("shard").cast(pl.Categorical), "step", visit=visit)
         .group_by("shard")
         .agg(
             step.min().alias("first"),
             step.max().alias("last"),
             step.null_count().alias("unknown"),
-            visits.len().alias("visits"),
-            visits.hash().sum().alias("digest"),  # the same in any order
-            pl.col("is_twice").any(),
+            pl.col("visit").count().alias("visits"),
+            pl.col("visit").sum().alias("digest"),  # the same in any order
+            pl.col("visit").alias("hashes"),
         )
-        .collect()
     )
-    return {row["shard"]: row for row in facts.iter_rows(named=True)}
+    return facts.with_columns(pl.col("shard").cast(pl.String)).collect()
+
+
+def _require_no_visit_twice(shards: Sequence[Shard], facts: pl.DataFrame) -> None:
+    """Refuse labels that have a prompt's visit twice in a run."""
+    run = run_number(shards).alias("run")
+    different = facts.select(run, "hashes").explode("hashes").group_by("run").n_unique()
+    if different["hashes"].sum() == facts["visits"].sum():
+        return
+    # Different visits may have one hash, so the rows decide; comparing them takes several times the memory.
+    rows = scan_shards("labels", shards, include_file_paths="shard").with_columns(run)
+    is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated()
+    damaged = set(rows.filter(is_twice).select("shard").collect()["shard"])
+    for shard in shards:
+        if str(shard.path) in damaged:
+            raise UserError(f"{shard.path} has a prompt's visit twice", RESTORE)
 
 
 def check_shard(shard: Path, table: str, run: str = "") -> bool:

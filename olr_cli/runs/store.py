@@ -36,7 +36,7 @@ from olr_cli.runs.shards import (
 )
 from olr_cli.supervision.history import History
 
-_SHARDS_OF_A_SCAN = 2000
+_SHARDS_OF_A_SCAN = 500
 
 Columns = Mapping[str, Sequence[Any]]
 """The columns of one of the tables, by name."""
@@ -154,15 +154,21 @@ def stored_responses(run: Path) -> list[str]:
 
 
 def read_rollout_steps(
-    run: Path, columns: Sequence[str], steps: Container[int] | None = None
+    run: Path,
+    columns: Sequence[str],
+    steps: Container[int] | None = None,
+    prompts: Iterable[str] | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Columns of the rollouts of all complete steps, or of some, step by step, in the order they were made.
 
-    Errors are those of `scan_labels`.
+    With `prompts`, ids, only those of these prompts. Errors are those of `scan_labels`.
     """
+    # Filtered while it is read: rows that are left out later would stay in memory with those that are kept.
+    is_wanted = pl.lit(True) if prompts is None else pl.col("prompt_id").is_in(prompts)
     for shard in whole_shards([run], "rollouts"):
         if steps is None or step_of(shard.path) in steps:
-            yield scan_shards("rollouts", [shard]).select(columns).collect()
+            rows = scan_shards("rollouts", [shard]).filter(is_wanted)
+            yield rows.select(columns).collect()
 
 
 def stored_history(path: Path, judge: Judge) -> History:

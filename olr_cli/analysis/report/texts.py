@@ -112,13 +112,15 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
     """
     wanted = visits.select("prompt_id", "visit")
     place = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")
+    prompts = set(visits["prompt_id"])
+    steps = read_rollout_steps(run, (*_STORED, "response"), set(visits["step"]), prompts)
     shards = [
         _with_ends(
-            shard.join(wanted, on=["prompt_id", "visit"], how="semi").filter(
+            rows.join(wanted, on=["prompt_id", "visit"], how="semi").filter(
                 place <= SAMPLES
             )
         )
-        for shard in read_rollout_steps(run, (*_STORED, "response"), set(visits["step"]))
+        for rows in steps
     ]
     return pl.concat(shards).sort(ORDER)
 
