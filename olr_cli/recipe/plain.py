@@ -57,7 +57,7 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def _parse_section(text: str) -> dict[str, Any] | None:
+def _parse_section(text: str) -> Any:
     """Parse a section key by key, since the arms of a sweep differ in few keys; None if it cannot be done so."""
     head, *keys = _KEY.split(text)
     name = head.removesuffix(":\n")

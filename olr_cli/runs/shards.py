@@ -37,6 +37,7 @@ _RECORDS: dict[str, type[LabelRecord] | type[RolloutRecord]] = {
 
 _SHARD = re.compile(r"step-(\d{6,9})\.parquet")
 _SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/{_SHARD.pattern}")
+_SHARDS_OF_A_QUERY = 100
 RESTORE = (
     "restore it from a copy, or train anew in another run directory (of an unfinished run, a resume makes the steps"
     " after the last checkpoint again)"
@@ -198,7 +199,11 @@ def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int
     Refuse rows that cannot be a run's: a shard must have the step of its name, and no prompt's visit comes twice in a
     run.
     """
-    facts = _facts_by_shard(table, shards)
+    # A query for each shard takes longer than its rows, and one for all takes memory for the rows of a whole run.
+    facts = pl.concat(
+        _facts_by_shard(table, shards[start : start + _SHARDS_OF_A_QUERY])
+        for start in range(0, len(shards), _SHARDS_OF_A_QUERY)
+    )
     rows = {row["shard"]: row for row in facts.drop("hashes").iter_rows(named=True)}
     of_shards = [(shard.path, rows.get(str(shard.path))) for shard in shards]
     for path, row in of_shards:
@@ -218,7 +223,6 @@ def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
     step, visit = pl.col("step"), pl.struct("prompt_id", "visit").hash()
     if table == "rollouts":  # a visit has several rollouts
         visit = pl.when(pl.col("sample") == 0).then(visit)
-    # One query for all: a query costs more than a shard's rows, and a folder may have thousands of runs.
     rows = scan_shards(table, shards, include_file_paths="shard")
     facts = (
         rows.select(pl.col("shard").cast(pl.Categorical), "step", visit=visit)

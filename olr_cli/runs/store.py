@@ -157,18 +157,20 @@ def read_rollout_steps(
     run: Path,
     columns: Sequence[str],
     steps: Container[int] | None = None,
-    prompts: Iterable[str] | None = None,
+    prompts: pl.Series | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Columns of the rollouts of all complete steps, or of some, step by step, in the order they were made.
 
     With `prompts`, ids, only those of these prompts. Errors are those of `scan_labels`.
     """
-    # Filtered while it is read: rows that are left out later would stay in memory with those that are kept.
-    is_wanted = pl.lit(True) if prompts is None else pl.col("prompt_id").is_in(prompts)
     for shard in whole_shards([run], "rollouts"):
-        if steps is None or step_of(shard.path) in steps:
-            rows = scan_shards("rollouts", [shard]).filter(is_wanted)
-            yield rows.select(columns).collect()
+        if steps is not None and step_of(shard.path) not in steps:
+            continue
+        rows = scan_shards("rollouts", [shard])
+        if prompts is not None:
+            # While they are read: rows that are left out later stay in memory as long as those that are kept.
+            rows = rows.filter(pl.col("prompt_id").is_in(prompts.implode()))
+        yield rows.select(columns).collect()
 
 
 def stored_history(path: Path, judge: Judge) -> History:

@@ -112,7 +112,7 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
     """
     wanted = visits.select("prompt_id", "visit")
     place = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")
-    prompts = set(visits["prompt_id"])
+    prompts = visits["prompt_id"].unique()
     steps = read_rollout_steps(run, (*_STORED, "response"), set(visits["step"]), prompts)
     shards = [
         _with_ends(
