@@ -9,7 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -32,39 +32,6 @@ from olr_cli.supervision.metrics import LABEL_METRICS, all_metrics, by_visit
 _ACRONYM = re.compile("(?<![A-Za-z0-9])(grpo|olr|ttrl)(?![A-Za-z0-9])")
 
 
-class Visits:
-    """The metrics of runs by visit, counted together: a query costs more time than the rows of a small run."""
-
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self._runs = runs
-
-    @cached_property
-    def of_run(self) -> Mapping[Path, pl.DataFrame]:
-        """Run directory -> a row per visit, with all metrics."""
-        methods = [(_refinement(run), run.path) for run in self._runs]
-        by_criteria = gathered(
-            ((method.slope_threshold, method.warmup_epochs), path)
-            for method, path in methods
-        )
-        visits: dict[Path, pl.DataFrame] = {}
-        for criteria, paths in by_criteria.items():
-            scans = scan_labels_of(paths)
-            counted = (by_visit(rows, all_metrics(*criteria), "run") for rows in scans)
-            frames = (
-                rows
-                for scan in counted
-                for rows in scan.partition_by("run", include_key=False)
-            )
-            visits |= zip(paths, frames, strict=True)
-        return visits
-
-
-def _refinement(run: Run) -> OlrMethod:
-    """Return the settings of Online Label Refinement of a run; the defaults, which an ablation takes, of another's."""
-    method = run.recipe.method
-    return method if isinstance(method, OlrMethod) else OlrMethod()
-
-
 @dataclass(frozen=True)
 class Arm:
     """Runs that differ in nothing but the seed.
@@ -72,13 +39,14 @@ class Arm:
     Attributes:
         name: as tables show it, and as a baseline is named; unique among the arms of one analysis.
         runs: at least one, by seed; the seeds are distinct.
-        visits: of its runs, and of all others of the analysis.
+        visits: run directory -> a row per visit with all metrics, of the runs of all arms of one analysis; counted
+            together, since a query costs more time than the rows of a small run (`visits_of`).
         is_labelled: the name is one that was given to it (`relabel`).
     """
 
     name: str
     runs: tuple[Run, ...]
-    visits: Visits = field(repr=False, compare=False)
+    visits: Callable[[], Mapping[Path, pl.DataFrame]] = field(repr=False, compare=False)
     is_labelled: bool = False
 
     @property
@@ -104,7 +72,7 @@ class Arm:
     @property
     def refinement(self) -> OlrMethod:
         """The settings of Online Label Refinement; under another method, the defaults, which an ablation takes."""
-        return _refinement(self.runs[0])
+        return self.olr or OlrMethod()
 
     @property
     def method(self) -> str:
@@ -127,7 +95,7 @@ class Arm:
     @cached_property
     def _visits(self) -> list[pl.DataFrame]:
         """One frame per run, with a row per visit and all metrics."""
-        return [self.visits.of_run[run.path] for run in self.runs]
+        return [self.visits()[run.path] for run in self.runs]
 
     def by_epoch(self) -> list[pl.DataFrame]:
         """One frame per run, with a row per complete epoch: ``visit``, ``prompts`` and all metrics of labels."""
@@ -259,12 +227,11 @@ def _read_log(places: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
 
 def group(runs: Iterable[Run]) -> list[Arm]:
     """The arms of the runs, in the order in which each first appears."""
-    all_runs = list(runs)
-    visits = Visits([run for run in all_runs if run.log is None])
-    members = gathered((_arm_key(run), run) for run in all_runs)
+    members = gathered((_arm_key(run), run) for run in runs)
     firsts = [group[0] for group in members.values()]
     names = tell_apart([arm_name(run) for run in firsts], [run.settings for run in firsts])
-    arms = []
+    arms: list[Arm] = []
+    visits = cache(lambda: visits_of(arms))
     for name, of_arm in zip(names, members.values(), strict=True):
         ordered = sorted(of_arm, key=lambda run: run.seed)
         for one, other in pairwise(ordered):
@@ -276,6 +243,26 @@ def group(runs: Iterable[Run]) -> list[Arm]:
                 )
         arms.append(Arm(name, tuple(ordered), visits))
     return arms
+
+
+def visits_of(arms: Iterable[Arm]) -> dict[Path, pl.DataFrame]:
+    """Count the visits of all runs of arms: run directory -> a row per visit, with all metrics."""
+    by_criteria = gathered(
+        ((arm.refinement.slope_threshold, arm.refinement.warmup_epochs), run.path)
+        for arm in arms
+        for run in arm.runs
+        if run.log is None
+    )
+    visits: dict[Path, pl.DataFrame] = {}
+    for criteria, paths in by_criteria.items():
+        by_scan = [
+            by_visit(rows, all_metrics(*criteria), "run") for rows in scan_labels_of(paths)
+        ]
+        by_run = [
+            rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)
+        ]
+        visits |= zip(paths, by_run, strict=True)
+    return visits
 
 
 def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:

@@ -106,15 +106,6 @@ def parse_yaml(text: str) -> Any:
 
 def _reader() -> YAML:
     from ruamel.yaml import YAML
-
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Composer, yaml.Constructor = _plain_classes()
-    return yaml
-
-
-@functools.cache
-def _plain_classes() -> tuple[type[Any], type[Any]]:
-    """Return how ruamel.yaml makes plain values; making these classes takes as long as parsing a line."""
     from ruamel.yaml.composer import Composer as AnyComposer
     from ruamel.yaml.constructor import SafeConstructor
 
@@ -138,7 +129,9 @@ def _plain_classes() -> tuple[type[Any], type[Any]]:
     Constructor.add_constructor(
         "tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str
     )
-    return Composer, Constructor
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer, yaml.Constructor = Composer, Constructor
+    return yaml
 
 
 def _reason(error: YAMLError) -> str:

@@ -223,9 +223,9 @@ def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
     step, visit = pl.col("step"), pl.struct("prompt_id", "visit").hash()
     if table == "rollouts":  # a visit has several rollouts
         visit = pl.when(pl.col("sample") == 0).then(visit)
-    rows = scan_shards(table, shards, include_file_paths="shard")
-    facts = (
-        rows.select(pl.col("shard").cast(pl.Categorical), "step", visit=visit)
+    return (
+        scan_shards(table, shards, include_file_paths="shard")
+        .select(pl.col("shard").cast(pl.Categorical), "step", visit=visit)
         .group_by("shard")
         .agg(
             step.min().alias("first"),
@@ -235,8 +235,9 @@ def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
             pl.col("visit").sum().alias("digest"),  # the same in any order
             pl.col("visit").alias("hashes"),
         )
+        .with_columns(pl.col("shard").cast(pl.String))
+        .collect()
     )
-    return facts.with_columns(pl.col("shard").cast(pl.String)).collect()
 
 
 def _require_no_visit_twice(shards: Sequence[Shard], facts: pl.DataFrame) -> None:
@@ -248,10 +249,9 @@ def _require_no_visit_twice(shards: Sequence[Shard], facts: pl.DataFrame) -> Non
     # Different visits may have one hash, so the rows decide; comparing them takes several times the memory.
     rows = scan_shards("labels", shards, include_file_paths="shard").with_columns(run)
     is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated()
-    damaged = set(rows.filter(is_twice).select("shard").collect()["shard"])
-    for shard in shards:
-        if str(shard.path) in damaged:
-            raise UserError(f"{shard.path} has a prompt's visit twice", RESTORE)
+    damaged = rows.filter(is_twice).select(pl.col("shard").min()).collect().item()
+    if damaged is not None:
+        raise UserError(f"{damaged} has a prompt's visit twice", RESTORE)
 
 
 def check_shard(shard: Path, table: str, run: str = "") -> bool:

@@ -134,8 +134,14 @@ def read_run(path: Path, manifest: Mapping[str, Any] | None = None) -> Run:
     manifest = manifest or read_manifest(path)
     arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
     defaults = (manifest.get("rule") or {}).get("defaults", {})
-    recipe = read_recipe(path, manifest)
-    return Run(path, recipe, arm, created, kind_of(manifest), rule_defaults=defaults)
+    return Run(
+        path,
+        read_recipe(path, manifest),
+        arm,
+        created,
+        kind_of(manifest),
+        rule_defaults=defaults,
+    )
 
 
 def arm_name(run: Run) -> str:

@@ -227,9 +227,7 @@ class Sheet:
             self.figure.supxlabel(text, x=0.01, ha="left", fontsize=FONT_SIZE, color=GREY)
             self._grow(1 + text.count("\n"))
         # Only a layout that is settled says where the data are on the page. To draw would settle it too, and draw.
-        layout = self.figure.get_layout_engine()
-        assert layout is not None
-        layout.execute(self.figure)
+        self.figure.get_layout_engine().execute(self.figure)  # type: ignore[union-attr]  # every sheet has one
         self.figure.set_layout_engine("none")
         for axes, labels in self._labels.items():
             _place(axes, labels, 72 / self.figure.dpi)

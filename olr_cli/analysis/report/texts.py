@@ -112,15 +112,18 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
     """
     wanted = visits.select("prompt_id", "visit")
     place = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")
-    prompts = visits["prompt_id"].unique()
-    steps = read_rollout_steps(run, (*_STORED, "response"), set(visits["step"]), prompts)
     shards = [
         _with_ends(
             rows.join(wanted, on=["prompt_id", "visit"], how="semi").filter(
                 place <= SAMPLES
             )
         )
-        for rows in steps
+        for rows in read_rollout_steps(
+            run,
+            (*_STORED, "response"),
+            set(visits["step"]),
+            visits["prompt_id"].unique(),
+        )
     ]
     return pl.concat(shards).sort(ORDER)
 
