@@ -203,13 +203,14 @@ def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[s
     A run that was named itself is kept, as are all if none has a complete step: whoever reads it says what is missing.
     """
     kept = set(named)
-    waiting = [
-        r for r in runs if r.log is None and r.path not in kept and not stored_steps(r.path)
-    ]
+    waiting = {
+        run.path: f"{run.path} holds no complete step yet and is left out."
+        for run in runs
+        if run.log is None and run.path not in kept and not stored_steps(run.path)
+    }
     if len(waiting) == len(runs):
         return list(runs), []
-    notes = [f"{run.path} holds no complete step yet and is left out." for run in waiting]
-    return [run for run in runs if run not in waiting], notes
+    return [run for run in runs if run.path not in waiting], list(waiting.values())
 
 
 def _holds_log(place: Path) -> bool:
