@@ -21,6 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 import numpy as np
 from histories import write_run
@@ -135,11 +136,20 @@ def measure(words: Sequence[str], run: Path, repetitions: int) -> Cost:
 
 
 def _once(words: Sequence[str], run: Path) -> Cost:
-    with tempfile.TemporaryDirectory() as out, tempfile.TemporaryFile("w+") as errors:
+    with tempfile.TemporaryDirectory() as out:
         places = [word.replace("RUN", str(run)).replace("OUT", out) for word in words]
-        command = [sys.executable, "-m", "olr_cli", *places]
+        return cost_of([sys.executable, "-m", "olr_cli", *places])
+
+
+def cost_of(command: Sequence[str], output: int | IO[Any] = subprocess.DEVNULL) -> Cost:
+    """Run a command, whose standard output goes to `output`, and return what it and its children cost.
+
+    Raises:
+        CalledProcessError: it failed.
+    """
+    with tempfile.TemporaryFile("w+") as errors:
         began = time.perf_counter()
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        process = subprocess.Popen(command, stdout=output, stderr=errors)
         # Popen.wait would not tell what this one child has used.
         _, status, usage = os.wait4(process.pid, 0)
         wall = time.perf_counter() - began

@@ -2,7 +2,8 @@
 
 Everything between the rollouts and the rewards is timed: extraction, classes, verdicts, vote, history, criteria,
 effective label, records. The visit is the sixth, so histories have five entries. Every repetition has fresh answers:
-a memo filled by the one before does not help it. Starting the worker processes (once a run) is timed apart.
+a memo filled by the one before does not help it. Starting the worker processes (once a run) is timed apart. Beside the
+seconds of the clock stand those of processors, of this process and its workers, which other programs disturb less.
 
 The limit is one parse of every distinct string that a parser is needed for. So of all visits are counted: those
 strings, how often the parser was asked to read one, and how often the one that it read most. `first_visit_workers_s` is
@@ -15,13 +16,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from olr_cli.answers import Judge
@@ -141,9 +144,29 @@ def watched() -> Iterator[Asked]:
         WorkerPool.run = run  # type: ignore[method-assign]
 
 
+def processor_seconds() -> float:
+    """Return the processor time of this process and of those that live below it, whose time counts in hundredths."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # a process that has ended meanwhile
+            # The name in brackets, which may hold anything, stands before the numbers.
+            numbers = file.read_text().rpartition(")")[2].split()
+            process = int(file.parent.name)
+            parents[process] = int(numbers[1])
+            ticks[process] = sum(map(int, numbers[11:15]))
+    below = {os.getpid()}
+    # A child may have a smaller number than its parent, so one pass over them may not find all.
+    while more := {it for it, parent in parents.items() if parent in below} - below:
+        below |= more
+    of_workers = sum(ticks[process] for process in below - {os.getpid()})
+    return time.process_time() + of_workers / os.sysconf("SC_CLK_TCK")
+
+
 def measure(answers: Answers, repetitions: int) -> dict[str, float]:
     """Median and spread of the sixth visit's time, and of the first, whose answers nobody has seen before."""
     first, last, waited, reads, pairs = [], [], [], [], []
+    first_cpu, last_cpu = [], []
     with Judge(workers=1) as judge:
         began = time.perf_counter()
         judge.keys(["\\sqrt{2}+x", "x+2"])
@@ -153,22 +176,27 @@ def measure(answers: Answers, repetitions: int) -> dict[str, float]:
             supervisor = Supervisor(
                 compose(OlrMethod(warmup_epochs=5)), judge, seed=repetition
             )
-            seconds = []
+            seconds, cpu = [], []
             with watched() as asked:
                 for visit in visits:
-                    began = time.perf_counter()
+                    before, began = processor_seconds(), time.perf_counter()
                     supervisor.supervise(Step.of(visit))
                     seconds.append(time.perf_counter() - began)
+                    cpu.append(processor_seconds() - before)
                     if len(seconds) == 1:
                         waited.append(asked.seconds)
             first.append(seconds[0])
             last.append(seconds[-1])
+            first_cpu.append(cpu[0])
+            last_cpu.append(cpu[-1])
             reads.append(asked.reads)
             pairs.append(asked.pairs)
     return {
         "first_visit_median_s": round(statistics.median(first), 3),
         "first_visit_max_s": round(max(first), 3),
         "sixth_visit_median_s": round(statistics.median(last), 3),
+        "first_visit_cpu_s": round(statistics.median(first_cpu), 3),
+        "sixth_visit_cpu_s": round(statistics.median(last_cpu), 3),
         "worker_start_s": round(start, 2),
         "first_visit_workers_s": round(statistics.median(waited), 3),
         "strings_for_a_parser": statistics.mean(map(len, reads)),

@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,11 +39,14 @@ class Arm:
     Attributes:
         name: as tables show it, and as a baseline is named; unique among the arms of one analysis.
         runs: at least one, by seed; the seeds are distinct.
+        visits: run directory -> a row per visit with all metrics, of the runs of all arms of one analysis; counted
+            together, since a query costs more time than the rows of a small run (`visits_of`).
         is_labelled: the name is one that was given to it (`relabel`).
     """
 
     name: str
     runs: tuple[Run, ...]
+    visits: Callable[[], Mapping[Path, pl.DataFrame]] = field(repr=False, compare=False)
     is_labelled: bool = False
 
     @property
@@ -91,17 +94,8 @@ class Arm:
 
     @cached_property
     def _visits(self) -> list[pl.DataFrame]:
-        """One frame per run, with a row per visit and all metrics; one query, since many cost more time."""
-        metrics = all_metrics(
-            self.refinement.slope_threshold, self.refinement.warmup_epochs
-        )
-        by_scan = [
-            by_visit(rows, metrics, "run")
-            for rows in scan_labels_of(run.path for run in self.runs)
-        ]
-        return [
-            rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)
-        ]
+        """One frame per run, with a row per visit and all metrics."""
+        return [self.visits()[run.path] for run in self.runs]
 
     def by_epoch(self) -> list[pl.DataFrame]:
         """One frame per run, with a row per complete epoch: ``visit``, ``prompts`` and all metrics of labels."""
@@ -209,13 +203,14 @@ def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[s
     A run that was named itself is kept, as are all if none has a complete step: whoever reads it says what is missing.
     """
     kept = set(named)
-    waiting = [
-        r for r in runs if r.log is None and r.path not in kept and not stored_steps(r.path)
-    ]
+    waiting = {
+        run.path: f"{run.path} holds no complete step yet and is left out."
+        for run in runs
+        if run.log is None and run.path not in kept and not stored_steps(run.path)
+    }
     if len(waiting) == len(runs):
         return list(runs), []
-    notes = [f"{run.path} holds no complete step yet and is left out." for run in waiting]
-    return [run for run in runs if run not in waiting], notes
+    return [run for run in runs if run.path not in waiting], list(waiting.values())
 
 
 def _holds_log(place: Path) -> bool:
@@ -236,7 +231,8 @@ def group(runs: Iterable[Run]) -> list[Arm]:
     members = gathered((_arm_key(run), run) for run in runs)
     firsts = [group[0] for group in members.values()]
     names = tell_apart([arm_name(run) for run in firsts], [run.settings for run in firsts])
-    arms = []
+    arms: list[Arm] = []
+    visits = cache(lambda: visits_of(arms))
     for name, of_arm in zip(names, members.values(), strict=True):
         ordered = sorted(of_arm, key=lambda run: run.seed)
         for one, other in pairwise(ordered):
@@ -246,8 +242,28 @@ def group(runs: Iterable[Run]) -> list[Arm]:
                     "leave one out, or take the newest run of every arm and seed",
                     "newest",
                 )
-        arms.append(Arm(name, tuple(ordered)))
+        arms.append(Arm(name, tuple(ordered), visits))
     return arms
+
+
+def visits_of(arms: Iterable[Arm]) -> dict[Path, pl.DataFrame]:
+    """Count the visits of all runs of arms: run directory -> a row per visit, with all metrics."""
+    by_criteria = gathered(
+        ((arm.refinement.slope_threshold, arm.refinement.warmup_epochs), run.path)
+        for arm in arms
+        for run in arm.runs
+        if run.log is None
+    )
+    visits: dict[Path, pl.DataFrame] = {}
+    for criteria, paths in by_criteria.items():
+        by_scan = [
+            by_visit(rows, all_metrics(*criteria), "run") for rows in scan_labels_of(paths)
+        ]
+        by_run = [
+            rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)
+        ]
+        visits |= zip(paths, by_run, strict=True)
+    return visits
 
 
 def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:

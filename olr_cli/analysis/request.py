@@ -106,7 +106,8 @@ def carry_out(request: Request) -> Answer:
     charts = list(chain.from_iterable(drawn[name] for name in saved))
     notes = [*_notes(runs, left_out, arms), *(chart.note for chart in charts if chart.note)]
     folder = _folder(request, places, runs) if charts or request.report else Path()
-    written = figures.save(charts, folder, pdf=request.has_pdf)
+    # Saving nothing would import matplotlib.
+    written = figures.save(charts, folder, pdf=request.has_pdf) if charts else []
     beside = ", .pdf and .csv" if request.has_pdf else " and .csv"
     files = [File(file, beside) for file in written if file.suffix == ".png"]
     if request.report:

@@ -24,6 +24,8 @@ MOST_LEVELS = 32
 
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
 """Where a key of the outermost level begins in a file as olr writes it."""
+_KEY = re.compile(r"^(?=  [a-z_]+:)", re.MULTILINE)
+"""Where a key within a section begins."""
 
 
 class NotPlain(ValueError):
@@ -46,22 +48,40 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
     has_end = "\n..." in text.removesuffix("\n...\n")
     if not sections or head not in ("", "---\n") or has_end:
         return None
-    tree: dict[str, Any] = {}
     try:
-        for section in sections:
-            value = _parse_section(section)
-            if not isinstance(value, dict) or len(value) != 1:
-                return None
-            tree |= value
+        tree = _merged(map(_parse_section, sections))
     except NotPlain:
         return None  # read as a whole, so that the error names its line
-    # A key that comes twice is an error of the whole; the parts are cached, so callers get copies.
-    return copy.deepcopy(tree) if len(tree) == len(sections) else None
+    # The parts are cached, so callers get copies.
+    return copy.deepcopy(tree)
 
 
 @functools.lru_cache(maxsize=1024)
 def _parse_section(text: str) -> Any:
+    """Parse a section key by key, since the arms of a sweep differ in few keys; None if it cannot be done so."""
+    head, *keys = _KEY.split(text)
+    name = head.removesuffix(":\n")
+    if not keys or not name.isidentifier():
+        return _parse_part(text)
+    parts = [_parse_part(head + key) for key in keys]
+    # A line that begins another key, of the section or of the file, is for a reading of the whole.
+    values = _merged(part[name] if part.keys() == {name} else None for part in parts)
+    return None if values is None else {name: values}
+
+
+@functools.lru_cache(maxsize=4096)
+def _parse_part(text: str) -> Any:
     return parse_yaml(text)
+
+
+def _merged(parts: Iterable[Any]) -> dict[str, Any] | None:
+    """Return mappings of one key each as one; None if a part is something else, or a key comes twice."""
+    tree: dict[str, Any] = {}
+    for part in parts:
+        if not isinstance(part, dict) or len(part) != 1 or not tree.keys().isdisjoint(part):
+            return None
+        tree |= part
+    return tree
 
 
 def parse_yaml(text: str) -> Any:

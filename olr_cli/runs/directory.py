@@ -123,8 +123,8 @@ def recipe_yaml(recipe: Recipe) -> str:
     return dump_yaml(recipe.plain())
 
 
-def read_recipe(path: Path) -> Recipe:
-    """The recipe a run was made with."""
+def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe:
+    """Read the recipe a run was made with; `manifest` is the run's, if it has been read already."""
     require_run(path)
     file = path / "recipe.yaml"
     text = file.read_text(encoding="utf-8", errors="replace")
@@ -138,7 +138,7 @@ def read_recipe(path: Path) -> Recipe:
         # Such a run's prompts lie in its own folder, which may have moved since the recipe named it.
         data = recipe.data.model_copy(update={"train": str((path / PROMPTS).absolute())})
         return recipe.model_copy(update={"data": data})
-    manifest, digest = read_manifest(path), recipe.digest()
+    manifest, digest = manifest or read_manifest(path), recipe.digest()
     # Any attempt's digest will do: a later one may have had more epochs.
     attempts = (manifest, *manifest["attempts"])
     if digest not in {attempt.get("recipe_digest", digest) for attempt in attempts}:

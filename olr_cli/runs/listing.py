@@ -163,7 +163,8 @@ def _entry(path: Path, folder: Path) -> RunEntry:
         size=_size(path),
     )
     try:
-        run, manifest, lines = read_run(path), read_manifest(path), read_metrics(path)
+        manifest = read_manifest(path)
+        run, lines = read_run(path, manifest), read_metrics(path)
     except (UserError, OSError) as error:
         return replace(entry, problem=str(error))
     trained = [line for line in lines if line["step"]]

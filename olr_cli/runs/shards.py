@@ -37,6 +37,7 @@ _RECORDS: dict[str, type[LabelRecord] | type[RolloutRecord]] = {
 
 _SHARD = re.compile(r"step-(\d{6,9})\.parquet")
 _SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/{_SHARD.pattern}")
+_SHARDS_OF_A_QUERY = 100
 RESTORE = (
     "restore it from a copy, or train anew in another run directory (of an unfinished run, a resume makes the steps"
     " after the last checkpoint again)"
@@ -198,8 +199,13 @@ def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int
     Refuse rows that cannot be a run's: a shard must have the step of its name, and no prompt's visit comes twice in a
     run.
     """
-    facts = _facts_by_shard(table, shards)
-    of_shards = [(shard.path, facts.get(str(shard.path))) for shard in shards]
+    # A query for each shard takes longer than its rows, and one for all takes memory for the rows of a whole run.
+    facts = pl.concat(
+        _facts_by_shard(table, shards[start : start + _SHARDS_OF_A_QUERY])
+        for start in range(0, len(shards), _SHARDS_OF_A_QUERY)
+    )
+    rows = {row["shard"]: row for row in facts.drop("hashes").iter_rows(named=True)}
+    of_shards = [(shard.path, rows.get(str(shard.path))) for shard in shards]
     for path, row in of_shards:
         number = step_of(path)
         is_of_step = table == "rollouts"  # the labels of a step may stand alone
@@ -207,38 +213,45 @@ def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int
             is_of_step = (row["first"], row["last"], row["unknown"]) == (number, number, 0)
         if not is_of_step:
             raise UserError(f"{path} has no rows, or rows of another step", RESTORE)
-    for path, row in of_shards:
-        if row is not None and row["is_twice"]:
-            raise UserError(f"{path} has a prompt's visit twice", RESTORE)
+    if table == "labels":  # in rollouts, samples of a visit may stand in any order
+        _require_no_visit_twice(shards, facts)
     return [None if row is None else (row["visits"], row["digest"]) for _, row in of_shards]
 
 
-def _facts_by_shard(table: str, shards: Sequence[Shard]) -> dict[str, dict[str, Any]]:
-    """Return of each shard that has rows: their steps, their prompt visits, and whether a visit comes twice."""
-    step, visit = pl.col("step"), pl.struct("prompt_id", "visit")
-    if table == "labels":
-        is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated()
-        visits = visit
-    else:  # a visit has several rollouts
-        is_twice = pl.lit(False)
-        visits = visit.filter(pl.col("sample") == 0)
-    # One query for all: a query costs more than a shard's rows, and a folder may have thousands of runs.
-    rows = scan_shards(table, shards, include_file_paths="shard")
-    facts = (
-        rows.with_columns(pl.col("shard").cast(pl.Categorical), run=run_number(shards))
-        .with_columns(is_twice.alias("is_twice"))
+def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
+    """Return a row a shard that has rows: its steps, its prompt visits, a digest of these, and the hash of each."""
+    step, visit = pl.col("step"), pl.struct("prompt_id", "visit").hash()
+    if table == "rollouts":  # a visit has several rollouts
+        visit = pl.when(pl.col("sample") == 0).then(visit)
+    return (
+        scan_shards(table, shards, include_file_paths="shard")
+        .select(pl.col("shard").cast(pl.Categorical), "step", visit=visit)
         .group_by("shard")
         .agg(
             step.min().alias("first"),
             step.max().alias("last"),
             step.null_count().alias("unknown"),
-            visits.len().alias("visits"),
-            visits.hash().sum().alias("digest"),  # the same in any order
-            pl.col("is_twice").any(),
+            pl.col("visit").count().alias("visits"),
+            pl.col("visit").sum().alias("digest"),  # the same in any order
+            pl.col("visit").alias("hashes"),
         )
+        .with_columns(pl.col("shard").cast(pl.String))
         .collect()
     )
-    return {row["shard"]: row for row in facts.iter_rows(named=True)}
+
+
+def _require_no_visit_twice(shards: Sequence[Shard], facts: pl.DataFrame) -> None:
+    """Refuse labels that have a prompt's visit twice in a run."""
+    run = run_number(shards).alias("run")
+    different = facts.select(run, "hashes").explode("hashes").group_by("run").n_unique()
+    if different["hashes"].sum() == facts["visits"].sum():
+        return
+    # Different visits may have one hash, so the rows decide; comparing them takes several times the memory.
+    rows = scan_shards("labels", shards, include_file_paths="shard").with_columns(run)
+    is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated()
+    damaged = rows.filter(is_twice).select(pl.col("shard").min()).collect().item()
+    if damaged is not None:
+        raise UserError(f"{damaged} has a prompt's visit twice", RESTORE)
 
 
 def check_shard(shard: Path, table: str, run: str = "") -> bool:

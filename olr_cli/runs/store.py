@@ -10,7 +10,8 @@ where the paper's runs have 50 to 250, and every reader had to know two kinds of
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import pyarrow.parquet as pq
 from olr_cli.answers import Judge, Vote
 from olr_cli.errors import UserError
 from olr_cli.files import sweep, sync, write_whole, writing
+from olr_cli.grouping import gathered
 from olr_cli.runs.directory import run_id
 from olr_cli.runs.shards import (
     RESTORE,
@@ -36,7 +38,7 @@ from olr_cli.runs.shards import (
 )
 from olr_cli.supervision.history import History, Past
 
-_SHARDS_OF_A_SCAN = 2000
+_SHARDS_OF_A_SCAN = 500
 
 Columns = Mapping[str, Sequence[Any]]
 """The columns of one of the tables, by name."""
@@ -120,22 +122,15 @@ def scan_labels(run: Path) -> pl.LazyFrame:
     return scan_shards("labels", whole_shards([run], "labels"))
 
 
-def scan_labels_of(runs: Iterable[Path]) -> Iterator[pl.LazyFrame]:
+def scan_labels_of(runs: Sequence[Path]) -> Iterator[pl.LazyFrame]:
     """The labels of all the runs, with a column ``run`` that counts the runs of a scan, some runs to a scan.
 
     A query costs more than the rows of a small run, and the rows of many large ones more memory than there may be.
     Errors are those of `scan_labels`.
     """
-    batches: list[list[Path]] = []
-    shards_left = 0
-    for run in runs:
-        shards = len(table_shards(run / "labels"))
-        if not batches or shards > shards_left:
-            batches.append([])
-            shards_left = _SHARDS_OF_A_SCAN
-        batches[-1].append(run)
-        shards_left -= shards
-    for batch in batches:
+    shards_so_far = itertools.accumulate(len(table_shards(run / "labels")) for run in runs)
+    numbers = (shards // _SHARDS_OF_A_SCAN for shards in shards_so_far)
+    for batch in gathered(zip(numbers, runs, strict=True)).values():
         of_batch = whole_shards(batch, "labels")
         rows = scan_shards("labels", of_batch, include_file_paths="shard")
         yield rows.with_columns(run=run_number(of_batch)).drop("shard")
@@ -154,15 +149,23 @@ def stored_responses(run: Path) -> list[str]:
 
 
 def read_rollout_steps(
-    run: Path, columns: Sequence[str], steps: Container[int] | None = None
+    run: Path,
+    columns: Sequence[str],
+    steps: Container[int] | None = None,
+    prompts: pl.Series | None = None,
 ) -> Iterator[pl.DataFrame]:
     """Columns of the rollouts of all complete steps, or of some, step by step, in the order they were made.
 
-    Errors are those of `scan_labels`.
+    With `prompts`, ids, only those of these prompts. Errors are those of `scan_labels`.
     """
     for shard in whole_shards([run], "rollouts"):
-        if steps is None or step_of(shard.path) in steps:
-            yield scan_shards("rollouts", [shard]).select(columns).collect()
+        if steps is not None and step_of(shard.path) not in steps:
+            continue
+        rows = scan_shards("rollouts", [shard])
+        if prompts is not None:
+            # While they are read: rows that are left out later stay in memory as long as those that are kept.
+            rows = rows.filter(pl.col("prompt_id").is_in(prompts.implode()))
+        yield rows.select(columns).collect()
 
 
 def stored_history(path: Path, judge: Judge) -> History:

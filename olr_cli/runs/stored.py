@@ -129,13 +129,18 @@ def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
     return marks[0] if marks.n_unique() == 1 else "mixed", len(marks) / len(kinds)
 
 
-def read_run(path: Path) -> Run:
-    """A run by its recipe and manifest."""
-    manifest = read_manifest(path)
+def read_run(path: Path, manifest: Mapping[str, Any] | None = None) -> Run:
+    """Read a run by its recipe and manifest; `manifest` is the run's, if it has been read already."""
+    manifest = manifest or read_manifest(path)
     arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
     defaults = (manifest.get("rule") or {}).get("defaults", {})
     return Run(
-        path, read_recipe(path), arm, created, kind_of(manifest), rule_defaults=defaults
+        path,
+        read_recipe(path, manifest),
+        arm,
+        created,
+        kind_of(manifest),
+        rule_defaults=defaults,
     )
 
 

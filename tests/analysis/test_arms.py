@@ -227,6 +227,25 @@ def test_runs_keep_their_epochs_however_many_are_read_at_once(
         assert_frame_equal(together.select(rows.columns), rows)
 
 
+def test_arms_that_are_counted_together_have_the_epochs_of_each_alone(tmp_path):
+    methods = (
+        OLR,
+        {**OLR, "slope_threshold": 0.1},
+        {**OLR, "slope_threshold": "0.100001"},
+        {**OLR, "warmup_epochs": 2},
+        GRPO,
+    )
+    for number, method in enumerate(methods):
+        for seed in (1, 2):
+            write(tmp_path / f"{number}-{seed}", seed=seed, method=method)
+    arms = arms_of(tmp_path)
+    assert len(arms) == len(methods)
+    for arm in arms:
+        (alone,) = arms_of(*(run.path for run in arm.runs))
+        for together, rows in zip(arm.by_epoch(), alone.by_epoch(), strict=True):
+            assert_frame_equal(together, rows)
+
+
 @each(
     "steps, epochs, note",
     (1, 1, None),

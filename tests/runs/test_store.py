@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+import tempfile
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -11,8 +12,10 @@ import pyarrow.parquet as pq
 import pytest
 from cases import each, refusal
 from decisions import LABEL, ROLLOUT, columns
+from hypothesis import given, strategies as st
 
 from olr_cli.errors import UserError
+from olr_cli.runs import shards
 from olr_cli.runs.shards import stored_steps
 from olr_cli.runs.store import RunStore, read_rollout_steps, scan_labels, scan_rollouts
 from olr_cli.supervision import SCHEMA_VERSION, LabelRecord, RolloutRecord
@@ -44,11 +47,11 @@ def test_the_same_records_give_the_same_bytes(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         fill(tmp_path / name, [1])
-    shards = [
+    contents = [
         (tmp_path / name / "labels" / "step-000001.parquet").read_bytes()
         for name in ("a", "b")
     ]
-    assert shards[0] == shards[1]
+    assert contents[0] == contents[1]
 
 
 def test_a_step_without_its_labels_shard_is_not_complete(tmp_path):
@@ -173,3 +176,80 @@ def test_unknown_values_are_null_not_zero(tmp_path):
         scan_labels(tmp_path).select(pl.col("majority_is_correct").mean()).collect().item()
         is None
     )
+
+
+def fill_visits(run, visits_by_step):
+    """Write the labels of some prompts' visits, step by step, beside rollouts without rows."""
+    run.mkdir(exist_ok=True)
+    store = RunStore(run)
+    for step, visits in enumerate(visits_by_step, start=1):
+        labels = [
+            replace(LABEL, prompt_id=prompt, visit=visit, step=step)
+            for prompt, visit in visits
+        ]
+        store.append(step, columns(LabelRecord, labels), columns(RolloutRecord, []))
+    return run
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.tuples(st.sampled_from(("a", "b", "1", "11")), st.integers(1, 3)),
+            min_size=1,
+            max_size=3,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(1, 3),
+)
+def test_a_visit_that_comes_twice_in_a_run_is_damage_of_its_first_shard(steps, at_once):
+    visits = [visit for step in steps for visit in step]
+    twice = [
+        number
+        for number, step in enumerate(steps, start=1)
+        if any(visits.count(visit) > 1 for visit in step)
+    ]
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shards, "_SHARDS_OF_A_QUERY", at_once)
+        run = fill_visits(Path(folder), steps)
+        if twice:
+            name = f"step-{twice[0]:06d}.parquet has a prompt's visit twice"
+            assert name in refusal(scan_labels, run)
+        else:
+            assert scan_labels(run).collect().height == len(visits)
+
+
+def test_a_visit_that_other_runs_have_too_is_no_damage_nor_are_equal_hashes(
+    tmp_path, monkeypatch
+):
+    runs = [fill_visits(tmp_path / name, [[("a", 1), ("b", 1)]]) for name in "xy"]
+    assert len(shards.whole_shards(runs, "labels")) == 2
+    shards._prompt_visits.cache_clear()
+    facts_of = shards._facts_by_shard
+
+    def all_hashes_equal(*arguments):
+        facts = facts_of(*arguments)
+        zeros = pl.col("hashes").list.eval(pl.element() * 0)
+        return facts.with_columns(hashes=zeros)
+
+    monkeypatch.setattr(shards, "_facts_by_shard", all_hashes_equal)
+    assert len(shards.whole_shards(runs, "labels")) == 2
+
+
+def test_rollouts_of_some_prompts_are_those_rows_of_all(tmp_path):
+    store = RunStore(tmp_path)
+    for step in (1, 2):
+        rollouts = [
+            replace(ROLLOUT, prompt_id=name, step=step, visit=step, response=name * 20)
+            for name in "abc"
+        ]
+        labels = [replace(LABEL, prompt_id=name, step=step, visit=step) for name in "abc"]
+        store.append(step, columns(LabelRecord, labels), columns(RolloutRecord, rollouts))
+    names = ["prompt_id", "response"]
+    some = read_rollout_steps(tmp_path, names, prompts=pl.Series(["a", "c"]))
+    everything = read_rollout_steps(tmp_path, names)
+    for rows, of_all in zip(some, everything, strict=True):
+        assert rows.equals(of_all.filter(pl.col("prompt_id") != "b"))
+    (of_step,) = read_rollout_steps(tmp_path, ["step"], {2}, pl.Series(["b"]))
+    assert of_step["step"].to_list() == [2]

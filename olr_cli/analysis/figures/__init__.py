@@ -43,8 +43,8 @@ _SHOW_LOGS = ("learning",)
 _CHART_AN_ARM = ("dynamics",)
 """Figures with one chart per arm."""
 
-_MOST_UNASKED = 10
-"""Arms of which ``all`` draws such a figure: those of a sweep of 40 take a minute, and nobody looks at them all."""
+_MOST_CHARTS = 10
+"""Arms of which such a figure is drawn: those of a sweep of 40 take half a minute, and nobody looks at them all."""
 
 
 def _function(figure: str) -> Callable[..., list[Chart]]:
@@ -103,10 +103,10 @@ def draw(
 
     charts: dict[str, list[Chart]] = {}
     for name in known_figures(names):
-        is_cut = name in _CHART_AN_ARM and name not in names and len(arms) > _MOST_UNASKED
+        is_cut = name in _CHART_AN_ARM and len(arms) > _MOST_CHARTS
         try:
             with applied(captions=captions):
-                charts[name] = charts_of(name, arms[:_MOST_UNASKED] if is_cut else arms)
+                charts[name] = charts_of(name, arms[:_MOST_CHARTS] if is_cut else arms)
         except Lack as lack:
             if name in names:
                 place = (
@@ -119,7 +119,7 @@ def draw(
                 ) from None
         else:
             if is_cut:
-                note = f"{name} is drawn of the first {_MOST_UNASKED} of {len(arms)} arms; named, it is drawn of all."
+                note = f"{name} is drawn of the first {_MOST_CHARTS} of {len(arms)} arms; for others, name their runs."
                 last = charts[name][-1]
                 charts[name][-1] = replace(last, note=f"{last.note} {note}".lstrip())
     return charts

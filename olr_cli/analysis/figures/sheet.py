@@ -226,8 +226,8 @@ class Sheet:
             text = textwrap.fill(caption, signs(self.figure.get_figwidth()))
             self.figure.supxlabel(text, x=0.01, ha="left", fontsize=FONT_SIZE, color=GREY)
             self._grow(1 + text.count("\n"))
-        # Only a layout that is settled says where the data are on the page.
-        self.figure.draw_without_rendering()
+        # Only a layout that is settled says where the data are on the page. To draw would settle it too, and draw.
+        self.figure.get_layout_engine().execute(self.figure)  # type: ignore[union-attr]  # every sheet has one
         self.figure.set_layout_engine("none")
         for axes, labels in self._labels.items():
             _place(axes, labels, 72 / self.figure.dpi)

@@ -114,11 +114,16 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
     place = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")
     shards = [
         _with_ends(
-            shard.join(wanted, on=["prompt_id", "visit"], how="semi").filter(
+            rows.join(wanted, on=["prompt_id", "visit"], how="semi").filter(
                 place <= SAMPLES
             )
         )
-        for shard in read_rollout_steps(run, (*_STORED, "response"), set(visits["step"]))
+        for rows in read_rollout_steps(
+            run,
+            (*_STORED, "response"),
+            set(visits["step"]),
+            visits["prompt_id"].unique(),
+        )
     ]
     return pl.concat(shards).sort(ORDER)
 
