@@ -93,8 +93,8 @@ class Policy:
 
     Attributes:
         end_ids: tokens that end a response.
-        shares_texts: whether a token costs enough that equal responses to a prompt are computed once.
         takes_any_mask: whether scores are right under a mask of any form, with empty places between tokens.
+        reads_trees: whether `read_tree` gives the right scores and saves work.
         has_fixed_places: whether sampling moves nothing, so that a token can be one launch (captured.py).
         has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
         notes: sentences about weights that its files have too many.
@@ -120,7 +120,6 @@ class Policy:
         self.tokenizer = tokenizer
         self.texts = ResponseTexts(tokenizer)
         self.end_ids = end_ids(model, tokenizer)
-        self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.pad_id: int = (
             self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         )
@@ -130,6 +129,9 @@ class Policy:
         self.chat, self.processor = AS_THE_MODEL_HAS_IT, dict[str, bytes]()
         self._counts_tokens = counts_tokens(self)
         self.takes_any_mask = has_our_attention and self._counts_tokens
+        # On a GPU one large pass costs less.
+        is_costly = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
+        self.reads_trees = is_costly and self.takes_any_mask and device.type != "cuda"
         self.has_fixed_places = self.takes_any_mask and device.type == "cuda"
         self.has_plain_head = has_plain_head(self)
         self.recomputes = False
@@ -356,11 +358,6 @@ class Policy:
         context.logits_BV = logits_BTV[:, -1]
         return logits_BTV
 
-    @property
-    def reads_trees(self) -> bool:
-        """Whether `read_tree` saves work, and gives the right scores; on a GPU one large pass costs less."""
-        return self.shares_texts and self.takes_any_mask and self.device.type != "cuda"
-
     def reads_whole(self, prompts: Sequence[Sequence[int]], response: int) -> bool:
         """Whether the update reads each prompt anew with each response of so many tokens, by `read_whole`.
 
@@ -404,7 +401,7 @@ class Policy:
 
 
 _COSTLY = 2_000_000
-"""Weights of a model from which on finding equal texts costs less than computing them twice."""
+"""Weights of a model from which on a tree of responses costs less to build than it saves."""
 
 _LEAST_SHARED = 16
 """A shorter beginning is not worth a pass of its own: its keys and values are copied for every prompt."""

@@ -223,14 +223,14 @@ def test_logprobs_of_one_token_responses_need_no_second_pass():
 
 
 @each("with_reference, distance", (True, 0.01), (False, 0.02), ids=["KL", "far off-policy"])
-@pytest.mark.parametrize("shares_texts", [False, True])
+@pytest.mark.parametrize("reads_trees", [False, True])
 def test_the_gradient_is_that_of_a_plain_implementation(
-    with_reference, distance, shares_texts
+    with_reference, distance, reads_trees
 ):
     policy, reference, rollouts = off_policy_case(distance)
     for repeated in (rollouts.tokens_PGT, rollouts.lengths_PG, rollouts.logprobs_PGT):
         repeated[:, 3:5] = repeated[:, :1]  # three of six responses are equal
-    policy.shares_texts = reference.shares_texts = shares_texts
+    policy.reads_trees = reference.reads_trees = reads_trees
     reference = reference if with_reference else None
     gradient = gradient_of(policy, reference, rollouts)
     assert_same_gradient(gradient, plain_gradient(policy, reference, rollouts))

@@ -530,7 +530,7 @@ def statistics_and_gradient(policy):
 
 
 in_rows_and_in_a_tree = each(
-    "shares_texts",
+    "reads_trees",
     pytest.param(False, marks=pytest.mark.slow),
     True,
     ids=["rows", "a tree"],
@@ -540,10 +540,10 @@ in_rows_and_in_a_tree = each(
 @in_rows_and_in_a_tree
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
-    name, shares_texts, monkeypatch
+    name, reads_trees, monkeypatch
 ):
     policy = ARCHITECTURES[name]()
-    policy.shares_texts = shares_texts
+    policy.reads_trees = reads_trees and policy.takes_any_mask
     said, gradient = statistics_and_gradient(policy)
     calls = []
     policy.model.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
@@ -556,9 +556,9 @@ def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
 
 @in_rows_and_in_a_tree
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_activations_computed_again_give_the_same_scores_and_gradients(name, shares_texts):
+def test_activations_computed_again_give_the_same_scores_and_gradients(name, reads_trees):
     policy = ARCHITECTURES[name]()
-    policy.shares_texts = shares_texts
+    policy.reads_trees = reads_trees and policy.takes_any_mask
     expected = statistics_and_gradient(policy)
     passes = []
     layer = next(

@@ -37,7 +37,7 @@ def test_statistics_are_the_same_by_trees_and_by_rows():
     lengths_PG = rollouts.lengths_PG
     is_response = torch.arange(rollouts.tokens_PGT.shape[2]) < lengths_PG[..., None]
     results = []
-    for policy.shares_texts in (False, True):
+    for policy.reads_trees in (False, True):
         statistics = response_statistics(
             policy, prompts, rollouts.tokens_PGT, 0.7, lengths_PG=lengths_PG, entropy=True, self_certainty=True,
         )  # fmt: skip

@@ -12,9 +12,9 @@ from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from olr_cli.engines.local import captured
 from olr_cli.engines.local.policy import Policy
-from olr_cli.engines.local.responses import truncated
+from olr_cli.engines.local.responses import drawn, truncated
 from olr_cli.engines.local.room import rows_in
-from olr_cli.engines.local.sampler import _draw, sample
+from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.recipe.sampling import Sampling
 
@@ -23,12 +23,11 @@ LIMIT = 12
 
 @pytest.fixture(
     scope="module",
-    params=["each rollout a row", "equal texts one row", "fixed places, as on a GPU"],
+    params=["equal texts one row", "fixed places, as on a GPU"],
 )
 def policy(request):
     """Several end tokens, so that responses end at all lengths and the batch shrinks on the way."""
     policy = tiny_policy()
-    policy.shares_texts = request.param.startswith("equal")
     policy.has_fixed_places = request.param.startswith("fixed")
     policy.end_ids = [2, *range(50, 60)]
     with pytest.MonkeyPatch.context() as patch:
@@ -81,14 +80,14 @@ def test_rollouts_that_say_the_same_so_far_are_one_row_until_they_differ(monkeyp
     monkeypatch.setattr(
         Policy, "extend", lambda *given: rows.append(len(given[2])) or extend(*given)
     )
-    apart = sample(policy, PROMPTS, keys(4, 8), Sampling(0.4, LIMIT))
-    policy.shares_texts, before = True, len(rows)
     shared = sample(policy, PROMPTS, keys(4, 8), Sampling(0.4, LIMIT))
+    policy.has_fixed_places = True  # where each is a row of its own
+    apart = sample(policy, PROMPTS, keys(4, 8), Sampling(0.4, LIMIT))
     assert torch.equal(shared.tokens_PGT, apart.tokens_PGT)
     distinct = {
         (p, response[0]) for p, _, response in responses(shared) if len(response) > 1
     }
-    assert rows[before] == len(distinct) < rows[0] == 32
+    assert rows[0] == len(distinct) < 32
 
 
 def test_statistics_are_those_of_a_forward_pass_over_each_whole_sequence(policy, rollouts):
@@ -274,10 +273,9 @@ def test_a_truncated_draw_reports_the_log_probabilities_of_all_tokens():
 @pytest.mark.parametrize("total", [1.0, 0.9, 1.1, 1 - 2**-24])  # as rounding leaves it
 def test_a_token_without_probability_is_never_drawn(uniform, token, total):
     pi_BV = total * torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]])
-    drawn = _draw(
-        pi_BV.repeat(2, 1), torch.tensor([1, 0, 1]), np.array([uniform, 0.3, uniform])
-    )
-    assert drawn.tolist() == [token, 3, token]
+    uniform_B = torch.tensor([uniform, 0.3, uniform], dtype=torch.float64)
+    tokens_B = drawn(pi_BV.repeat(2, 1), torch.tensor([1, 0, 1]), uniform_B)
+    assert tokens_B.tolist() == [token, 3, token]
 
 
 def test_in_bfloat16_the_statistics_stay_near_those_of_float32(rollouts):
