@@ -36,7 +36,7 @@ from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
 from olr_cli.engines.local.loading import device_of, end_ids, load_model
 from olr_cli.engines.local.prefix_tree import PrefixTree
-from olr_cli.engines.local.probe import counts_tokens, has_plain_head
+from olr_cli.engines.local.probe import counts_tokens, gives_scores_of, has_plain_head
 from olr_cli.engines.models import context_length, open_model, processor_files
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
@@ -88,8 +88,8 @@ class Context:
 class Policy:
     """A causal language model, its tokenizer, and where and in which precision it computes.
 
-    Weights are always float32. With `dtype` bfloat16 the matrix products run under autocast, so an update as
-    small as learning rate 1e-6 is not rounded away.
+    Weights are float32, but for a frozen copy's that are only read rounded. With `dtype` bfloat16 the matrix products
+    run under autocast, so an update as small as learning rate 1e-6 is not rounded away.
 
     Attributes:
         end_ids: tokens that end a response.
@@ -178,7 +178,19 @@ class Policy:
         """The policy as it is now, never to change: the reference of the KL term."""
         frozen = copy.copy(self)
         frozen.model = copy.deepcopy(self.model).requires_grad_(False)
+        if self.dtype != torch.float32:
+            frozen._round_weights()
+            # A model may use a layer's weights in another way than to call it
+            if not gives_scores_of(frozen, self):
+                frozen.model = copy.deepcopy(self.model).requires_grad_(False)
         return frozen
+
+    def _round_weights(self) -> None:
+        """Store what autocast rounds for every pass as it rounds it; it takes the rest, as embeddings, in float32."""
+        embeddings = self.model.get_input_embeddings().weight
+        for layer in self.model.modules():
+            if type(layer) is torch.nn.Linear and layer.weight is not embeddings:
+                layer.to(self.dtype)
 
     def save(self, folder: str | Path) -> None:
         """Write weights (float32, safetensors), tokenizer, end tokens and processor in Hugging Face layout."""

@@ -77,8 +77,9 @@ def gradient_of(policy, reference, rollouts, rewards=REWARDS, trains=ALL_TRAIN, 
     """Gradient of one mini-batch's loss, before it is clipped."""
     update = grpo(policy, reference, **changes)
     training = [p for p, t in enumerate(trains) if t]
-    old_logprobs_PGT = update._old_logprobs(rollouts, training)
-    update._accumulate(rollouts, advantages(rewards), old_logprobs_PGT, training)
+    advantages_PG = advantages(rewards)
+    old_logprobs_PGT = update._old_logprobs(rollouts, [training], advantages_PG)
+    update._accumulate(rollouts, advantages_PG, old_logprobs_PGT, training)
     named = policy.model.named_parameters()
     return {
         name: torch.zeros_like(w) if w.grad is None else w.grad.clone() for name, w in named
@@ -492,6 +493,56 @@ def test_in_bfloat16_ratios_start_at_one_whatever_the_sampler_rounded(smoothing)
     metrics = update.update(rounded, advantages(REWARDS), ALL_TRAIN)
     assert (metrics["policy/clip_fraction"], metrics["policy/kl"]) == (0, 0)
     assert metrics["policy/grad_norm"] > 0
+
+
+@each("terms", {}, {"smoothing": 0.3}, {"penalty_weight": 0.3}, {"clip": 1e-3})
+@each("mini_batch, micro_batch_tokens", (4, 16_384), (4, 40), (1, 16_384), (2, 40))
+@pytest.mark.parametrize("with_reference", [False, True])
+def test_in_bfloat16_the_first_mini_batch_needs_no_pass_for_old_log_probabilities(
+    with_reference, mini_batch, micro_batch_tokens, terms, monkeypatch
+):
+    """Weights and metrics are to the last bit those of a pass over all prompts before the first optimiser step."""
+    passes = []
+    statistics = Grpo._statistics
+    monkeypatch.setattr(
+        Grpo,
+        "_statistics",
+        lambda *given, **wanted: (
+            passes.append(given[2].where[0]) or statistics(*given, **wanted)
+        ),
+    )
+
+    def results(is_given):
+        policy = tiny_policy(dtype=torch.bfloat16)
+        rollouts = sampled_by(policy)
+        update = grpo(
+            policy,
+            moved(tiny_policy(dtype=torch.bfloat16), 1, 0.1).frozen_copy()
+            if with_reference
+            else None,
+            mini_batch_prompts=mini_batch,
+            micro_batch_tokens=micro_batch_tokens,
+            learning_rate=0.01,
+            **terms,
+        )
+        if is_given:
+            everywhere = update._old_logprobs(rollouts, [[0], [0, 1, 2, 3]], REWARDS + 1)
+            accumulate = update._accumulate
+            update._accumulate = lambda all_of, advantages_PG, _, chosen: accumulate(
+                all_of, advantages_PG, everywhere, chosen
+            )
+            update._old_logprobs = lambda *_: None
+        passes.clear()
+        metrics = update.update(rollouts, advantages(REWARDS), [True, True, False, True])
+        return weights(policy), metrics
+
+    (expected, metrics), (weights_after, metrics_after) = results(True), results(False)
+    assert torch.equal(weights_after, expected)
+    assert metrics_after == metrics
+    prompts_read = sorted({prompt for where in passes for prompt in where})
+    assert prompts_read == (
+        [0, 1, 3] if with_reference or "penalty_weight" in terms else [0, 3]
+    )
 
 
 def probability_of_20(policy):
