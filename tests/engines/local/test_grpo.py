@@ -495,8 +495,8 @@ def test_in_bfloat16_ratios_start_at_one_whatever_the_sampler_rounded(smoothing)
     assert metrics["policy/grad_norm"] > 0
 
 
-@each("terms", {}, {"smoothing": 0.3}, {"penalty_weight": 0.3}, {"clip": 1e-3})
-@each("mini_batch, micro_batch_tokens", (4, 16_384), (4, 40), (1, 16_384), (2, 40))
+@each("terms", {}, {"smoothing": 0.3, "clip": 1e-3}, {"penalty_weight": 0.3})
+@each("mini_batch, micro_batch_tokens", (4, 40), (1, 16_384))
 @pytest.mark.parametrize("with_reference", [False, True])
 def test_in_bfloat16_the_first_mini_batch_needs_no_pass_for_old_log_probabilities(
     with_reference, mini_batch, micro_batch_tokens, terms, monkeypatch

@@ -74,6 +74,58 @@ def test_weights_are_float32_and_so_is_the_computation_where_there_is_no_gpu(
     assert {p.dtype for p in in_bfloat16.model.parameters()} == {torch.float32}
 
 
+def untied():
+    return of_architecture(LlamaConfig(**SIZES, tie_word_embeddings=False))
+
+
+class Scaled(torch.nn.Module):
+    """A layer whose weights are used without a call of it."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, hidden):
+        return hidden @ self.layer.weight.float().sqrt().nan_to_num(0).T
+
+
+def with_weights_used_apart():
+    policy = untied()
+    attention = policy.model.model.layers[0].self_attn
+    attention.o_proj = Scaled(attention.o_proj)
+    return policy
+
+
+@each(
+    "make, is_rounded",
+    (tiny_policy, True),
+    (untied, True),
+    (with_weights_used_apart, False),
+    ids=["tied", "untied", "used apart"],
+)
+def test_a_frozen_copy_keeps_weights_as_autocast_rounds_them_where_scores_stay(
+    make, is_rounded
+):
+    policy = make()
+    assert {w.dtype for w in policy.frozen_copy().model.parameters()} == {torch.float32}
+    policy.dtype = torch.bfloat16
+    frozen = policy.frozen_copy()
+    kinds = {
+        name.split(".")[-2]: weight.dtype
+        for name, weight in frozen.model.named_parameters()
+    }
+    assert kinds["down_proj"] == (torch.bfloat16 if is_rounded else torch.float32)
+    assert kinds["norm"] == kinds["embed_tokens"] == torch.float32
+    tokens_PGT = torch.randint(3, 64, (4, 3, 5), generator=torch.Generator().manual_seed(0))
+    scores, expected = (
+        response_statistics(
+            one, PROMPTS, tokens_PGT, 1.0, entropy=True, self_certainty=True
+        )
+        for one in (frozen, policy)
+    )
+    assert all(map(torch.equal, scores, expected))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_recipe_says_in_which_precision_the_local_engine_computes(saved, dtype):
     name = str(dtype).removeprefix("torch.")
