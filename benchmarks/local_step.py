@@ -177,8 +177,7 @@ class Steps:
     def needed_flops(self, step: int) -> float:
         """Operations that a step cannot do without; a rollout's last token is fed to nothing.
 
-        For a policy that computes equal texts once, what all prompts begin with, and equal beginnings of responses to
-        a prompt, count once.
+        What all prompts begin with, and equal beginnings of responses to a prompt, count once.
         """
         config, sampled = self.policy.model.config, self.sampled[step]
         modules = self.policy.model.modules()
@@ -189,13 +188,11 @@ class Steps:
             or config.hidden_size // config.num_attention_heads
         )
         width = config.num_attention_heads * head_width * config.num_hidden_layers
-        shared = shared_prefix(sampled.prompts) if self.policy.shares_texts else 0
+        shared = shared_prefix(sampled.prompts)
 
         def forward(read: int, responses: list[tuple[int, ...]]) -> float:
             """Of one prompt of so many tokens, and what is fed of its responses."""
-            fed = [text[:end] for text in responses for end in range(1, len(text))]
-            if self.policy.shares_texts:
-                fed = list(set(fed))
+            fed = {text[:end] for text in responses for end in range(1, len(text))}
             weights = (read - shared + len(fed)) * (linear - head) + (1 + len(fed)) * head
             attended = (read * (read + 1) - shared * (shared + 1)) // 2 + sum(
                 read + len(text) for text in fed

@@ -23,6 +23,7 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from olr_cli.engines.local.policy import Context, Policy
 from olr_cli.engines.local.responses import (
     Responses,
+    drawn,
     ends_with_stop_text,
     self_certainty_of,
     truncated,
@@ -204,16 +205,14 @@ class _Decoding:
         )
         pi_BV = log_pi_BV.exp()
         if self.sampling.temperature:
-            # As in the sampler's `_draw`: in float64, and in a row of NaN the last token.
-            cumulative_BV = truncated(pi_BV, self.sampling).double().cumsum(-1)
-            uniform_B1 = self._uniforms_LB.index_select(0, self._draw).T
-            threshold_B1 = (uniform_B1 * cumulative_BV[:, -1:]).contiguous()
-            tokens_B1 = torch.searchsorted(cumulative_BV, threshold_B1, right=True)
-            tokens_B1 = tokens_B1.clamp(max=pi_BV.shape[-1] - 1)
+            uniform_B = self._uniforms_LB.index_select(0, self._draw)[0]
+            every_row_B = torch.arange(len(pi_BV), device=pi_BV.device)
+            tokens_B = drawn(truncated(pi_BV, self.sampling), every_row_B, uniform_B)
         else:
-            tokens_B1 = pi_BV.argmax(-1, keepdim=True)
+            tokens_B = pi_BV.argmax(-1)
+        tokens_B1 = tokens_B[:, None]
         where = self.rows_B, self._turn
-        written.tokens_BT[where] = tokens_B1[:, 0]
+        written.tokens_BT[where] = tokens_B
         written.logprobs_BT[where] = log_pi_BV.gather(-1, tokens_B1)[:, 0]
         written.self_certainty_BT[where] = self_certainty_of(log_pi_BV)
         self.entropy_BT[where] = torch.special.entr(pi_BV).sum(-1)

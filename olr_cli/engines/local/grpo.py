@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -125,19 +126,28 @@ class Grpo:
         """
         advantages_PG = advantages_PG.to(self.policy.device, torch.float32)
         training = [prompt for prompt, trains in enumerate(trains_P) if trains]
-        # Before the first optimiser step: later, the ratios of each mini-batch would begin at 1 and never be clipped.
-        old_logprobs_PGT = self._old_logprobs(rollouts, training)
-        sums = torch.zeros(3, device=self.policy.device)
-        grad_norms = []
         starts = range(0, len(trains_P), self.mini_batch_rows)
+        rows_P = range(len(trains_P))
+        mini_batches = [
+            [row for row in rows_P[first : first + self.mini_batch_rows] if trains_P[row]]
+            for first in starts
+        ]
+        # Before the first optimiser step: later, the ratios of each mini-batch would begin at 1 and never be clipped.
+        old_logprobs_PGT = self._old_logprobs(rollouts, mini_batches, advantages_PG)
+        sums = torch.zeros(3, device=self.policy.device)
+        grad_norms: list[Tensor] = []
         rates = learning_rates or [self.train.learning_rate] * len(starts)
-        for first, learning_rate in zip(starts, rates, strict=True):
+        for mini_batch, learning_rate in zip(mini_batches, rates, strict=True):
             self.optimizer.param_groups[0]["lr"] = learning_rate
-            rows = range(len(trains_P))[first : first + self.mini_batch_rows]
-            mini_batch = [row for row in rows if trains_P[row]]
             if not mini_batch:
                 continue
-            sums += self._accumulate(rollouts, advantages_PG, old_logprobs_PGT, mini_batch)
+            is_first = not grad_norms
+            sums += self._accumulate(
+                rollouts,
+                advantages_PG,
+                None if is_first and self._computes_old_logprobs else old_logprobs_PGT,
+                mini_batch,
+            )
             grad_norms.append(clip_grad_norm_(self.parameters, GRADIENT_CLIP))
             if not (sums.sum() + grad_norms[-1]).isfinite():  # one wait for the GPU
                 raise NonFinite(LOSS_OR_GRADIENT, self.policy.name)
@@ -154,10 +164,16 @@ class Grpo:
         self,
         rollouts: SampledRollouts,
         advantages_PG: Tensor,
-        old_logprobs_PGT: Tensor,
+        old_logprobs_PGT: Tensor | None,
         mini_batch: list[int],
     ) -> Tensor:
         """Add up the gradient of a mini-batch's loss: the weighted mean over its response tokens.
+
+        Args:
+            rollouts: of the whole step.
+            advantages_PG: theirs.
+            old_logprobs_PGT: the surrogate's under the policy that sampled; None if the policy still is that one.
+            mini_batch: the prompts that train.
 
         Returns:
             The loss, and sums over these tokens: weighted KL estimates, and tokens where the clip held.
@@ -170,9 +186,12 @@ class Grpo:
         for batch in self._micro_batches(
             rollouts, self._with_gradient(mini_batch, advantages_PG)
         ):
-            T = batch.tokens_PGT.shape[2]
+            old_logprobs_pgt = None
+            if old_logprobs_PGT is not None:
+                T = batch.tokens_PGT.shape[2]
+                old_logprobs_pgt = old_logprobs_PGT[batch.where][..., :T]
             loss_PGT, kl_PGT, clipped_PGT = self._token_losses(
-                batch, old_logprobs_PGT[batch.where][..., :T], advantages_PG[batch.where]
+                batch, old_logprobs_pgt, advantages_PG[batch.where]
             )
             weights_PG1 = weights_PG[batch.where][..., None]
             # `where`, not a product with the mask: a NaN or an infinity in the padding times 0 would be NaN.
@@ -187,7 +206,7 @@ class Grpo:
         return sums
 
     def _token_losses(
-        self, batch: _MicroBatch, old_logprobs_PGT: Tensor, advantages_PG: Tensor
+        self, batch: _MicroBatch, old_logprobs_PGT: Tensor | None, advantages_PG: Tensor
     ) -> TokenLosses:
         """Return the losses of a micro-batch's tokens, by a pass of the policy and one of the reference."""
         now = self._statistics(
@@ -196,6 +215,8 @@ class Grpo:
             entropy=self.method.penalty_weight > 0,
             self_certainty=self.method.smoothing > 0,
         )
+        if old_logprobs_PGT is None:
+            old_logprobs_PGT = self._surrogate_logprobs(now).detach()
         reference_logprobs_PGT = None
         if self.reference is not None:
             with torch.no_grad():
@@ -229,23 +250,46 @@ class Grpo:
         teaches_P = advantages_PG.any(dim=1).tolist()
         return [prompt for prompt in mini_batch if teaches_P[prompt]]
 
-    def _old_logprobs(self, rollouts: SampledRollouts, training: list[int]) -> Tensor:
-        """The surrogate's log-probabilities under the policy that sampled.
+    @property
+    def _computes_old_logprobs(self) -> bool:
+        """Whether the surrogate's old log-probabilities are the update's own.
 
-        In float32 the sampler's own. In bfloat16 the sampler's one-token products and the update's long ones round
+        In float32 they are the sampler's. In bfloat16 the sampler's one-token products and the update's long ones round
         differently, by more than the clip forgives, so they are computed again as the update does.
         """
-        smoothing = self.method.smoothing
-        if self.policy.dtype == torch.float32:
-            return smoothed(rollouts.logprobs_PGT, rollouts.self_certainty_PGT, smoothing)
+        return self.policy.dtype != torch.float32
+
+    def _old_logprobs(
+        self,
+        rollouts: SampledRollouts,
+        mini_batches: list[list[int]],
+        advantages_PG: Tensor,
+    ) -> Tensor:
+        """The surrogate's log-probabilities under the policy that sampled, which the policy still is.
+
+        Where they are the update's own, only those that its passes will ask for: the first mini-batch that trains finds
+        them in its own pass.
+        """
+        if not self._computes_old_logprobs:
+            return self._surrogate_logprobs(
+                TokenStatistics(rollouts.logprobs_PGT, None, rollouts.self_certainty_PGT)
+            )
+        _, *later = [mini_batch for mini_batch in mini_batches if mini_batch] or [[]]
+        chosen = self._with_gradient([*chain.from_iterable(later)], advantages_PG)
         old_logprobs_PGT = torch.zeros_like(rollouts.logprobs_PGT)
         with torch.no_grad():
-            for batch in self._micro_batches(rollouts, training):
+            for batch in self._micro_batches(rollouts, chosen):
                 T = batch.tokens_PGT.shape[2]
-                then = self._statistics(self.policy, batch, self_certainty=smoothing > 0)
-                logprobs_PGT = smoothed(then.logprobs, then.self_certainty, smoothing)
-                old_logprobs_PGT[*batch.where, :T] = logprobs_PGT
+                then = self._statistics(
+                    self.policy, batch, self_certainty=self.method.smoothing > 0
+                )
+                old_logprobs_PGT[*batch.where, :T] = self._surrogate_logprobs(then)
         return old_logprobs_PGT
+
+    def _surrogate_logprobs(self, statistics: TokenStatistics) -> Tensor:
+        return smoothed(
+            statistics.logprobs, statistics.self_certainty, self.method.smoothing
+        )
 
     def _micro_batches(
         self, rollouts: SampledRollouts, chosen: list[int]

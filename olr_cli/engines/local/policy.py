@@ -36,7 +36,7 @@ from olr_cli.engines import prompt_text
 from olr_cli.engines.local.attention import PreallocatedLayer, set_up_attention
 from olr_cli.engines.local.loading import device_of, end_ids, load_model
 from olr_cli.engines.local.prefix_tree import PrefixTree
-from olr_cli.engines.local.probe import counts_tokens, has_plain_head
+from olr_cli.engines.local.probe import counts_tokens, gives_scores_of, has_plain_head
 from olr_cli.engines.models import context_length, open_model, processor_files
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
@@ -88,13 +88,13 @@ class Context:
 class Policy:
     """A causal language model, its tokenizer, and where and in which precision it computes.
 
-    Weights are always float32. With `dtype` bfloat16 the matrix products run under autocast, so an update as
-    small as learning rate 1e-6 is not rounded away.
+    Weights are float32, but for a frozen copy's that are only read rounded. With `dtype` bfloat16 the matrix products
+    run under autocast, so an update as small as learning rate 1e-6 is not rounded away.
 
     Attributes:
         end_ids: tokens that end a response.
-        shares_texts: whether a token costs enough that equal responses to a prompt are computed once.
         takes_any_mask: whether scores are right under a mask of any form, with empty places between tokens.
+        reads_trees: whether `read_tree` gives the right scores and saves work.
         has_fixed_places: whether sampling moves nothing, so that a token can be one launch (captured.py).
         has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
         notes: sentences about weights that its files have too many.
@@ -120,7 +120,6 @@ class Policy:
         self.tokenizer = tokenizer
         self.texts = ResponseTexts(tokenizer)
         self.end_ids = end_ids(model, tokenizer)
-        self.shares_texts = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.pad_id: int = (
             self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         )
@@ -130,6 +129,9 @@ class Policy:
         self.chat, self.processor = AS_THE_MODEL_HAS_IT, dict[str, bytes]()
         self._counts_tokens = counts_tokens(self)
         self.takes_any_mask = has_our_attention and self._counts_tokens
+        # On a GPU one large pass costs less.
+        is_costly = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
+        self.reads_trees = is_costly and self.takes_any_mask and device.type != "cuda"
         self.has_fixed_places = self.takes_any_mask and device.type == "cuda"
         self.has_plain_head = has_plain_head(self)
         self.recomputes = False
@@ -176,7 +178,19 @@ class Policy:
         """The policy as it is now, never to change: the reference of the KL term."""
         frozen = copy.copy(self)
         frozen.model = copy.deepcopy(self.model).requires_grad_(False)
+        if self.dtype != torch.float32:
+            frozen._round_weights()
+            # A model may use a layer's weights in another way than to call it
+            if not gives_scores_of(frozen, self):
+                frozen.model = copy.deepcopy(self.model).requires_grad_(False)
         return frozen
+
+    def _round_weights(self) -> None:
+        """Store what autocast rounds for every pass as it rounds it; it takes the rest, as embeddings, in float32."""
+        embeddings = self.model.get_input_embeddings().weight
+        for layer in self.model.modules():
+            if type(layer) is torch.nn.Linear and layer.weight is not embeddings:
+                layer.to(self.dtype)
 
     def save(self, folder: str | Path) -> None:
         """Write weights (float32, safetensors), tokenizer, end tokens and processor in Hugging Face layout."""
@@ -356,11 +370,6 @@ class Policy:
         context.logits_BV = logits_BTV[:, -1]
         return logits_BTV
 
-    @property
-    def reads_trees(self) -> bool:
-        """Whether `read_tree` saves work, and gives the right scores; on a GPU one large pass costs less."""
-        return self.shares_texts and self.takes_any_mask and self.device.type != "cuda"
-
     def reads_whole(self, prompts: Sequence[Sequence[int]], response: int) -> bool:
         """Whether the update reads each prompt anew with each response of so many tokens, by `read_whole`.
 
@@ -404,7 +413,7 @@ class Policy:
 
 
 _COSTLY = 2_000_000
-"""Weights of a model from which on finding equal texts costs less than computing them twice."""
+"""Weights of a model from which on a tree of responses costs less to build than it saves."""
 
 _LEAST_SHARED = 16
 """A shorter beginning is not worth a pass of its own: its keys and values are copied for every prompt."""

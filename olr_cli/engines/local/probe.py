@@ -135,6 +135,21 @@ def has_plain_head(policy: Policy) -> bool:
     )
 
 
+@torch.no_grad()
+def gives_scores_of(policy: Policy, other: Policy) -> bool:
+    """Whether a policy's scores of a short text are another's to the last bit."""
+    tokens_1T = torch.tensor([ordinary_tokens(policy)], device=policy.device)
+    with policy.precision():
+        expected = other.model(input_ids=tokens_1T, use_cache=False).logits
+        try:
+            scores = policy.model(input_ids=tokens_1T, use_cache=False).logits
+        except RuntimeError as error:
+            if is_out_of_memory(error):
+                raise
+            return False
+    return torch.equal(scores, expected)
+
+
 def _distance(scores: Tensor, others: Tensor) -> Tensor:
     return (scores - others).abs().nan_to_num(0).max()
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from olr_cli.engines.local.policy import Policy
 from olr_cli.recipe.sampling import Sampling
@@ -62,6 +63,60 @@ def truncated(pi_BV: Tensor, sampling: Sampling) -> Tensor:
         sorted_BV = sorted_BV.where(more_likely_BV < top_p * cumulative_BV[:, -1:], 0)
         pi_BV = torch.zeros_like(pi_BV).scatter(-1, tokens_BV, sorted_BV)
     return pi_BV
+
+
+_BLOCK = 256
+"""Words of a block in a draw."""
+
+_BELOW_1 = 1 - 2**-53
+"""The largest uniform number."""
+
+
+def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
+    """Return the first token whose cumulative share of its row exceeds a uniform number, (B,).
+
+    Of a large vocabulary the cumulative distribution is that of blocks of words first, then that of the words of the
+    block into which a draw falls: all words' would take several times the memory of the probabilities. In float64, or
+    rare tokens get lost. In a row of NaN it is the last token.
+
+    Args:
+        pi_DV: probabilities of V words, which need not add up to 1.
+        rows_B: the row from which each token is drawn.
+        uniform_B: a float64 below 1 for each.
+    """
+    V = pi_DV.shape[-1]
+    if V <= _BLOCK:
+        cumulative_BV = pi_DV.double().cumsum(-1)[rows_B]
+        # Below the total even after rounding: there is such a word, or block.
+        threshold_B1 = uniform_B[:, None] * cumulative_BV[:, -1:]
+        return _place(cumulative_BV, threshold_B1)[:, 0]
+    cumulative_BK = _block_sums(pi_DV).cumsum(-1)[rows_B]
+    threshold_B1 = uniform_B[:, None] * cumulative_BK[:, -1:]
+    block_B1 = _place(cumulative_BK, threshold_B1)
+    before_B1 = pad(cumulative_BK, (1, 0)).gather(-1, block_B1)
+    words_BW = block_B1 * _BLOCK + torch.arange(_BLOCK, device=pi_DV.device)
+    pi_BW = pi_DV[rows_B[:, None], words_BW.clamp(max=V - 1)].where(words_BW < V, 0)
+    cumulative_BW = pi_BW.double().cumsum(-1)
+    # Added up in another order, a block's sum may by rounding be more than its words' together.
+    most_B1 = cumulative_BW[:, -1:] * _BELOW_1
+    threshold_B1 = torch.minimum(threshold_B1 - before_B1, most_B1)
+    words_B1 = block_B1 * _BLOCK + _place(cumulative_BW, threshold_B1)
+    return words_B1.clamp(max=V - 1)[:, 0]
+
+
+def _block_sums(pi_DV: Tensor) -> Tensor:
+    """Sums of every `_BLOCK` words and of those that are left, float64."""
+    whole = pi_DV.shape[-1] // _BLOCK * _BLOCK
+    blocks_DKW = pi_DV[:, :whole].view(len(pi_DV), -1, _BLOCK)
+    sums_DK = blocks_DKW.sum(-1, dtype=torch.float64)
+    left_D1 = pi_DV[:, whole:].sum(-1, keepdim=True, dtype=torch.float64)
+    return torch.cat([sums_DK, left_D1], dim=-1)
+
+
+def _place(cumulative_BN: Tensor, threshold_B1: Tensor) -> Tensor:
+    """The first place whose cumulative share exceeds the threshold; the last one in a row of NaN."""
+    place_B1 = torch.searchsorted(cumulative_BN, threshold_B1, right=True)
+    return place_B1.clamp(max=cumulative_BN.shape[-1] - 1)
 
 
 def ends_with_stop_text(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:

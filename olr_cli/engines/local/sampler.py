@@ -2,8 +2,7 @@
 
 The next token is drawn by inverting the cumulative distribution at a uniform number, so a rollout needs one
 number a token, and runs that differ in batching draw the same rollouts. Rollouts that have ended leave the batch
-once they are half of it. Where a token is costly (`Policy.shares_texts`), rollouts of a prompt that are equal so
-far are continued as one row, until they differ.
+once they are half of it. Rollouts of a prompt that are equal so far are continued as one row, until they differ.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from olr_cli.engines.local import captured
 from olr_cli.engines.local.policy import Context, Policy
 from olr_cli.engines.local.responses import (
     Responses,
+    drawn,
     ends_with_stop_text,
     self_certainty_of,
     truncated,
@@ -104,7 +104,7 @@ def sample(
     )
     at_once = max(1, rows // G)
     respond = captured.respond if policy.has_fixed_places else _respond
-    with torch.inference_mode(), policy.precision():
+    with torch.no_grad(), policy.precision():
         chunks = [
             respond(
                 policy,
@@ -143,12 +143,11 @@ def _respond(
     keys_B, B, device = keys_PG.ravel(), keys_PG.size, policy.device
     written = Responses.none(B, limit, policy)
     end_ids = torch.tensor(policy.end_ids, device=device)
-    G = 1 if policy.shares_texts else keys_PG.shape[1]
     context = policy.read(prompts)
-    context.repeat(G, room=limit, dtype=policy.dtype)
+    context.repeat(1, room=limit, dtype=policy.dtype)
     # The rows of `written` that have not ended, and the rows of the context (D in all) that they continue.
     rows = torch.arange(B, device=device)
-    context_rows_B = rows // (B // (len(prompts) * G))
+    context_rows_B = rows // keys_PG.shape[1]
 
     for position in range(limit):
         # float32 also under autocast: draws, stored statistics and the update's ratios are made of these numbers.
@@ -158,11 +157,8 @@ def _respond(
         pi_DV = log_pi_DV.exp()
         if temperature:
             # The number of a key and a position: draws in turn from one generator would depend on who has ended (R18).
-            tokens_B = _draw(
-                truncated(pi_DV, sampling),
-                context_rows_B,
-                uniform_streams(keys_B, position),
-            )
+            uniform_B = torch.from_numpy(uniform_streams(keys_B, position)).to(device)
+            tokens_B = drawn(truncated(pi_DV, sampling), context_rows_B, uniform_B)
         else:
             tokens_B = pi_DV.argmax(-1)[context_rows_B]
         # A NaN or +inf among the logits makes all of its row NaN; -inf is a token that is never drawn.
@@ -215,16 +211,10 @@ def _extend(
         its row after       0    1    0    2         next_rows_B: a row for each pair, (r0, a), (r0, b), (r2, a)
     """
     D, V = context.logits_BV.shape
-    if policy.shares_texts:
-        # A number for each pair of row and token; a pair is a row from now on.
-        pairs_N, next_rows_B = torch.unique(
-            context_rows_B * V + tokens_B, return_inverse=True
-        )
-        parents_N, next_N = pairs_N // V, pairs_N % V
-        is_split = bool((parents_N[1:] == parents_N[:-1]).any())
-    else:
-        parents_N, next_N, is_split = context_rows_B, tokens_B, False
-        next_rows_B = torch.arange(len(tokens_B), device=tokens_B.device)
+    # A number for each pair of row and token; a pair is a row from now on.
+    pairs_N, next_rows_B = torch.unique(context_rows_B * V + tokens_B, return_inverse=True)
+    parents_N, next_N = pairs_N // V, pairs_N % V
+    is_split = bool((parents_N[1:] == parents_N[:-1]).any())
     if is_split or len(parents_N) <= D // 2:
         context.select(parents_N)
         policy.extend(context, next_N[:, None])
@@ -233,36 +223,6 @@ def _extend(
     tokens_D[context_rows_B] = tokens_B
     policy.extend(context, tokens_D[:, None])
     return context_rows_B
-
-
-def _draw(pi_DV: Tensor, rows_B: Tensor, uniform_B: NDArray[np.float64]) -> Tensor:
-    """For each rollout the first token whose cumulative share, in its row, exceeds a uniform number.
-
-    In float64, or rare tokens get lost. In a row of NaN, which has none, it is the last token.
-    """
-    cumulative_DV = pi_DV.double().cumsum(-1)
-    # Below the total even after rounding, since a uniform number is at most 1 - 2**-53: there is such a token.
-    threshold_B: Tensor = (
-        torch.from_numpy(uniform_B).to(pi_DV.device) * cumulative_DV[rows_B, -1]
-    )
-    # One search serves all rollouts of a row, which stand side by side: the column of each is its place among them.
-    #
-    #     rollout         0  1  2  3  4              threshold_DM    of rollouts
-    #     rows_B          1  0  1  1  0      ──►     row 0           1  4  -
-    #     columns_B       0  0  1  2  1              row 1           0  2  3
-    #
-    by_row_B = rows_B.argsort(stable=True)
-    counts_D = rows_B.bincount(minlength=len(pi_DV))
-    starts_D = counts_D.cumsum(0) - counts_D
-    columns_B = torch.empty_like(rows_B)
-    columns_B[by_row_B] = (
-        torch.arange(len(rows_B), device=rows_B.device) - starts_D[rows_B[by_row_B]]
-    )
-    threshold_DM = threshold_B.new_zeros(len(pi_DV), int(counts_D.max()))
-    threshold_DM[rows_B, columns_B] = threshold_B
-    tokens_DM = torch.searchsorted(cumulative_DV, threshold_DM, right=True)
-    tokens_B: Tensor = tokens_DM[rows_B, columns_B].clamp(max=pi_DV.shape[-1] - 1)
-    return tokens_B
 
 
 def _texts(

@@ -112,19 +112,27 @@ def _in_pieces(
 def _scores_of_rows(
     policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Logits before every token of every response, (N, V), and the row of each token, (P, G, T)."""
+    """Logits before every token of every response, (N, V), and the row of each token, (P, G, T).
+
+    Responses to a prompt that are equal, padding included, share their rows.
+    """
     P, G, T = tokens_PGT.shape
-    place_PGT = torch.arange(P * G * T, device=policy.device).view(P, G, T)
     if policy.reads_whole(prompts, T):
+        place_PGT = torch.arange(P * G * T, device=policy.device).view(P, G, T)
         with policy.recomputing():
             return policy.read_whole(prompts, tokens_PGT).flatten(0, 1), place_PGT
+    prompt_B1 = torch.arange(P, device=policy.device).repeat_interleave(G)[:, None]
+    distinct_UT, response_B = torch.unique(
+        torch.cat([prompt_B1, tokens_PGT.flatten(0, 1)], dim=1), dim=0, return_inverse=True
+    )
     context = policy.read(prompts)
-    context.repeat(G)
-    logits_BTV = context.logits_BV[:, None]
+    context.select(distinct_UT[:, 0])
+    logits_UTV = context.logits_BV[:, None]
     if T > 1:
-        later_BTV = policy.extend(context, tokens_PGT.flatten(0, 1)[:, :-1])
-        logits_BTV = torch.cat([logits_BTV, later_BTV], dim=1)
-    return logits_BTV.flatten(0, 1), place_PGT
+        later_UTV = policy.extend(context, distinct_UT[:, 1:-1])
+        logits_UTV = torch.cat([logits_UTV, later_UTV], dim=1)
+    place_BT = response_B[:, None] * T + torch.arange(T, device=policy.device)
+    return logits_UTV.flatten(0, 1), place_BT.view(P, G, T)
 
 
 def _scores_of_tree(

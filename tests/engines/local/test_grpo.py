@@ -77,8 +77,9 @@ def gradient_of(policy, reference, rollouts, rewards=REWARDS, trains=ALL_TRAIN, 
     """Gradient of one mini-batch's loss, before it is clipped."""
     update = grpo(policy, reference, **changes)
     training = [p for p, t in enumerate(trains) if t]
-    old_logprobs_PGT = update._old_logprobs(rollouts, training)
-    update._accumulate(rollouts, advantages(rewards), old_logprobs_PGT, training)
+    advantages_PG = advantages(rewards)
+    old_logprobs_PGT = update._old_logprobs(rollouts, [training], advantages_PG)
+    update._accumulate(rollouts, advantages_PG, old_logprobs_PGT, training)
     named = policy.model.named_parameters()
     return {
         name: torch.zeros_like(w) if w.grad is None else w.grad.clone() for name, w in named
@@ -223,14 +224,14 @@ def test_logprobs_of_one_token_responses_need_no_second_pass():
 
 
 @each("with_reference, distance", (True, 0.01), (False, 0.02), ids=["KL", "far off-policy"])
-@pytest.mark.parametrize("shares_texts", [False, True])
+@pytest.mark.parametrize("reads_trees", [False, True])
 def test_the_gradient_is_that_of_a_plain_implementation(
-    with_reference, distance, shares_texts
+    with_reference, distance, reads_trees
 ):
     policy, reference, rollouts = off_policy_case(distance)
     for repeated in (rollouts.tokens_PGT, rollouts.lengths_PG, rollouts.logprobs_PGT):
         repeated[:, 3:5] = repeated[:, :1]  # three of six responses are equal
-    policy.shares_texts = reference.shares_texts = shares_texts
+    policy.reads_trees = reference.reads_trees = reads_trees
     reference = reference if with_reference else None
     gradient = gradient_of(policy, reference, rollouts)
     assert_same_gradient(gradient, plain_gradient(policy, reference, rollouts))
@@ -492,6 +493,56 @@ def test_in_bfloat16_ratios_start_at_one_whatever_the_sampler_rounded(smoothing)
     metrics = update.update(rounded, advantages(REWARDS), ALL_TRAIN)
     assert (metrics["policy/clip_fraction"], metrics["policy/kl"]) == (0, 0)
     assert metrics["policy/grad_norm"] > 0
+
+
+@each("terms", {}, {"smoothing": 0.3, "clip": 1e-3}, {"penalty_weight": 0.3})
+@each("mini_batch, micro_batch_tokens", (4, 40), (1, 16_384))
+@pytest.mark.parametrize("with_reference", [False, True])
+def test_in_bfloat16_the_first_mini_batch_needs_no_pass_for_old_log_probabilities(
+    with_reference, mini_batch, micro_batch_tokens, terms, monkeypatch
+):
+    """Weights and metrics are to the last bit those of a pass over all prompts before the first optimiser step."""
+    passes = []
+    statistics = Grpo._statistics
+    monkeypatch.setattr(
+        Grpo,
+        "_statistics",
+        lambda *given, **wanted: (
+            passes.append(given[2].where[0]) or statistics(*given, **wanted)
+        ),
+    )
+
+    def results(is_given):
+        policy = tiny_policy(dtype=torch.bfloat16)
+        rollouts = sampled_by(policy)
+        update = grpo(
+            policy,
+            moved(tiny_policy(dtype=torch.bfloat16), 1, 0.1).frozen_copy()
+            if with_reference
+            else None,
+            mini_batch_prompts=mini_batch,
+            micro_batch_tokens=micro_batch_tokens,
+            learning_rate=0.01,
+            **terms,
+        )
+        if is_given:
+            everywhere = update._old_logprobs(rollouts, [[0], [0, 1, 2, 3]], REWARDS + 1)
+            accumulate = update._accumulate
+            update._accumulate = lambda all_of, advantages_PG, _, chosen: accumulate(
+                all_of, advantages_PG, everywhere, chosen
+            )
+            update._old_logprobs = lambda *_: None
+        passes.clear()
+        metrics = update.update(rollouts, advantages(REWARDS), [True, True, False, True])
+        return weights(policy), metrics
+
+    (expected, metrics), (weights_after, metrics_after) = results(True), results(False)
+    assert torch.equal(weights_after, expected)
+    assert metrics_after == metrics
+    prompts_read = sorted({prompt for where in passes for prompt in where})
+    assert prompts_read == (
+        [0, 1, 3] if with_reference or "penalty_weight" in terms else [0, 3]
+    )
 
 
 def probability_of_20(policy):

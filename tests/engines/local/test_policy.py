@@ -74,6 +74,58 @@ def test_weights_are_float32_and_so_is_the_computation_where_there_is_no_gpu(
     assert {p.dtype for p in in_bfloat16.model.parameters()} == {torch.float32}
 
 
+def untied():
+    return of_architecture(LlamaConfig(**SIZES, tie_word_embeddings=False))
+
+
+class Scaled(torch.nn.Module):
+    """A layer whose weights are used without a call of it."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, hidden):
+        return hidden @ self.layer.weight.float().sqrt().nan_to_num(0).T
+
+
+def with_weights_used_apart():
+    policy = untied()
+    attention = policy.model.model.layers[0].self_attn
+    attention.o_proj = Scaled(attention.o_proj)
+    return policy
+
+
+@each(
+    "make, is_rounded",
+    (tiny_policy, True),
+    (untied, True),
+    (with_weights_used_apart, False),
+    ids=["tied", "untied", "used apart"],
+)
+def test_a_frozen_copy_keeps_weights_as_autocast_rounds_them_where_scores_stay(
+    make, is_rounded
+):
+    policy = make()
+    assert {w.dtype for w in policy.frozen_copy().model.parameters()} == {torch.float32}
+    policy.dtype = torch.bfloat16
+    frozen = policy.frozen_copy()
+    kinds = {
+        name.split(".")[-2]: weight.dtype
+        for name, weight in frozen.model.named_parameters()
+    }
+    assert kinds["down_proj"] == (torch.bfloat16 if is_rounded else torch.float32)
+    assert kinds["norm"] == kinds["embed_tokens"] == torch.float32
+    tokens_PGT = torch.randint(3, 64, (4, 3, 5), generator=torch.Generator().manual_seed(0))
+    scores, expected = (
+        response_statistics(
+            one, PROMPTS, tokens_PGT, 1.0, entropy=True, self_certainty=True
+        )
+        for one in (frozen, policy)
+    )
+    assert all(map(torch.equal, scores, expected))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_recipe_says_in_which_precision_the_local_engine_computes(saved, dtype):
     name = str(dtype).removeprefix("torch.")
@@ -530,7 +582,7 @@ def statistics_and_gradient(policy):
 
 
 in_rows_and_in_a_tree = each(
-    "shares_texts",
+    "reads_trees",
     pytest.param(False, marks=pytest.mark.slow),
     True,
     ids=["rows", "a tree"],
@@ -540,10 +592,10 @@ in_rows_and_in_a_tree = each(
 @in_rows_and_in_a_tree
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
-    name, shares_texts, monkeypatch
+    name, reads_trees, monkeypatch
 ):
     policy = ARCHITECTURES[name]()
-    policy.shares_texts = shares_texts
+    policy.reads_trees = reads_trees and policy.takes_any_mask
     said, gradient = statistics_and_gradient(policy)
     calls = []
     policy.model.get_output_embeddings().register_forward_hook(lambda *_: calls.append(1))
@@ -556,9 +608,9 @@ def test_logits_in_pieces_and_computed_again_give_the_same_scores_and_gradients(
 
 @in_rows_and_in_a_tree
 @pytest.mark.parametrize("name", ARCHITECTURES)
-def test_activations_computed_again_give_the_same_scores_and_gradients(name, shares_texts):
+def test_activations_computed_again_give_the_same_scores_and_gradients(name, reads_trees):
     policy = ARCHITECTURES[name]()
-    policy.shares_texts = shares_texts
+    policy.reads_trees = reads_trees and policy.takes_any_mask
     expected = statistics_and_gradient(policy)
     passes = []
     layer = next(

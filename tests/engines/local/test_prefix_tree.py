@@ -9,6 +9,11 @@ from olr_cli.engines.local.sampler import sample
 from olr_cli.engines.local.token_statistics import response_statistics
 from olr_cli.recipe.sampling import Sampling
 
+WORDS = st.integers(3, 5)
+"""So few that responses, and their beginnings, are often equal."""
+
+POLICY = tiny_policy()
+
 SEQUENCES = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=5), max_size=8)
 
 
@@ -37,9 +42,41 @@ def test_statistics_are_the_same_by_trees_and_by_rows():
     lengths_PG = rollouts.lengths_PG
     is_response = torch.arange(rollouts.tokens_PGT.shape[2]) < lengths_PG[..., None]
     results = []
-    for policy.shares_texts in (False, True):
+    for policy.reads_trees in (False, True):
         statistics = response_statistics(
             policy, prompts, rollouts.tokens_PGT, 0.7, lengths_PG=lengths_PG, entropy=True, self_certainty=True,
         )  # fmt: skip
         results.append([values[is_response] for values in statistics])
     torch.testing.assert_close(*results, atol=1e-5, rtol=1e-5)
+
+
+@given(
+    st.lists(st.lists(WORDS, min_size=1, max_size=4), min_size=1, max_size=4),
+    st.integers(1, 6),
+    st.integers(1, 4),
+    st.data(),
+)
+def test_equal_responses_computed_once_have_the_statistics_and_gradient_of_each_alone(
+    prompts, rollouts, limit, data
+):
+    tokens = st.lists(WORDS, min_size=limit, max_size=limit)
+    group = st.lists(tokens, min_size=rollouts, max_size=rollouts)
+    tokens_PGT = torch.tensor([data.draw(group) for _ in prompts])
+    results = []
+    policy = POLICY
+    for policy.reads_trees, policy.recomputes in (
+        (False, False),
+        (True, False),
+        (False, True),
+    ):
+        statistics = response_statistics(
+            policy, prompts, tokens_PGT, 0.7, entropy=True, self_certainty=True
+        )
+        policy.model.zero_grad()
+        # Not all alike, or the gradients of equal responses could be mixed up
+        weights_PGT = torch.arange(tokens_PGT.numel()).view_as(tokens_PGT) / 10
+        sum((values * weights_PGT).sum() for values in statistics).backward()
+        gradients = [weight.grad.clone() for weight in policy.model.parameters()]
+        results.append([*statistics, *gradients])
+    for others in results[1:]:
+        torch.testing.assert_close(others, results[0], atol=1e-4, rtol=1e-4)

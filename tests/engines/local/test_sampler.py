@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 import torch
 from cases import each, refusal
+from hypothesis import given, strategies as st
 from tiny import PROMPTS, keys, plain_logprobs, tiny_policy
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import MinPLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from olr_cli.engines.local import captured
 from olr_cli.engines.local.policy import Policy
-from olr_cli.engines.local.responses import truncated
+from olr_cli.engines.local.responses import drawn, truncated
 from olr_cli.engines.local.room import rows_in
-from olr_cli.engines.local.sampler import _draw, sample
+from olr_cli.engines.local.sampler import sample
+from olr_cli.engines.local.token_statistics import response_statistics
 from olr_cli.engines.prompt_text import before_stop
 from olr_cli.recipe.sampling import Sampling
 
@@ -23,12 +26,11 @@ LIMIT = 12
 
 @pytest.fixture(
     scope="module",
-    params=["each rollout a row", "equal texts one row", "fixed places, as on a GPU"],
+    params=["equal texts one row", "fixed places, as on a GPU"],
 )
 def policy(request):
     """Several end tokens, so that responses end at all lengths and the batch shrinks on the way."""
     policy = tiny_policy()
-    policy.shares_texts = request.param.startswith("equal")
     policy.has_fixed_places = request.param.startswith("fixed")
     policy.end_ids = [2, *range(50, 60)]
     with pytest.MonkeyPatch.context() as patch:
@@ -81,14 +83,14 @@ def test_rollouts_that_say_the_same_so_far_are_one_row_until_they_differ(monkeyp
     monkeypatch.setattr(
         Policy, "extend", lambda *given: rows.append(len(given[2])) or extend(*given)
     )
-    apart = sample(policy, PROMPTS, keys(4, 8), Sampling(0.4, LIMIT))
-    policy.shares_texts, before = True, len(rows)
     shared = sample(policy, PROMPTS, keys(4, 8), Sampling(0.4, LIMIT))
+    policy.has_fixed_places = True  # where each is a row of its own
+    apart = sample(policy, PROMPTS, keys(4, 8), Sampling(0.4, LIMIT))
     assert torch.equal(shared.tokens_PGT, apart.tokens_PGT)
     distinct = {
         (p, response[0]) for p, _, response in responses(shared) if len(response) > 1
     }
-    assert rows[before] == len(distinct) < rows[0] == 32
+    assert rows[0] == len(distinct) < 32
 
 
 def test_statistics_are_those_of_a_forward_pass_over_each_whole_sequence(policy, rollouts):
@@ -274,10 +276,94 @@ def test_a_truncated_draw_reports_the_log_probabilities_of_all_tokens():
 @pytest.mark.parametrize("total", [1.0, 0.9, 1.1, 1 - 2**-24])  # as rounding leaves it
 def test_a_token_without_probability_is_never_drawn(uniform, token, total):
     pi_BV = total * torch.tensor([[0.0, 0.25, 0.0, 0.75, 0.0]])
-    drawn = _draw(
-        pi_BV.repeat(2, 1), torch.tensor([1, 0, 1]), np.array([uniform, 0.3, uniform])
+    uniform_B = torch.tensor([uniform, 0.3, uniform], dtype=torch.float64)
+    tokens_B = drawn(pi_BV.repeat(2, 1), torch.tensor([1, 0, 1]), uniform_B)
+    assert tokens_B.tolist() == [token, 3, token]
+
+
+def scanned(pi_DV, rows_B, uniform_B):
+    """The draw by its definition, from the cumulative distribution of all words."""
+    cumulative_BV = pi_DV.double().cumsum(-1)[rows_B]
+    threshold_B1 = uniform_B[:, None] * cumulative_BV[:, -1:]
+    places_B1 = torch.searchsorted(cumulative_BV, threshold_B1, right=True)
+    return places_B1.clamp(max=pi_DV.shape[-1] - 1)[:, 0], cumulative_BV, threshold_B1
+
+
+@given(
+    words=st.integers(1, 1500),
+    temperature=st.sampled_from([0.05, 0.3, 1.0, 5.0]),
+    kept=st.sampled_from([0.003, 0.1, 1.0]),
+    seed=st.integers(0, 2**32 - 1),
+    edge=st.sampled_from([None, 0.0, 1 - 2**-53]),
+)
+def test_a_draw_by_blocks_is_that_of_one_scan(words, temperature, kept, seed, edge):
+    generator = torch.Generator().manual_seed(seed)
+    logits_DV = torch.randn(3, words, generator=generator) / temperature
+    pi_DV = logits_DV.softmax(-1).where(torch.rand(3, words, generator=generator) < kept, 0)
+    pi_DV[:, torch.randint(words, (), generator=generator)] = 0.1
+    rows_B = torch.randint(3, (40,), generator=generator)
+    uniform_B = torch.rand(40, generator=generator, dtype=torch.float64)
+    if edge is not None:
+        uniform_B.fill_(edge)
+    tokens_B = drawn(pi_DV, rows_B, uniform_B)
+    expected_B, cumulative_BV, threshold_B1 = scanned(pi_DV, rows_B, uniform_B)
+    assert (pi_DV[rows_B, tokens_B] > 0).all()
+    # Sums in another order may part at a threshold that lies on the border of two words.
+    is_border_B = (cumulative_BV - threshold_B1).abs().amin(-1) < 1e-14
+    assert (tokens_B == expected_B)[~is_border_B].all()
+
+
+@pytest.mark.parametrize("words", [1, 64, 256, 257, 1024])
+def test_of_a_row_that_is_no_distribution_the_last_token_is_drawn(words):
+    rows_B, uniform_B = torch.tensor([0, 0]), torch.tensor([0.0, 0.5], dtype=torch.float64)
+    pi_DV = torch.full((1, words), torch.nan)
+    assert drawn(pi_DV, rows_B, uniform_B).tolist() == [words - 1] * 2
+
+
+def casts_of_weights(policy):
+    """How often each weight of a linear layer is rounded while responses are sampled."""
+    places = {
+        layer.weight.data_ptr(): 0
+        for layer in policy.model.modules()
+        if isinstance(layer, torch.nn.Linear)
+    }
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+            if function is torch.ops.aten._to_copy.default and args[0].data_ptr() in places:
+                places[args[0].data_ptr()] += 1
+            return function(*args, **(kwargs or {}))
+
+    with Counting():
+        sample(policy, PROMPTS, keys(4, 8), Sampling(0.7, LIMIT))
+    return set(places.values())
+
+
+@pytest.mark.parametrize("has_fixed_places", [False, True])
+def test_in_bfloat16_a_weight_is_rounded_once_for_all_tokens(has_fixed_places):
+    policy = tiny_policy(dtype=torch.bfloat16)
+    policy.has_fixed_places = has_fixed_places
+    assert casts_of_weights(policy) == {1}
+
+
+@pytest.mark.parametrize("has_fixed_places", [False, True])
+def test_in_bfloat16_weights_are_rounded_anew_after_a_step_of_the_optimiser(
+    has_fixed_places,
+):
+    policy, fresh = (tiny_policy(dtype=torch.bfloat16) for _ in range(2))
+    policy.has_fixed_places = fresh.has_fixed_places = has_fixed_places
+    before = sample(policy, PROMPTS, keys(4, 8), Sampling(0.7, LIMIT))
+    optimizer = torch.optim.AdamW(policy.model.parameters(), lr=0.05)
+    statistics = response_statistics(policy, PROMPTS, before.tokens_PGT, 0.7)
+    statistics.logprobs.mean().backward()
+    optimizer.step()
+    fresh.model.load_state_dict(policy.model.state_dict())
+    after, expected = (
+        sample(one, PROMPTS, keys(4, 8), Sampling(0.7, LIMIT)) for one in (policy, fresh)
     )
-    assert drawn.tolist() == [token, 3, token]
+    assert torch.equal(after.tokens_PGT, expected.tokens_PGT)
+    assert torch.equal(after.logprobs_PGT, expected.logprobs_PGT)
+    assert before.texts_PG != after.texts_PG
 
 
 def test_in_bfloat16_the_statistics_stay_near_those_of_float32(rollouts):
