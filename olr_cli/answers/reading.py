@@ -7,6 +7,7 @@ worker; nothing in the process that trains.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -27,7 +28,7 @@ from olr_cli.answers.classes import (
     unread,
 )
 from olr_cli.answers.names import CONSTANTS, FUNCTION, is_name, symbols
-from olr_cli.answers.notation import LONGEST_READ, normal_text, tidy
+from olr_cli.answers.notation import LONGEST_CACHED, LONGEST_READ, normal_text, tidy
 from olr_cli.answers.numbers import exact_number
 from olr_cli.answers.units import based_digits, clock_time, split_unit, word
 
@@ -93,6 +94,25 @@ _DENIAL = re.compile(
 
 def read_tidied(text: str, leaf: Leaf) -> Form:
     """Like `read`, for an answer that `tidy` went over."""
+    if leaf is not no_algebra or len(text) > LONGEST_CACHED:
+        return _read(text, leaf)
+    form = _read_without_algebra(text)
+    if form is None:
+        raise NeedsAlgebra(text)
+    return form
+
+
+@functools.lru_cache(1 << 14)
+def _read_without_algebra(text: str) -> Form | None:
+    """Read a tidied text; None if that needs algebra, which is remembered, too."""
+    try:
+        return _read(text, no_algebra)
+    except NeedsAlgebra:
+        return None
+
+
+def _read(text: str, leaf: Leaf) -> Form:
+    """Do what `read_tidied` does."""
     if len(text) <= LONGEST_READ:
         # How deep brackets nest, whether or not they pair up.
         depths = accumulate((sign in "([{") - (sign in ")]}") for sign in text)
