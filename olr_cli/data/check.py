@@ -213,8 +213,13 @@ def check(
     kept = sorted({*kept}.difference(*(finding.rows for finding in unreadable)))
     notes: Sequence[str]
     if kept:
+        # Findings name rows, so that nobody needs ids made from the questions.
         prompts = read_rows(
-            rows.take(kept), data_source=data_source, split="train", reading=reading
+            rows.take(kept),
+            data_source=data_source,
+            split="train",
+            reading=reading,
+            prompt_ids=[*map(str, kept)],
         )
         notes, asked_rows = prompts.notes, [*zip(kept, prompts.prompts, strict=True)]
         findings += _findings(asked_rows, judge, rows.origins, cells)
