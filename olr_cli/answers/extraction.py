@@ -299,6 +299,8 @@ def option_letter(answer: str, options: int, *, numbered: bool = False) -> str |
         options: how many there are, at most 26.
         numbered: the options are numbered in print, so that ``2`` names the second as ``B`` does.
     """
+    if len(answer) == 1 and answer.isascii() and answer.isalpha():
+        return _letter(answer, options, numbered)
     match = _CHOICE.fullmatch(_plain(answer))
     if match is None:
         return None
