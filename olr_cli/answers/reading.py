@@ -24,6 +24,7 @@ from olr_cli.answers.classes import (
     exact,
     number,
     short,
+    square_root,
     unordered,
     unread,
 )
@@ -162,6 +163,9 @@ def _simple(text: str) -> Form | None:
     value = exact_number(text)
     if value is not None:
         return number(value)
+    if root := _ROOT.fullmatch(text):
+        square = int(root[2] or "1") ** 2 * int(root[3] or root[4])
+        return square_root(square, is_negative=root[1] == "-")
     if text.endswith("%"):
         value = exact_number(text[:-1].rstrip("\\ "))
         return None if value is None else Form("percent", parts=(number(value),))
@@ -183,6 +187,9 @@ def _simple(text: str) -> Form | None:
     return None if value is None else Form("quantity", unit, (number(value),))
 
 
+_ROOT = re.compile(
+    r"(-?)\s*(\d{0,6})\s*\\sqrt\s*(?:\{\s*(\d{1,9})\s*\}|(\d))", re.ASCII
+)
 _SPELLED: dict[FormKind, Callable[[str], str | None]] = {
     "word": word, "time": clock_time, "based": based_digits
 }  # fmt: skip
