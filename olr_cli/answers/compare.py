@@ -81,6 +81,9 @@ def _unnamed(form: Form) -> Form:
 
 def compare(gold: Form, answer: Form) -> bool | None:
     """Return the verdict about two forms; None if computer algebra has to compare what they were read from."""
+    # Most pairs are of two numbers, each of which has one label.
+    if gold.kind == answer.kind == "number":
+        return gold.label == answer.label
     gold, answer = _without_names(gold, answer)
     kinds = {gold.kind, answer.kind}
     if "quantity" in kinds:

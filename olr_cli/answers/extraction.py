@@ -29,6 +29,8 @@ ARITHMETIC_SOURCES = frozenset(_BUILT_IN)
 _TOKEN = re.compile(
     r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})"
 )
+_PLAIN_TEXT = r"(?:[^{}\\]++|\\[^{}\\])*+"
+_SIMPLE_BOX = re.compile(rf"\\boxed\s*\{{({_PLAIN_TEXT}(?:\{{{_PLAIN_TEXT}\}}{_PLAIN_TEXT})*+)\}}")
 _REVERSED = re.compile(r"([0-9]+)(-?)")
 
 
@@ -39,8 +41,13 @@ def boxed(response: str) -> str | None:
     linear in the length of the response.
     """
     start = response.rfind("\\boxed")
+    if start < 0:
+        return None
+    # Most boxes hold a number or a fraction, in which no braces have to be counted.
+    if simple := _SIMPLE_BOX.match(response, start):
+        return simple[1].strip() or None
     # Nearly always the last one is complete, and the rest need not be read.
-    span = None if start < 0 else _last_box(response, start) or _last_box(response, 0)
+    span = _last_box(response, start) or _last_box(response, 0)
     return None if span is None else response[slice(*span)].strip() or None
 
 
@@ -292,6 +299,8 @@ def option_letter(answer: str, options: int, *, numbered: bool = False) -> str |
         options: how many there are, at most 26.
         numbered: the options are numbered in print, so that ``2`` names the second as ``B`` does.
     """
+    if len(answer) == 1 and answer.isascii() and answer.isalpha():
+        return _letter(answer, options, numbered)
     match = _CHOICE.fullmatch(_plain(answer))
     if match is None:
         return None

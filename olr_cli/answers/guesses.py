@@ -9,9 +9,15 @@ from olr_cli.answers.classes import Form
 from olr_cli.answers.reading import Leaf, read_tidied
 
 
+PLAIN_DECIMAL = re.compile(r"-?\d+(?:\.\d{1,12})?", re.ASCII)
+"""A number that can be read in one way only: without commas, and with fewer decimals than programs write."""
+
+
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
     """Read an answer that is `text` once it is tidied; its form says what was guessed, and how else it can be read."""
     form = read_tidied(text, leaf)
+    if PLAIN_DECIMAL.fullmatch(text) and "\\" not in answer:
+        return form
     respelled = (pattern.sub(other, text) for pattern, other in _OTHERWISE.items())
     others = {with_points(text), *respelled} - {text}
     # `ACD` may be three options.

@@ -2,6 +2,7 @@ r"""Spellings brought to one notation before anything is read: signs, styles, wr
 
 from __future__ import annotations
 
+import functools
 import re
 import unicodedata
 from collections.abc import Callable
@@ -420,14 +421,21 @@ LONGEST_READ = 1000
 """Longer answers are compared as texts."""
 _LONGEST_NORMALIZED = 2000
 """Putting a run of combining marks into Unicode's order takes quadratic time."""
+LONGEST_CACHED = 120
+"""Longer answers seldom repeat, and are read anew each time, so that caches stay small."""
 
 
 def tidy(answer: str) -> str:
-    r"""`answer` in plain LaTeX: one spelling of what has several, and none of the wrappers that carry no meaning.
+    r"""Return an answer in plain LaTeX: one spelling of what has several, without wrappers that carry no meaning.
 
     Upright styles are ``\text``. Derivatives, angles and transposes become names, which algebra leaves alone. A long
     answer keeps all but its signs.
     """
+    return tidied_before(answer) if len(answer) <= LONGEST_CACHED else _tidied(answer)
+
+
+def _tidied(answer: str) -> str:
+    """Do what `tidy` does."""
     # Golds come in boxes too.
     if "\\boxed" in answer:
         answer = boxed(answer) or answer
@@ -451,6 +459,10 @@ def tidy(answer: str) -> str:
         ):
             text = pattern.sub(replacement, text)
     return " ".join(text.split())
+
+
+tidied_before = functools.lru_cache(1 << 14)(_tidied)
+"""`tidy` for short answers: each is read as a class and once for every answer or gold that it is compared with."""
 
 
 def normal_text(tidied: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from itertools import permutations
 from string import ascii_letters
 
-from olr_cli.answers.guesses import with_points
+from olr_cli.answers.guesses import PLAIN_DECIMAL, with_points
 from olr_cli.answers.units import split_unit
 
 _BY = re.compile(r"(?<=\\text\{derivative)(\d \w+) by \w+")
@@ -54,6 +54,8 @@ def other_readings(gold: str, answer: str, said: str) -> Iterator[tuple[str, str
 
     `said` is what both said before they were tidied: it may declare a letter as any number, as `k \in \mathbb{Z}` does.
     """
+    if PLAIN_DECIMAL.fullmatch(gold) and PLAIN_DECIMAL.fullmatch(answer):
+        return
     for more in (
         _derivatives,
         _products_and_units,

@@ -7,6 +7,7 @@ worker; nothing in the process that trains.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
@@ -23,11 +24,12 @@ from olr_cli.answers.classes import (
     exact,
     number,
     short,
+    square_root,
     unordered,
     unread,
 )
 from olr_cli.answers.names import CONSTANTS, FUNCTION, is_name, symbols
-from olr_cli.answers.notation import LONGEST_READ, normal_text, tidy
+from olr_cli.answers.notation import LONGEST_CACHED, LONGEST_READ, normal_text, tidy
 from olr_cli.answers.numbers import exact_number
 from olr_cli.answers.units import based_digits, clock_time, split_unit, word
 
@@ -93,6 +95,25 @@ _DENIAL = re.compile(
 
 def read_tidied(text: str, leaf: Leaf) -> Form:
     """Like `read`, for an answer that `tidy` went over."""
+    if leaf is not no_algebra or len(text) > LONGEST_CACHED:
+        return _read(text, leaf)
+    form = _read_without_algebra(text)
+    if form is None:
+        raise NeedsAlgebra(text)
+    return form
+
+
+@functools.lru_cache(1 << 14)
+def _read_without_algebra(text: str) -> Form | None:
+    """Read a tidied text; None if that needs algebra, which is remembered, too."""
+    try:
+        return _read(text, no_algebra)
+    except NeedsAlgebra:
+        return None
+
+
+def _read(text: str, leaf: Leaf) -> Form:
+    """Do what `read_tidied` does."""
     if len(text) <= LONGEST_READ:
         # How deep brackets nest, whether or not they pair up.
         depths = accumulate((sign in "([{") - (sign in ")]}") for sign in text)
@@ -142,6 +163,9 @@ def _simple(text: str) -> Form | None:
     value = exact_number(text)
     if value is not None:
         return number(value)
+    if root := _ROOT.fullmatch(text):
+        square = int(root[2] or "1") ** 2 * int(root[3] or root[4])
+        return square_root(square, is_negative=root[1] == "-")
     if text.endswith("%"):
         value = exact_number(text[:-1].rstrip("\\ "))
         return None if value is None else Form("percent", parts=(number(value),))
@@ -163,6 +187,9 @@ def _simple(text: str) -> Form | None:
     return None if value is None else Form("quantity", unit, (number(value),))
 
 
+_ROOT = re.compile(
+    r"(-?)\s*(\d{0,6})\s*\\sqrt\s*(?:\{\s*(\d{1,9})\s*\}|(\d))", re.ASCII
+)
 _SPELLED: dict[FormKind, Callable[[str], str | None]] = {
     "word": word, "time": clock_time, "based": based_digits
 }  # fmt: skip

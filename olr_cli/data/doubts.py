@@ -125,12 +125,18 @@ def doubts(question: str, label: str) -> set[str]:
     Many patterns take quadratic time. So what reads an answer reads the ends of a long label, since what is longer than
     `LONGEST_READ` is rarely an answer; only damage and brackets are looked for in all of it.
     """
-    kinds = {kind for kind, find in _IN_EITHER if find(label) or find(question)}
-    if _is_unbalanced(label):
+    kinds: set[str] = set()
+    if not (_is_sound(label) and _is_sound(question)):
+        kinds = {kind for kind, find in _IN_EITHER if find(label) or find(question)}
+    is_number = label.isascii() and label.isdecimal()
+    if not is_number and _is_unbalanced(label):
         kinds.add("cut")
     label = ends_of(label)
-    kinds |= {kind for kind, in_question in _doubts_about(label) if in_question(question)}
-    kinds |= {kind for kind, is_so in _OTHERS if is_so(question, label)}
+    # The digits of a whole number make no difference to what it may be.
+    about = _doubts_about("1" if is_number else label)
+    others = _OF_NUMBERS if is_number else _OTHERS
+    kinds |= {kind for kind, in_question in about if in_question(question)}
+    kinds |= {kind for kind, is_so in others if is_so(question, label)}
     # Letters of options are several answers and letters of their own, too.
     return kinds - {"several", "letter"} if "option" in kinds else kinds
 
@@ -143,7 +149,16 @@ def is_changed(question: str, label: str) -> bool:
     return any(in_label(label) and in_question(question) for in_label, in_question in _MADE)
 
 
-@functools.lru_cache(1 << 16)  # labels repeat, numbers most of all
+def _is_sound(text: str) -> bool:
+    """Whether a text surely has nothing that `_DAMAGED` looks for: printed characters of ASCII, and no markup."""
+    if not text.isascii() or "<" in text or "&" in text:
+        return False
+    # A line may begin with what is left of `\neq` or `\nabla`.
+    is_broken = "\neq" in text or "\nabla" in text
+    return not is_broken and text.replace("\n", "").isprintable()
+
+
+@functools.lru_cache(1 << 16)  # labels repeat
 def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
     """The kinds that a label may be of, each with what its question must have then."""
     return [
@@ -288,5 +303,7 @@ _OTHERS = [
         ("told", _is_told),
     ),
 ]
+_OF_NUMBERS = [("option", _is_no_option), ("told", _is_told)]
+"""Those of `_OTHERS` that a whole number without a sign can have."""
 DOUBTS = frozenset(kind for kind, *_ in (*_DAMAGED, *_UNFIT, *_OTHERS))
 """The kinds of findings that a question and its label may have."""

@@ -9,6 +9,7 @@ Every other column, and every other field of the structs, stays.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -52,7 +53,8 @@ def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> 
 def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> PromptSet:
     """Prompts that come from no file, with their rows in the interchange format."""
     no_columns = pa.table({"data_source": [p.data_source for p in prompts]})
-    return PromptSet(tuple(prompts), interchange_table(no_columns, prompts, split), source)
+    make_table = cache(partial(interchange_table, no_columns, prompts, split))
+    return PromptSet(tuple(prompts), make_table, source)
 
 
 def _message_column(

@@ -47,6 +47,8 @@ def golds_of(cell: Any) -> tuple[str, ...]:
     match cell:
         case None:
             return ()
+        case str() if cell.isdecimal():
+            return (cell,)
         case str():
             written = _written(cell)
             return (

@@ -9,6 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from operator import ne
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -182,6 +183,7 @@ def read_rows(
     split: str,
     noise_type_of_sentinel: NoiseType = "inactive",
     reading: Reading = Reading(),
+    prompt_ids: Sequence[str] = (),
 ) -> PromptSet:
     """Read the rows of a file as prompts.
 
@@ -192,6 +194,7 @@ def read_rows(
         split: for the ``extra_info`` of rows without one.
         noise_type_of_sentinel: for sentinel rows that don't name their noise type (R1).
         reading: settings of the user.
+        prompt_ids: ids of the rows, all of which have questions; by default, those that the file gives them.
     """
     if not len(rows):
         raise no_rows(rows.place, "prompt")
@@ -225,7 +228,9 @@ def read_rows(
         *_unseen_notes(rows, asked),
         *column_notes(rows, columns),
     ]
-    prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
+    id_path = None
+    if not prompt_ids:
+        prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
     marks = _marks(rows, labels, noise_type_of_sentinel)
     if reading.decimal_comma:
         notes += _comma_notes(rows, labels)
@@ -241,14 +246,24 @@ def read_rows(
     if question == "prompt" and list(map(chat.prompt_messages, asked)) == messages:
         consumed.remove("prompt")
     kept = [name for name in rows.table.column_names if name not in consumed]
-    table = interchange_table(rows.table.select(kept), prompts, split)
-    if id_path not in (None, ID_COLUMNS[0]):
-        table = with_fields_of(table, "extra_info", {"index": index_column(prompt_ids)})
+    has_other_ids = id_path not in (None, ID_COLUMNS[0])
+    table = partial(_table, rows.table.select(kept), prompts, split, has_other_ids)
     hint = columns_hint(rows, {}, has_choices="choices" in columns)
     has_ids = id_path is not None
     return PromptSet(
-        prompts, table, rows.place, None, answer, has_ids, hint, notes, rows.origins
+        prompts, cache(table), rows.place, None, answer, has_ids, hint, notes, rows.origins
     )
+
+
+def _table(
+    rows: pa.Table, prompts: Sequence[Prompt], split: str, has_other_ids: bool
+) -> pa.Table:
+    """Return rows in the interchange format, with the ids of the prompts where those are of another column."""
+    table = interchange_table(rows, prompts, split)
+    if not has_other_ids:
+        return table
+    index = index_column([prompt.prompt_id for prompt in prompts])
+    return with_fields_of(table, "extra_info", {"index": index})
 
 
 def _with_questions(rows: Rows, path: str) -> tuple[Rows, list[Any], list[str]]:

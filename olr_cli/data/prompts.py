@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal, get_args
@@ -133,8 +133,8 @@ class PromptSet:
     """Prompts in file order, and the rows they came from, so that nothing is lost on the way back to a file."""
 
     prompts: tuple[Prompt, ...]
-    table: pa.Table
-    """The rows in the interchange format, with all columns of the source. The labels that count are `prompts`' ones."""
+    make_table: Callable[[], pa.Table]
+    """Makes `table`, which most commands do without."""
     source: str
     """File or folder name, hub id, or the name of the built-in set."""
     revision: str | None = None
@@ -155,6 +155,11 @@ class PromptSet:
 
     def __len__(self) -> int:
         return len(self.prompts)
+
+    @cached_property
+    def table(self) -> pa.Table:
+        """The rows in the interchange format, with all columns of the source; the labels that count are of `prompts`."""
+        return self.make_table()
 
     @cached_property
     def digest(self) -> str:
@@ -186,10 +191,11 @@ class PromptSet:
 
     def subset(self, rows: Sequence[int]) -> PromptSet:
         """The prompts at `rows` (the first is 0), in that order."""
+        table = self.table.take(list(rows))
         return replace(
             self,
             prompts=tuple(self.prompts[row] for row in rows),
-            table=self.table.take(list(rows)),
+            make_table=lambda: table,
             origins=self.origins.take(rows),
         )
 

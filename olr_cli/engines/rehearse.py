@@ -277,7 +277,7 @@ def _example_data(recipe: Recipe) -> DataSets:
     prompts = tuple(
         replace(_EXAMPLE, prompt_id=f"example {number}") for number in range(1, count + 1)
     )
-    train = PromptSet(prompts, pa.table({}), recipe.data.train)
+    train = PromptSet(prompts, lambda: pa.table({}), recipe.data.train)
     held_out = replace(train, prompts=prompts[:1])
     return DataSets(
         train,
