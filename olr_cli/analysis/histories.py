@@ -100,6 +100,7 @@ class RolloutHistory:
         recipe: the run's recipe, or the default one for a log, with the settings laid over it.
         log: whose log it is and what was taken for what, without its rows; None of a run. Several runs are a log.
         runs: the run directories whose rollouts it holds; none of another trainer's log.
+        data: the data set that the prompts have their messages from, where it was read.
         knows_labels: whether the given labels are those of the data; else they are what was rewarded.
         rewards: prompt_id, answer and is_rewarded of some of a log's rollouts, for `contradictions`.
         notes: what to bear in mind about decisions that are repeated on these rollouts.
@@ -111,6 +112,7 @@ class RolloutHistory:
     recipe: Recipe
     log: RolloutLog | None = None
     runs: Sequence[Path] = ()
+    data: PromptSet | None = None
     knows_labels: bool = True
     rewards: pl.DataFrame | None = None
     notes: Sequence[str] = ()
@@ -299,7 +301,7 @@ def _run_history(
     }
     notes: Sequence[str] = ()
     if recipe.data.verified != run_recipe.data.verified:
-        prompts, notes = _with_verified(with_questions(prompts, run), recipe, run)
+        prompts, notes = _with_verified(with_questions(prompts, run)[0], recipe, run)
     reads_anew = recipe.data.extractor != run_recipe.data.extractor
     wants_responses = keeps_responses or reads_anew or rewards_responses(recipe)
     columns = (*_COLUMNS, "response") if wants_responses else _COLUMNS
@@ -348,18 +350,18 @@ def _with_verified(
     return {prompt.prompt_id: prompt for prompt in marked}, [f"{note}." for note in notes]
 
 
-def with_questions(prompts: Mapping[str, Prompt], run: Path) -> Mapping[str, Prompt]:
-    """A run's prompts with their messages, where its data set can be read on this machine."""
+def with_questions(
+    prompts: Mapping[str, Prompt], run: Path
+) -> tuple[Mapping[str, Prompt], PromptSet | None]:
+    """A run's prompts with their messages, and its data set, where that can be read on this machine."""
     with suppress(UserError):
-        asked = {
-            prompt.prompt_id: prompt.messages
-            for prompt in run_data(run, is_local=True).prompts
-        }
+        data = run_data(run, is_local=True)
+        asked = {prompt.prompt_id: prompt.messages for prompt in data.prompts}
         return {
             name: replace(prompt, messages=asked.get(name, ()))
             for name, prompt in prompts.items()
-        }
-    return prompts
+        }, data
+    return prompts, None
 
 
 def run_data(run: Path, *, is_local: bool = False) -> PromptSet:

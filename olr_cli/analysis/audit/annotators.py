@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -190,11 +191,19 @@ class _Candidates:
             np.logaddexp.reduce(scores, axis=1), self.prompts, self.size, among
         )
 
+    def chances(self, scores: Floats) -> Floats:
+        """(C, D) of each candidate and difficulty among those of its prompt, given their scores."""
+        # Column by column: to reduce rows of a few difficulties takes numpy three times as long.
+        best = _tops(reduce(np.maximum, scores.T), self.prompts, self.size)
+        weights = np.exp(scores - best[self.prompts, None])
+        totals = np.bincount(self.prompts, reduce(np.add, weights.T), self.size)
+        return np.asarray(weights / totals[self.prompts, None])
+
     def fitted(self, parameters: _Parameters) -> _Parameters:
         """The accuracies of the models and of the labels by EM, from these on."""
         for _ in range(_MOST_ROUNDS):
             before, scores = parameters, self.scores(parameters)
-            chances = np.exp(scores - self.sums(scores)[self.prompts, None])
+            chances = self.chances(scores)
             trust = (chances[self.labels].sum() + _TRUST[0]) / (
                 len(self.labels) + sum(_TRUST)
             )
@@ -353,17 +362,22 @@ def _log_sums(
     """(P,) logarithm of the sum of exp(scores), over all or some candidates of each prompt."""
     if among is not None:
         scores, prompts = scores[among], prompts[among]
-    top = np.full(size, -np.inf)
-    np.maximum.at(top, prompts, scores)
+    top = _tops(scores, prompts, size)
     return np.asarray(
         top + np.log(np.bincount(prompts, np.exp(scores - top[prompts]), size))
     )
 
 
-def _leaders(scores: Floats, prompts: Numbers, size: int) -> Numbers:
-    """The one likeliest answer of each prompt; -1 if there is none."""
+def _tops(scores: Floats, prompts: Numbers, size: int) -> Floats:
+    """(P,) the largest score of each prompt, -inf without any."""
     top = np.full(size, -np.inf)
     np.maximum.at(top, prompts, scores)
+    return top
+
+
+def _leaders(scores: Floats, prompts: Numbers, size: int) -> Numbers:
+    """The one likeliest answer of each prompt; -1 if there is none."""
+    top = _tops(scores, prompts, size)
     at_top = np.flatnonzero(scores >= top[prompts] - 1e-9)
     leaders = np.full(size, -1)
     leaders[prompts[at_top]] = at_top

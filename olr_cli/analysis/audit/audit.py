@@ -127,7 +127,8 @@ def audit_history(
         report=report,
     )
     if history.runs and not any(prompt.messages for prompt in history.prompts.values()):
-        return replace(history, prompts=with_questions(history.prompts, history.runs[0]))
+        prompts, data = with_questions(history.prompts, history.runs[0])
+        return replace(history, prompts=prompts, data=data)
     return history
 
 

@@ -200,6 +200,8 @@ def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:
 
     Of a run that its recipe names (with `is_local`: where no network is needed); of a log its own column of prompts.
     """
+    if history.data is not None:
+        return history.data
     if not history.runs:
         return _of_log(history)
     try:
