@@ -187,9 +187,7 @@ def _simple(text: str) -> Form | None:
     return None if value is None else Form("quantity", unit, (number(value),))
 
 
-_ROOT = re.compile(
-    r"(-?)\s*(\d{0,6})\s*\\sqrt\s*(?:\{\s*(\d{1,9})\s*\}|(\d))", re.ASCII
-)
+_ROOT = re.compile(r"(-?)\s*(\d{0,6})\s*\\sqrt\s*(?:\{\s*(\d{1,9})\s*\}|(\d))", re.ASCII)
 _SPELLED: dict[FormKind, Callable[[str], str | None]] = {
     "word": word, "time": clock_time, "based": based_digits
 }  # fmt: skip
