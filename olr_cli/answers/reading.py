@@ -163,9 +163,8 @@ def _simple(text: str) -> Form | None:
     value = exact_number(text)
     if value is not None:
         return number(value)
-    if root := _ROOT.fullmatch(text):
-        square = int(root[2] or "1") ** 2 * int(root[3] or root[4])
-        return square_root(square, is_negative=root[1] == "-")
+    if root := _root(text):
+        return root
     if text.endswith("%"):
         value = exact_number(text[:-1].rstrip("\\ "))
         return None if value is None else Form("percent", parts=(number(value),))
@@ -185,6 +184,15 @@ def _simple(text: str) -> Form | None:
     body, unit = split_unit(text)
     value = exact_number(body) if unit else None
     return None if value is None else Form("quantity", unit, (number(value),))
+
+
+def _root(text: str) -> Form | None:
+    """Return the square root of an integer, times an integer; None for any other text."""
+    root = _ROOT.fullmatch(text)
+    if root is None:
+        return None
+    square = int(root[2] or "1") ** 2 * int(root[3] or root[4])
+    return square_root(square, is_negative=root[1] == "-")
 
 
 _ROOT = re.compile(r"(-?)\s*(\d{0,6})\s*\\sqrt\s*(?:\{\s*(\d{1,9})\s*\}|(\d))", re.ASCII)

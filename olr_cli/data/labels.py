@@ -47,15 +47,8 @@ def golds_of(cell: Any) -> tuple[str, ...]:
     match cell:
         case None:
             return ()
-        case str() if cell.isdecimal():
-            return (cell,)
         case str():
-            written = _written(cell)
-            return (
-                tuple(filter(None, [_answer(cell)]))
-                if written is None
-                else golds_of(written)
-            )
+            return _golds_of_text(cell)
         case list() | tuple():
             return tuple(dict.fromkeys(gold for item in cell for gold in golds_of(item)))
         case dict() if not cell.keys().isdisjoint(LABEL_COLUMNS):
@@ -64,6 +57,16 @@ def golds_of(cell: Any) -> tuple[str, ...]:
         case int() | float() | Decimal() if not isinstance(cell, bool):
             return _gold_of_number(cell)
     raise ValueError("tests of a program" if is_tests(cell) else f"a {type(cell).__name__}")
+
+
+def _golds_of_text(text: str) -> tuple[str, ...]:
+    """Return the answers of a text, which may be a list or an object as a program writes it."""
+    if text.isdecimal():
+        return (text,)
+    written = _written(text)
+    if written is not None:
+        return golds_of(written)
+    return tuple(filter(None, [_answer(text)]))
 
 
 def _of_numpy(cell: Any) -> Any:
