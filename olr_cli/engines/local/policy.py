@@ -249,6 +249,27 @@ class Policy:
         )
 
     @contextmanager
+    def without_gradients(self) -> Iterator[None]:
+        """The context of a whole generation, in which each weight is cast at most once.
+
+        Autocast keeps casts until its context ends, but none under `inference_mode`, which float32 is a little faster
+        with, and only those of weights that require a gradient. So frozen ones, as of LoRA's base, seem to meanwhile.
+        """
+        if self.dtype == torch.float32:
+            with torch.inference_mode():
+                yield
+            return
+        frozen = [it for it in self.model.parameters() if not it.requires_grad]
+        for weight in frozen:
+            weight.requires_grad_(True)
+        try:
+            with torch.no_grad(), self.precision():
+                yield
+        finally:
+            for weight in frozen:
+                weight.requires_grad_(False)
+
+    @contextmanager
     def without_head(self) -> Iterator[None]:
         """Meanwhile the model's scores are the hidden states that its head would take."""
         head = self.model.get_output_embeddings()

@@ -31,8 +31,8 @@ def rows_to_sample(policy: Policy, longest: int) -> int:
         return max(1, ON_A_CPU // longest)
     # Sampling keeps the weights as its products round them.
     rounded = 0 if policy.dtype == torch.float32 else policy.dtype.itemsize
-    memory = free_memory(policy) - rounded * _trained_weights(policy)
-    return rows_in(memory // 2, policy, longest)
+    weights: int = sum(map(torch.Tensor.numel, policy.model.parameters()))
+    return rows_in((free_memory(policy) - rounded * weights) // 2, policy, longest)
 
 
 def rows_in(memory: int, policy: Policy, longest: int) -> int:
@@ -47,18 +47,13 @@ def tokens_to_train(policy: Policy) -> int:
         return ON_A_CPU
     few, many = (_kept_bytes(policy, tokens) for tokens in _PROBES)
     of_a_token = max(1, (many - few) // (_PROBES[1] - _PROBES[0]))
-    weights = _trained_weights(policy)
+    weights: int = sum(
+        weight.numel() for weight in policy.model.parameters() if weight.requires_grad
+    )
     # Where little is left, as many as the second probe had: a pass for each rollout is no use to anybody.
     return max(
         _PROBES[1],
         (free_memory(policy) - _BYTES_TO_TRAIN * weights - _HEAD) // 2 // of_a_token,
-    )
-
-
-def _trained_weights(policy: Policy) -> int:
-    """How many weights are trained; autocast keeps roundings of these alone."""
-    return sum(
-        weight.numel() for weight in policy.model.parameters() if weight.requires_grad
     )
 
 

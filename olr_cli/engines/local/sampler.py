@@ -104,7 +104,7 @@ def sample(
     )
     at_once = max(1, rows // G)
     respond = captured.respond if policy.has_fixed_places else _respond
-    with torch.no_grad(), policy.precision():
+    with policy.without_gradients():
         chunks = [
             respond(
                 policy,

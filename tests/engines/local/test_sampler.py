@@ -340,10 +340,29 @@ def casts_of_weights(policy):
 
 
 @pytest.mark.parametrize("has_fixed_places", [False, True])
-def test_in_bfloat16_a_weight_is_rounded_once_for_all_tokens(has_fixed_places):
+@pytest.mark.parametrize("is_frozen", [False, True])
+def test_in_bfloat16_a_weight_is_rounded_once_for_all_tokens(has_fixed_places, is_frozen):
     policy = tiny_policy(dtype=torch.bfloat16)
+    policy.model.requires_grad_(not is_frozen)
     policy.has_fixed_places = has_fixed_places
     assert casts_of_weights(policy) == {1}
+    assert all(it.requires_grad != is_frozen for it in policy.model.parameters())
+
+
+@pytest.mark.parametrize("has_fixed_places", [False, True])
+def test_in_bfloat16_frozen_weights_that_have_changed_are_rounded_anew(has_fixed_places):
+    policy, fresh = (tiny_policy(dtype=torch.bfloat16) for _ in range(2))
+    for one in (policy, fresh):
+        one.model.requires_grad_(False)
+        one.has_fixed_places = has_fixed_places
+    before = sample(policy, PROMPTS, keys(4, 8), Sampling(0.7, LIMIT))
+    for weight in (*policy.model.parameters(), *fresh.model.parameters()):
+        weight *= 1.5
+    after, expected = (
+        sample(one, PROMPTS, keys(4, 8), Sampling(0.7, LIMIT)) for one in (policy, fresh)
+    )
+    assert torch.equal(after.logprobs_PGT, expected.logprobs_PGT)
+    assert not torch.equal(after.logprobs_PGT[..., 0], before.logprobs_PGT[..., 0])
 
 
 @pytest.mark.parametrize("has_fixed_places", [False, True])
