@@ -21,6 +21,7 @@ from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 
 from olr_cli.answers.classes import OF_LETTERS, VALUE_BITS, Form, number, short, unordered
 from olr_cli.answers.latex import parse
+from olr_cli.answers.notation import tidied_before
 from olr_cli.answers.reading import Contradiction, Unreadable
 
 _SEED = 0
@@ -57,6 +58,7 @@ def clear_caches() -> None:
     """Clear every cache, so that the work a text takes depends on the text alone (R8)."""
     clear_cache()
     parse.cache_clear()
+    tidied_before.cache_clear()
 
 
 def leaf(text: str) -> Form:
