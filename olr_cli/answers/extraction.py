@@ -30,7 +30,9 @@ _TOKEN = re.compile(
     r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})"
 )
 _PLAIN_TEXT = r"(?:[^{}\\]++|\\[^{}\\])*+"
-_SIMPLE_BOX = re.compile(rf"\\boxed\s*\{{({_PLAIN_TEXT}(?:\{{{_PLAIN_TEXT}\}}{_PLAIN_TEXT})*+)\}}")
+_SIMPLE_BOX = re.compile(
+    rf"\\boxed\s*\{{({_PLAIN_TEXT}(?:\{{{_PLAIN_TEXT}\}}{_PLAIN_TEXT})*+)\}}"
+)
 _REVERSED = re.compile(r"([0-9]+)(-?)")
 
 

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from olr_cli.answers.classes import Form
 from olr_cli.answers.reading import Leaf, read_tidied
 
-
 PLAIN_DECIMAL = re.compile(r"-?\d+(?:\.\d{1,12})?", re.ASCII)
 """A number that can be read in one way only: without commas, and with fewer decimals than programs write."""
 

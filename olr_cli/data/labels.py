@@ -47,8 +47,6 @@ def golds_of(cell: Any) -> tuple[str, ...]:
     match cell:
         case None:
             return ()
-        case str() if cell.isdecimal():
-            return (cell,)
         case str():
             written = _written(cell)
             return (
@@ -148,6 +146,8 @@ def _written(text: str) -> Any:
 
 def _answer(text: str) -> str:
     """The answer in a text, which may be a worked solution."""
+    if text.isdecimal():
+        return text
     last = (
         tagged(text, "answer")
         or boxed(text)

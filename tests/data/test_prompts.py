@@ -611,7 +611,8 @@ def test_the_digest_sees_every_field_of_a_prompt(tmp_path):
     ]  # fmt: skip
     table = read(tmp_path, interchange("2")).table
     assert (
-        len({PromptSet((prompt,), lambda: table, "x").digest for prompt in [base, *others]}) == 10
+        len({PromptSet((prompt,), lambda: table, "x").digest for prompt in [base, *others]})
+        == 10
     )
 
 
