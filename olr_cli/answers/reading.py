@@ -95,23 +95,12 @@ _DENIAL = re.compile(
 
 def read_tidied(text: str, leaf: Leaf) -> Form:
     """Like `read`, for an answer that `tidy` went over."""
-    if leaf is not no_algebra or len(text) > LONGEST_CACHED:
-        return _read(text, leaf)
-    form = _read_without_algebra(text)
-    if form is None:
-        raise NeedsAlgebra(text)
-    return form
+    # Workers must do the same work for a text whatever they have read before (R8).
+    is_cached = leaf is no_algebra and len(text) <= LONGEST_CACHED
+    return (_read if is_cached else _read.__wrapped__)(text, leaf)
 
 
 @functools.lru_cache(1 << 14)
-def _read_without_algebra(text: str) -> Form | None:
-    """Read a tidied text; None if that needs algebra, which is remembered, too."""
-    try:
-        return _read(text, no_algebra)
-    except NeedsAlgebra:
-        return None
-
-
 def _read(text: str, leaf: Leaf) -> Form:
     """Do what `read_tidied` does."""
     if len(text) <= LONGEST_READ:
@@ -142,11 +131,23 @@ def _statement(text: str, leaf: Leaf) -> Form:
     if len(elements) != 1 or elements[0] != text:
         return _joined(text, elements, [_statement(element, leaf) for element in elements])
     # In this order: `(A) 5 cm` is a choice, and `x = 5 cm` no quantity.
-    for read_as in (_choice, _relation, _transposed, _group, _quantity, _ratio):
+    for read_as in (_root, _choice, _relation, _transposed, _group, _quantity, _ratio):
         form = read_as(text, leaf)
         if form is not None:
             return form.guessed(_guesses(text)) if form.kind == "equation" else form
     return leaf(text).guessed(_guesses(text))
+
+
+_ROOT = re.compile(r"(-?)\s*(\d{0,6})\s*\\sqrt\s*(?:\{\s*(\d{1,9})\s*\}|(\d))", re.ASCII)
+
+
+def _root(text: str, leaf: Leaf) -> Form | None:
+    """Read a multiple of the square root of a whole number, for which no algebra has to start."""
+    root = _ROOT.fullmatch(text)
+    if root is None:
+        return None
+    square = int(root[2] or "1") ** 2 * int(root[3] or root[4])
+    return square_root(square, is_negative=root[1] == "-")
 
 
 def _guesses(text: str) -> Iterator[str]:
@@ -163,8 +164,6 @@ def _simple(text: str) -> Form | None:
     value = exact_number(text)
     if value is not None:
         return number(value)
-    if root := _root(text):
-        return root
     if text.endswith("%"):
         value = exact_number(text[:-1].rstrip("\\ "))
         return None if value is None else Form("percent", parts=(number(value),))
@@ -186,16 +185,6 @@ def _simple(text: str) -> Form | None:
     return None if value is None else Form("quantity", unit, (number(value),))
 
 
-def _root(text: str) -> Form | None:
-    """Return the square root of an integer, times an integer; None for any other text."""
-    root = _ROOT.fullmatch(text)
-    if root is None:
-        return None
-    square = int(root[2] or "1") ** 2 * int(root[3] or root[4])
-    return square_root(square, is_negative=root[1] == "-")
-
-
-_ROOT = re.compile(r"(-?)\s*(\d{0,6})\s*\\sqrt\s*(?:\{\s*(\d{1,9})\s*\}|(\d))", re.ASCII)
 _SPELLED: dict[FormKind, Callable[[str], str | None]] = {
     "word": word, "time": clock_time, "based": based_digits
 }  # fmt: skip

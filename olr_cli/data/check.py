@@ -417,10 +417,9 @@ def _questions_and_labels(
 def _lacks_figure(question: str) -> bool:
     """Whether a question speaks of a figure that its text does not hold."""
     # Other scripts have letters that count as an i or an s where case is ignored.
-    is_plain = question.isascii()
-    if is_plain and not any(map(question.lower().__contains__, _FIGURE_WORDS)):
-        return False
-    return bool(_FIGURE.search(question)) and not _DRAWN.search(question)
+    lower = question.lower() if question.isascii() else _FIGURE_WORDS[0]
+    is_likely = any(word in lower for word in _FIGURE_WORDS)
+    return is_likely and bool(_FIGURE.search(question)) and not _DRAWN.search(question)
 
 
 def _questions(prompts: Sequence[Asked]) -> dict[int, str]:

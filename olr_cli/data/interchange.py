@@ -19,8 +19,14 @@ from olr_cli.data.columns import REPHRASED_COLUMN
 from olr_cli.data.prompts import Prompt, PromptSet
 
 
-def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> pa.Table:
-    """`rows` with every column of the interchange format; those that are missing, or no messages, are of `prompts`."""
+def interchange_table(
+    rows: pa.Table, prompts: Sequence[Prompt], split: str, *, has_other_ids: bool = False
+) -> pa.Table:
+    """Return `rows` with every column of the interchange format; those that are missing, or no messages, are of
+    `prompts`.
+
+    Where the prompts have `has_other_ids`, those replace the rows' own.
+    """
     size = len(prompts)
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
     standard = {
@@ -40,6 +46,9 @@ def interchange_table(rows: pa.Table, prompts: Sequence[Prompt], split: str) -> 
         columns.get("reward_model"), reward, replace=False
     )
     standard["extra_info"] = with_fields(columns.get("extra_info"), place, replace=False)
+    if has_other_ids:
+        index = {"index": place["index"]}
+        standard["extra_info"] = with_fields(standard["extra_info"], index, replace=True)
     others = {name: c for name, c in columns.items() if name not in standard}
     # The column stays where it is empty, too, so that nothing of the source is lost.
     rephrased = columns.get(REPHRASED_COLUMN)

@@ -45,12 +45,7 @@ from olr_cli.data.columns import (
     REPHRASED_COLUMN,
 )
 from olr_cli.data.hub import load_hub_table, parse_hub_id
-from olr_cli.data.interchange import (
-    index_column,
-    interchange_table,
-    prompt_set,
-    with_fields_of,
-)
+from olr_cli.data.interchange import interchange_table, prompt_set
 from olr_cli.data.label_columns import column_notes, first_filled
 from olr_cli.data.labels import read_labels
 from olr_cli.data.prompts import NOISE_TYPES, SYSTEM_PROMPT, NoiseType, Prompt, PromptSet
@@ -246,24 +241,18 @@ def read_rows(
     if question == "prompt" and list(map(chat.prompt_messages, asked)) == messages:
         consumed.remove("prompt")
     kept = [name for name in rows.table.column_names if name not in consumed]
-    has_other_ids = id_path not in (None, ID_COLUMNS[0])
-    table = partial(_table, rows.table.select(kept), prompts, split, has_other_ids)
+    table = partial(
+        interchange_table,
+        rows.table.select(kept),
+        prompts,
+        split,
+        has_other_ids=id_path not in (None, ID_COLUMNS[0]),
+    )
     hint = columns_hint(rows, {}, has_choices="choices" in columns)
     has_ids = id_path is not None
     return PromptSet(
         prompts, cache(table), rows.place, None, answer, has_ids, hint, notes, rows.origins
     )
-
-
-def _table(
-    rows: pa.Table, prompts: Sequence[Prompt], split: str, has_other_ids: bool
-) -> pa.Table:
-    """Return rows in the interchange format, with the ids of the prompts where those are of another column."""
-    table = interchange_table(rows, prompts, split)
-    if not has_other_ids:
-        return table
-    index = index_column([prompt.prompt_id for prompt in prompts])
-    return with_fields_of(table, "extra_info", {"index": index})
 
 
 def _with_questions(rows: Rows, path: str) -> tuple[Rows, list[Any], list[str]]:
