@@ -431,11 +431,9 @@ def tidy(answer: str) -> str:
     Upright styles are ``\text``. Derivatives, angles and transposes become names, which algebra leaves alone. A long
     answer keeps all but its signs.
     """
-    # An answer is read as a class, and once for every gold or answer that it is compared with.
-    return (_tidied if len(answer) <= LONGEST_CACHED else _tidied.__wrapped__)(answer)
+    return tidied_before(answer) if len(answer) <= LONGEST_CACHED else _tidied(answer)
 
 
-@functools.lru_cache(1 << 14)
 def _tidied(answer: str) -> str:
     """Do what `tidy` does."""
     # Golds come in boxes too.
@@ -461,6 +459,10 @@ def _tidied(answer: str) -> str:
         ):
             text = pattern.sub(replacement, text)
     return " ".join(text.split())
+
+
+tidied_before = functools.lru_cache(1 << 14)(_tidied)
+"""`tidy` for short answers: each is read as a class and once for every answer or gold that it is compared with."""
 
 
 def normal_text(tidied: str) -> str:

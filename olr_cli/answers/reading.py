@@ -95,12 +95,12 @@ _DENIAL = re.compile(
 
 def read_tidied(text: str, leaf: Leaf) -> Form:
     """Like `read`, for an answer that `tidy` went over."""
-    # Workers must do the same work for a text whatever they have read before (R8).
-    is_cached = leaf is no_algebra and len(text) <= LONGEST_CACHED
-    return (_read if is_cached else _read.__wrapped__)(text, leaf)
+    # Workers, which know algebra, must do the same work for a text whatever they have read before (R8).
+    if leaf is no_algebra and len(text) <= LONGEST_CACHED:
+        return _read_before(text, leaf)
+    return _read(text, leaf)
 
 
-@functools.lru_cache(1 << 14)
 def _read(text: str, leaf: Leaf) -> Form:
     """Do what `read_tidied` does."""
     if len(text) <= LONGEST_READ:
@@ -118,6 +118,9 @@ def _read(text: str, leaf: Leaf) -> Form:
         except Unreadable:
             pass
     return unread(normal_text(text))
+
+
+_read_before = functools.lru_cache(1 << 14)(_read)
 
 
 def _statement(text: str, leaf: Leaf) -> Form:

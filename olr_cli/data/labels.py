@@ -151,8 +151,6 @@ def _written(text: str) -> Any:
 
 def _answer(text: str) -> str:
     """The answer in a text, which may be a worked solution."""
-    if text.isdecimal():
-        return text
     last = (
         tagged(text, "answer")
         or boxed(text)
