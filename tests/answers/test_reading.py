@@ -95,7 +95,7 @@ def test_tuples_lists_and_intervals_of_numbers_need_no_algebra_either(answer, fo
     "2x,1",
     "(1,2]3,4",
     "x+1",
-    r"\sqrt2\text{ cm}",
+    r"\sqrt[3]2\text{ cm}",
 )
 def test_other_answers_are_left_to_computer_algebra(answer):
     with pytest.raises(NeedsAlgebra):

@@ -1,12 +1,16 @@
 """What a question and its label give away by themselves, and what is sound."""
 
+import re
 import time
+from unittest.mock import patch
 
 import pytest
 from cases import each
 from commands import olr
+from hypothesis import example, given, settings, strategies as st
 from samples import json_lines
 
+from olr_cli.data import check, doubts as doubts_module
 from olr_cli.data.chat import Message
 from olr_cli.data.doubts import DOUBTS, boxes, doubts, is_changed
 from olr_cli.data.questions import has_template
@@ -171,3 +175,46 @@ def test_labels_and_questions_of_a_million_characters_are_checked(tmp_path):
     ended = olr("check", json_lines(tmp_path / "x.jsonl", *rows))
     assert ended.exit_code == 0 and "14 rows" in ended.output
     assert time.process_time() - began < 60  # by patterns of quadratic time it was hours
+
+
+PARTS = [
+    *("<br>", "&lt;", "<", "&", "\n", "\neq", "\nabla", "\tto", "\r", "\x07", "\x7f", "é", "Ã\x9f", "İ"),
+    *("Take 7.", "How many?", "in the figure", "FIG. 3", "below", "<image>", "![", "](", " ", "chart shown"),
+]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=6).map("".join), st.sampled_from(PARTS))
+@settings(max_examples=400)
+def test_text_that_is_sound_at_a_glance_has_no_damage(question, label):
+    with patch.object(doubts_module, "_is_sound", lambda text: None):
+        searched = doubts(question, label)
+    assert doubts(question, label) == searched
+
+
+@given(st.from_regex(re.compile("[0-9]{1,40}"), fullmatch=True))
+@example("0")
+@example("007")
+@example("20210305")
+@example("9" * 400)
+def test_digits_make_no_difference_to_the_kinds_of_a_whole_number(label):
+    assert doubts_module._doubts_about(label) == doubts_module._doubts_about("1")
+
+
+@given(
+    st.from_regex(re.compile("[0-9]{1,20}"), fullmatch=True),
+    st.sampled_from([question for _, question, _ in DOUBTFUL]),
+)
+def test_a_whole_number_has_only_the_kinds_that_are_looked_for(label, question):
+    possible = {kind for kind, _ in doubts_module._OF_NUMBERS}
+    others = [row for row in doubts_module._OTHERS if row not in doubts_module._OF_NUMBERS]
+    assert not doubts_module._is_unbalanced(label)
+    assert not [kind for kind, is_so in others if is_so(question, label)]
+    assert possible == {"option", "told"}
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=6).map("".join))
+@settings(max_examples=400)
+def test_a_question_without_a_word_for_a_figure_speaks_of_none(question):
+    with patch.object(check, "_FIGURE_WORDS", ("",)):
+        searched = check._lacks_figure(question)
+    assert check._lacks_figure(question) == searched
