@@ -5,8 +5,10 @@ import time
 import pytest
 from cases import each
 from commands import olr
+from hypothesis import given, strategies as st
 from samples import json_lines
 
+from olr_cli.data import check, doubts as patterns
 from olr_cli.data.chat import Message
 from olr_cli.data.doubts import DOUBTS, boxes, doubts, is_changed
 from olr_cli.data.questions import has_template
@@ -171,3 +173,92 @@ def test_labels_and_questions_of_a_million_characters_are_checked(tmp_path):
     ended = olr("check", json_lines(tmp_path / "x.jsonl", *rows))
     assert ended.exit_code == 0 and "14 rows" in ended.output
     assert time.process_time() - began < 60  # by patterns of quadratic time it was hours
+
+
+PIECES = (
+    *(
+        "What",
+        "is it?",
+        "Is ",
+        "4 ",
+        "in km",
+        "A) 1",
+        "\nB) 2 ",
+        " C. 3",
+        "prove that",
+        "= 7?",
+        "answer is 7.",
+    ),
+    *(
+        "\neq",
+        "\nabla",
+        "\t",
+        "\text",
+        "\x0crac",
+        "\x07",
+        "<b>",
+        "</b>",
+        "&lt;",
+        "<br>",
+        "é",
+        "Ã\x9f",
+        "\r",
+        "\x7f",
+    ),
+    *(
+        "1",
+        "7",
+        "07",
+        "٣",
+        "100000",
+        "0.5",
+        "1/2",
+        "-3",
+        "x",
+        "$",
+        "\\frac{1}{2}",
+        "y=5",
+        "5 miles",
+        "B",
+    ),
+)
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
+
+
+@given(TEXTS, TEXTS | st.integers(0).map(str))
+def test_whole_numbers_and_plain_texts_have_the_doubts_that_every_pattern_finds(
+    question, label
+):
+    found = {kind for kind, find in patterns._IN_EITHER if find(label) or find(question)}
+    found |= {"cut"} if patterns._is_unbalanced(label) else set()
+    found |= {
+        kind
+        for kind, in_label, in_question in patterns._IN_BOTH
+        if in_label(label) and in_question(question)
+    }
+    found |= {kind for kind, is_so in patterns._OTHERS if is_so(question, label)}
+    if "option" in found:
+        found -= {"several", "letter"}
+    assert doubts(question, label) == found
+
+
+FIGURES = (
+    *(
+        "In the ",
+        "see the bar ",
+        "Figure",
+        "fıgure",
+        "graph ",
+        "below",
+        " shown",
+        "fig. 3",
+        "in ",
+    ),
+    *("![a](", "<image>", "[asy]", "DIAGRAM ", "ſhown"),
+)
+
+
+@given(st.lists(st.sampled_from(FIGURES), max_size=5).map("".join))
+def test_a_figure_is_looked_for_only_where_a_question_may_name_one(question):
+    is_named = check._FIGURE.search(question) and not check._DRAWN.search(question)
+    assert check._lacks_figure(question) == bool(is_named)
