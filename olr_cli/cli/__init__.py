@@ -25,6 +25,7 @@ from olr_cli.cli import (
     replay,
     rollouts,
     runs,
+    show,
     train,
 )
 from olr_cli.cli.errors import ends_well, program
@@ -115,6 +116,7 @@ _COMMANDS: dict[str, list[tuple[Any, str]]] = {
     ],
     "Results": [
         (runs.runs, "olr runs --sort accuracy"),
+        (show.show, "olr show runs/quickstart --wrong"),
         (analyze.analyze, "olr analyze runs/quickstart --figure dynamics"),
         (replay.replay, "olr replay runs/quickstart --set method.slope_threshold=0.1"),
         (

@@ -1,0 +1,404 @@
+"""`olr show`: the prompts of a run, a log or an evaluation in a line each, and one of them in full.
+
+The labels of a run are its own. A log and an evaluation have given ones, and the votes on them are counted here, by the
+supervisor of plain GRPO.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from olr_cli.analysis.audit.evaluations import (
+    evaluations_among,
+    evaluations_history,
+    is_of_evaluations,
+)
+from olr_cli.analysis.histories import RolloutHistory, read_history, with_questions
+from olr_cli.analysis.replay import label_tables
+from olr_cli.answers import Judge
+from olr_cli.answers.graded import SENTINEL
+from olr_cli.data.log_files import natural
+from olr_cli.data.logs import Report, silent
+from olr_cli.data.prompts import Prompt
+from olr_cli.data.questions import question_of
+from olr_cli.errors import UserError
+from olr_cli.runs.store import read_rollout_steps, scan_labels
+from olr_cli.supervision.metrics import MAJORITY_DIFFERS
+from olr_cli.tables import NOTHING, Answer, Block, Cell, Column, Line, Row, Table
+from olr_cli.tables.answer import one_line
+
+_VISIT = (
+    "visit",
+    "step",
+    "effective_label",
+    "label_source",
+    "majority_answer",
+    "majority_count",
+    "answered",
+    "rollouts",
+    "slope",
+    "effective_label_is_correct",
+    "majority_is_correct",
+)
+_RESPONSE = (
+    "visit",
+    "sample",
+    "view",
+    "model",
+    "answer",
+    "reward",
+    "tokens",
+    "truncated",
+    "response",
+)
+_INDENT = 14
+_WIDTHS = {"prompt": 22, "label": 14, "majority": 14}
+"""Columns that texts have in a terminal of 80."""
+
+_QUESTION = 76
+_NAMED = 5
+"""Prompts that an error names."""
+
+_TEXTS = (*_WIDTHS, "from", "label is")
+
+_VERDICTS = {True: "right", False: "wrong", None: "undecided"}
+_STYLES = {"right": "green", "wrong": "red"}
+
+
+def read_shown(
+    places: Sequence[Path],
+    settings: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
+    benchmark: str | None = None,
+    report: Report = silent,
+) -> RolloutHistory:
+    """Return what is shown: the history of a run, a log, or evaluations of one benchmark, with their questions.
+
+    Args:
+        places: as of `read_history` or `evaluations_among`.
+        settings: laid over the recipe by which a log is read, such as ``data.extractor=last_number``.
+        columns: of a log.
+        benchmark: of evaluations; None: the only one.
+        report: is told how far the reading is.
+    """
+    as_given = ["method.name=grpo", *settings]
+    if stores := evaluations_among(places):
+        return _with_one_visit(
+            evaluations_history(stores, benchmark, as_given, keeps_responses=True)
+        )
+    history = read_history(places, as_given, columns, keeps_responses=True, report=report)
+    if not history.is_run:
+        return _with_one_visit(history)
+    return replace(history, prompts=with_questions(history.prompts, history.source)[0])
+
+
+def _with_one_visit(history: RolloutHistory) -> RolloutHistory:
+    """Return a log of several models as one visit, so that all of them vote; of one model, as it is."""
+    steps = list(history.steps)
+    if not any("model" in rows.columns for rows in steps):
+        return replace(history, steps=steps)
+    rows = pl.concat(steps)
+    once = {name: pl.lit(1, dtype=rows.schema[name]) for name in ("visit", "step")}
+    return replace(history, steps=[rows.with_columns(**once)])
+
+
+def find_prompt(prompts: Mapping[str, Prompt], text: str) -> Prompt:
+    """Return the prompt with this id, or the only one with this text in its id, or in its question.
+
+    Raises:
+        UserError: no prompt has it, or several have.
+    """
+    if text in prompts:
+        return prompts[text]
+    found = [name for name in prompts if text in name] or [
+        name
+        for name, prompt in prompts.items()
+        if text.casefold() in question_of(prompt.messages).casefold()
+    ]
+    if len(found) == 1:
+        return prompts[found[0]]
+    if not found:
+        raise UserError(
+            f"no prompt has {text!r} in its id or question",
+            "without a prompt the command lists them",
+        )
+    names = ", ".join(sorted(found, key=natural)[:_NAMED])
+    raise UserError(
+        f"{len(found):,} prompts have {text!r} in their id or question: {names}"
+        + ", …" * (len(found) > _NAMED),
+        "name one by its id",
+    )
+
+
+# The prompts, a line each -----------------------------------------------------------------------------------------
+
+
+def prompts_answer(
+    history: RolloutHistory,
+    judge: Judge,
+    *,
+    words: Sequence[str],
+    only_wrong: bool,
+    visit: int | None,
+    top: int,
+) -> Answer:
+    """The prompts at their last visit, or at one of a number, in natural order.
+
+    Args:
+        history: of `read_shown`.
+        judge: counts the votes where they are not stored.
+        words: of the command that names the history.
+        only_wrong: leaves out prompts whose label is right (`_is_wrong`).
+        visit: from 1; None: the last of each prompt.
+        top: rows that a terminal shows.
+    """
+    labels = (
+        scan_labels(history.source).collect()
+        if history.is_run
+        else pl.concat(label_tables(history, judge))
+    )
+    of_visit = (
+        labels.group_by("prompt_id").last()
+        if visit is None
+        else labels.filter(pl.col("visit") == visit)
+    )
+    if of_visit.is_empty():
+        raise _no_visit(labels, "any prompt")
+    if only_wrong:
+        of_visit = of_visit.filter(_is_wrong(history))
+    names = sorted(of_visit["prompt_id"], key=natural)
+    rows = {row["prompt_id"]: row for row in of_visit.to_dicts()}
+    shown = {
+        name: {"prompt_id": name, **{key: rows[name][key] for key in _VISIT}}
+        for name in names
+    }
+    kind = _wrong_kind(history) if only_wrong else ""
+    listed = [*shown.values()][:top]
+    questions = [question_of(history.prompts[name].messages) for name in names[:top]]
+    notes = [one_line(question, _QUESTION) if question else "" for question in questions]
+    blocks = [_block([_prompt_cells(row) for row in listed], notes)] if listed else []
+    table = Table(blocks, [*shown.values()], fields=("prompt_id", *_VISIT))
+    counts = f"{len(names):,} of {len(history.prompts):,} prompts" + kind
+    told = f"{counts}; the first {top:,} are shown." if len(names) > top else f"{counts}."
+    commands = {}
+    if names:
+        command = shlex.join([*words, names[0], *["--wrong"] * only_wrong])
+        commands[command] = "its responses"
+    return Answer(
+        [table, Line(None, told, is_wrapped=True)] if names else [Line(None, told)],
+        {"prompts": [*shown.values()]},
+        history.notes,
+        next=commands,
+    )
+
+
+def _is_wrong(history: RolloutHistory) -> pl.Expr:
+    """Whether a label is wrong, or where nobody knows: whether the majority is another answer.
+
+    A problem of an evaluation is wrong also without a majority, as in maj@n.
+    """
+    differs = MAJORITY_DIFFERS.fill_null(value=is_of_evaluations(history))
+    is_replaced = pl.col("label_source") == "majority"
+    return (
+        pl.when(pl.col("effective_label_is_correct").is_not_null())
+        .then(~pl.col("effective_label_is_correct"))
+        .otherwise(differs & ~is_replaced)
+    )
+
+
+def _wrong_kind(history: RolloutHistory) -> str:
+    if is_of_evaluations(history):
+        return " are not solved by the majority of their samples"
+    if any(prompt.true_answer is not None for prompt in history.prompts.values()):
+        return " have a wrong label"
+    return " have a label that the majority contradicts"
+
+
+def _prompt_cells(row: Mapping[str, Any]) -> dict[str, str | Cell]:
+    return {
+        "prompt": _text("prompt", row["prompt_id"]),
+        "label": _text("label", _label(row["effective_label"])),
+        "majority": _text("majority", row["majority_answer"]),
+        "votes": f"{row['majority_count']} of {row['rollouts']}",
+        "label is": _truth(row),
+    }
+
+
+def _text(head: str, text: str | None) -> Cell:
+    return Cell(one_line(text), "text", short=one_line(text, _WIDTHS[head]))
+
+
+def _truth(row: Mapping[str, Any]) -> str:
+    is_right = row["effective_label_is_correct"]
+    return NOTHING if is_right is None else _VERDICTS[is_right]
+
+
+def _block(rows: Sequence[Mapping[str, str | Cell]], notes: Sequence[str] = ()) -> Block:
+    """Return a block of rows by their heads, without the columns in which nothing is known; a note below each row."""
+    heads = [head for head in rows[0] if any(row[head] != NOTHING for row in rows)]
+    lines = []
+    for place, row in enumerate(rows):
+        lines.append(Row([row[head] for head in heads]))
+        if place < len(notes) and notes[place]:
+            lines.append(Row([notes[place]], "note"))
+    return Block([Column(head, is_text=head in _TEXTS) for head in heads], lines)
+
+
+# One prompt -------------------------------------------------------------------------------------------------------
+
+
+def prompt_answer(
+    history: RolloutHistory,
+    judge: Judge,
+    prompt: Prompt,
+    *,
+    words: Sequence[str],
+    only_wrong: bool,
+    visit: int | None,
+) -> Answer:
+    """One prompt: question, labels, the votes of all visits, and the responses of one with their verdicts.
+
+    A response is right if it meets the true answer, or, where nobody knows that, the label of the visit.
+
+    Args:
+        history: of `read_shown`.
+        judge: decides what is right.
+        prompt: of the history.
+        words: of the command that names the history.
+        only_wrong: leaves out responses that are right.
+        visit: from 1, of the responses; None: the last.
+    """
+    visits, responses = _of_prompt(history, judge, prompt)
+    numbers = visits["visit"].to_list()
+    chosen = numbers[-1] if visit is None else visit
+    if chosen not in numbers:
+        raise _no_visit(visits, f"prompt {prompt.prompt_id}")
+    label = visits.filter(pl.col("visit") == chosen)["effective_label"].item()
+    of_visit = responses.filter(pl.col("visit") == chosen)
+    gold = label if prompt.true_answer is None else prompt.true_answer
+    verdicts = _verdicts(judge, prompt, gold, of_visit["answer"].to_list())
+    source = "label" if prompt.true_answer is None else "true answer"
+    by = "" if gold in (None, SENTINEL) else f"; right or wrong by the {source} {gold}"
+    of_visit = of_visit.with_columns(verdict=pl.Series(verdicts, dtype=pl.String))
+    if only_wrong:
+        of_visit = of_visit.filter(pl.col("verdict") != "right")
+    question = question_of(prompt.messages)
+    result = {
+        "prompt_id": prompt.prompt_id,
+        "question": question or None,
+        "given_label": prompt.given_label,
+        "true_answer": prompt.true_answer,
+        "noise_type": prompt.noise_type,
+        "visits": visits.select(_VISIT),
+        "visit": chosen,
+        "responses": of_visit,
+    }
+    parts = [
+        Line("Prompt", prompt.prompt_id),
+        Line("Question", question or "not known here", is_wrapped=True),
+        Line("Label", _labels_text(prompt)),
+        "",
+        Table([_block([_visit_cells(row) for row in visits.to_dicts()])]),
+        "",
+        Line(f"Visit {chosen}", f"{len(of_visit)} of {len(verdicts)} responses{by}"),
+        *_response_parts(of_visit),
+    ]
+    others = [number for number in numbers if number != chosen]
+    commands = {}
+    if others:
+        command = shlex.join([*words, prompt.prompt_id, "--visit", str(others[-1])])
+        commands[command] = "the responses of another visit"
+    return Answer(parts, result, history.notes, next=commands, indent=_INDENT)
+
+
+def _of_prompt(
+    history: RolloutHistory, judge: Judge, prompt: Prompt
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the labels of a prompt's visits, and all its responses (`_RESPONSE`, as far as they are known)."""
+    is_prompt = pl.col("prompt_id") == prompt.prompt_id
+    if history.is_run:
+        labels = scan_labels(history.source).filter(is_prompt).sort("visit").collect()
+        steps = [
+            *read_rollout_steps(
+                history.source,
+                [name for name in _RESPONSE if name != "model"],
+                {*labels["step"]},
+                pl.Series([prompt.prompt_id]),
+            )
+        ]
+        return labels, pl.concat(steps)
+    kept = [rows.filter(is_prompt) for rows in history.steps]
+    steps = [rows for rows in kept if len(rows)]
+    alone = replace(history, steps=steps, prompts={prompt.prompt_id: prompt})
+    labels = pl.concat(label_tables(alone, judge))
+    rows = pl.concat(steps)
+    return labels, rows.select(name for name in _RESPONSE if name in rows.columns)
+
+
+def _no_visit(labels: pl.DataFrame, whose: str) -> UserError:
+    last = max(labels["visit"].to_list())
+    return UserError(f"{whose} has visits 1 to {last}", "name one of them", "visit")
+
+
+def _verdicts(
+    judge: Judge, prompt: Prompt, gold: str | None, answers: Sequence[str | None]
+) -> list[str]:
+    given = [answer for answer in answers if answer is not None]
+    if gold is None or gold == SENTINEL:
+        return ["no answer" if answer is None else "unknown" for answer in answers]
+    asked = prompt.asked(gold)
+    found = iter(judge.matches([(asked, answer) for answer in given]))
+    return ["no answer" if answer is None else _VERDICTS[next(found)] for answer in answers]
+
+
+def _label(label: str | None) -> str | None:
+    return "no right one" if label == SENTINEL else label
+
+
+def _labels_text(prompt: Prompt) -> str:
+    given = prompt.given_label
+    facts = [
+        f"{prompt.noise_type} noise" if prompt.is_marked else "",
+        "none" if given is None else "" if given == SENTINEL else given,
+        f"true answer {prompt.true_answer}" if prompt.true_answer is not None else "",
+        "verified" if prompt.is_verified else "",
+    ]
+    return ", ".join(one_line(fact) for fact in facts if fact)
+
+
+def _visit_cells(row: Mapping[str, Any]) -> dict[str, str | Cell]:
+    slope = row["slope"]
+    return {
+        "visit": str(row["visit"]),
+        "step": str(row["step"]),
+        "label": _text("label", _label(row["effective_label"])),
+        "from": row["label_source"],
+        "majority": _text("majority", row["majority_answer"]),
+        "votes": f"{row['majority_count']} of {row['rollouts']}",
+        "slope": NOTHING if slope is None else f"{slope:+.3f}",
+        "label is": _truth(row),
+    }
+
+
+def _response_parts(responses: pl.DataFrame) -> Iterator[Line | str]:
+    """The responses, each below a line with its verdict."""
+    for row in responses.to_dicts():
+        facts = [
+            row["verdict"],
+            f"answer {one_line(row['answer'])}" if row["answer"] is not None else "",
+            f"reward {row['reward']:g}" if row.get("reward") is not None else "",
+            f"{row['tokens']} tokens" if row.get("tokens") is not None else "",
+            "cut off" if row.get("truncated") else "",
+            "rephrased" if row.get("view") == "rephrased" else "",
+            row.get("model") or "",
+        ]
+        text = ", ".join(filter(None, facts))
+        yield ""
+        yield Line(f"#{row['sample']}", text, _STYLES.get(row["verdict"], ""))
+        yield str(row.get("response") or "(its text is not stored)")

@@ -1,0 +1,112 @@
+"""`olr show`: what a model answered, prompt by prompt, in the terminal."""
+
+from __future__ import annotations
+
+import io
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from shutil import get_terminal_size
+
+import click
+import typer
+from typer import Argument, Option
+
+from olr_cli.cli import options
+from olr_cli.cli.printing import Waiting, show as show_answer
+from olr_cli.tables import Answer
+
+
+def show(
+    history: Path = Argument(
+        metavar="HISTORY",
+        help="A run directory, an evaluation (of `olr evaluate`) or a folder of some, or the log of another trainer.",
+    ),
+    prompt: str | None = Argument(
+        None,
+        metavar="[PROMPT]",
+        help="Show this prompt in full: its id, or text that is in its id or question alone. By default all are"
+        " listed, a line each.",
+    ),
+    *,
+    wrong: bool = Option(
+        False,
+        "--wrong",
+        help="Only prompts with a wrong label (where the truth is unknown: one that the majority contradicts), or of an"
+        " evaluation those that are not solved; of one prompt, only responses that are not right.",
+    ),
+    visit: int | None = Option(
+        None, metavar="N", min=1, help="The Nth visit; by default the last."
+    ),
+    top: int = Option(20, metavar="N", min=1, help="Number of prompts to list."),
+    benchmark: str | None = Option(
+        None, metavar="NAME", help="Of evaluations: which of their benchmarks."
+    ),
+    set_: list[str] = options.SETTINGS,
+    columns: list[str] = options.LOG_COLUMNS,
+    json: bool = options.JSON_OBJECT,
+) -> None:
+    """Look at prompts: their labels and votes by visit, and the responses with their answers and verdicts."""
+    from olr_cli.analysis.one_prompt import (
+        find_prompt,
+        prompt_answer,
+        prompts_answer,
+        read_shown,
+    )
+    from olr_cli.answers import Judge
+
+    waiting = Waiting()
+    read_columns = options.read_log_columns(columns)
+    found = read_shown([history], set_, read_columns, benchmark, waiting.say)
+    given = [("--set", text) for text in set_] + [("--columns", text) for text in columns]
+    named = ["--benchmark", benchmark] if benchmark is not None else []
+    words = [
+        "olr",
+        "show",
+        str(history),
+        *named,
+        *(word for pair in given for word in pair),
+    ]
+    with Judge(
+        ledger=found.given_up,
+        keep=False,
+        tolerance=found.recipe.data.tolerance,
+        report=waiting.say,
+    ) as judge:
+        if prompt is None:
+            answer = prompts_answer(
+                found, judge, words=words, only_wrong=wrong, visit=visit, top=top
+            )
+        else:
+            answer = prompt_answer(
+                found,
+                judge,
+                find_prompt(found.prompts, prompt),
+                words=words,
+                only_wrong=wrong,
+                visit=visit,
+            )
+    waiting.done()
+    if json or not sys.stdout.isatty():
+        show_answer(answer, "json" if json else "terminal")
+    else:
+        _page(answer)
+
+
+class _Terminal(io.StringIO):
+    """What is printed, in colours, kept for the pager."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def _page(answer: Answer) -> None:
+    """Print an answer, through a pager where it is longer than the terminal."""
+    kept = _Terminal()
+    with redirect_stdout(kept):
+        show_answer(answer)
+    text = kept.getvalue()
+    if text.count("\n") < get_terminal_size().lines:
+        typer.echo(text, nl=False, color=True)
+    else:
+        click.echo_via_pager(text, color=True)
