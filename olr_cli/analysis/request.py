@@ -104,7 +104,7 @@ def carry_out(request: Request) -> Answer:
     tables = _tables(_renamed(request, unlabelled, arms), arms, models)
     saved, drawn = _drawn(request, arms)
     charts = list(chain.from_iterable(drawn[name] for name in saved))
-    notes = [*_notes(runs, left_out, arms), *(chart.note for chart in charts if chart.note)]
+    notes = [*_notes(left_out, arms), *(chart.note for chart in charts if chart.note)]
     folder = _folder(request, places, runs) if charts or request.report else Path()
     # Saving nothing would import matplotlib.
     written = figures.save(charts, folder, pdf=request.has_pdf) if charts else []
@@ -114,7 +114,12 @@ def carry_out(request: Request) -> Answer:
         from olr_cli.analysis.report.page import write_report
 
         page, left_out = write_report(
-            arms, folder, drawn, notes, tables=tables, verified=request.verified
+            arms,
+            folder,
+            drawn,
+            [*_policy_notes(runs), *notes],
+            tables=tables,
+            verified=request.verified,
         )
         written.append(page)
         files.append(File(page, f" ({page.stat().st_size / 1e6:.1f} MB), for any browser"))
@@ -232,11 +237,13 @@ def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Pa
     return runs[0].path.parent / "figures"
 
 
-def _notes(
-    runs: Sequence[Run], left_out: Sequence[str], arms: Sequence[Arm]
-) -> Iterator[str]:
+def _policy_notes(runs: Sequence[Run]) -> list[str]:
+    """What a page says of toy policies; whoever types the command has read it when the run ended."""
     policies = sorted({run.recipe.model.path for run in runs if run.log is None})
-    yield from (note for note in map(mixture_note, policies) if note is not None)
+    return [note for note in map(mixture_note, policies) if note is not None]
+
+
+def _notes(left_out: Sequence[str], arms: Sequence[Arm]) -> Iterator[str]:
     yield from left_out
     for arm in arms:
         yield from arm.notes()

@@ -36,6 +36,15 @@ from olr_cli.errors import UserError
 _SUGGESTION = re.compile(r"\.? Did you mean ([^?]*)\?$")
 """How click ends a sentence about a name that is nearly right."""
 
+_OTHER_NAMES = {
+    "--rollouts": "--samples",
+    "--num-generations": "--samples",
+    "--n": "--samples",
+    "--epochs": "--visits",
+    "--output": "--out",
+}
+"""Options as users of other programs, and of recipes, call them."""
+
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
@@ -50,6 +59,7 @@ def _one_sentence() -> Iterator[None]:
         ):
             raise
         message = error.format_message().removesuffix(".").replace("Value error, ", "")
+        message = _unknown_option(error) or message
         problem = _SUGGESTION.sub(r" (did you mean \1?)", message[:1].lower() + message[1:])
         context = getattr(error, "ctx", None)
         command = "olr" if context is None else context.command_path
@@ -62,6 +72,18 @@ def _one_sentence() -> Iterator[None]:
             show_error(refusal)
         say(f"Error: {refusal}")
         raise typer.Exit(2) from None
+
+
+def _unknown_option(error: Any) -> str | None:
+    """Return the sentence on an option that the command lacks, with those that may be meant."""
+    name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
+    if name is None or context is None or not hasattr(error, "possibilities"):
+        return None
+    other = _OTHER_NAMES.get(name)
+    is_known = any(other in parameter.opts for parameter in context.command.params)
+    meant = [other] if other is not None and is_known else error.possibilities
+    sentence = f"No such option: {name}"
+    return f"{sentence}. Did you mean {' or '.join(meant)}?" if meant else sentence
 
 
 class _Program(Group):

@@ -187,14 +187,12 @@ def evaluate(
     """Score a model, or a run's checkpoints, on benchmarks; after an interruption, the same command resumes."""
     from dataclasses import fields
 
-    from olr_cli.data.arithmetic import mixture_note
     from olr_cli.engines.backends import BACKENDS, BackendOptions
     from olr_cli.errors import at, printable
     from olr_cli.evaluation.evaluate import Progress, evaluate as evaluate_one
     from olr_cli.evaluation.plan import EvaluationRequest, plan
     from olr_cli.evaluation.prompting import read_prompting
     from olr_cli.evaluation.results import reference_of, scores_answer
-    from olr_cli.evaluation.targets import origin
     from olr_cli.recipe.layers import read_pairs
     from olr_cli.recipe.sampling import Sampling
     from olr_cli.runs.interrupts import Interrupted, exit_status
@@ -235,5 +233,4 @@ def evaluate(
             )
             typer.echo(f"Stopped. {printable(done)}; the same command continues.", err=True)
             raise typer.Exit(exit_status(stop)) from None
-    note = next(filter(None, (mixture_note(origin(name)) for name in models)), None)
-    show(scores_answer(evaluated, request.compare, note), shape)
+    show(scores_answer(evaluated, request.compare), shape)

@@ -17,8 +17,8 @@ from olr_cli.tables.answer import SCHEMA
 
 _WIDEST = 120
 """Columns at which lines are wrapped in a wider terminal."""
-_FIRST = 2.0
-"""Seconds of waiting that need no explanation."""
+_FIRST = {True: 2.0, False: 30.0}
+"""Seconds of waiting that need no explanation: in a terminal, and elsewhere, where a line stays."""
 _EVERY = {True: 0.5, False: 30.0}
 """Seconds between two lines: in a terminal, where one replaces the other, and elsewhere."""
 
@@ -144,11 +144,11 @@ def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
 
 
 class Waiting:
-    """Says how far something is, once it takes longer than two seconds."""
+    """Says how far something is, once that takes long."""
 
     def __init__(self) -> None:
         self._is_live = sys.stderr is not None and sys.stderr.isatty()
-        self._due = time.monotonic() + _FIRST
+        self._due = time.monotonic() + _FIRST[self._is_live]
         self._is_shown = False
 
     def done(self) -> None:

@@ -70,7 +70,6 @@ def check_reference(named: Compared, targets: Sequence[Target]) -> None:
 def scores_answer(
     evaluated: Evaluated,
     compare: Compared,
-    note: str | None = None,
     *,
     before: Mapping[Path, Sequence[Score]] = MappingProxyType({}),
 ) -> Answer:
@@ -95,7 +94,6 @@ def scores_answer(
         for target, scores in evaluated
     }
     reference, notes = _beside(compare, targets, shown)
-    notes = [*filter(None, [note]), *notes]
     table = scores_table(list(shown.values()), reference)
     return Answer(
         parts=[table],
