@@ -319,7 +319,7 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(
 @each(
     "words, message",
     ("trian", "no such command 'trian' (did you mean 'train'?); `olr --help` lists"),
-    ("train --jbos 2", "no such option: --jbos (did you mean --jobs?)"),
+    ("train --jbos 2", "no such option: --jbos (did you mean --jobs"),
     ("rollouts x y --rollouts 8", "no such option: --rollouts (did you mean --samples?)"),
     ("check x --qqq", "no such option: --qqq; `olr check --help` lists what it takes"),
     ("train x --index one", "invalid value for '--index'"),
