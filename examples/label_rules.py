@@ -34,3 +34,12 @@ def cautious(visit: Visit, least: int = 6) -> Label:
     if visit.number > 3 and visit.majority_count >= least:
         return replace_by_majority(visit)
     return keep(visit)
+
+
+def margin(visit: Visit, lead: float = 0.25, T: int = 5) -> Label:
+    """A majority that leads the label that it replaces by at least this share of the rollouts."""
+    if visit.number > T and visit.majority is not None:
+        ahead = visit.majority_count - (visit.label_count or 0)
+        if ahead >= lead * visit.rollouts:
+            return replace_by_majority(visit)
+    return keep(visit)
