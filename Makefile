@@ -20,7 +20,7 @@ TRAINERS_PIP   = $(TRAINERS_VENV)/bin/python -m pip install --quiet
 GPU_VENV   ?= .venv-gpu
 GPU_REPORT ?= gpu-report.md
 
-.PHONY: quickstart smollm gallery test types tests test-slow test-lowest hard fuzz test-openrlhf test-trainers test-gpu install release clean no-gpu
+.PHONY: quickstart smollm gallery test types tests test-slow test-lowest hard fuzz test-openrlhf test-trainers test-gpu docs install release clean no-gpu
 
 define train-and-draw
 @$(BIN)/olr train recipes/laptop/$(1).yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
@@ -42,6 +42,10 @@ smollm: $(VENV)/.installed
 # Every figure and table from some 190 laptop runs: docs/gallery.md says how long it took.
 gallery: $(VENV)/.installed
 	$(BIN)/python benchmarks/gallery.py
+
+# The site of docs/ in site/, as .github/workflows/docs.yml publishes it; a dead link or a page without a place is an error.
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # dist/ as it would be uploaded, and the quickstart from its wheel in an environment of its own; uploads nothing.
 release:

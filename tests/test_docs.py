@@ -1,6 +1,8 @@
 """The documentation names what there is."""
 
+import os
 import re
+import subprocess
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -67,6 +69,30 @@ def test_links_between_pages_lead_somewhere():
                 for heading in headings
             ]
             assert anchor in names, f"{page}: {link}"
+
+
+@pytest.mark.slow
+def test_the_site_has_no_dead_link_and_no_page_without_a_place(tmp_path):
+    """`make docs`: each warning of mkdocs is an error."""
+    built = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "mkdocs",
+            "build",
+            "--strict",
+            "--site-dir",
+            tmp_path / "site",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert built.returncode == 0, built.stderr
+    first = (tmp_path / "site" / "index.html").read_text("utf-8")
+    assert 'href="tutorial/"' in first and "olr train laptop/quickstart" in first
+    assert (tmp_path / "site" / "examples" / "label_rules.py").exists()
 
 
 def test_every_method_and_every_key_of_methods_is_described():
