@@ -1,7 +1,7 @@
-"""A hook of mkdocs: pages outside docs/, and the files that pages link to, become part of the site under their own paths.
+"""A hook of mkdocs: pages outside docs/, and files that pages link to, become part of the site, under their own paths.
 
-So a link works in a checkout, where it leads to a file beside docs/, and on the site. The README of the repository is the
-first page, and that of docs/ the list of pages.
+So a link works in a checkout, where it leads to a file beside docs/, and on the site. The README of the repository is
+the first page, and that of docs/ the list of pages.
 """
 
 from __future__ import annotations
