@@ -8,7 +8,6 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from shutil import get_terminal_size
 
-import click
 import typer
 from typer import Argument, Option
 
@@ -109,4 +108,4 @@ def _page(answer: Answer) -> None:
     if text.count("\n") < get_terminal_size().lines:
         typer.echo(text, nl=False, color=True)
     else:
-        click.echo_via_pager(text, color=True)
+        typer.echo_via_pager(text, color=True)
