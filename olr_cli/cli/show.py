@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import os
+import pydoc
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -108,4 +110,5 @@ def _page(answer: Answer) -> None:
     if text.count("\n") < get_terminal_size().lines:
         typer.echo(text, nl=False, color=True)
     else:
-        typer.echo_via_pager(text, color=True)
+        os.environ.setdefault("LESS", "-R")  # colours
+        pydoc.pager(text)
