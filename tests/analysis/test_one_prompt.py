@@ -1,11 +1,14 @@
 """`olr show`: what it lists, what it shows of a prompt, and what it refuses."""
 
+import io
+
 import polars as pl
 import pytest
 from commands import answered, done, refused
 from histories import write_history
 from samples import json_lines
 
+from olr_cli.cli import app
 from olr_cli.runs.store import scan_labels, scan_rollouts
 
 
@@ -143,3 +146,22 @@ def test_a_visit_that_is_not_there_is_refused(run, tmp_path):
 def test_what_is_no_history_is_refused(tmp_path):
     (tmp_path / "empty").mkdir()
     assert "is not a run directory" in refused("show", tmp_path / "empty")
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_in_a_terminal_what_is_longer_goes_through_a_pager(run, monkeypatch):
+    paged, terminal = [], Terminal()
+    monkeypatch.setattr("pydoc.pager", paged.append)
+    monkeypatch.setattr("sys.stdout", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    prompt = scan_labels(run).collect()["prompt_id"][0]
+    for lines, is_paged in (("500", False), ("10", True)):
+        monkeypatch.setenv("LINES", lines)
+        app(["show", str(run), prompt], standalone_mode=False)
+        assert bool(paged) == is_paged
+    assert paged == [terminal.getvalue()]
+    assert "\x1b[1mPrompt" in paged[0]
