@@ -20,7 +20,9 @@ TRAINERS_PIP   = $(TRAINERS_VENV)/bin/python -m pip install --quiet
 GPU_VENV   ?= .venv-gpu
 GPU_REPORT ?= gpu-report.md
 
-.PHONY: quickstart smollm gallery test types tests test-slow test-lowest hard fuzz test-openrlhf test-trainers test-gpu install release clean no-gpu
+MUTANTS ?=
+
+.PHONY: quickstart smollm gallery test types tests test-slow test-lowest mutants hard fuzz test-openrlhf test-trainers test-gpu install release clean no-gpu
 
 define train-and-draw
 @$(BIN)/olr train recipes/laptop/$(1).yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
@@ -91,6 +93,10 @@ test-lowest:
 	$(PYTHON) requirements/lowest.py > $(LOWEST_VENV)/constraints.txt
 	$(LOWEST_VENV)/bin/python -m pip install --quiet --constraint $(LOWEST_VENV)/constraints.txt --editable '.[dev]'
 	$(LOWEST_VENV)/bin/pytest -n 2 --dist worksteal
+
+# Changes the package in small ways, and shows what no test notices; MUTANTS="analysis --sample 40 --seed 2" says which.
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python tools/mutate.py $(MUTANTS)
 
 # The tests of hard use at length, one after the other: docs/hard-use.md says how long it takes and what it found.
 hard: $(VENV)/.installed-dev
