@@ -19,7 +19,7 @@ from sympy.core.cache import clear_cache
 from sympy.core.function import AppliedUndef
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt, Ne, Relational
 
-from olr_cli.answers.classes import OF_LETTERS, VALUE_BITS, Form, number, short, unordered
+from olr_cli.answers.classes import OF_LETTERS, Form, number, short, unordered
 from olr_cli.answers.latex import parse
 from olr_cli.answers.notation import tidied_before
 from olr_cli.answers.reading import Contradiction, Unreadable
@@ -27,6 +27,8 @@ from olr_cli.answers.reading import Contradiction, Unreadable
 _SEED = 0
 _MOST_OPERATIONS = 500
 _MOST_FACTORED = 30
+_BITS = 133
+"""Compared bits of a value: 40 digits."""
 _SPARE_BITS = 50
 _MOST_POINTS = 8
 """Points at which an expression is computed, in search of two at which it is real."""
@@ -198,7 +200,7 @@ def _with_names(expression: sympy.Expr) -> sympy.Expr:
 def _compared_bits(expression: sympy.Expr) -> int:
     constants = expression.atoms(sympy.Rational)
     longest = max((int(n).bit_length() for c in constants for n in (c.p, c.q)), default=0)
-    bits = VALUE_BITS + (longest if longest > _SMALL_CONSTANT else 0)
+    bits = _BITS + (longest if longest > _SMALL_CONSTANT else 0)
     if bits > _MOST_COMPARED:
         raise Unreadable("a constant out of bounds")
     return bits
@@ -331,13 +333,13 @@ def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
 
 
 def _ratio(value: tuple[_Point, int], unit: tuple[_Point, int]) -> str:
-    """Value / unit, to `VALUE_BITS` bits."""
+    """Value / unit, to `_BITS` bits."""
     (a, b), e = value
     (c, d), f = unit
     norm = c * c + d * d
     parts = [Fraction(a * c + b * d, norm), Fraction(b * c - a * d, norm)]
     scale = Fraction(2) ** (e - f)
-    return ",".join(f"{round(part * scale * 2**VALUE_BITS):x}" for part in parts)
+    return ",".join(f"{round(part * scale * 2**_BITS):x}" for part in parts)
 
 
 def evaluate(expression: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,8 +28,6 @@ OF_LETTERS = "?"
 """Prefix of a guess about the values of letters, which leaves no doubt that a form is no plain number."""
 
 _LONGEST_LABEL = 120
-VALUE_BITS = 133
-"""Bits of a value that are compared: 40 digits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,23 +185,6 @@ def approximate(form: Form) -> Fraction | None:
         return None
     mantissa, _, exponent = one.partition(",0@")
     return Fraction(int(mantissa, 16)) * Fraction(2) ** int(exponent)
-
-
-def square_root(square: int, *, is_negative: bool) -> Form:
-    """Return the form of the root of a whole number below 10^21, which computer algebra would give.
-
-    That of a larger one may be so close to a fraction that algebra takes it for one.
-    """
-    floor = math.isqrt(square)
-    sign = -1 if is_negative else 1
-    if floor * floor == square:
-        return number(Fraction(sign * floor))
-    shift = VALUE_BITS - floor.bit_length()
-    # One bit more than is compared says how the last one is rounded.
-    mantissa = sign * ((math.isqrt(square << (2 * shift + 2)) + 1) >> 1)
-    # It has no letters, so its value is the same at both points.
-    value = f"{mantissa:x},0@{-shift}"
-    return Form("value", f"{value} {value}")
 
 
 def unordered(parts: Iterable[Form]) -> Form:

@@ -43,13 +43,11 @@ def boxed(response: str) -> str | None:
     linear in the length of the response.
     """
     start = response.rfind("\\boxed")
-    if start < 0:
-        return None
     # Most boxes hold a number or a fraction, in which no braces have to be counted.
     if simple := _SIMPLE_BOX.match(response, start):
         return simple[1].strip() or None
     # Nearly always the last one is complete, and the rest need not be read.
-    span = _last_box(response, start) or _last_box(response, 0)
+    span = None if start < 0 else _last_box(response, start) or _last_box(response, 0)
     return None if span is None else response[slice(*span)].strip() or None
 
 

@@ -24,7 +24,6 @@ from olr_cli.answers.classes import (
     exact,
     number,
     short,
-    square_root,
     unordered,
     unread,
 )
@@ -134,23 +133,11 @@ def _statement(text: str, leaf: Leaf) -> Form:
     if len(elements) != 1 or elements[0] != text:
         return _joined(text, elements, [_statement(element, leaf) for element in elements])
     # In this order: `(A) 5 cm` is a choice, and `x = 5 cm` no quantity.
-    for read_as in (_root, _choice, _relation, _transposed, _group, _quantity, _ratio):
+    for read_as in (_choice, _relation, _transposed, _group, _quantity, _ratio):
         form = read_as(text, leaf)
         if form is not None:
             return form.guessed(_guesses(text)) if form.kind == "equation" else form
     return leaf(text).guessed(_guesses(text))
-
-
-_ROOT = re.compile(r"(-?)\s*(\d{0,6})\s*\\sqrt\s*(?:\{\s*(\d{1,9})\s*\}|(\d))", re.ASCII)
-
-
-def _root(text: str, leaf: Leaf) -> Form | None:
-    """Read a multiple of the square root of a whole number, for which no algebra has to start."""
-    root = _ROOT.fullmatch(text)
-    if root is None:
-        return None
-    square = int(root[2] or "1") ** 2 * int(root[3] or root[4])
-    return square_root(square, is_negative=root[1] == "-")
 
 
 def _guesses(text: str) -> Iterator[str]:

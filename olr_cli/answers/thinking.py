@@ -70,8 +70,6 @@ def opened_by(prompt: str) -> str:
 
 def with_opened(prompt: str, response: str) -> str:
     """Return a response with what its prompt opened in front, unless it stands there already."""
-    if not prompt:
-        return response
     opened = opened_by(prompt)
     return response if response.startswith(opened.rstrip()) else opened + response
 

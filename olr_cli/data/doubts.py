@@ -128,17 +128,16 @@ def doubts(question: str, label: str) -> set[str]:
     Many patterns take quadratic time. So what reads an answer reads the ends of a long label, since what is longer than
     `LONGEST_READ` is rarely an answer; only damage and brackets are looked for in all of it.
     """
-    kinds: set[str] = set()
-    if not (_is_sound(label) and _is_sound(question)):
-        kinds = {kind for kind, find in _IN_EITHER if find(label) or find(question)}
+    damaged = [text for text in (label, question) if not _is_sound(text)]
+    kinds = {kind for kind, find in _IN_EITHER if any(map(find, damaged))}
     is_number = label.isascii() and label.isdecimal()
     if not is_number and _is_unbalanced(label):
         kinds.add("cut")
     label = ends_of(label)
     # The digits of a whole number make no difference to what it may be.
     about = _doubts_about("1" if is_number else label)
-    others = _OF_NUMBERS if is_number else _OTHERS
     kinds |= {kind for kind, in_question in about if in_question(question)}
+    others = _OF_NUMBERS if is_number else _OTHERS
     kinds |= {kind for kind, is_so in others if is_so(question, label)}
     # Letters of options are several answers and letters of their own, too.
     return kinds - {"several", "letter"} if "option" in kinds else kinds

@@ -47,8 +47,9 @@ def interchange_table(
     )
     standard["extra_info"] = with_fields(columns.get("extra_info"), place, replace=False)
     if has_other_ids:
-        index = {"index": place["index"]}
-        standard["extra_info"] = with_fields(standard["extra_info"], index, replace=True)
+        standard["extra_info"] = with_fields(
+            standard["extra_info"], {"index": place["index"]}, replace=True
+        )
     others = {name: c for name, c in columns.items() if name not in standard}
     # The column stays where it is empty, too, so that nothing of the source is lost.
     rephrased = columns.get(REPHRASED_COLUMN)

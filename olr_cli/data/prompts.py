@@ -158,7 +158,10 @@ class PromptSet:
 
     @cached_property
     def table(self) -> pa.Table:
-        """The rows in the interchange format, with all columns of the source. The labels that count are `prompts`."""
+        """The rows in the interchange format, with all columns of the source.
+
+        The labels that count are those of `prompts`.
+        """
         return self.make_table()
 
     @cached_property

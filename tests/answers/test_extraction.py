@@ -10,6 +10,7 @@ from olr_cli.answers import (
     EXTRACTORS,
     default_extractor,
     extract,
+    extraction,
     own_extractors,
     reading_more,
 )
@@ -293,3 +294,41 @@ def test_a_function_of_a_module_in_the_working_folder_reads_answers(here):
     (here / "readers_of_mine.py").write_text(OWN)
     assert extract("so 5\n", "readers_of_mine:read") == "5"
     assert extract(" so ", "readers_of_mine:read") is None
+
+
+BOXES = (
+    "\\boxed",
+    "\\boxed{",
+    "\\boxed {",
+    "{",
+    "}",
+    "\\{",
+    "\\}",
+    "\\\\",
+    "\\",
+    "7",
+    " ",
+    "\n",
+    r"\frac{1}{2}",
+    r"\x",
+)
+
+
+@given(st.lists(st.sampled_from(BOXES), max_size=14).map("".join))
+def test_a_simple_box_holds_what_counting_its_braces_finds(response):
+    start = response.rfind("\\boxed")
+    last = extraction._last_box(response, start) if start >= 0 else None
+    span = last or extraction._last_box(response, 0)
+    counted = None if span is None else response[slice(*span)].strip() or None
+    assert extract(response, "boxed") == counted
+
+
+@given(st.characters(max_codepoint=0x250), st.integers(1, 26), st.booleans())
+def test_a_letter_alone_names_the_option_that_a_letter_in_brackets_names(
+    letter, options, numbered
+):
+    alone, bracketed = (
+        extraction.option_letter(text, options, numbered=numbered)
+        for text in (letter, f"({letter})")
+    )
+    assert alone == bracketed or not letter.isalnum()

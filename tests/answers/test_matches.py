@@ -11,8 +11,16 @@ from cases import tenth_or_whole
 from hypothesis import given, settings, strategies as st
 from samples import SHARED, needs_shared
 
-from olr_cli.answers import Judge, extract, is_match
-from olr_cli.answers.matching import PLAIN_NUMBER
+from olr_cli.answers import (
+    Judge,
+    extract,
+    guesses,
+    is_match,
+    notation,
+    other_readings,
+    reading,
+)
+from olr_cli.answers.matching import PLAIN_NUMBER, decide
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 PAIRS = [
@@ -133,3 +141,50 @@ def test_verdicts_are_in_the_order_of_the_pairs(judge):
         (r"\foo{", "5"),
     ]
     assert judge.matches(iter(pairs)) == [True, True, False, True, False, None]
+
+
+DIGITS = st.text("0123456789.,-", max_size=8) | st.decimals(-99, 99, places=2).map(str)
+SPELLED = st.sampled_from(
+    (
+        "{}",
+        "${}",
+        "{}$",
+        r"\boxed{{{}}}",
+        "{} cm",
+        r"{}\%",
+        "x = {}",
+        r"{} \approx 3.1",
+        r"\mathcal{{A}}{}",
+        "~{}",
+    )
+)
+NUMBERS = st.builds(str.format, SPELLED, DIGITS)
+
+
+def decided(gold, answer):
+    """Return the verdict, or the name of what is raised where only algebra knows it."""
+    try:
+        return decide("matches", gold, answer), decide("key", answer)
+    except reading.NeedsAlgebra as error:
+        return type(error).__name__
+
+
+@settings(max_examples=500)
+@given(NUMBERS, NUMBERS)
+def test_plain_decimals_and_what_was_read_before_change_no_verdict(gold, answer):
+    first = decided(gold, answer)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (guesses, other_readings):
+            patch.setattr(module, "PLAIN_DECIMAL", re.compile("(?!)"))
+        for module in (notation, reading):
+            patch.setattr(module, "LONGEST_CACHED", -1)
+        assert decided(gold, answer) == first
+    assert decided(gold, answer) == first
+
+
+def test_long_answers_are_not_remembered():
+    before = [cached.cache_info().currsize for cached in (notation._tidied, reading._read)]
+    for number in range(100):
+        reading.read(f"{number} {'x' * 900}")
+    after = [cached.cache_info().currsize for cached in (notation._tidied, reading._read)]
+    assert after == before

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from cases import each
 
+from olr_cli.answers.algebra import clear_caches
 from olr_cli.answers.classes import Form, number
-from olr_cli.answers.notation import tidy
+from olr_cli.answers.notation import LONGEST_CACHED, tidied_before, tidy
 from olr_cli.answers.numbers import exact_number
 from olr_cli.answers.reading import NeedsAlgebra, read
 
@@ -95,7 +96,7 @@ def test_tuples_lists_and_intervals_of_numbers_need_no_algebra_either(answer, fo
     "2x,1",
     "(1,2]3,4",
     "x+1",
-    r"\sqrt[3]2\text{ cm}",
+    r"\sqrt2\text{ cm}",
 )
 def test_other_answers_are_left_to_computer_algebra(answer):
     with pytest.raises(NeedsAlgebra):
@@ -115,3 +116,12 @@ heavy = {"sympy", "math_verify", "antlr4", "latex2sympy2_extended", "torch", "nu
 assert not heavy, heavy
 """
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@each("length, is_kept", (LONGEST_CACHED, True), (LONGEST_CACHED + 1, False))
+def test_what_is_kept_of_answers_is_short_and_a_worker_forgets_it(length, is_kept):
+    clear_caches()
+    read("7" * length)
+    assert tidied_before.cache_info().currsize == is_kept
+    clear_caches()  # or the calls of a task would depend on the tasks before it (R8)
+    assert tidied_before.cache_info().currsize == 0

@@ -8,6 +8,11 @@ from olr_cli.answers.extraction import extract
 from olr_cli.answers.thinking import THOUGHT_MARKS, after_thinking
 
 
+@pytest.mark.parametrize("mark", [*THOUGHT_MARKS, *THOUGHT_MARKS.values()])
+def test_no_mark_is_overlooked_in_a_long_response(mark):
+    assert is_thinking(f"First, {mark} then") is (mark in THOUGHT_MARKS)
+
+
 @pytest.mark.parametrize(("opening", "closing"), THOUGHT_MARKS.items())
 def test_each_family_of_models_thinks_between_its_marks(opening, closing):
     cut, ended = (

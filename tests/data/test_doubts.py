@@ -1,16 +1,14 @@
 """What a question and its label give away by themselves, and what is sound."""
 
-import re
 import time
-from unittest.mock import patch
 
 import pytest
 from cases import each
 from commands import olr
-from hypothesis import example, given, settings, strategies as st
+from hypothesis import given, strategies as st
 from samples import json_lines
 
-from olr_cli.data import check, doubts as doubts_module
+from olr_cli.data import check, doubts as patterns
 from olr_cli.data.chat import Message
 from olr_cli.data.doubts import DOUBTS, boxes, doubts, is_changed
 from olr_cli.data.questions import has_template
@@ -177,44 +175,90 @@ def test_labels_and_questions_of_a_million_characters_are_checked(tmp_path):
     assert time.process_time() - began < 60  # by patterns of quadratic time it was hours
 
 
-PARTS = [
-    *("<br>", "&lt;", "<", "&", "\n", "\neq", "\nabla", "\tto", "\r", "\x07", "\x7f", "é", "Ã\x9f", "İ"),
-    *("Take 7.", "How many?", "in the figure", "FIG. 3", "below", "<image>", "![", "](", " ", "chart shown"),
-]  # fmt: skip
-
-
-@given(st.lists(st.sampled_from(PARTS), max_size=6).map("".join), st.sampled_from(PARTS))
-@settings(max_examples=400)
-def test_text_that_is_sound_at_a_glance_has_no_damage(question, label):
-    with patch.object(doubts_module, "_is_sound", lambda text: None):
-        searched = doubts(question, label)
-    assert doubts(question, label) == searched
-
-
-@given(st.from_regex(re.compile("[0-9]{1,40}"), fullmatch=True))
-@example("0")
-@example("007")
-@example("20210305")
-@example("9" * 400)
-def test_digits_make_no_difference_to_the_kinds_of_a_whole_number(label):
-    assert doubts_module._doubts_about(label) == doubts_module._doubts_about("1")
-
-
-@given(
-    st.from_regex(re.compile("[0-9]{1,20}"), fullmatch=True),
-    st.sampled_from([question for _, question, _ in DOUBTFUL]),
+PIECES = (
+    *(
+        "What",
+        "is it?",
+        "Is ",
+        "4 ",
+        "in km",
+        "A) 1",
+        "\nB) 2 ",
+        " C. 3",
+        "prove that",
+        "= 7?",
+        "answer is 7.",
+    ),
+    *(
+        "\neq",
+        "\nabla",
+        "\t",
+        "\text",
+        "\x0crac",
+        "\x07",
+        "<b>",
+        "</b>",
+        "&lt;",
+        "<br>",
+        "é",
+        "Ã\x9f",
+        "\r",
+        "\x7f",
+    ),
+    *(
+        "1",
+        "7",
+        "07",
+        "٣",
+        "100000",
+        "0.5",
+        "1/2",
+        "-3",
+        "x",
+        "$",
+        "\\frac{1}{2}",
+        "y=5",
+        "5 miles",
+        "B",
+    ),
 )
-def test_a_whole_number_has_only_the_kinds_that_are_looked_for(label, question):
-    possible = {kind for kind, _ in doubts_module._OF_NUMBERS}
-    others = [row for row in doubts_module._OTHERS if row not in doubts_module._OF_NUMBERS]
-    assert not doubts_module._is_unbalanced(label)
-    assert not [kind for kind, is_so in others if is_so(question, label)]
-    assert possible == {"option", "told"}
+TEXTS = st.lists(st.sampled_from(PIECES), max_size=6).map("".join)
 
 
-@given(st.lists(st.sampled_from(PARTS), max_size=6).map("".join))
-@settings(max_examples=400)
-def test_a_question_without_a_word_for_a_figure_speaks_of_none(question):
-    with patch.object(check, "_FIGURE_WORDS", ("",)):
-        searched = check._lacks_figure(question)
-    assert check._lacks_figure(question) == searched
+@given(TEXTS, TEXTS | st.integers(0).map(str))
+def test_whole_numbers_and_plain_texts_have_the_doubts_that_every_pattern_finds(
+    question, label
+):
+    found = {kind for kind, find in patterns._IN_EITHER if find(label) or find(question)}
+    found |= {"cut"} if patterns._is_unbalanced(label) else set()
+    found |= {
+        kind
+        for kind, in_label, in_question in patterns._IN_BOTH
+        if in_label(label) and in_question(question)
+    }
+    found |= {kind for kind, is_so in patterns._OTHERS if is_so(question, label)}
+    if "option" in found:
+        found -= {"several", "letter"}
+    assert doubts(question, label) == found
+
+
+FIGURES = (
+    *(
+        "In the ",
+        "see the bar ",
+        "Figure",
+        "fıgure",
+        "graph ",
+        "below",
+        " shown",
+        "fig. 3",
+        "in ",
+    ),
+    *("![a](", "<image>", "[asy]", "DIAGRAM ", "ſhown"),
+)
+
+
+@given(st.lists(st.sampled_from(FIGURES), max_size=5).map("".join))
+def test_a_figure_is_looked_for_only_where_a_question_may_name_one(question):
+    is_named = check._FIGURE.search(question) and not check._DRAWN.search(question)
+    assert check._lacks_figure(question) == bool(is_named)

@@ -278,8 +278,7 @@ def export(
         "audit.verified": str(audit.verified_labels),
         "audit.kept": str(len(chosen)),
     }
-    table = _with_columns(data, rows, choice)
-    whole = replace(data, make_table=lambda: table)
+    whole = replace(data, make_table=lambda: _with_columns(data, rows, choice))
     whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
     with at("export"):
         is_new = write_prompts(whole.subset(chosen), target)
