@@ -14,7 +14,6 @@ from olr_cli.answers.notation import LONGEST_READ
 from olr_cli.answers.reading import read_tidied
 from olr_cli.answers.units import NUMBER_WORDS
 
-
 PLUS_OR_MINUS = r"\pm 1, "
 
 
