@@ -214,6 +214,13 @@ def _are_two(one: Form, other: Form) -> bool:
     return rest != other_rest and not is_turned
 
 
+def is_left_to_algebra(form: Form) -> bool:
+    """Whether what a form says, or a part of it, was not read but in computer algebra's own terms."""
+    return form.kind in ("text", "other", "equation", "congruence") or any(
+        map(is_left_to_algebra, form.parts)
+    )
+
+
 def _measured(form: Form) -> Form:
     return form.parts[0] if form.kind == "quantity" else form
 

@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from olr_cli.answers.classes import Form, Key, approximate
-from olr_cli.answers.compare import compare, is_near, may_match
+from olr_cli.answers.compare import compare, is_left_to_algebra, is_near, may_match
 from olr_cli.answers.guesses import read_surely, with_points
 from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.other_readings import ADDED_CONSTANT, LETTER, VALUE, other_readings
@@ -118,6 +118,11 @@ def matches(
         if _are_joined_otherwise(text, other):
             return None  # math-verify and intervals take `and` for `or`
         verdict = proof(text, other)
+        # Without units or an order it disproves nothing that is open here: 500 g for 0.5 kg, `1, 2` for (2, 1).
+        if not (
+            verdict or is_left_to_algebra(ours.form) or is_left_to_algebra(theirs.form)
+        ):
+            verdict = None
     if verdict:
         is_doubtful = _has_other_case(ours, theirs) or _have_other_products(gold, answer)
         return None if is_doubtful else True
