@@ -33,6 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="the long version of the tests that have one"
     )
+    parser.addoption(
+        "--rewrite", action="store_true", help="write tests/fixtures/transcripts anew"
+    )
 
 
 @pytest.fixture(scope="session")
