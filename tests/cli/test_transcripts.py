@@ -5,12 +5,10 @@ writes them anew; read their diff. Standard error has a bar before each line; ti
 """
 
 import csv
-import json
 import re
 import shlex
 from pathlib import Path
 
-import pytest
 from audit_tables import many, rollouts, write
 from cases import each
 from commands import olr
@@ -26,7 +24,9 @@ UNSTABLE = {
     r"127\.0\.0\.1:\d+": "HOST",
     r"\b\d+:\d\d left": "TIME left",
     r" +\d+(\.\d+)? (kB|MB|B)\b": " SIZE",
+    r"\(\d+\.\d MB\)": "(SIZE)",
     r"digest [0-9a-f]+": "digest DIGEST",
+    r"-[0-9a-f]{8}\.parquet": "-DIGEST.parquet",
 }
 """What is another at every run, or with every version of a library."""
 
@@ -45,7 +45,9 @@ def rewarded(size=60):
             right = answer == "20" and (prompt % 2 or place % 3 > 0)
             response = "no idea" if answer is None else f"So \\boxed{{{answer}}}."
             row = {"prompt": f"What is {prompt}?", "response": response, "label": "20"}
-            rows.append({**row, "reward": float(right or answer == "30"), "step": prompt // 30})
+            rows.append(
+                {**row, "reward": float(right or answer == "30"), "step": prompt // 30}
+            )
     return rows
 
 
@@ -65,15 +67,20 @@ def check():
         [f"How long is {'a very ' * 1200}long row?", 3],
         *(["What is 1 + 2?", 3] for _ in range(6)),
     ]  # fmt: skip
-    table("mine.csv", "question,answer,source", *(row + ["a"] for row in rows + defects))
+    table("mine.csv", "question,answer,source", *([*row, "a"] for row in rows + defects))
     write(Path("log.jsonl"), log(size=8, visits=1))
 
 
 def audit():
     write(Path("log.jsonl"), log())
     write(Path("many.jsonl"), log(size=60, wrong=range(0, 40, 2)))
-    verified = [{"prompt_id": f"p{n}", "true_answer": "7", "drawn": n % 2} for n in range(12)]
-    write(Path("verified.jsonl"), [{**row, "drawn": str(bool(row["drawn"]))} for row in verified])
+    verified = [
+        {"prompt_id": f"p{n}", "true_answer": "7", "drawn": n % 2} for n in range(12)
+    ]
+    write(
+        Path("verified.jsonl"),
+        [{**row, "drawn": str(bool(row["drawn"]))} for row in verified],
+    )
     models = [
         {**row, "model": f"{kind}-{number}"}
         for kind, size, answer in (("good", 3, "7"), ("weak", 2, None))
@@ -94,7 +101,8 @@ def rewards():
 
 
 def evaluate():
-    write(Path("sums.jsonl"), [{"question": f"{n}+{n + 1}=", "answer": str(2 * n + 1)} for n in range(12)])  # fmt: skip
+    rows = [{"question": f"{n} + {n + 1} = ?", "answer": str(2 * n + 1)} for n in range(12)]
+    write(Path("sums.jsonl"), rows)
 
 
 def analyze():
@@ -118,7 +126,21 @@ def runs():
 
 
 def noise():
-    write_history(Path("run"), **SMALL)
+    rows = [{"question": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(8)]
+    write(Path("data.jsonl"), rows)
+    answers = ["2", "9", "9", "1"]
+    stored = [
+        {"question": row["question"], "given_label": row["answer"], "response": f"\\boxed{{{answer}}}"}
+        for row in rows[:7]
+        for answer in answers
+    ]  # fmt: skip
+    write(Path("log.jsonl"), stored)
+
+
+def recipes():
+    Path("mine.yaml").write_text(
+        "base: laptop/quickstart\nname: mine\ntrain: {epochs: 1}\n"
+    )
 
 
 SCENES = {
@@ -126,8 +148,9 @@ SCENES = {
         "check mine.csv",
         "check mine.csv --strict --export clean.csv --drop all",
         "check fine.csv",
-        "check fine.csv --explain ungradable",
-        "check --explain duplicate",
+        "check fine.csv --decimal-comma --export same.csv",
+        "check --explain no_label",
+        "check --explain word",
         "check log.jsonl",
     ],
     audit: [
@@ -141,7 +164,7 @@ SCENES = {
         "audit log.jsonl --random 5 --export check.jsonl",
         "audit log.jsonl --report queue.html --out table.csv",
         "audit models.jsonl --top 2",
-        "audit long.jsonl --top 2",
+        "audit long.jsonl --top 3",
         "audit run --top 3",
     ],
     rewards: [
@@ -157,11 +180,10 @@ SCENES = {
     ],
     analyze: [
         "analyze runs",
-        "analyze runs/olr1 --figure all",
+        "analyze runs/olr1 --figure dynamics",
         "analyze runs --table arms --baseline olr --format markdown",
         "analyze runs --table cost",
         "analyze runs --table noise_ratios --paper",
-        "analyze runs/olr1 --report",
         "analyze runs --table arms --out arms.csv",
     ],
     replay: [
@@ -177,6 +199,16 @@ SCENES = {
     noise: [
         "inject-noise --type mixed --ratio 0.3 --sample 20 --seed 1",
         "inject-noise --type inactive --ratio 0.01 --sample 20 --out few.jsonl",
+        "inject-noise --type active --ratio 1 --dataset data.jsonl --rollouts log.jsonl --out wrong.jsonl",
+        "inject-noise --type inactive --ratio 0.5 --dataset data.jsonl",
+        "inject-noise --type inactive --ratio 0.5 --dataset data.jsonl",
+    ],
+    recipes: [
+        "recipes validate mine.yaml --set seed=3",
+        "recipes validate laptop/coherence",
+        "recipes cp laptop/coherence copy.yaml",
+        "recipes keys method.slope",
+        "benchmarks arithmetic",
     ],
 }  # fmt: skip
 
@@ -184,10 +216,9 @@ SCENES = {
 @each("scene", *SCENES, ids=lambda scene: scene.__name__)
 def test_a_command_shows_these_words(scene, here, server, request, monkeypatch):
     scene()
-    url = f"{server.url}"
     texts = []
     for line in SCENES[scene]:
-        words = [url if word == "URL" else word for word in shlex.split(line)]
+        words = [server.url if word == "URL" else word for word in shlex.split(line)]
         monkeypatch.setattr("sys.argv", ["olr", *words])
         texts.append(f"$ olr {line}\n{shown(words)}")
     is_as_stored(request, scene.__name__, "\n".join(texts))
@@ -227,16 +258,18 @@ def every_command(command, name):
 
 
 def spelled(option):
-    """An option with what it takes: whether it is repeated or a flag, its least value, its default."""
-    kind = option.type.name
-    if (least := getattr(option.type, "min", None)) is not None:
-        kind += f" >= {least}"
+    """An option with what it takes: its least value, whether it must be given, is repeated or a flag, its default."""
+    least = getattr(option, "min", None)
+    default = option.default() if callable(option.default) else option.default
     facts = {
+        f">= {least}": least is not None,
         "flag": getattr(option, "is_flag", False),
         "required": option.required,
         "repeated": getattr(option, "multiple", False) or option.nargs != 1,
+        f"= {default}": default not in (None, [], ()),
+        f"in {option.rich_help_panel!r}": option.rich_help_panel is not None,
     }
-    default = option.default() if callable(option.default) else option.default
-    words = [" ".join(option.opts), option.metavar or "", kind]
-    words += [word for word, is_so in facts.items() if is_so]
-    return " ".join(filter(None, words)) + f" = {json.dumps(default, default=str)}"
+    words = [" ".join(option.opts), option.metavar or ""]
+    return " ".join(
+        filter(None, [*words, *(word for word, is_so in facts.items() if is_so)])
+    )
