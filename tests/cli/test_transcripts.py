@@ -1,54 +1,18 @@
-"""What each command shows, word for word, in 80 columns and without colours.
-
-The texts are in `fixtures/transcripts`. After a change that is meant, `pytest tests/cli/test_transcripts.py --rewrite`
-writes them anew; read their diff. Standard error has a bar before each line; times and sizes of files are left out.
-"""
+"""What the commands show, word for word, and their options (`transcripts.py` says how to write these anew)."""
 
 import csv
-import re
-import shlex
 from pathlib import Path
 
-from audit_tables import many, rollouts, write
+from audit_tables import many, with_questions, write
 from cases import each
-from commands import olr
 from histories import write_history
+from transcripts import transcript
 from typer.main import get_command
 
 from olr_cli.cli import app
 from olr_cli.runs.directory import read_manifest, write_manifest
 
-TEXTS = Path(__file__).parents[1] / "fixtures" / "transcripts"
-SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4}
-UNSTABLE = {
-    r"127\.0\.0\.1:\d+": "HOST",
-    r"\b\d+:\d\d left": "TIME left",
-    r" +\d+(\.\d+)? (kB|MB|B)\b": " SIZE",
-    r"\(\d+\.\d MB\)": "(SIZE)",
-    r"digest [0-9a-f]+": "digest DIGEST",
-    r"-[0-9a-f]{8}\.parquet": "-DIGEST.parquet",
-}
-"""What is another at every run, or with every version of a library."""
-
-
-def log(*, size=30, wrong=(4, 8), **kinds):
-    """A log of one question a row."""
-    rows = many(size, wrong=set(wrong), **kinds)
-    return [{**row, "question": f"What is {row['prompt_id']}?"} for row in rows]
-
-
-def rewarded(size=60):
-    """A log whose verifier refuses every third right answer of a prompt in two, and accepts 30 for 20."""
-    rows = []
-    for prompt in range(size):
-        for place, answer in enumerate(["20"] * 9 + ["30"] * 3 + ["22"] * 3 + [None]):
-            right = answer == "20" and (prompt % 2 or place % 3 > 0)
-            response = "no idea" if answer is None else f"So \\boxed{{{answer}}}."
-            row = {"prompt": f"What is {prompt}?", "response": response, "label": "20"}
-            rows.append(
-                {**row, "reward": float(right or answer == "30"), "step": prompt // 30}
-            )
-    return rows
+SETTINGS = {"prompts": 20, "prompts_per_step": 10, "epochs": 4}
 
 
 def table(file, head, *rows):
@@ -68,36 +32,7 @@ def check():
         *(["What is 1 + 2?", 3] for _ in range(6)),
     ]  # fmt: skip
     table("mine.csv", "question,answer,source", *([*row, "a"] for row in rows + defects))
-    write(Path("log.jsonl"), log(size=8, visits=1))
-
-
-def audit():
-    write(Path("log.jsonl"), log())
-    write(Path("many.jsonl"), log(size=60, wrong=range(0, 40, 2)))
-    verified = [
-        {"prompt_id": f"p{n}", "true_answer": "7", "drawn": n % 2} for n in range(12)
-    ]
-    write(
-        Path("verified.jsonl"),
-        [{**row, "drawn": str(bool(row["drawn"]))} for row in verified],
-    )
-    models = [
-        {**row, "model": f"{kind}-{number}"}
-        for kind, size, answer in (("good", 3, "7"), ("weak", 2, None))
-        for number in range(size)
-        for prompt in range(12)
-        for row in rollouts(
-            f"p{prompt}", [[answer or str(100 * number + prompt)]], given_label="7" if prompt else "9"
-        )
-    ]  # fmt: skip
-    write(Path("models.jsonl"), models)
-    long = rollouts("a" * 50, [["7" * 40, "8" * 40, "7" * 40]] * 2, given_label="1" * 50)
-    write(Path("long.jsonl"), [*log(size=9), *long])
-    write_history(Path("run"), **SMALL)
-
-
-def rewards():
-    write(Path("log.jsonl"), rewarded())
+    write(Path("log.jsonl"), with_questions(many(8, wrong={4}, visits=1)))
 
 
 def evaluate():
@@ -105,21 +40,10 @@ def evaluate():
     write(Path("sums.jsonl"), rows)
 
 
-def analyze():
-    for seed in (1, 2):
-        for arm, method in (("grpo", {"name": "grpo"}), ("olr", None)):
-            write_history(Path("runs", f"{arm}{seed}"), arm=arm, method=method, seed=seed, **SMALL)  # fmt: skip
-
-
-def replay():
-    write_history(Path("run"), **SMALL)
-    write(Path("log.jsonl"), log(size=12, visits=3))
-
-
 def runs():
     for number, status in enumerate(["finished", "interrupted", "running"]):
         run = write_history(
-            Path("runs", f"run-{number}"), seed=number, steps=None if status == "finished" else 5, **SMALL
+            Path("runs", f"run-{number}"), seed=number, steps=None if status == "finished" else 5, **SETTINGS
         )  # fmt: skip
         facts = {"status": status, "created": f"2026-11-0{9 - number}T10:00"}
         write_manifest(run, read_manifest(run) | facts)
@@ -153,43 +77,11 @@ SCENES = {
         "check --explain word",
         "check log.jsonl",
     ],
-    audit: [
-        "audit log.jsonl",
-        "audit log.jsonl --top 2",
-        "audit many.jsonl --top 3",
-        "audit log.jsonl --verified verified.jsonl --top 4",
-        "audit many.jsonl --verified verified.jsonl --top 4 --repair --export all.jsonl",
-        "audit log.jsonl --drop doubted --export rest.jsonl",
-        "audit log.jsonl --drop doubted --export rest.jsonl",
-        "audit log.jsonl --random 5 --export check.jsonl",
-        "audit log.jsonl --report queue.html --out table.csv",
-        "audit models.jsonl --top 2",
-        "audit long.jsonl --top 3",
-        "audit run --top 3",
-    ],
-    rewards: [
-        "audit log.jsonl --rewards",
-        "audit log.jsonl --rewards --top 2 --out queue.csv",
-        "audit log.jsonl --rewards --as-recipe",
-    ],
     evaluate: [
         "evaluate org/adder --url URL --data sums.jsonl --samples 2 --out one",
         "evaluate org/adder --url URL --data sums.jsonl --samples 3 --temperature 0.5 --out two --compare one",
         "regrade one --extractor last_number",
         "evaluate org/adder --url URL --data sums.jsonl --samples 2 --out one --format markdown",
-    ],
-    analyze: [
-        "analyze runs",
-        "analyze runs/olr1 --figure dynamics",
-        "analyze runs --table arms --baseline olr --format markdown",
-        "analyze runs --table cost",
-        "analyze runs --table noise_ratios --paper",
-        "analyze runs --table arms --out arms.csv",
-    ],
-    replay: [
-        "replay run",
-        "replay run --set method.warmup_epochs=1 --out labels.csv",
-        "replay log.jsonl --set method.warmup_epochs=0",
     ],
     runs: [
         "runs",
@@ -214,41 +106,19 @@ SCENES = {
 
 
 @each("scene", *SCENES, ids=lambda scene: scene.__name__)
-def test_a_command_shows_these_words(scene, here, server, request, monkeypatch):
+def test_a_command_shows_these_words(scene, here, server, is_as_stored, monkeypatch):
     scene()
-    texts = []
-    for line in SCENES[scene]:
-        words = [server.url if word == "URL" else word for word in shlex.split(line)]
-        monkeypatch.setattr("sys.argv", ["olr", *words])
-        texts.append(f"$ olr {line}\n{shown(words)}")
-    is_as_stored(request, scene.__name__, "\n".join(texts))
+    text = transcript(SCENES[scene], monkeypatch, URL=server.url)
+    is_as_stored(f"transcripts/{scene.__name__}.txt", text)
 
 
-def shown(words):
-    """What a terminal shows, then what standard error has."""
-    result = olr(*words)
-    text = result.stdout + "".join(f"| {line}\n" for line in result.stderr.splitlines())
-    if result.exit_code:
-        text += f"(exit status {result.exit_code})\n"
-    for pattern, name in UNSTABLE.items():
-        text = re.sub(pattern, name, text)
-    return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
-
-
-def is_as_stored(request, name, text):
-    file = TEXTS / f"{name}.txt"
-    if request.config.getoption("--rewrite"):
-        file.write_text(text, encoding="utf-8")
-    assert text == file.read_text(encoding="utf-8")
-
-
-def test_these_are_the_options_with_their_defaults_and_bounds(request):
+def test_these_are_the_options_with_their_defaults_and_bounds(is_as_stored):
     """A default is promised in many places of the docs, and a flag that is on by mistake is noticed late."""
     lines = []
     for name, command in sorted(every_command(get_command(app), "olr")):
         lines.append(name)
         lines += [f"    {spelled(option)}" for option in command.params]
-    is_as_stored(request, "options", "\n".join(lines) + "\n")
+    is_as_stored("transcripts/options.txt", "\n".join(lines) + "\n")
 
 
 def every_command(command, name):
