@@ -3,6 +3,8 @@
 What a reader of docs/ or of a paper would look up, how long olr waits, and how much it takes at once.
 """
 
+import sys
+from dataclasses import is_dataclass
 from types import ModuleType
 
 from cases import each
@@ -101,6 +103,21 @@ from olr_cli.supervision import advantages, rewards, types
 )  # fmt: skip
 def test_a_constant_is_what_it_was(module, constants):
     assert {name: getattr(module, name) for name in constants} == constants
+
+
+def test_what_is_decided_and_shown_is_never_changed_afterwards():
+    modules = [
+        module for name, module in sys.modules.items() if name.startswith("olr_cli.")
+    ]
+    classes = {
+        it for module in modules for it in vars(module).values() if isinstance(it, type)
+    }
+    changeable = {
+        it.__name__
+        for it in filter(is_dataclass, classes)
+        if it.__module__.startswith("olr_cli.") and not it.__dataclass_params__.frozen
+    }
+    assert changeable <= {"Context", "Group", "Recorder", "_Files", "_Losses"}
 
 
 @each("kind", checkpoints._NAME, shards._SHARD, ids=["checkpoint", "shard"])
