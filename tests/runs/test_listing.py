@@ -29,8 +29,8 @@ TEXT = """\
                                          held-out  wrong
 run   arm            seed status   epoch accuracy labels created            size
 a/b   active 0.5 olr    0 finished   3/4     51.2   10.0 2026-11-09 10:00   1 MB
-torn                    – damaged      –        –      – –                999 B
-begun                  12 running    0/3        –      – –               2.0 GB"""
+torn                    – damaged      –        –      – –                 999 B
+begun                  12 running    0/3        –      – –                2.0 GB"""
 
 
 def test_the_table_of_runs_is_this_text():
