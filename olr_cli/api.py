@@ -208,7 +208,6 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._run_id: str | None = None
         self._step = self._epoch = 0
         self._decided: list[Decided] = []
-        self._clock = Stopwatch()
         self._prompts = ExternalPrompts()
         self._pending: tuple[int, int, dict[str, float]] | None = None
         self._supervisor = self._make_supervisor(

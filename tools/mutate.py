@@ -203,6 +203,7 @@ class Tests:
             if case.file in near
         }
         parts = {part for name in case.room.split(",") for part in Path(name).parts}
+        parts |= {"trainers"} if "api" in parts else set()  # where its tests are
         own = [test for test in away if test.parts[1] in parts]
         elsewhere = [test for test in away if test.parts[1] not in parts | _OTHER_RUNS]
         nearest = min((away[test] for test in elsewhere), default=0)

@@ -7,8 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cases import each
 
-from olr_cli.engines.reporting import metric_logs, reports, require_packages
+from olr_cli.engines.reporting import (
+    metric_logs,
+    reports,
+    require_packages,
+    signs_of_no_reward,
+)
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import LoggingSection
@@ -121,6 +127,38 @@ def test_a_fall_of_accuracy_is_a_warning_with_advice_said_once_also_over_a_resum
     fallen = [line["step"] for line in lines].index(10) + 1
     assert warnings(tmp_path, lines, "self_certainty", done=fallen) == []
     assert warnings(tmp_path, lines, "self_certainty", done=fallen - 1) == [(step, warning)]
+
+
+@each(
+    "missing, equal, begins",
+    (0.9, 0.9, []),
+    (0.91, 0.0, ["91% of the responses have no answer; the chat template or data.extractor (boxed, "]),
+    (0.0, 0.95, ["95% of the groups have equal rewards throughout; the chat template or data.extractor ("]),
+)  # fmt: skip
+def test_the_first_step_alone_tells_signs_of_a_wrong_template(
+    tmp_path, missing, equal, begins
+):
+    metrics = {"rollout/missing_answers": missing, "rollout/zero_variance_groups": equal}
+    lines = [{"step": step, **metrics} for step in (1, 2)]
+    said = warnings(tmp_path, lines, "grpo")
+    assert [step for step, _ in said] == [1] * len(begins)
+    for (_, sentence), begin in zip(said, begins, strict=True):
+        assert sentence.startswith(f"Warning: {begin}")
+        assert sentence.endswith(
+            "; `olr train --dry-run` shows a prompt as the policy sees it"
+        )
+
+
+@each("rewards, is_told", ((0.0, 0.0), True), ((0.0, 0.1), False), ((), False))
+def test_a_run_that_never_rewarded_tells_the_signs_at_its_end(tmp_path, rewards, is_told):
+    lines = [
+        {"step": step, "rollout/reward": reward, "rollout/zero_variance_groups": 1.0}
+        for step, reward in enumerate(rewards, 1)
+    ]
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
+    assert bool(signs_of_no_reward(tmp_path)) is is_told
 
 
 def test_a_run_that_gets_better_gives_no_warning(tmp_path):

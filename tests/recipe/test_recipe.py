@@ -57,6 +57,12 @@ def test_a_resolved_recipe_is_a_recipe_and_means_the_same(tmp_path, text):
     assert again.digest() == recipe.digest()
 
 
+def test_held_out_prompts_are_rolled_out_as_often_as_training_ones_unless_it_is_said():
+    assert Recipe().train.held_out_rollouts == 8
+    own = validate({"train": {"evaluation_samples": 3}}, "x").train
+    assert (own.held_out_rollouts, own.rollouts_per_prompt) == (3, 8)
+
+
 def test_decimals_are_taken_as_written(tmp_path):
     noise = load_recipe(write(tmp_path, "noise: {type: active, ratio: 0.1}")).noise
     assert Fraction(noise.ratio) == Fraction(1, 10)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 
 import pytest
 from cases import each
@@ -233,8 +234,51 @@ def test_json_progress_is_one_object_a_line(capsys):
     assert [event["event"] for event in events] == ["start", "step", "note"]
 
 
+TABLES = {
+    (TRAINING, True): """\
+          majority right   ----- labels ----- held-out               groups time
+epoch reward clean noisy replaced right wrong accuracy entropy length equal left
+    1   0.25   25%   25%      25%   25%   25%      25%    0.25    0.2   25%   2m""",
+    (TRAINING, False): """\
+             majority   labels                         no groups time
+epoch reward  differs replaced entropy length  cut answer  equal left
+    1   0.25      25%      25%    0.25    0.2  25%    25%    25%   2m""",
+    (ROLLOUTS, True): """\
+      ------ majority answer ------ ------------ responses ----------- time
+visit  differs  right  clean  noisy  as label  no answer   cut  length left
+    1      25%    25%    25%    25%       25%        25%   25%     0.2   2m""",
+    (ROLLOUTS, False): """\
+      majority ------------ responses ----------- time
+visit  differs  as label  no answer   cut  length left
+    1      25%       25%        25%   25%     0.2   2m""",
+}
+
+
+@pytest.mark.parametrize(("layout", "is_known"), TABLES)
+def test_a_table_is_this_text(layout, is_known, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = LineProgress(stream := io.StringIO(), layout)
+    progress.know(truth=is_known, held_out=is_known)
+    progress.start(steps=3, done=0, steps_per_epoch=1)
+    now[0] = 60.0
+    progress.step(1, {column.metric: 0.25 for column in layout.columns})
+    assert stream.getvalue() == TABLES[layout, is_known] + "\n"
+
+
 def test_durations_are_readable():
-    assert [clock(s) for s in (0.2, 61, 3600 + 125)] == ["0:00", "1:01", "1:02:05"]
+    seconds = (0.2, 59, 59.6, 61, 3599, 3600, 3600 + 125)
+    shown = ["0:00", "0:59", "1:00", "1:01", "59:59", "1:00:00", "1:02:05"]
+    assert [clock(s) for s in seconds] == shown
+
+
+@each(
+    "seconds, shown",
+    (99.4, "99s"), (99.6, "2m"), (99.4 * 60, "99m"), (99.6 * 60, "1.7h"), (9.94 * 3600, "9.9h"), (9.96 * 3600, "10h"),
+    (47.4 * 3600, "47h"), (47.6 * 3600, "2d"),
+)  # fmt: skip
+def test_a_rough_duration_has_the_smallest_unit_that_has_room(seconds, shown):
+    assert rough_duration(seconds) == shown
 
 
 def test_a_rough_duration_has_four_characters_at_most():

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from histories import write_history
+from histories import SMALL, write_history
 
 from olr_cli.runs.metrics import accuracy_fall
 from olr_cli.runs.summary import run_summary
@@ -15,6 +15,29 @@ def test_how_many_labels_were_marked_is_told_where_it_is_known(tmp_path, knows_n
     run = write_history(tmp_path / "run", knows_noise=knows_noise, epochs=3, steps=5)
     (line,) = (line for line in run_summary(run).parts if "wrong labels" in line)
     assert ("(initially marked: 50.0%)" in line) == knows_noise
+
+
+def test_a_summary_is_this_text(tmp_path):
+    run = write_history(tmp_path / "run", **SMALL)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines[0] |= {"eval/avg": 0.25, "eval/majority": 0.5}
+    lines[-1] |= {"eval/avg": 0.9, "eval/majority": 0.75, "eval/avg_stderr": 0.1}
+    lines[-1] |= {"speed/samples": 1234.5, "time/weights": 0.25}
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    answer = run_summary(run)
+    assert answer.parts == [
+        "",
+        f"Finished {run} (run)",
+        "  held-out accuracy (avg)           25.0% -> 90.0% (95 % over prompts: [70.4%, 100.0%])",
+        "  held-out accuracy (majority)      50.0% -> 75.0%",
+        "  labels replaced by the majority   15 times, right in 86.7%",
+        "  wrong labels, last epoch          30.0% (initially marked: 50.0%)",
+        "  samples                           1,234 samples/s",
+        "  waiting for weights               0.250 s",
+    ]
+    assert answer.next == {f"olr analyze {run} --figure dynamics": ""}
+    assert (answer.result["run"], answer.result["name"]) == (str(run), "run")
+    assert answer.result["metrics"]["eval/avg"] == 0.9 and answer.result["collapse"] == []
 
 
 def test_a_sign_of_collapse_is_told_with_its_step(tmp_path):
