@@ -23,7 +23,8 @@ from olr_cli.answers.units import (
     ("mph", "h^-1 mi"), ("kph", "h^-1 kilom"), ("kmph", "h^-1 kilom"), ("Nm", "N m"), ("kWh", "h kiloW"),
     ("mAh", "h milliA"), ("m/s", "m s^-1"), ("miles per hour", "h^-1 mi"), ("m^2", "m^2"), ("square metres", "m^2"),
     ("cubic feet", "ft^3"), ("metres squared", "m^2"), ("metres cubed", "m^3"), ("kg apples", "kilog"),
-    ("apples", "#apple"), ("m s^{-2}", "m s^-2"), ("个", "#个"), ("厘米", "厘米"), ("M", "M"), ("Mm", "megam"), ("and", ""),
+    ("apples", "#apple"), ("m s^{-2}", "m s^-2"), ("个", "#个"), ("厘米", "厘米"), ("M", "M"), ("Mm", "megam"),
+    ("and", ""),
     ("half", ""), ("?", ""),
 )  # fmt: skip
 def test_a_unit_has_one_name(unit, name):
