@@ -11,7 +11,8 @@ from cases import each
 from histories import arms_of, write_history
 from matplotlib.colors import to_hex
 
-from olr_cli.analysis.figures import charts_of
+from olr_cli.analysis import figures
+from olr_cli.analysis.figures import by_epoch, learning, variations
 
 GRPO = {"name": "grpo"}
 LINE = (
@@ -109,9 +110,22 @@ def measure(run, *, steps):
     ("over-noise.ratio", "ratio"),
 )
 def test_a_figure_is_drawn_as_it_was_looked_at(figure, runs, folder, is_as_stored):
-    charts = charts_of(figure, arms_of(folder / runs))
+    charts = figures.charts_of(figure, arms_of(folder / runs))
     name = f"{figure}-{runs.replace('/', '-')}"
     is_as_stored(f"drawings/{name}.txt", "\n".join(map(described, charts)))
+
+
+@each(
+    "name, function",
+    ("learning", learning.learning),
+    ("coherence", by_epoch.coherence),
+    ("dynamics", by_epoch.dynamics),
+    ("composition", by_epoch.composition),
+    ("arms", variations.arms_at_the_end),
+    ("over-noise.ratio", variations.over),
+)
+def test_the_caption_of_a_figure_is_the_first_line_of_its_function(name, function):
+    assert figures.caption(name) == function.__doc__.splitlines()[0]
 
 
 def described(chart):
