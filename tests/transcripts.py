@@ -9,6 +9,7 @@ import shlex
 from pathlib import Path
 
 from commands import olr
+from rendered import few_digits
 
 UNSTABLE = {
     r"127\.0\.0\.1:\d+": "HOST",
@@ -49,5 +50,5 @@ def stable(text):
     """The text without what differs, spaces at the ends of lines, and digits that depend on versions of libraries."""
     for pattern, name in UNSTABLE.items():
         text = re.sub(pattern, name, text)
-    text = re.sub(r"\b\d+\.\d{7,}(e-\d+)?", lambda number: f"{float(number[0]):.6g}", text)
+    text = few_digits(text)
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines())
