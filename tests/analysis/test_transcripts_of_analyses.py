@@ -34,6 +34,10 @@ def audit():
         Path("verified.jsonl"),
         [{**row, "drawn": str(bool(row["drawn"]))} for row in verified],
     )
+    data = [{"question": f"What is p{n}?", "answer": "7"} for n in range(30)]
+    write(Path("data.jsonl"), data)
+    bare = [{**row, "given_label": None} for row in with_questions(many(30))]
+    write(Path("bare.jsonl"), bare)
     models = [
         {**row, "model": f"{kind}-{number}"}
         for kind, size, answer in (("good", 3, "7"), ("weak", 2, None))
@@ -84,6 +88,9 @@ SCENES = {
         "audit models.jsonl --top 1 --json",
         "audit long.jsonl --top 3",
         "audit run --top 3",
+        "audit bare.jsonl --top 1",
+        "audit bare.jsonl --data data.jsonl --top 1",
+        "audit bare.jsonl --data data.jsonl --only fine --export fine.csv",
     ],
     rewards: [
         "audit log.jsonl --rewards",
