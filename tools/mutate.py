@@ -20,6 +20,7 @@ import ast
 import importlib
 import os
 import random
+import re
 import resource
 import shutil
 import signal
@@ -179,6 +180,10 @@ def _imported(file: Path) -> set[str]:
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # A registry names what is imported when it is needed, as "learning:learning" of the same folder.
+            beside = re.fullmatch(r"(\w+):\w+", node.value)
+            names |= {".".join((*file.parent.parts, beside[1]))} if beside else set()
     return names
 
 

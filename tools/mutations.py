@@ -98,10 +98,14 @@ def _short(text: str) -> str:
 
 
 def _exempt(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes at or below this one that no test needs to pin: annotations, messages, assertions."""
+    """Yield the nodes at or below this one that no test needs to pin: annotations, messages, assertions, what a
+    type checker alone reads.
+    """
     for name in ("annotation", "returns"):
         if annotation := getattr(node, name, None):
             yield from ast.walk(annotation)
+    if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
+        yield from ast.walk(node)  # for the type checker alone
     says_something = isinstance(node, ast.Call) and _name(node.func) in _MESSAGES
     is_strictness = isinstance(node, ast.keyword) and node.arg == "strict"
     if (

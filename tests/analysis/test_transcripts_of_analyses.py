@@ -34,6 +34,10 @@ def audit():
         Path("verified.jsonl"),
         [{**row, "drawn": str(bool(row["drawn"]))} for row in verified],
     )
+    data = [{"question": f"What is p{n}?", "answer": "7"} for n in range(30)]
+    write(Path("data.jsonl"), data)
+    bare = [{**row, "given_label": None} for row in with_questions(many(30))]
+    write(Path("bare.jsonl"), bare)
     models = [
         {**row, "model": f"{kind}-{number}"}
         for kind, size, answer in (("good", 3, "7"), ("weak", 2, None))
@@ -71,18 +75,28 @@ SCENES = {
         "audit many.jsonl --top 3",
         "audit log.jsonl --verified verified.jsonl --top 4",
         "audit many.jsonl --verified verified.jsonl --top 4 --repair --export all.jsonl",
+        "cat all.jsonl.md",
+        "audit many.jsonl --verified verified.jsonl --first 2 --export two.jsonl",
+        "cat two.jsonl",
+        "audit many.jsonl --verified verified.jsonl --top 2 --json",
         "audit log.jsonl --drop doubted --export rest.jsonl",
         "audit log.jsonl --drop doubted --export rest.jsonl",
         "audit log.jsonl --random 5 --export check.jsonl",
         "audit log.jsonl --report queue.html --out table.csv",
+        "cat table.csv",
         "audit models.jsonl --top 2",
+        "audit models.jsonl --top 1 --json",
         "audit long.jsonl --top 3",
         "audit run --top 3",
+        "audit bare.jsonl --top 1",
+        "audit bare.jsonl --data data.jsonl --top 1",
+        "audit bare.jsonl --data data.jsonl --only fine --export fine.csv",
     ],
     rewards: [
         "audit log.jsonl --rewards",
         "audit log.jsonl --rewards --top 2 --out queue.csv",
         "audit log.jsonl --rewards --as-recipe",
+        "audit log.jsonl --rewards --top 1 --json",
     ],
     analyze: [
         "analyze runs",

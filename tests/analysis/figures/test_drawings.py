@@ -5,13 +5,16 @@ Where the layout puts things is left out. After a change that is meant, look at 
 """
 
 import json
+from itertools import product
 
 import pytest
 from cases import each
 from histories import arms_of, write_history
 from matplotlib.colors import to_hex
+from paper_runs import NINE, write_evaluated, write_run
 
-from olr_cli.analysis.figures import charts_of
+from olr_cli.analysis import figures
+from olr_cli.analysis.figures import by_epoch, learning, variations
 
 GRPO = {"name": "grpo"}
 LINE = (
@@ -60,6 +63,11 @@ def folder(tmp_path_factory):
     for ratio in (0.2, 0.6):
         for name, method in (("grpo", GRPO), ("olr", olr())):
             write(f"ratio/{name}-{ratio}", method, ratio=ratio)
+    for ratio, rate in product((0.2, 0.6), (1e-6, 2e-6)):
+        run = folder / f"scored/{ratio}-{rate}"
+        write_run(run, "grpo", ratio=ratio, train={"learning_rate": rate})
+        if rate == 1e-6:
+            write_evaluated(run / "evaluation" / "step-000001", NINE, step=1)
     for seed in (0, 1):
         write(f"measured/{seed}", olr(), seed=seed)
         measure(folder / f"measured/{seed}", steps=100 - 40 * seed)
@@ -107,11 +115,25 @@ def measure(run, *, steps):
     ("over-method.slope_threshold", "threshold"),
     ("over-method.criteria", "criteria"),
     ("over-noise.ratio", "ratio"),
+    ("over-noise.ratio", "scored"),
 )
 def test_a_figure_is_drawn_as_it_was_looked_at(figure, runs, folder, is_as_stored):
-    charts = charts_of(figure, arms_of(folder / runs))
+    charts = figures.charts_of(figure, arms_of(folder / runs))
     name = f"{figure}-{runs.replace('/', '-')}"
     is_as_stored(f"drawings/{name}.txt", "\n".join(map(described, charts)))
+
+
+@each(
+    "name, function",
+    ("learning", learning.learning),
+    ("coherence", by_epoch.coherence),
+    ("dynamics", by_epoch.dynamics),
+    ("composition", by_epoch.composition),
+    ("arms", variations.arms_at_the_end),
+    ("over-noise.ratio", variations.over),
+)
+def test_the_caption_of_a_figure_is_the_first_line_of_its_function(name, function):
+    assert figures.caption(name) == function.__doc__.splitlines()[0]
 
 
 def described(chart):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from histories import arms_of, write_history
-from rendered import rendered
+from rendered import in_full, rendered
 
 from olr_cli import tables
 from olr_cli.analysis.frame import Lack
@@ -107,3 +107,8 @@ def test_runs_without_times_are_refused(tmp_path):
         Lack, match=r"runs whose metrics\.jsonl has the time of a step \(time/step\)"
     ):
         table_of(tmp_path)
+
+
+def test_times_are_said_in_every_format_as_they_always_were(arms, is_as_stored):
+    """`--rewrite` writes them anew; look at the change before you keep it."""
+    is_as_stored("tables/cost.txt", in_full(table_of(arms, with_published=True)))
