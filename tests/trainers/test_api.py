@@ -402,6 +402,18 @@ def test_a_label_that_changes_later_is_refused():
         assert "has two labels, '7' and '8'" in refusal(olr, ["a"] * 4, BOXED, ["8"] * 4)
 
 
+def test_a_loaded_state_knows_the_prompts_and_labels_of_its_run(tmp_path):
+    olr = make(tmp_path / "run")
+    olr(["a"] * 4, BOXED, ["7"] * 4)
+    state = olr.state_dict()
+    olr.close("interrupted")
+    with make(tmp_path / "run") as again:
+        again.load_state_dict(state)
+        assert "has two labels, '7' and '8'" in refusal(again, ["a"] * 4, BOXED, ["8"] * 4)
+        again(["a"] * 4, BOXED, ["7"] * 4)
+    assert len((tmp_path / "run" / "prompts.jsonl").read_text().splitlines()) == 1
+
+
 def test_a_run_is_never_overwritten(recorded, tmp_path):
     with make(tmp_path / "run") as olr:
         feed(olr, recorded, until=1)
