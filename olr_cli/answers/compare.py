@@ -294,7 +294,7 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
     system, other = (gold, answer) if gold.kind == "system" else (answer, gold)
     alone = list(other.parts) if other.kind == "set" else [other]
     # `x_1 = 2, y_1 = 1; x_2 = 3, y_2 = 4` and a set of pairs.
-    if other.kind == "set" and {part.kind for part in alone} <= {"tuple", "system"}:
+    if {part.kind for part in alone} <= {"tuple", "system"}:
         values = _solutions(system)
     else:
         values = [part.parts[0] for part in system.parts]

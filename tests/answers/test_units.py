@@ -37,7 +37,9 @@ def test_a_unit_has_one_name(unit, name):
     (r"\$5", "5", "dollar"), (r"-\$5", "-5", "dollar"), ("£5", "5", "£"), ("-€3", "-3", "euro"), ("₹7", "7", "rupee"),
     (r"90^\circ", "90", "degree"), (r"20^\circ\text{C}", "20", "°C"), (r"20^{\circ}\text{F}", "20", "°F"),
     ("5 cm", "5", "centim"), ("5 m", "5 m", ""), ("500 m", "500", "m"), ("2600g", "2600", "g"), ("26g", "26g", ""),
-    (r"2 \times 10^3 m", r"2 \times 10^3", "m"), ("5 cats", "5", "#cat"), ("5 cat", "5 cat", ""), ("5 ab", "5 ab", ""),
+
+    (r"2 \times 10^3 m", r"2 \times 10^3", "m"), ("5 cats", "5", "#cat"), ("5 cat", "5 cat", ""),
+    ("260 cat", "260 cat", ""), ("5 ab", "5 ab", ""),
     (r"60 \frac{\text{mi}}{\text{h}}", "60", "h^-1 mi"),
     (r"60 \frac{\text{cats}}{\text{dogs}}", r"60 \frac{\text{cats}}{\text{dogs}}", ""),
     (r"(0, 5]\text{ cm}", "(0, 5]", "centim"), (r"(0, 5\text{ cm}", r"(0, 5\text{ cm}", ""),
