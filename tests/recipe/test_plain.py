@@ -128,6 +128,7 @@ def test_a_file_is_one_document_of_plain_values(tmp_path, text, value):
     ("b: 1\n\na: !!int 3", "has an anchor, an alias or a type (line 3); write the value out"),
     ("a: [", "is not valid YAML: expected the node content, but found '<stream end>' (line 1, column 5); correct it"),
     (f"a: {'1' * 5000}", "has a number that cannot be read (Exceeds the limit"),
+    ("a: \x01", "is not valid YAML: unacceptable character #x0001"),
     ("[" * 600, "is nested too deeply; check what it is"),
 )  # fmt: skip
 def test_what_is_not_plain_is_refused_at_its_line(tmp_path, text, said):
@@ -147,6 +148,10 @@ def test_what_is_not_plain_is_refused_at_its_line(tmp_path, text, said):
 )  # fmt: skip
 def test_a_tree_that_no_file_can_hold_is_refused(tree, said):
     assert refusal(plain.require_plain, tree, "x") == said
+
+
+def test_a_tree_of_plain_values_is_taken():
+    plain.require_plain({"a": [1.5, -0.0, True, None, "\n", {"b": ()}]}, "x")
 
 
 def test_a_tree_has_at_most_32_levels():
