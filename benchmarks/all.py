@@ -149,6 +149,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - set(MEASURES):
         parser.error(f"no such measure: {', '.join(sorted(unknown))}")
+    if arguments.repetitions < 1:
+        parser.error("--repetitions: at least 1")
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -218,7 +218,7 @@ def check(
     kept = sorted({*kept}.difference(*(finding.rows for finding in unreadable)))
     notes: Sequence[str]
     if kept:
-        # Findings name rows, so that nobody needs ids made from the questions.
+        # Findings name rows, so that nobody needs ids made from the questions; ids of the file's own may be wrong.
         prompts = read_rows(
             rows.take(kept),
             data_source=data_source,

@@ -189,7 +189,7 @@ def read_rows(
         split: for the ``extra_info`` of rows without one.
         noise_type_of_sentinel: for sentinel rows that don't name their noise type (R1).
         reading: settings of the user.
-        prompt_ids: ids of the rows, all of which have questions; by default, those that the file gives them.
+        prompt_ids: ids of rows in a file that has none; by default, digests of their questions.
     """
     if not len(rows):
         raise no_rows(rows.place, "prompt")
@@ -223,9 +223,9 @@ def read_rows(
         *_unseen_notes(rows, asked),
         *column_notes(rows, columns),
     ]
-    id_path = None
-    if not prompt_ids:
-        prompt_ids, id_path = _prompt_ids(rows, columns.get("id"), messages, reading)
+    prompt_ids, id_path = _prompt_ids(
+        rows, columns.get("id"), messages, reading, prompt_ids
+    )
     marks = _marks(rows, labels, noise_type_of_sentinel)
     if reading.decimal_comma:
         notes += _comma_notes(rows, labels)
@@ -401,10 +401,15 @@ def is_blank(value: object) -> bool:
 
 
 def _prompt_ids(
-    rows: Rows, path: str | None, messages: Sequence[tuple[Message, ...]], reading: Reading
-) -> tuple[list[str], str | None]:
+    rows: Rows,
+    path: str | None,
+    messages: Sequence[tuple[Message, ...]],
+    reading: Reading,
+    otherwise: Sequence[str],
+) -> tuple[Sequence[str], str | None]:
     """Return each row's id and the path that they are from: the one that the user names, else the first of `ID_COLUMNS`
-    that has another id in every row, else None: digests of the questions, which stay the same in another order of rows.
+    that has another id in every row, else None: `otherwise`, or digests of the questions, which stay the same in
+    another order of rows.
     """
     if path is not None:
         return _ids_at(rows, path), path
@@ -414,7 +419,7 @@ def _prompt_ids(
         if len(set(ids)) == len(messages):
             return ids, column
     if not reading.are_numbered:
-        return question_ids(messages), None
+        return otherwise or question_ids(messages), None
     texts = (json.dumps(chat.pairs(turns)).encode() for turns in messages)
     digests = (hashlib.sha256(text).hexdigest()[:8] for text in texts)
     return [f"{row}-{digest}" for row, digest in enumerate(digests)], None

@@ -198,7 +198,7 @@ def _require_all_visits(labels: pl.DataFrame, path: Path) -> None:
         visit.min(), last=visit.max(), visits=pl.len()
     )
     wrong = of_prompts.filter((visit != 1) | (pl.col("last") != pl.col("visits")))
-    for prompt_id, _, last, visits in wrong.head(1).iter_rows():
+    for prompt_id, _, last, visits in wrong.sort("prompt_id").head(1).iter_rows():
         raise UserError(
             f"the labels of {path} lack a visit, or have another one (prompt {prompt_id}: {visits} up to visit {last})",
             RESTORE,

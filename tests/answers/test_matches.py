@@ -189,11 +189,3 @@ def test_plain_decimals_and_what_was_read_before_change_no_verdict(gold, answer)
             patch.setattr(module, "LONGEST_CACHED", -1)
         assert decided(gold, answer) == first
     assert decided(gold, answer) == first
-
-
-def test_long_answers_are_not_remembered():
-    before = [cached.cache_info().currsize for cached in (notation._tidied, reading._read)]
-    for number in range(100):
-        reading.read(f"{number} {'x' * 900}")
-    after = [cached.cache_info().currsize for cached in (notation._tidied, reading._read)]
-    assert after == before

@@ -550,3 +550,9 @@ def test_points_of_thousands_are_read_beside_decimal_commas(tmp_path):
         and "1.234 is 1.234, line 3" in note
         for note in read.notes
     )
+
+
+@each("fault", {"id": True}, {"id": [1, 2]}, {"extra_info": {"index": {"a": 1}}})
+def test_ids_that_training_would_refuse_are_refused(tmp_path, fault):
+    row = {"question": "What is 1+1?", "answer": "2", **fault}
+    assert "line 1 of" in refused("check", json_lines(tmp_path / "m.jsonl", row))
