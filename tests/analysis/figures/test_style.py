@@ -245,3 +245,8 @@ def test_rows_of_panels_are_as_long_as_each_other_as_can_be():
         4,
     ]
     assert [style.columns_of(panels, 3) for panels in (2, 4, 5)] == [2, 2, 3]
+
+
+@pytest.mark.parametrize(("width", "size", "signs"), [(5.5, 7.0, 101), (3.25, 7.5, 55)])
+def test_so_many_signs_fit_into_a_width_in_inches(width, size, signs):
+    assert style.signs(width, size) == signs
