@@ -26,6 +26,7 @@ LINE = (
     "markerfacecolor",
     "alpha",
     "zorder",
+    "markevery",
 )
 
 
@@ -71,6 +72,10 @@ def folder(tmp_path_factory):
     for seed in (0, 1):
         write(f"measured/{seed}", olr(), seed=seed)
         measure(folder / f"measured/{seed}", steps=100 - 40 * seed)
+    write("two arms/grpo", GRPO)
+    write("two arms/olr", olr())
+    for name in ("grpo", "olr"):
+        measure(folder / f"two arms/{name}", steps=100)
     return folder
 
 
@@ -100,6 +105,7 @@ def measure(run, *, steps):
     ("learning", "untold"),
     ("learning", "measured"),
     ("learning", "measured/0"),
+    ("learning", "two arms"),
     ("coherence", "pair"),
     ("coherence", "five"),
     ("coherence", "pair/olr1"),
@@ -119,7 +125,7 @@ def measure(run, *, steps):
 )
 def test_a_figure_is_drawn_as_it_was_looked_at(figure, runs, folder, is_as_stored):
     charts = figures.charts_of(figure, arms_of(folder / runs))
-    name = f"{figure}-{runs.replace('/', '-')}"
+    name = f"{figure}-{runs.replace('/', '-').replace(' ', '-')}"
     is_as_stored(f"drawings/{name}.txt", "\n".join(map(described, charts)))
 
 
