@@ -5,16 +5,19 @@ Where the layout puts things is left out. After a change that is meant, look at 
 """
 
 import json
+import re
 from itertools import product
 
+import matplotlib
 import pytest
 from cases import each
 from histories import arms_of, write_history
 from matplotlib.colors import to_hex
+from matplotlib.text import Annotation
 from paper_runs import NINE, write_evaluated, write_run
 
 from olr_cli.analysis import figures
-from olr_cli.analysis.figures import by_epoch, learning, variations
+from olr_cli.analysis.figures import by_epoch, learning, style, variations
 
 GRPO = {"name": "grpo"}
 LINE = (
@@ -27,6 +30,8 @@ LINE = (
     "alpha",
     "zorder",
     "markevery",
+    "markeredgewidth",
+    "clip_on",
 )
 
 
@@ -129,6 +134,16 @@ def test_a_figure_is_drawn_as_it_was_looked_at(figure, runs, folder, is_as_store
     is_as_stored(f"drawings/{name}.txt", "\n".join(map(described, charts)))
 
 
+def test_the_style_is_the_one_that_was_looked_at(is_as_stored):
+    with style.applied():
+        settings = {name: matplotlib.rcParams[name] for name in style._SETTINGS}
+    constants = {name for name in vars(style) if re.fullmatch("[A-Z_]+", name)}
+    constants = sorted(constants - {"TYPE_CHECKING", "_HOLLOW", "_SETTINGS"})
+    named = {name: getattr(style, name) for name in constants}
+    lines = [f"{name}: {value}" for name, value in {**named, **settings}.items()]
+    is_as_stored("drawings/style.txt", "\n".join(lines) + "\n")
+
+
 @each(
     "name, function",
     ("learning", learning.learning),
@@ -148,7 +163,9 @@ def described(chart):
     lines += [text for text in (chart.note, chart.caption) if text]
     for legend in chart.figure.legends:
         names = [text.get_text() for text in legend.get_texts()]
-        lines.append(f"legend in {legend._ncols} columns: {names}")
+        lines.append(
+            f"legend in {legend._ncols} columns, frame {legend.get_frame_on()}: {names}"
+        )
     lines += [words(text) for text in chart.figure.texts]
     for axes in chart.figure.axes:
         lines += ["", *panel(axes)]
@@ -156,8 +173,16 @@ def described(chart):
 
 
 def panel(axes):
-    title = axes.get_title("left")
+    title, pad = axes.get_title("left"), axes.titleOffsetTrans.transform((0, 0))[1]
     yield f"panel {title!r}, x {axes.get_xlabel()!r}, y {axes.get_ylabel()!r}"
+    sides = [side for side, spine in axes.spines.items() if spine.get_visible()]
+    grids = [
+        name
+        for name, axis in (("x", axes.xaxis), ("y", axes.yaxis))
+        if axis.majorTicks[0].gridline.get_visible()
+    ]
+    pad = 72 * pad / axes.figure.dpi
+    yield f"  title {number(pad)} above, lines at {' '.join(sides)}, grid {' '.join(grids)}"
     for name, axis, limits in (
         ("x", axes.xaxis, axes.get_xlim()),
         ("y", axes.yaxis, axes.get_ylim()),
@@ -185,7 +210,10 @@ def panel(axes):
 
 
 def words(text):
+    """A text, and in a panel where it stands, if that is no matter of layout."""
     where = f"{text.get_ha()} {text.get_va()}"
+    if text.axes is not None and not isinstance(text, Annotation):
+        where += " at " + " ".join(map(number, text.get_position()))
     return f"text {text.get_text()!r} {to_hex(text.get_color())} {text.get_fontsize():g} {where}"
 
 
