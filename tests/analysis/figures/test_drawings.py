@@ -65,7 +65,9 @@ def folder(tmp_path_factory):
     for number, criteria in enumerate([["slope", "consistency"], ["slope"], []]):
         write(f"criteria/{number}", olr(criteria=criteria))
     write("criteria/grpo", GRPO)
-    write("criteria/again", olr(criteria=["slope"]), seed=1)
+    for seed in range(1, 5):
+        write(f"criteria/again-{seed}", olr(criteria=["slope"]), seed=seed)
+    write("criteria/two", olr(criteria=[]), seed=1)
     for ratio in (0.2, 0.6):
         for name, method in (("grpo", GRPO), ("olr", olr())):
             write(f"ratio/{name}-{ratio}", method, ratio=ratio)
