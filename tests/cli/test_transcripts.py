@@ -38,6 +38,8 @@ def check():
 def evaluate():
     rows = [{"question": f"{n} + {n + 1} = ?", "answer": str(2 * n + 1)} for n in range(12)]
     write(Path("sums.jsonl"), rows)
+    said = [{"id": str(n // 2), "said": f"\\boxed{{{n}}}", "key": "3"} for n in range(6)]
+    write(Path("log.jsonl"), said)
 
 
 def runs():
@@ -82,6 +84,8 @@ SCENES = {
         "evaluate org/adder --url URL --data sums.jsonl --samples 3 --temperature 0.5 --out two --compare one",
         "regrade one --extractor last_number",
         "evaluate org/adder --url URL --data sums.jsonl --samples 2 --out one --format markdown",
+        "regrade one --out two",
+        "regrade log.jsonl --out log --columns prompt=id,response=said,given_label=key",
     ],
     runs: [
         "runs",

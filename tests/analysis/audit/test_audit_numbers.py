@@ -302,6 +302,23 @@ def test_a_rate_of_a_recipe_has_three_digits(rate, text):
     assert verifier_rules.rounded(rate) == Decimal(text)
 
 
+@each(
+    "misjudged, comes_back",
+    ([7, 0], False),
+    ([8, 0], True),
+    ([10, 0], True),
+    ([5, 5], False),
+    ([10, 10], False),
+    ([0, 0], False),
+)
+def test_errors_come_back_if_more_than_halfway_from_what_draws_would_give(
+    misjudged, comes_back
+):
+    """Of two answers with ten rollouts each; the bar of [7, 0] is at 85.05 / 2 pairs, and 42 come back."""
+    rows = [{"bad": float(bad), "of": 10.0, "verdict": True} for bad in misjudged]
+    assert verifier_rules._comes_back(pl.DataFrame(rows)) is comes_back
+
+
 def cases(prompts, *, is_rewarded, verdict=True):
     """A rollout for each prompt."""
     columns = {"is_rewarded": is_rewarded, "verdict": verdict, "label": "1", "answer": "1"}
