@@ -1,5 +1,6 @@
 """What audits, figures, tables and replays show, word for word (`transcripts.py` says how to write this anew)."""
 
+import json
 from pathlib import Path
 
 from audit_tables import many, rollouts, with_questions, write
@@ -61,6 +62,10 @@ def analyze():
     for seed in (1, 2):
         for arm, method in (("grpo", {"name": "grpo"}), ("olr", None)):
             write_history(Path("runs", f"{arm}{seed}"), arm=arm, method=method, seed=seed, **SETTINGS)  # fmt: skip
+    timed = write_history(Path("timed"), **SETTINGS) / "metrics.jsonl"
+    lines = [json.loads(line) for line in timed.read_text().splitlines()]
+    times = {"time/step": 1.5, "time/labels": 0.25}
+    write(timed, [line | times if line["step"] else line for line in lines])
 
 
 def replay():
@@ -103,6 +108,8 @@ SCENES = {
         "analyze runs/olr1 --figure dynamics",
         "analyze runs --table arms --baseline olr --format markdown",
         "analyze runs --table cost",
+        "analyze timed --table cost --paper",
+        "analyze timed --table cost --baseline olr",
         "analyze runs --table noise_ratios --paper",
         "analyze runs --table arms --out arms.csv",
     ],
