@@ -56,6 +56,7 @@ def folder(tmp_path_factory):
     write("pair/inactive", olr(), seed=3, arm="inactive", noise="inactive")
     write("untold", olr(), knows_truth=False, knows_noise=False)
     write("short", GRPO, epochs=1)
+    write("seven", GRPO, epochs=7)
     for threshold in (0.0, 0.05, 0.1):
         write(f"threshold/{threshold}", olr(slope_threshold=threshold))
     write("threshold/again", olr(slope_threshold=0.1), seed=1)
@@ -121,8 +122,10 @@ def measure(run, *, steps):
     ("dynamics", "five"),
     ("dynamics", "untold"),
     ("dynamics", "short"),
+    ("dynamics", "seven"),
     ("composition", "pair/olr1"),
     ("composition", "pair"),
+    ("composition", "two arms"),
     ("composition", "short"),
     ("arms", "pair"),
     ("over-method.slope_threshold", "threshold"),
