@@ -78,6 +78,8 @@ SCENES = {
         "check --explain no_label",
         "check --explain word",
         "check log.jsonl",
+        "audit log.jsonl --rewards --as-recipe",
+        "audit log.jsonl --as-recipe mine.yaml --rewards",
     ],
     evaluate: [
         "evaluate org/adder --url URL --data sums.jsonl --samples 2 --out one",

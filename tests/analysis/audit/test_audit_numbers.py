@@ -4,6 +4,7 @@ Fits and maps are compared with `fixtures/numbers`; `pytest tests/analysis/audit
 those anew.
 """
 
+from dataclasses import fields
 from decimal import Decimal
 from itertools import permutations
 
@@ -25,6 +26,8 @@ from olr_cli.analysis.audit import (
     verifier_rules,
 )
 from olr_cli.analysis.audit.calibration import Verified, calibrate, noise_ratio
+from olr_cli.analysis.audit.export import Choice
+from olr_cli.analysis.audit.request import Request
 from olr_cli.analysis.audit.reward_rates import by_grader
 from olr_cli.analysis.audit.tally import UNSEEN
 from olr_cli.tables import Cell
@@ -81,6 +84,19 @@ from olr_cli.tables import Cell
 )  # fmt: skip
 def test_constants_are_what_was_measured_with_them(module, constants):
     assert {name: getattr(module, name) for name in constants} == constants
+
+
+def test_what_is_not_asked_of_an_audit_is_not_done():
+    unset = dict.fromkeys(field.name for field in fields(Request))
+    unset |= {
+        "history": [],
+        "set_": (),
+        "verified": (),
+        "rewards": False,
+        "choice": Choice(),
+    }
+    assert vars(Request([])) == unset
+    assert Choice() == Choice((), (), None, None, 0, None, False)
 
 
 # The fit ---------------------------------------------------------------------------------------------------------
