@@ -37,6 +37,8 @@ def audit():
     )
     data = [{"question": f"What is p{n}?", "answer": "7"} for n in range(30)]
     write(Path("data.jsonl"), data)
+    lines = [f"{row['question']},{row['answer']}" for row in data]
+    Path("data.csv").write_text("\n".join(["question,answer", *lines]) + "\n")
     bare = [{**row, "given_label": None} for row in with_questions(many(30))]
     write(Path("bare.jsonl"), bare)
     models = [
@@ -96,6 +98,10 @@ SCENES = {
         "audit bare.jsonl --top 1",
         "audit bare.jsonl --data data.jsonl --top 1",
         "audit bare.jsonl --data data.jsonl --only fine --export fine.csv",
+        "audit bare.jsonl --data data.csv --first 2 --export first.csv",
+        "cat first.csv",
+        "audit bare.jsonl --data data.csv --random 2 --export drawn.csv",
+        "cat drawn.csv",
     ],
     rewards: [
         "audit log.jsonl --rewards",
