@@ -189,7 +189,7 @@ EVERYTHING = Table(
     ],
     rows=[{"arm": "GRPO", "mean": 0.5, "low": None}, {"arm": "OLR, 1", "mean": 0.625, "low": 0.02}],
     notes=["Means of 3 runs.", "Intervals of 95 %."],
-    footnotes=["Below: 3 runs and 'words'.", "Formats have more."],
+    footnotes=["Below: 3 [b] runs and 'words'.", "Formats have more."],
 )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def print_table(table: Table, shape: str) -> None:
         return
     console, shown = Console(highlight=False, markup=False), terminal(table)
     width = Console(width=1000).measure(shown).maximum
-    Console(highlight=False, markup=False, width=max(console.width, width)).print(shown)
+    Console(width=max(console.width, width)).print(shown)
     for footnote in table.footnotes:
         console.print(printable(footnote), style="dim")
 

@@ -1,5 +1,6 @@
 """What audits, figures, tables and replays show, word for word (`transcripts.py` says how to write this anew)."""
 
+import json
 from pathlib import Path
 
 from audit_tables import many, rollouts, with_questions, write
@@ -36,6 +37,8 @@ def audit():
     )
     data = [{"question": f"What is p{n}?", "answer": "7"} for n in range(30)]
     write(Path("data.jsonl"), data)
+    lines = [f"{row['question']},{row['answer']}" for row in data]
+    Path("data.csv").write_text("\n".join(["question,answer", *lines]) + "\n")
     bare = [{**row, "given_label": None} for row in with_questions(many(30))]
     write(Path("bare.jsonl"), bare)
     models = [
@@ -61,6 +64,10 @@ def analyze():
     for seed in (1, 2):
         for arm, method in (("grpo", {"name": "grpo"}), ("olr", None)):
             write_history(Path("runs", f"{arm}{seed}"), arm=arm, method=method, seed=seed, **SETTINGS)  # fmt: skip
+    timed = write_history(Path("timed"), **SETTINGS) / "metrics.jsonl"
+    lines = [json.loads(line) for line in timed.read_text().splitlines()]
+    times = {"time/step": 1.5, "time/labels": 0.25}
+    write(timed, [line | times if line["step"] else line for line in lines])
 
 
 def replay():
@@ -91,6 +98,10 @@ SCENES = {
         "audit bare.jsonl --top 1",
         "audit bare.jsonl --data data.jsonl --top 1",
         "audit bare.jsonl --data data.jsonl --only fine --export fine.csv",
+        "audit bare.jsonl --data data.csv --first 2 --export first.csv",
+        "cat first.csv",
+        "audit bare.jsonl --data data.csv --random 2 --export drawn.csv",
+        "cat drawn.csv",
     ],
     rewards: [
         "audit log.jsonl --rewards",
@@ -103,6 +114,8 @@ SCENES = {
         "analyze runs/olr1 --figure dynamics",
         "analyze runs --table arms --baseline olr --format markdown",
         "analyze runs --table cost",
+        "analyze timed --table cost --paper",
+        "analyze timed --table cost --baseline olr",
         "analyze runs --table noise_ratios --paper",
         "analyze runs --table arms --out arms.csv",
     ],

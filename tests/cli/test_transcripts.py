@@ -38,6 +38,8 @@ def check():
 def evaluate():
     rows = [{"question": f"{n} + {n + 1} = ?", "answer": str(2 * n + 1)} for n in range(12)]
     write(Path("sums.jsonl"), rows)
+    said = [{"id": str(n // 2), "said": f"\\boxed{{{n}}}", "key": "3"} for n in range(6)]
+    write(Path("log.jsonl"), said)
 
 
 def runs():
@@ -76,12 +78,16 @@ SCENES = {
         "check --explain no_label",
         "check --explain word",
         "check log.jsonl",
+        "audit log.jsonl --rewards --as-recipe",
+        "audit log.jsonl --as-recipe mine.yaml --rewards",
     ],
     evaluate: [
         "evaluate org/adder --url URL --data sums.jsonl --samples 2 --out one",
         "evaluate org/adder --url URL --data sums.jsonl --samples 3 --temperature 0.5 --out two --compare one",
         "regrade one --extractor last_number",
         "evaluate org/adder --url URL --data sums.jsonl --samples 2 --out one --format markdown",
+        "regrade one --out two",
+        "regrade log.jsonl --out log --columns prompt=id,response=said,given_label=key",
     ],
     runs: [
         "runs",
@@ -96,11 +102,26 @@ SCENES = {
         "inject-noise --type inactive --ratio 0.5 --dataset data.jsonl",
     ],
     recipes: [
+        "recipes ls",
+        "recipes show mine.yaml",
+        "recipes show mine.yaml --resolved",
         "recipes validate mine.yaml --set seed=3",
         "recipes validate laptop/coherence",
         "recipes cp laptop/coherence copy.yaml",
         "recipes keys method.slope",
+        "benchmarks",
         "benchmarks arithmetic",
+        "benchmarks --system none",
+        "train laptop/coherence --sweep --dry-run",
+        "train laptop/coherence",
+        "train",
+        "train mine.yaml --index 0",
+        "train laptop/coherence --sweep --index 9",
+        "train laptop/coherence --sweep --index 0 --jobs 2",
+        "train laptop/coherence --sweep --resume",
+        "train laptop/coherence --sweep --json",
+        "train mine.yaml --nonsense",
+        "recipes show nowhere",
     ],
 }  # fmt: skip
 

@@ -4,6 +4,7 @@ Fits and maps are compared with `fixtures/numbers`; `pytest tests/analysis/audit
 those anew.
 """
 
+from dataclasses import fields
 from decimal import Decimal
 from itertools import permutations
 
@@ -25,6 +26,8 @@ from olr_cli.analysis.audit import (
     verifier_rules,
 )
 from olr_cli.analysis.audit.calibration import Verified, calibrate, noise_ratio
+from olr_cli.analysis.audit.export import Choice
+from olr_cli.analysis.audit.request import Request
 from olr_cli.analysis.audit.reward_rates import by_grader
 from olr_cli.analysis.audit.tally import UNSEEN
 from olr_cli.tables import Cell
@@ -81,6 +84,19 @@ from olr_cli.tables import Cell
 )  # fmt: skip
 def test_constants_are_what_was_measured_with_them(module, constants):
     assert {name: getattr(module, name) for name in constants} == constants
+
+
+def test_what_is_not_asked_of_an_audit_is_not_done():
+    unset = dict.fromkeys(field.name for field in fields(Request))
+    unset |= {
+        "history": [],
+        "set_": (),
+        "verified": (),
+        "rewards": False,
+        "choice": Choice(),
+    }
+    assert vars(Request([])) == unset
+    assert Choice() == Choice((), (), None, None, 0, None, False)
 
 
 # The fit ---------------------------------------------------------------------------------------------------------
@@ -300,6 +316,23 @@ def test_the_distance_of_a_number_from_its_label_is_exact_or_unknown(
 @each("rate, text", (0.12345, "0.123"), (0, "0.000"), (None, "0.000"), (float("nan"), "0"))
 def test_a_rate_of_a_recipe_has_three_digits(rate, text):
     assert verifier_rules.rounded(rate) == Decimal(text)
+
+
+@each(
+    "misjudged, comes_back",
+    ([7, 0], False),
+    ([8, 0], True),
+    ([10, 0], True),
+    ([5, 5], False),
+    ([10, 10], False),
+    ([0, 0], False),
+)
+def test_errors_come_back_if_more_than_halfway_from_what_draws_would_give(
+    misjudged, comes_back
+):
+    """Of two answers with ten rollouts each; the bar of [7, 0] is at 85.05 / 2 pairs, and 42 come back."""
+    rows = [{"bad": float(bad), "of": 10.0, "verdict": True} for bad in misjudged]
+    assert verifier_rules._comes_back(pl.DataFrame(rows)) is comes_back
 
 
 def cases(prompts, *, is_rewarded, verdict=True):

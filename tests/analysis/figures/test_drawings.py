@@ -5,16 +5,19 @@ Where the layout puts things is left out. After a change that is meant, look at 
 """
 
 import json
+import re
 from itertools import product
 
+import matplotlib
 import pytest
 from cases import each
 from histories import arms_of, write_history
 from matplotlib.colors import to_hex
+from matplotlib.text import Annotation
 from paper_runs import NINE, write_evaluated, write_run
 
 from olr_cli.analysis import figures
-from olr_cli.analysis.figures import by_epoch, learning, variations
+from olr_cli.analysis.figures import by_epoch, learning, style, variations
 
 GRPO = {"name": "grpo"}
 LINE = (
@@ -26,6 +29,9 @@ LINE = (
     "markerfacecolor",
     "alpha",
     "zorder",
+    "markevery",
+    "markeredgewidth",
+    "clip_on",
 )
 
 
@@ -50,6 +56,7 @@ def folder(tmp_path_factory):
     write("pair/inactive", olr(), seed=3, arm="inactive", noise="inactive")
     write("untold", olr(), knows_truth=False, knows_noise=False)
     write("short", GRPO, epochs=1)
+    write("seven", GRPO, epochs=7)
     for threshold in (0.0, 0.05, 0.1):
         write(f"threshold/{threshold}", olr(slope_threshold=threshold))
     write("threshold/again", olr(slope_threshold=0.1), seed=1)
@@ -59,7 +66,9 @@ def folder(tmp_path_factory):
     for number, criteria in enumerate([["slope", "consistency"], ["slope"], []]):
         write(f"criteria/{number}", olr(criteria=criteria))
     write("criteria/grpo", GRPO)
-    write("criteria/again", olr(criteria=["slope"]), seed=1)
+    for seed in range(1, 5):
+        write(f"criteria/again-{seed}", olr(criteria=["slope"]), seed=seed)
+    write("criteria/two", olr(criteria=[]), seed=1)
     for ratio in (0.2, 0.6):
         for name, method in (("grpo", GRPO), ("olr", olr())):
             write(f"ratio/{name}-{ratio}", method, ratio=ratio)
@@ -71,6 +80,10 @@ def folder(tmp_path_factory):
     for seed in (0, 1):
         write(f"measured/{seed}", olr(), seed=seed)
         measure(folder / f"measured/{seed}", steps=100 - 40 * seed)
+    write("two arms/grpo", GRPO)
+    write("two arms/olr", olr())
+    for name in ("grpo", "olr"):
+        measure(folder / f"two arms/{name}", steps=100)
     return folder
 
 
@@ -100,6 +113,7 @@ def measure(run, *, steps):
     ("learning", "untold"),
     ("learning", "measured"),
     ("learning", "measured/0"),
+    ("learning", "two arms"),
     ("coherence", "pair"),
     ("coherence", "five"),
     ("coherence", "pair/olr1"),
@@ -108,8 +122,10 @@ def measure(run, *, steps):
     ("dynamics", "five"),
     ("dynamics", "untold"),
     ("dynamics", "short"),
+    ("dynamics", "seven"),
     ("composition", "pair/olr1"),
     ("composition", "pair"),
+    ("composition", "two arms"),
     ("composition", "short"),
     ("arms", "pair"),
     ("over-method.slope_threshold", "threshold"),
@@ -119,8 +135,18 @@ def measure(run, *, steps):
 )
 def test_a_figure_is_drawn_as_it_was_looked_at(figure, runs, folder, is_as_stored):
     charts = figures.charts_of(figure, arms_of(folder / runs))
-    name = f"{figure}-{runs.replace('/', '-')}"
+    name = f"{figure}-{runs.replace('/', '-').replace(' ', '-')}"
     is_as_stored(f"drawings/{name}.txt", "\n".join(map(described, charts)))
+
+
+def test_the_style_is_the_one_that_was_looked_at(is_as_stored):
+    with style.applied():
+        settings = {name: matplotlib.rcParams[name] for name in style._SETTINGS}
+    constants = {name for name in vars(style) if re.fullmatch("[A-Z_]+", name)}
+    constants = sorted(constants - {"TYPE_CHECKING", "_HOLLOW", "_SETTINGS"})
+    named = {name: getattr(style, name) for name in constants}
+    lines = [f"{name}: {value}" for name, value in {**named, **settings}.items()]
+    is_as_stored("drawings/style.txt", "\n".join(lines) + "\n")
 
 
 @each(
@@ -142,7 +168,9 @@ def described(chart):
     lines += [text for text in (chart.note, chart.caption) if text]
     for legend in chart.figure.legends:
         names = [text.get_text() for text in legend.get_texts()]
-        lines.append(f"legend in {legend._ncols} columns: {names}")
+        lines.append(
+            f"legend in {legend._ncols} columns, frame {legend.get_frame_on()}: {names}"
+        )
     lines += [words(text) for text in chart.figure.texts]
     for axes in chart.figure.axes:
         lines += ["", *panel(axes)]
@@ -150,8 +178,16 @@ def described(chart):
 
 
 def panel(axes):
-    title = axes.get_title("left")
+    title, pad = axes.get_title("left"), axes.titleOffsetTrans.transform((0, 0))[1]
     yield f"panel {title!r}, x {axes.get_xlabel()!r}, y {axes.get_ylabel()!r}"
+    sides = [side for side, spine in axes.spines.items() if spine.get_visible()]
+    grids = [
+        name
+        for name, axis in (("x", axes.xaxis), ("y", axes.yaxis))
+        if axis.majorTicks[0].gridline.get_visible()
+    ]
+    pad = 72 * pad / axes.figure.dpi
+    yield f"  title {number(pad)} above, lines at {' '.join(sides)}, grid {' '.join(grids)}"
     for name, axis, limits in (
         ("x", axes.xaxis, axes.get_xlim()),
         ("y", axes.yaxis, axes.get_ylim()),
@@ -179,7 +215,10 @@ def panel(axes):
 
 
 def words(text):
+    """A text, and in a panel where it stands, if that is no matter of layout."""
     where = f"{text.get_ha()} {text.get_va()}"
+    if text.axes is not None and not isinstance(text, Annotation):
+        where += " at " + " ".join(map(number, text.get_position()))
     return f"text {text.get_text()!r} {to_hex(text.get_color())} {text.get_fontsize():g} {where}"
 
 
