@@ -3,10 +3,11 @@
     python benchmarks/all.py                          # all that this environment can run: about an hour
     python benchmarks/all.py replay audit check       # some of them
 
-A row has seconds of processors (of the command and the processes that it waited for) and of the clock, the highest
+A row has the processor time of the command and of the processes that it waited for, the time by the clock, the highest
 resident size of any one process, and the load of the machine before and after. A command of olr runs `--repetitions`
-times, of which medians count; a benchmark repeats by itself, and what it prints is in the JSON file. Runs and data are
-made once, in `--folder`, and are not measured. Measures whose packages are missing are left out.
+times, and its row has the medians. A benchmark repeats its own measurements, and the JSON file has what it prints. The
+runs and data that are read are made once, in `--folder`, and are not measured. A measure whose packages are missing is
+left out.
 """
 
 from __future__ import annotations
@@ -50,16 +51,9 @@ MEASURES: Mapping[str, Sequence[str]] = {
 }
 """Commands; FOLDER stands for the folder of runs and data, OUT for an empty one."""
 
-ON_ALL_CORES = (
-    "read_ahead",
-    "dynamics",
-    "audit",
-    "replay",
-    "report",
-    "check",
-    "arms",
-    "runs",
-)
+ON_ALL_CORES = ("read_ahead", "dynamics")
+"""Benchmarks that are not held to one core, as commands of olr are not either."""
+
 NEEDS = {"engine": "trl", "trainers": "trl", "evaluation": "vllm"}
 
 
@@ -82,7 +76,6 @@ def prepare(folder: Path, place: str) -> None:
             write_run(run, seed=seed, arm=f"arm {arm}", settings=noise, **small)
     else:
         words = [
-            "inject-noise",
             "--type",
             "active",
             "--ratio",
@@ -90,8 +83,9 @@ def prepare(folder: Path, place: str) -> None:
             "--sample",
             "100000",
             "--out",
+            str(made),
         ]
-        command = [sys.executable, "-m", "olr_cli", *words, str(made)]
+        command = [sys.executable, "-m", "olr_cli", "inject-noise", *words]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     made.rename(target)
 
@@ -105,7 +99,7 @@ def measure(name: str, folder: Path, repetitions: int) -> dict[str, Any]:
     for word in words:
         if word.startswith("FOLDER/"):
             prepare(folder, word.removeprefix("FOLDER/"))
-    pinned = [] if name in ON_ALL_CORES else ["taskset", "-c", "0"]
+    pinned = [] if is_of_olr or name in ON_ALL_CORES else ["taskset", "-c", "0"]
     begin = ["-m", "olr_cli"] if is_of_olr else [str(HERE / program)]
     costs, before = [], os.getloadavg()[0]
     for _ in range(repetitions if is_of_olr else 1):

@@ -134,7 +134,7 @@ class PromptSet:
 
     prompts: tuple[Prompt, ...]
     make_table: Callable[[], pa.Table]
-    """Makes `table`, which most commands do without."""
+    """Makes `table`, which most commands do without, and keeps it."""
     source: str
     """File or folder name, hub id, or the name of the built-in set."""
     revision: str | None = None
@@ -156,7 +156,7 @@ class PromptSet:
     def __len__(self) -> int:
         return len(self.prompts)
 
-    @cached_property
+    @property
     def table(self) -> pa.Table:
         """The rows in the interchange format, with all columns of the source.
 

@@ -216,14 +216,14 @@ def _random(purpose: str) -> np.random.Generator:
 
 def auroc(scores: Floats, is_true: Bools) -> float | None:
     """Area under the ROC curve, ties counting half; None where all outcomes are alike."""
-    true = int(is_true.sum())
-    pairs = true * int((~is_true).sum())
-    if not pairs:
-        return None
-    # The statistic of Mann and Whitney, by ranks of which tied scores share the mean.
-    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (counts.cumsum() - (counts - 1) / 2)[places]
-    return float((ranks[is_true].sum() - true * (true + 1) / 2) / pairs)
+    from scipy.stats import mannwhitneyu
+
+    pairs = int(is_true.sum()) * int((~is_true).sum())
+    return (
+        float(mannwhitneyu(scores[is_true], scores[~is_true]).statistic / pairs)
+        if pairs
+        else None
+    )
 
 
 def is_no_random_draw(verified: Verified, odds: Floats) -> bool:

@@ -274,7 +274,7 @@ class Grpo:
             return self._surrogate_logprobs(
                 TokenStatistics(rollouts.logprobs_PGT, None, rollouts.self_certainty_PGT)
             )
-        _, *later = [mini_batch for mini_batch in mini_batches if mini_batch] or [[]]
+        later = [mini_batch for mini_batch in mini_batches if mini_batch][1:]
         chosen = self._with_gradient([*chain.from_iterable(later)], advantages_PG)
         old_logprobs_PGT = torch.zeros_like(rollouts.logprobs_PGT)
         with torch.no_grad():
