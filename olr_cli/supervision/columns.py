@@ -108,6 +108,7 @@ class ColumnSupervisor:
             The labels table, one row a visit, in the order of the rollouts.
 
         Raises:
+            KeyError: rollouts of an unknown prompt.
             ValueError: a visit of a prompt is missing, or comes twice.
         """
         # In one piece: every step is one of its own, and some expressions are slow on many.
@@ -270,10 +271,13 @@ def _visits(
         The visits: group, visit, step, rollouts (K), answered, and the columns of `prompts`; and of every rollout that
         has an answer: group, text.
     """
-    # An unknown prompt is an error: a join would lose its rollouts.
-    prompt = pl.col("prompt_id").replace_strict(prompts["prompt_id"], prompts["prompt"])
+    prompt = pl.col("prompt_id").replace_strict(
+        prompts["prompt_id"], prompts["prompt"], default=None
+    )
     text = pl.when(pl.col("answer") != SENTINEL).then("answer")
     rows = rollouts.select("visit", "step", prompt=prompt, text=text)
+    for unknown in rollouts["prompt_id"].filter(rows["prompt"].is_null()).head(1):
+        raise KeyError(unknown)  # not a join, which would lose these rollouts
     visits = rows.group_by("prompt", "visit", maintain_order=True).agg(
         pl.col("step").first(),
         rollouts=pl.len().cast(pl.Int64),

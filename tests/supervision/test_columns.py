@@ -214,6 +214,14 @@ def test_a_visit_out_of_turn_is_refused_and_changes_nothing(judges):
     assert supervisor.decide(pl.concat(steps[1:]))["visit"].to_list() == [2, 3]
 
 
+def test_rollouts_of_an_unknown_prompt_are_refused_by_name(judges):
+    prompts, steps = history_of(["7"])
+    supervisor = ColumnSupervisor(validate({}, "test"), prompts, judges[0])
+    of_another = steps[0].with_columns(prompt_id=pl.lit("another"))
+    with pytest.raises(KeyError, match="another"):
+        supervisor.decide(of_another)
+
+
 def test_a_block_may_be_empty_or_without_an_answer(judges):
     prompts, steps = history_of([None, SENTINEL], [None])
     supervisor = ColumnSupervisor(validate({}, "test"), prompts, judges[0])

@@ -289,7 +289,8 @@ def fit(tally: Tally) -> AnnotatorModel:
     is_labelled = tally.label_answers != MISSING
     odds = np.full(len(tally), np.nan)
     by_label = np.logaddexp.reduce(scores[candidates.labels], axis=1)
-    odds[is_labelled] = others[is_labelled] - by_label
+    # Sums in another order, or on another processor, differ in the last digits: such labels are equally doubtful.
+    odds[is_labelled] = np.round(others[is_labelled] - by_label, 9)
     alone = np.logaddexp.reduce(candidates.by_answers(best)[: candidates.seen], axis=1)
     leaders = _leaders(alone, candidates.prompts[: candidates.seen], len(tally))
     agreement = candidates.agreement(leaders, best.accuracies)

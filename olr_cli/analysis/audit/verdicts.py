@@ -41,9 +41,6 @@ place in the queue says; most answers agree with it; there is none."""
 CHANGES = ("changed", "added", "kept")
 """What a repair does with a label: replaces it, fills it in, leaves it."""
 
-_DOUBT = pl.col("log_odds").round(9)
-"""What differs by the rounding of a processor's vector units alone is a tie."""
-
 _SHOWN = 3
 """Answers that a row names."""
 
@@ -185,7 +182,7 @@ def _ranked(table: pl.DataFrame) -> pl.DataFrame:
     """The verdicts in the order of the queue, with their rank; the order of equally doubtful ones is drawn."""
     is_queued = ~pl.col("is_verified") & pl.col("log_odds").is_not_null()
     draws = [seeding.uniform("audit tie", name) for name in table["prompt_id"]]
-    order = pl.when(is_queued).then(_DOUBT), pl.when(is_queued).then(pl.Series(draws))
+    order = pl.when(is_queued).then("log_odds"), pl.when(is_queued).then(pl.Series(draws))
     ranked = table.sort(order, descending=True, nulls_last=True, maintain_order=True)
     rank = pl.when(is_queued).then(pl.int_range(1, len(table) + 1))
     return ranked.select(rank.alias("rank"), pl.all())
@@ -193,7 +190,7 @@ def _ranked(table: pl.DataFrame) -> pl.DataFrame:
 
 def ties_of(verdicts: pl.DataFrame) -> list[tuple[int, int]]:
     """Return the first and the last rank of every group of labels that are equally doubtful."""
-    groups = verdicts.drop_nulls("rank").group_by(_DOUBT, maintain_order=True)
+    groups = verdicts.drop_nulls("rank").group_by("log_odds", maintain_order=True)
     ends = groups.agg(first=pl.col("rank").min(), last=pl.col("rank").max())
     return ends.select("first", "last").filter(pl.col("first") < pl.col("last")).rows()
 

@@ -1,6 +1,7 @@
 """The annotator model: its formulas against brute force, its order against simple rules."""
 
 import math
+import random
 from itertools import pairwise
 
 import numpy as np
@@ -295,3 +296,11 @@ def test_without_a_label_there_are_no_odds_and_without_answers_no_leader():
 def test_answers_scatter_where_no_half_of_them_agrees():
     model = annotators.fit(tally_of([(0, [[4, 3, 1]]), (0, [[3, 2, 2]]), (0, [[3, 3, 1]])]))
     assert model.is_settled.tolist() == [True, False, False]
+
+
+def test_the_order_in_which_answers_come_does_not_change_the_odds():
+    votes, draw = [24, 25, 9, 13, 46, 3, 6, 7, 16, 52], random.Random(8)
+    orders = [draw.sample(votes, len(votes)) for _ in range(50)]
+    prompts = [(order.index(24), [order]) for order in orders]
+    model = annotators.fit(tally_of([*prompts, (0, [[8, 2]]), (1, [[7, 3]])]))
+    assert len(set(model.odds[: len(orders)])) == 1
