@@ -304,6 +304,14 @@ def test_a_function_is_loaded_from_a_file_or_a_module_of_the_users(here, monkeyp
     assert user_code.sys.path == path
 
 
+def test_a_file_of_the_same_name_in_another_folder_is_another(here, monkeypatch):
+    for name in ("one", "two"):
+        Path(here, name).mkdir()
+        monkeypatch.chdir(here / name)
+        Path("mine.py").write_text(f"def read(text):\n    return '{name}'\n")
+        assert load_function("mine.py:read")("x") == name
+
+
 @each(
     "place",
     "os:system",
@@ -388,6 +396,32 @@ def test_what_failed_leaves_the_file_as_it_was_and_no_other(here):
         with pytest.raises(ValueError):
             files.write_whole(Path("a"), fail, durable=durable)
     assert (Path("a").read_text(), os.listdir()) == ("old", ["a"])
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_then_so_is_its_folder(
+    here, monkeypatch
+):
+    waited = []
+    monkeypatch.setattr(
+        files, "sync", lambda path: waited.append((path.suffix, os.path.exists("a")))
+    )
+    files.write_text(Path("a"), "x")
+    assert waited == [(".tmp", False), ("", True)]
+    files.write_whole(Path("b"), lambda path: path.write_text("x"), durable=False)
+    assert len(waited) == 2
+
+
+def test_what_lies_where_a_file_is_filled_is_neither_followed_nor_left(here):
+    Path("mine").write_text("kept")
+    os.symlink("mine", f".a.{os.getpid()}.tmp")
+    gone = Path(f".a.{2**22 + 1}.tmp")
+    gone.touch()
+    os.utime(gone, times=(0, 0))
+    files.write_whole(Path("a"), lambda path: path.write_text("x"), durable=False)
+    assert (Path("a").read_text(), Path("mine").read_text()) == ("x", "kept")
+    assert gone.exists()
+    files.write_text(Path("a"), "y")
+    assert sorted(os.listdir()) == ["a", "mine"]
 
 
 @each("is_held", False, True)
