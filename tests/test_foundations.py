@@ -512,6 +512,8 @@ def test_a_last_line_that_is_cut_within_a_character_is_a_brace(here):
     Path("a").write_bytes("x\nä".encode()[:-1])
     assert [*files.read_lines(Path("a"), is_cut=True)] == ["x\n", "{"]
     assert "unexpected end of data" in refusal(lambda: [*files.read_lines(Path("a"))])
+    Path("a").write_bytes(b"x\n\xe4y\n")
+    assert "byte 2" in refusal(lambda: [*files.read_lines(Path("a"), is_cut=True)])
 
 
 def test_half_a_surrogate_pair_is_stored_as_a_question_mark():

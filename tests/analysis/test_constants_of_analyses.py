@@ -1,4 +1,4 @@
-"""Numbers of analyses, figures and tables that stand once in the package, a second time (as in tests/test_constants.py)."""
+"""Numbers of analyses, figures and tables that stand once in the package, a second time."""
 
 import errno
 from types import ModuleType
