@@ -10,7 +10,11 @@ from olr_cli.analysis import frame as frames
 from olr_cli.analysis.frame import Key, difference, mean_cell, recovered, summarise
 from olr_cli.tables import Cell
 
-OURS, BASELINE, TOP = {1: 0.5, 2: 0.75, 4: 0.6}, {1: 0.25, 2: 0.5, 3: 0.1}, {1: 0.75, 2: 1.0}
+OURS, BASELINE, TOP = (
+    {1: 0.5, 2: 0.75, 4: 0.6},
+    {1: 0.25, 2: 0.5, 3: 0.1},
+    {1: 0.75, 2: 1.0},
+)
 
 
 def test_a_difference_is_paired_by_seed_with_students_interval():
@@ -59,7 +63,9 @@ def test_every_metric_is_summarised_at_each_place_and_compared_where_it_has_a_re
         for seed, number in numbers.items()
     )
     cells = summarise(values, {"ours": "grpo"}, best="clean")
-    assert [*cells] == [Key("m", arm, at) for at in (1, 2) for arm in ("ours", "grpo", "clean")]
+    assert [*cells] == [
+        Key("m", arm, at) for at in (1, 2) for arm in ("ours", "grpo", "clean")
+    ]
     ours, grpo = cells[Key("m", "ours", 1)], cells[Key("m", "grpo", 1)]
     assert (ours.n, ours.change.value, ours.change.n) == (3, 0.25, 2)
     assert ours.recovered.value == 0.5

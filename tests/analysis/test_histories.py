@@ -97,8 +97,13 @@ def test_whoever_waits_is_told_how_many_rollouts_were_counted():
     *((f"data.{key}", True, True) for key in ("extractor", "tolerance", "verified", "columns.question")),
     *((f"data.{key}", True, True) for key in ("decimal_comma", "encoding")),
 )  # fmt: skip
-def test_what_decides_something_about_stored_rollouts_can_be_set(key, is_of_runs, is_of_logs):
-    for settable, can_be_set in ((_SETTABLE, is_of_runs), ((*_SETTABLE, "noise.type"), is_of_logs)):
+def test_what_decides_something_about_stored_rollouts_can_be_set(
+    key, is_of_runs, is_of_logs
+):
+    for settable, can_be_set in (
+        (_SETTABLE, is_of_runs),
+        ((*_SETTABLE, "noise.type"), is_of_logs),
+    ):
         if can_be_set:
             _require_settable([key], settable)
         else:
@@ -121,7 +126,9 @@ def test_a_replay_under_other_criteria_is_typed_with_what_it_needs(method, setti
 
 @pytest.mark.parametrize("missing", [0.9, 0.95])
 def test_where_hardly_an_answer_is_read_other_extractors_are_named(tmp_path, missing):
-    found = read_history(write_history(tmp_path / "run", **SMALL)).warns_of_no_answers(missing)
+    found = read_history(write_history(tmp_path / "run", **SMALL)).warns_of_no_answers(
+        missing
+    )
     assert [sentence.partition(";")[0] for sentence in found] == (
         ["95% of the responses have no answer"] if missing > 0.9 else []
     )

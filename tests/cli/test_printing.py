@@ -56,7 +56,9 @@ def test_a_table_stands_alone_in_a_document(capsys):
     show(ANSWER, "csv")
     printed = capsys.readouterr()
     assert printed.out == "name,n\n[red]a,1\n"
-    assert printed.err.splitlines()[-2:] == [
+    assert printed.err.splitlines() == [
+        "Note: [note]",
+        "Note: known below the table",
         "Wrote     out.csv (a row)",
         "Unchanged old.csv",
     ]

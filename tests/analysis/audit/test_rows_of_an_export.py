@@ -8,7 +8,12 @@ from olr_cli.analysis.audit.export import Choice, evidence, has_truth
 
 def row(rank, status="doubted", change="kept", **others):
     """A row of the verdicts: 4 of 8 rollouts gave the label, 6 the proposal."""
-    usual = {"is_verified": False, "confidence": None, "proposal_confidence": None, "answers": "6 × 7"}
+    usual = {
+        "is_verified": False,
+        "confidence": None,
+        "proposal_confidence": None,
+        "answers": "6 × 7",
+    }
     counts = {"given_count": 4, "proposed_count": 6, "rollouts": 8}
     return {"rank": rank, "status": status, "change": change, **usual, **counts, **others}
 
@@ -45,7 +50,9 @@ def test_a_choice_keeps_these_rows(choice, kept):
     names = [*ROWS]
     places = Choice(**choice).keeps([*ROWS.values()])
     assert [names[place] for place in places] == (
-        kept.split() if "first" in choice else [name for name in names if name in kept.split()]
+        kept.split()
+        if "first" in choice
+        else [name for name in names if name in kept.split()]
     )
 
 
@@ -65,7 +72,9 @@ def test_a_random_draw_is_in_file_order_of_the_seed_and_holds_the_smaller_one(si
     ({"first": 3}, "", True),
     ({"random": 3, "seed": 1}, "", True),
 )
-def test_a_choice_is_typed_again_where_it_is_of_rows_to_train_on(choice, words, is_to_check):
+def test_a_choice_is_typed_again_where_it_is_of_rows_to_train_on(
+    choice, words, is_to_check
+):
     found = Choice(**choice)
     assert (" ".join(found.words), found.is_to_check) == (words, is_to_check)
 
