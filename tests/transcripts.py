@@ -17,6 +17,7 @@ UNSTABLE = {
     r" +\d+(\.\d+)? (kB|MB|B)\b": " SIZE",
     r"\(\d+\.\d MB\)": "(SIZE)",
     r"digest [0-9a-f]+": "digest DIGEST",
+    r'(?<="digest": ")[0-9a-f]{16}(?=")': "DIGEST",
     r"[0-9a-f]{64}": "SHA256",
     r"olr \d+\.\d+\.\d+": "olr VERSION",
     r"-[0-9a-f]{8}\.parquet": "-DIGEST.parquet",

@@ -26,7 +26,7 @@ LINES = {
         "olr_cli.data.prompt_files.read_prompts",
     "inject-noise --type mixed --ratio 0.3 --sample 5 --seed 2 --active-share 0.4": "olr_cli.data.noise.inject",
     "inject-noise --type active --ratio 0.3 --sample 5": "olr_cli.data.noise.inject",
-    f"rollouts m mine.csv --limit 6 {READ} {PROMPTS} --extractor choice --visits 2 {DRAWS} --prompts-per-step 8"
+    f"rollouts b mine.csv --limit 6 {READ} {PROMPTS} --extractor choice --visits 2 {DRAWS} --prompts-per-step 8"
     f" {SERVED} --dry-run": "olr_cli.engines.rehearse.rehearse",
     "rollouts builtin:addition-easier arithmetic --backend transformers --device cpu --trust-remote-code --dry-run":
         "olr_cli.engines.rehearse.rehearse",
