@@ -17,10 +17,19 @@ from olr_cli.runs.directory import read_manifest, write_manifest
 SMALL = {"prompts": 8, "prompts_per_step": 4, "epochs": 3}
 
 
+def collapse(run):
+    """Append a held-out accuracy that falls far below its best."""
+    with (run / "metrics.jsonl").open("a") as metrics:
+        for step, accuracy in ((6, 0.75), (7, 0.25)):
+            line = {"step": step, "epoch": 3, "eval/avg": accuracy, "eval/avg_stderr": 0.01}
+            metrics.write(json.dumps(line) + "\n")
+
+
 def one_run():
     run = write_history(Path("run"), arm="olr", steps=5, **SMALL)
     facts = {"engine": "local", "device": "cpu", "dtype": None, "versions": {"torch": "2"}}
     write_manifest(run, read_manifest(run) | facts | {"created": "2026-11-09T10:00"})
+    collapse(run)
     return report(run, notes=["A note."])
 
 
@@ -29,8 +38,7 @@ def two_arms():
     drawn = write_history(
         Path("a", "olr"), arm="olr", noise="inactive", ratio=0.25, **SMALL
     )
-    lines = [{"step": step, "epoch": 1, "eval/avg": 0.5 - 0.1 * (step > 2)} for step in range(9)]  # fmt: skip
-    write(drawn / "metrics.jsonl", lines)
+    collapse(drawn)
     return report(grpo, drawn)
 
 
