@@ -10,6 +10,7 @@ from histories import SMALL, replayed, write_history
 
 from olr_cli.analysis.histories import (
     _SETTABLE,
+    _recipe,
     _reported,
     _require_settable,
     chunks,
@@ -132,3 +133,14 @@ def test_where_hardly_an_answer_is_read_other_extractors_are_named(tmp_path, mis
     assert [sentence.partition(";")[0] for sentence in found] == (
         ["95% of the responses have no answer"] if missing > 0.9 else []
     )
+
+
+@each(
+    "changes, columns",
+    ({"seed": 3}, {"question": "Q"}),
+    ({"data": {"columns": {"answer": "A"}}}, {"answer": "A"}),
+)
+def test_columns_that_are_set_replace_those_of_the_run(changes, columns):
+    tree = {"data": {"train": "x", "columns": {"question": "Q"}}}
+    recipe = _recipe(validate(tree, "test"), changes, "test", _SETTABLE)
+    assert recipe.data.columns == columns
