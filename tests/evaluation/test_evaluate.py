@@ -34,11 +34,6 @@ def folder(tmp_path):
     return tmp_path / "evaluations" / "model"
 
 
-@pytest.fixture
-def benchmark(tmp_path):
-    return sums(tmp_path)
-
-
 def lose_a_row(file, number):
     table = pq.read_table(file)
     pq.write_table(

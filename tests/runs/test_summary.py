@@ -4,6 +4,7 @@ import json
 
 import pytest
 from histories import SMALL, write_history
+from samples import json_lines
 
 from olr_cli.runs.metrics import accuracy_fall
 from olr_cli.runs.summary import run_summary
@@ -23,7 +24,7 @@ def test_a_summary_is_this_text(tmp_path):
     lines[0] |= {"eval/avg": 0.25, "eval/majority": 0.5}
     lines[-1] |= {"eval/avg": 0.9, "eval/majority": 0.75, "eval/avg_stderr": 0.1}
     lines[-1] |= {"speed/samples": 1234.5, "time/weights": 0.25}
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    json_lines(run / "metrics.jsonl", *lines)
     answer = run_summary(run)
     assert answer.parts == [
         "",
@@ -45,7 +46,7 @@ def test_a_sign_of_collapse_is_told_with_its_step(tmp_path):
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     lines[0] |= {"eval/avg": 0.8, "eval/avg_stderr": 0.01}
     lines[-1] |= {"eval/avg": 0.2, "eval/avg_stderr": 0.01}
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    json_lines(run / "metrics.jsonl", *lines)
     told = f"sign of collapse after step {lines[-1]['step']}: held-out accuracy fell to 20% (80% at its best)"
     assert any(told in line for line in run_summary(run).parts)
 
@@ -72,7 +73,7 @@ def test_throughput_is_told_in_medians_with_units_and_only_what_is_known(tmp_pat
             "speed/samples": 0.5,
             "memory/gpu_peak": None,
         }
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    json_lines(run / "metrics.jsonl", *lines)
     shown = [
         line.split("  ")[-1].strip() for line in run_summary(run).parts if "/s" in line
     ]
