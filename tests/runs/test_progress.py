@@ -226,12 +226,29 @@ def test_the_headline_is_of_the_last_epoch():
 
 def test_json_progress_is_one_object_a_line(capsys):
     progress = JsonProgress()
-    progress.start(steps=1, done=0, steps_per_epoch=1)
-    progress.step(1, STEPS[0])
+    progress.start(steps=9, done=6, steps_per_epoch=3)
+    progress.step(7, STEPS[0])
+    progress.within(1, 2)
     progress.say("a note")
+    progress.say("")
     progress.stop()
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [event["event"] for event in events] == ["start", "step", "note"]
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"event": "start", "steps": 9, "done": 6, "steps_per_epoch": 3},
+        {"event": "step", "step": 7, **STEPS[0]},
+        {"event": "note", "text": "a note"},
+    ]
+
+
+@each("done, step, epochs", (0, 1, "1 1"), (99, 100, "1 1"), (100, 101, "2 2"), (199, 200, "2 2"), (0, 0, "1 1"))
+def test_the_live_line_names_the_epoch_of_the_step_in_progress(done, step, epochs):
+    progress = LiveProgress()
+    progress._bar.live.console = progress._console = Console(file=io.StringIO())
+    progress.start(steps=200, done=done, steps_per_epoch=100)
+    before = shown_live(progress)[0].split()[:2]
+    progress.step(step, {})
+    after = shown_live(progress)[0].split()[:2]
+    progress.stop()
+    assert [before, after] == [["epoch", epoch] for epoch in epochs.split()]
 
 
 TABLES = {
