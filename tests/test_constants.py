@@ -48,7 +48,6 @@ from olr_cli.runs import (
 from olr_cli.supervision import advantages, rewards, types
 from olr_cli.trainers import grading as plain_rewards
 
-
 NEUTRAL = {
     "top_p": 1, "top_k": -1, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1,
     "repeat_penalty": 1,

@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import date
 
@@ -412,3 +413,21 @@ def test_a_benchmark_without_problems_is_refused(folder, benchmark, tmp_path):
     (tmp_path / "sums.jsonl").write_text("")
     assert "sums" in refusal(run, folder, [benchmark], Backend())
     assert not folder.exists()
+
+
+@each("error", None, RuntimeError, KeyboardInterrupt)
+def test_the_display_ends_however_the_evaluation_does(folder, benchmark, error):
+    display, ended = Silent(), []
+    display.stop = lambda: ended.append(len(display.told))
+
+    def fails(_number):
+        if error is not None:
+            raise error
+
+    with suppress(*filter(None, [error])):
+        run(folder, [benchmark], Backend(fails), progress=display)
+    assert ended == [len(display.told)] and ended != [0]
+    run(folder, [benchmark], Backend(), progress=display)
+    finished = Silent()
+    run(folder, [benchmark], progress=finished)  # nothing is left to show
+    assert finished.told == []

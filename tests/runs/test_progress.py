@@ -239,7 +239,14 @@ def test_json_progress_is_one_object_a_line(capsys):
     ]
 
 
-@each("done, step, epochs", (0, 1, "1 1"), (99, 100, "1 1"), (100, 101, "2 2"), (199, 200, "2 2"), (0, 0, "1 1"))
+@each(
+    "done, step, epochs",
+    (0, 1, "1 1"),
+    (99, 100, "1 1"),
+    (100, 101, "2 2"),
+    (199, 200, "2 2"),
+    (0, 0, "1 1"),
+)
 def test_the_live_line_names_the_epoch_of_the_step_in_progress(done, step, epochs):
     progress = LiveProgress()
     progress._bar.live.console = progress._console = Console(file=io.StringIO())
