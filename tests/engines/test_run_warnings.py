@@ -10,12 +10,16 @@ from samples import json_lines
 from olr_cli.engines.backends import BackendOptions
 from olr_cli.engines.launch import data_warnings, run_warnings, unused_run_path
 from olr_cli.engines.models import policy_path
-from olr_cli.engines.rehearse import rehearse, sweep_answer
+from olr_cli.engines.rehearse import _takes, rehearse, sweep_answer
 from olr_cli.engines.rollouts import RolloutSampler
 from olr_cli.engines.run import load_data
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.sweep import SweepRun
 
+WEIGHTS = sum(
+    file.stat().st_size
+    for file in Path(policy_path("addition-easier")).glob("*.safetensors")
+)
 SMALL = {
     "prompts_per_step": 2,
     "mini_batch_prompts": 2,
@@ -197,7 +201,21 @@ def test_a_dry_run_of_a_sweep_adds_up_its_runs(here):
         "all 2 runs: 6 steps, 48 rollouts; on the disk: about "
     )
     assert (answer.result["steps"], answer.result["rollouts"]) == (6, 48)
-    files = Path(policy_path("addition-easier")).glob("*.safetensors")
-    weights = sum(file.stat().st_size for file in files)
-    kept = sum(run.recipe.train.keep_checkpoints * 3 * weights for run in runs)
+    kept = sum(run.recipe.train.keep_checkpoints * 3 * WEIGHTS for run in runs)
     assert answer.result["disk_bytes"] == kept + 48 * (50 + 4 * 40)
+
+
+@each(
+    "changes, copies",
+    ({}, 2 * 3), ({"train": {"lora_rank": 4}}, 2 * 1), ({"engine": {"name": "openrlhf"}}, 2 * 7),
+    ({"train": {"keep_checkpoints": 5}}, 5 * 3), ({"data": {"validation": "arithmetic"}}, 3 * 3),
+)  # fmt: skip
+def test_checkpoints_take_the_weights_and_what_the_optimiser_keeps(
+    rehearsed, changes, copies
+):
+    changes = {"train": {"keep_checkpoints": 2}} | changes
+    changes["train"] = {"keep_checkpoints": 2} | changes["train"]
+    other = recipe({"limit": 4, **changes.pop("data", {})}, **changes)
+    steps, rollouts, disk = _takes(rehearsed, other)
+    assert (steps, rollouts) == (20, 160)
+    assert disk == copies * WEIGHTS + rollouts * (50 + 4 * 40)

@@ -135,3 +135,9 @@ def test_a_place_where_no_folder_can_be_made_is_not_called_in_use():
         held(Path("/proc/olr-run"), make=True),
     ):
         pass
+
+
+def test_a_folder_is_let_go_even_while_an_error_is_looked_at(tmp_path):
+    with pytest.raises(ZeroDivisionError) as kept, held(tmp_path):
+        raise ZeroDivisionError
+    assert kept.traceback and not is_held(tmp_path)

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from cases import each
 from histories import SMALL, write_history
 from samples import json_lines
 
@@ -79,3 +80,23 @@ def test_throughput_is_told_in_medians_with_units_and_only_what_is_known(tmp_pat
     ]
     assert shown == ["1,002 tokens/s", "0.500 samples/s"]
     assert not any("GPU memory" in line for line in run_summary(run).parts)
+
+
+@each(
+    "errors, falls", ((0.001, 0.03), False), ((0.03, 0.001), False), ((0.001, 0.001), True)
+)
+def test_a_fall_is_judged_by_the_larger_standard_error(errors, falls):
+    lines = [
+        {"step": step, "eval/avg": avg, "eval/avg_stderr": error}
+        for step, (avg, error) in enumerate(zip((0.7, 0.6), errors, strict=True))
+    ]
+    assert (accuracy_fall(lines) is not None) is falls
+
+
+def test_a_line_without_a_standard_error_says_nothing_of_a_fall():
+    lines = [
+        {"step": 1, "eval/avg": 0.9, "eval/avg_stderr": 0.01},
+        {"step": 2, "eval/avg": 0.1},
+        {"step": 3, "eval/avg": 0.2, "eval/avg_stderr": 0.01},
+    ]
+    assert accuracy_fall(lines)[0] == 3
