@@ -14,6 +14,7 @@ from olr_cli.runs.progress import (
     JsonProgress,
     LineProgress,
     LiveProgress,
+    choose_progress,
     clock,
     headline,
     of_epoch,
@@ -309,3 +310,13 @@ def test_a_rough_duration_has_four_characters_at_most():
     seconds = (0.2, 99, 100, 5900, 6000, 36_000, 47 * 3600, 48 * 3600, 900 * 86_400)
     shown = ["0s", "99s", "2m", "98m", "1.7h", "10h", "47h", "2d", "900d"]
     assert [rough_duration(s) for s in seconds] == shown
+
+
+@each(
+    "as_json, is_terminal, kind",
+    (True, True, JsonProgress), (True, False, JsonProgress), (False, True, LiveProgress), (False, False, LineProgress),
+)  # fmt: skip
+def test_a_terminal_has_a_bar_and_a_pipe_lines(monkeypatch, as_json, is_terminal, kind):
+    monkeypatch.setattr("sys.stdout", stream := io.StringIO())
+    stream.isatty = lambda: is_terminal
+    assert type(choose_progress(as_json=as_json)) is kind

@@ -6,8 +6,9 @@ import pytest
 from cases import each, refusal
 from samples import json_lines
 
-from olr_cli.api import OnlineLabelRefinement, Prompt
+from olr_cli.api import Message, OnlineLabelRefinement, Prompt
 from olr_cli.runs.directory import read_manifest, read_recipe
+from olr_cli.runs.locks import is_held
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_labels
 
@@ -21,7 +22,10 @@ def make(run_dir=None, **recipe):
 def groups(*names, right=3):
     """Groups of four completions, `right` of which give 7."""
     completions = [RIGHT] * right + [WRONG] * (4 - right)
-    return [(Prompt(name, (), "7", "7", "clean"), completions) for name in names]
+    return [
+        (Prompt(name, (Message("user", name),), "7", "7", "clean"), completions)
+        for name in names
+    ]
 
 
 def test_a_step_may_come_in_parts(tmp_path):
@@ -58,11 +62,23 @@ def test_what_is_pending_is_stored_with_the_state_and_at_the_end(tmp_path):
     assert [line["step"] for line in read_metrics(tmp_path / "run")] == [1, 2]
 
 
+def test_a_run_is_held_from_its_first_step_to_its_end(tmp_path):
+    with make(tmp_path / "run") as olr:
+        olr.supervise(groups("a"))
+        assert is_held(tmp_path / "run")
+        state = olr.state_dict()
+    assert not is_held(tmp_path / "run")
+    with make(tmp_path / "run") as olr:
+        olr.load_state_dict(state)
+        assert is_held(tmp_path / "run")
+
+
 def test_a_state_of_no_run_begins_anew():
     olr = make()
     olr.load_state_dict({"run": None, "step": 0})
     assert olr.supervise(groups("a")).step == 1
-    olr.close()
+    olr.load_state_dict({"run": None, "step": 0})
+    assert read_manifest(olr.run_dir)["status"] == "interrupted"
 
 
 def test_completions_of_a_prompt_may_stand_anywhere_in_a_call():
