@@ -158,3 +158,15 @@ def test_held_out_completions_are_read_as_their_data_source_or_the_recipe_says()
         assert olr.grade(["24"], [42], data_sources=source) == [1.0]
     with make(data={"extractor": "last_number"}) as olr:
         assert olr.grade(said, [24]) == olr.grade(said, [24], data_sources=source) == [1.0]
+
+
+def test_the_manifest_has_a_digest_of_the_prompts_as_they_are_marked(tmp_path):
+    file = json_lines(tmp_path / "known.jsonl", {"prompt_id": "a", "true_answer": "8"})
+    digests = set()
+    for name, names, data in (
+        ("a", "a", {}), ("b", "b", {}), ("ab", "ab", {}), ("v", "a", {"verified": str(file)}), ("again", "a", {}),
+    ):  # fmt: skip
+        with make(tmp_path / name, data=data) as olr:
+            olr.supervise(groups(*names))
+        digests.add(read_manifest(tmp_path / name)["data"]["train"]["digest"])
+    assert len(digests) == 4
