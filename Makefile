@@ -131,7 +131,7 @@ $(OPENRLHF_VENV)/.stack: requirements/openrlhf-cpu.txt requirements/openrlhf-cpu
 	$(OPENRLHF_PIP) --no-deps --requirement requirements/openrlhf-cpu-nodeps.txt
 	@touch $@
 
-# What olr gives to TRL and verl, in their own loops, on a CPU; and the scripts of docs/trainers.md. 145 packages, 2.3 GB
+# What olr gives to TRL and verl, in their own loops, on a CPU; and the scripts of docs/trainers.md. 147 packages, 2.3 GB
 # on the disk, torch the largest (.75); neither vLLM, which verl's reward loop does without, nor CUDA.
 test-trainers: $(TRAINERS_VENV)/.installed
 	OMP_NUM_THREADS=1 $(TRAINERS_VENV)/bin/pytest tests/trainers

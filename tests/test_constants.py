@@ -27,6 +27,7 @@ from olr_cli.evaluation import (
     grading,
     imported,
     intervals,
+    plan,
     pool,
     problems,
     record,
@@ -38,11 +39,19 @@ from olr_cli.runs import (
     checkpoints,
     directory,
     locks,
+    metrics,
+    progress,
     schedule,
     shards,
     store as runs_store,
 )
 from olr_cli.supervision import advantages, rewards, types
+from olr_cli.trainers import grading as plain_rewards
+
+NEUTRAL = {
+    "top_p": 1, "top_k": -1, "min_p": 0, "presence_penalty": 0, "frequency_penalty": 0, "repetition_penalty": 1,
+    "repeat_penalty": 1,
+}  # fmt: skip
 
 
 @each(
@@ -68,7 +77,10 @@ from olr_cli.supervision import advantages, rewards, types
     (imported, {"_MAX_NEW_TOKENS": 256}),
     (shards, {"_SHARDS_OF_A_QUERY": 100}),
     (runs_store, {"_SHARDS_OF_A_SCAN": 500}),
+    (plan, {"_SAMPLES": {"aime24": 8, "aime25": 8, "amc": 8}}),
     # of what is said
+    (metrics, {"_FALL": 0.05, "_FALL_ERRORS": 4}),
+    (plain_rewards, {"_MOST_UNREAD": 100}),
     (errors, {"_LONGEST": 3000, "_LONGEST_VALUE": 60}),
     (layers, {"_MOST_PROBLEMS": 6}),
     (reference, {"_UNLIMITED": 1_000_000, "_WIDEST": 40}),
@@ -78,22 +90,26 @@ from olr_cli.supervision import advantages, rewards, types
     (score_table, {"_SIDE_BY_SIDE": 5, "_LONGEST_HEAD": 11}),
     # of time
     (openai_backend, {"ATTEMPTS": 8, "MOST_LOST": 8, "FIRST_PAUSE": 1, "LONGEST_PAUSE": 60, "CONNECTING": 20}),
+    (openai_backend, {"_NEUTRAL": NEUTRAL}),
     (openai_backend, {"_WAITED": 0.5, "_TRANSIENT": {408, 409, 429, 500, 502, 503, 504, 529}}),
     (evaluate, {"_LINE_EVERY_SECONDS": 30}),
     (pool, {"STORED_AT_ONCE": 64, "STORED_EVERY": 15}),
     (files, {"_ABANDONED_SECONDS": 60}),
     (locks, {"_ATTEMPTS": 3, "_PATIENCE": 0.1}),
-    (sweep, {"_POLL_SECONDS": 0.05}),
+    (progress, {"_LINE_EVERY_SECONDS": 60, "_CHANGE_EVERY_SECONDS": 0.5}),
+    # a run that Ctrl-C, SIGTERM or SIGHUP stopped, as a shell and as Python say it
+    (sweep, {"_POLL_SECONDS": 0.05, "_STOPPED": [130, -2, 143, -15, 129, -1]}),
     # of memory, and of what is worth it
     (vllm_backend, {"PROMPT_ROOM": 2048, "GPU_MEMORY": 0.9, "CPU_CACHE": 2_147_483_648, "WAITING": 256}),
     (vllm_backend, {"_SEED_BITS": 0x7FFF_FFFF_FFFF_FFFF, "_RANKS": (8, 16, 32, 64, 128, 256, 320, 512)}),
     (transformers_backend, {"CPU_MEMORY": 2_147_483_648, "BATCH": 131_072, "LEAST_ROWS": {"cpu": 64, "cuda": 256}}),
     (rehearse, {"_ROW_BYTES": 50}),
     (captured, {"LOOK": 16, "_LEAST_WINDOW": 256, "_STEP": 64}),
+    (engine, {"_M_TRIM_THRESHOLD": -1, "_M_MMAP_THRESHOLD": -3}),
     (engine, {"_CPU_SPEED": 100_000_000_000, "_OPERATIONS": 8, "_LARGEST_KEPT": 33_554_432}),
     (lora, {"_MOST_GAP": 0.01}),
     (policy, {"_COSTLY": 2_000_000, "_LEAST_SHARED": 16}),
-    (probe, {"_EMPTY": 2048}),
+    (probe, {"_EMPTY": 2048, "_SHARED": 8, "_LONGER": 5, "_RESPONSE": 3}),
     (responses, {"_BLOCK": 256, "_BELOW_1": 0.999_999_999_999_999_9}),
     (room, {"ON_A_CPU": 65_536, "_PROBES": (256, 512), "_BYTES_TO_TRAIN": 14, "_BYTES_PER_WORD": 40}),
     (room, {"_HEAD": 4_294_967_296}),

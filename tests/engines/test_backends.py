@@ -378,3 +378,13 @@ def test_torchs_own_log_is_quiet_for_vllm_on_a_cpu_alone(monkeypatch, made_for, 
     monkeypatch.setattr(backends, "_vllm_made_for", lambda: made_for)
     backends._choose("transformers", "cpu")
     assert os.environ.get("TORCH_CPP_LOG_LEVEL") == level
+
+
+@each(
+    "text, reason",
+    ("no room\nmore", "no room"),
+    ("1 validation error for Config\n  no such dtype\n more", "no such dtype"),
+    ("1 validation error", "1 validation error"),
+)
+def test_why_vllm_stopped_is_the_line_that_says_it(text, reason):
+    assert vllm_backend._reason(ValueError(text)) == reason

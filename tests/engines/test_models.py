@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-from pathlib import Path
 
 import pytest
 import torch
@@ -41,6 +40,13 @@ LOADERS = {
     "openrlhf": lambda model: StartingModel.look_at(str(model), trust_remote_code=False),
     "vllm": lambda model: read_model(str(model), trust_remote_code=False),
 }
+
+
+def tokenizer_and_notes(loaded):
+    """What each of `LOADERS` has read besides weights."""
+    if isinstance(loaded, tuple):
+        return loaded[1], loaded[3]
+    return loaded.tokenizer, loaded.notes
 
 
 every_toy = pytest.mark.parametrize("name", TOYS)
@@ -110,11 +116,6 @@ def test_the_pretrained_policy_is_found_where_make_smollm_puts_it(tmp_path, monk
     assert policy_path(f"builtin:{NAMES[-1]}") == folder
 
 
-@pytest.fixture
-def model(tmp_path):
-    return Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))
-
-
 def with_tokenizer(model, *, special=None, template=None, plain=()):
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.add_special_tokens(special or {})
@@ -140,7 +141,8 @@ def test_a_token_without_embedding_is_named_before_anything_starts(model, load, 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
 def test_a_token_without_embedding_that_nothing_uses_is_no_mistake(model, load):
     with_tokenizer(model, plain=["[IMAGE]"])
-    load(model)
+    tokenizer, notes = tokenizer_and_notes(load(model))
+    assert (len(tokenizer), list(notes)) == (65, [])
 
 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
@@ -450,7 +452,14 @@ RIGHT = {
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
 @pytest.mark.parametrize("make, how", RIGHT.values(), ids=RIGHT)
 def test_a_whole_model_loads_however_its_weights_are_stored(tmp_path, load, make, how):
-    load(saved(tmp_path, make(), **how))
+    model = make()
+    loaded = load(saved(tmp_path, model, **how))
+    tokenizer, notes = tokenizer_and_notes(loaded)
+    assert (len(tokenizer), list(notes)) == (64, [])
+    if isinstance(loaded, Policy):
+        weights = loaded.model.state_dict()
+        for name, weight in model.state_dict().items():
+            assert torch.equal(weights.get(name, weights.get(f"model.{name}")), weight)
 
 
 def test_a_quantised_model_is_left_to_who_loads_it(tmp_path):

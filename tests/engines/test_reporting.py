@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from cases import each
+from samples import json_lines
 
 from olr_cli.engines.reporting import (
     metric_logs,
@@ -93,9 +94,7 @@ def recorded(name):
 def warnings(folder, lines, method, done=0, **train):
     """(step, warning) of an attempt that makes the steps after the first `done` lines of metrics.jsonl."""
     said = []
-    (folder / "metrics.jsonl").write_text(
-        "".join(json.dumps(line) + "\n" for line in lines[:done])
-    )
+    json_lines(folder / "metrics.jsonl", *lines[:done])
     progress = SimpleNamespace(
         step=lambda step, _: None, say=lambda sentence: said.append((step, sentence))
     )
@@ -155,9 +154,7 @@ def test_a_run_that_never_rewarded_tells_the_signs_at_its_end(tmp_path, rewards,
         {"step": step, "rollout/reward": reward, "rollout/zero_variance_groups": 1.0}
         for step, reward in enumerate(rewards, 1)
     ]
-    (tmp_path / "metrics.jsonl").write_text(
-        "".join(json.dumps(line) + "\n" for line in lines)
-    )
+    json_lines(tmp_path / "metrics.jsonl", *lines)
     assert bool(signs_of_no_reward(tmp_path)) is is_told
 
 

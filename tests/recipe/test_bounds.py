@@ -260,3 +260,27 @@ def test_what_is_put_into_keys_is_a_copy():
 )  # fmt: skip
 def test_only_a_constant_learning_rate_lets_a_run_have_more_epochs(sections, extends):
     assert recipe(train=sections).can_be_extended is extends
+
+
+@each(
+    "key, least, most",
+    ("seed", -(2**63), 2**63 - 1),
+    ("train.epochs", 1, 2**31 - 1),
+    ("method.warmup_epochs", 0, 2**31 - 1),
+    ("method.slope_threshold", "-999999.9", "999999.9"),
+    ("data.tolerance", 0, 0.99),
+    ("train.evaluation_temperature", 0, None),
+)
+def test_numbers_have_room_for_what_files_and_libraries_hold(key, least, most):
+    section, _, name = key.rpartition(".")
+    step = Decimal("0.1") if isinstance(least, str) else 1
+
+    def read(number):
+        tree = {name: number} if not section else {section: {name: number}}
+        tree |= {"method": {"name": "olr", name: number}} if section == "method" else {}
+        return flatten(recipe(**tree).plain())[key]
+
+    for bound, outwards in ((least, -step), (most, step)):
+        if bound is not None:
+            assert Decimal(str(read(bound))) == Decimal(str(bound))
+            assert f"{key} is " in refusal(read, str(Decimal(str(bound)) + outwards))

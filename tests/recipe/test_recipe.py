@@ -490,3 +490,9 @@ def test_the_functions_of_a_verifier_are_granted_by_who_names_them(tmp_path):
         write(tmp_path, f"sweep: {{arms: {{a: {{verifier: {where}}}}}}}\n", "sweep.yaml")
     )
     assert run.recipe.strangers == set()
+
+
+@each("text, what", ("[1]", "a list"), ("5", "the value 5"), ("'x'", "text"))
+def test_a_recipe_that_is_no_keys_and_values_is_called_what_it_is(tmp_path, text, what):
+    said = refusal(load_recipe, write(tmp_path, text))
+    assert f"mine.yaml holds {what}, not the keys of a recipe" in said

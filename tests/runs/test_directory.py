@@ -18,6 +18,7 @@ from olr_cli.runs.directory import (
     read_manifest,
     read_recipe,
     require_free,
+    write_manifest,
 )
 from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.writer import RunWriter
@@ -213,3 +214,9 @@ def test_something_of_another_kind_is_not_said_to_be_missing(path, what, here):
     Path("link").symlink_to("nowhere")
     said = str(no_path(path, "name a folder"))
     assert said == f"{path} is {what}, which cannot be used here; name a folder"
+
+
+def test_a_manifest_is_text_that_people_read(tmp_path):
+    write_manifest(tmp_path, {"name": "é", "data": {"train": 1}})
+    text = (tmp_path / "manifest.json").read_text("utf-8")
+    assert text == '{\n  "name": "é",\n  "data": {\n    "train": 1\n  }\n}\n'

@@ -6,6 +6,8 @@ from pathlib import Path
 from cases import each
 from rendered import rendered
 
+from olr_cli.recipe.schema import Recipe
+from olr_cli.runs.directory import create_run, read_manifest, write_manifest
 from olr_cli.runs.listing import (
     SORT_KEYS,
     STATUSES,
@@ -94,3 +96,27 @@ def test_runs_are_sorted_by_what_is_asked_for_and_unknown_is_least(key, names):
 def test_runs_of_one_arm_are_in_the_order_of_their_seeds(seed, is_first):
     one, other = (RunEntry("x", "x", arm="a", seed=it) for it in (seed, 0.5))
     assert (SORT_KEYS["arm"](one) < SORT_KEYS["arm"](other)) is is_first
+
+
+@each(
+    "status, kind, engine, facts, command",
+    ("stopped", "training", "local", {}, "olr train --resume --run-dir {run}"),
+    ("failed", "training", "local", {}, "olr train --resume --run-dir {run}"),
+    ("crashed", "training", "openrlhf", {}, "olr train --resume --run-dir {run}"),
+    ("stopped", "training", "external", {}, None), ("finished", "training", "local", {}, None),
+    ("diverged", "training", "local", {}, None), ("damaged", "training", "", {}, None),
+    ("stopped", "rollouts", "local", {}, "olr rollouts MODEL DATA --resume --run-dir {run}"),
+    ("stopped", "rollouts", "openai", {"url": "http://x/v1"},
+     "olr rollouts MODEL DATA --url http://x/v1 --resume --run-dir {run}"),
+)  # fmt: skip
+def test_a_run_that_can_go_on_has_the_command_for_it(
+    tmp_path, status, kind, engine, facts, command
+):
+    create_run(tmp_path, Recipe())
+    write_manifest(tmp_path, {**read_manifest(tmp_path), **facts})
+    entry = RunEntry("x", str(tmp_path), kind=kind, status=status, engine=engine)
+    expected = {} if command is None else {command.format(run=tmp_path): "continue a run"}
+    assert runs_answer([tmp_path], [entry, DONE]).next == {
+        f"olr analyze {tmp_path}": "figures, and a comparison of the arms",
+        **expected,
+    }

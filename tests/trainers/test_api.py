@@ -225,6 +225,9 @@ def test_a_run_with_verified_labels_that_has_moved_can_be_exported(
             again.load_state_dict(state)
             feed(again, recorded, after=11)
     done("audit", moved, "--export", tmp_path / "repaired.jsonl")
+    exported = pl.read_ndjson(tmp_path / "repaired.jsonl")
+    questions = {turns[-1]["content"] for turns in exported["prompt"]}
+    assert questions == {f"Question {number}" for number in range(20)}
 
 
 def test_olr_train_leaves_it_to_its_trainer(recorded, tmp_path):

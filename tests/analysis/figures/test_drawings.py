@@ -4,7 +4,6 @@ Where the layout puts things is left out. After a change that is meant, look at 
 `pytest tests/analysis/figures/test_drawings.py --rewrite`.
 """
 
-import json
 import re
 from itertools import product
 
@@ -15,6 +14,7 @@ from histories import arms_of, write_history
 from matplotlib.colors import to_hex
 from matplotlib.text import Annotation
 from paper_runs import NINE, write_evaluated, write_run
+from samples import json_lines
 
 from olr_cli.analysis import figures
 from olr_cli.analysis.figures import by_epoch, learning, style, variations
@@ -103,7 +103,7 @@ def measure(run, *, steps):
         }
         for step in range(1, steps + 1)
     ]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    json_lines(run / "metrics.jsonl", *lines)
 
 
 @each(

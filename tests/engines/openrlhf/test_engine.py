@@ -6,11 +6,9 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -464,8 +462,7 @@ def test_the_plan_is_the_command_that_would_run():
     assert len(flags) == len([word for word in words if word.startswith("--")])
 
 
-def test_attention_that_torchs_sdpa_would_leave_uncapped_is_eager(tmp_path):
-    model = Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))
+def test_attention_that_torchs_sdpa_would_leave_uncapped_is_eager(model):
     config = json.loads((model / "config.json").read_text())
     config |= {"model_type": "gemma2", "attn_logit_softcapping": 50.0}
     (model / "config.json").write_text(json.dumps(config))
