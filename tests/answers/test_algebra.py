@@ -123,7 +123,14 @@ def test_constants_of_four_thousand_bits_are_out_of_bounds():
         algebra._compared_bits(X + 2**3867)
 
 
-@each("value", sympy.sqrt(2), sympy.pi / 7, -sympy.E, sympy.sqrt(2) * 10**9, sympy.log(3) / 10**9)
+@each(
+    "value",
+    sympy.sqrt(2),
+    sympy.pi / 7,
+    -sympy.E,
+    sympy.sqrt(2) * 10**9,
+    sympy.log(3) / 10**9,
+)
 def test_a_value_has_the_bits_that_are_asked_for(value):
     for factor in (1, sympy.I):
         (real, imaginary), exponent = algebra._value_at(value * factor, 0, 133)
