@@ -338,15 +338,19 @@ def test_a_letter_alone_names_the_option_that_a_letter_in_brackets_names(
     "read, response, answer",
     ("first_integer", "−7 of them", "-7"), ("first_integer", "1{,}234", "1234"), ("first_integer", "1,23 and 4", "1"),
     ("first_integer", "v1.2", None), ("last_number", "from 3 to 7", "7"), ("last_number", "10 - 3", "3"),
-    ("last_number", "(-3)", "-3"), ("last_number", "3 -4", "-4"), ("last_number", ".5", ".5"), ("last_number", "2**3", "2**3"),
+    ("last_number", "(-3)", "-3"), ("last_number", "3 -4", "-4"), ("last_number", ".5", ".5"),
+    ("last_number", "2**3", "2**3"),
     ("text", "a\nb", "a\nb"), ("after:####", "#### 1\n#### 2 m\nmore", "2 m"), ("after:x", "x", None),
     ("tag:a", "<a>1</a> <a>2", "1"), ("tag:a", "</a><a>2", None), ("tag:a", "</a>", None), ("tag:a", "<a></a>", None),
     ("last_answer", "#### A word\nmore", None), ("last_answer", "#### 5\nmore", "5"),
-    ("last_answer", "```\n7\n```", "7"), ("last_answer", "```\n7\n```\nand ```", None), ("last_answer", "a ``` b", None),
+    ("last_answer", "```\n7\n```", "7"), ("last_answer", "```\n7\n```\nand ```", None),
+    ("last_answer", "a ``` b", None),
     ("last_answer", "```py\n7\n```\nthen\n```py\n8\n```", "8"), ("last_answer", r"Answer: \(7\)", r"\(7\)"),
-    ("last_answer", r"\[x\] Answer: 7 \]", "7"), ("last_answer", "</think>", None), ("last_answer", "<think>1</think>\n\nOdd.", "Odd."),
+    ("last_answer", r"\[x\] Answer: 7 \]", "7"), ("last_answer", "</think>", None),
+    ("last_answer", "<think>1</think>\n\nOdd.", "Odd."),
     ("boxed", "<think>1</think>\n\nOdd.", None), ("last_answer", "## Final Answer\n\n", None),
-    ("last_answer", "**Final Answer**\n\n**7**\n\nbecause", "7"), ("last_answer", "**7**.", "7"), ("last_answer", "**7** so", None),
+    ("last_answer", "**Final Answer**\n\n**7**\n\nbecause", "7"), ("last_answer", "**7**.", "7"),
+    ("last_answer", "**7** so", None),
 )  # fmt: skip
 def test_what_an_extractor_reads_at_the_edges_of_its_rule(read, response, answer):
     assert extract(response, read) == answer
