@@ -60,7 +60,7 @@ _OTHER_OPERATOR = {
     ast.Pow: "*",
 }
 _OTHER_FUNCTION = {"min": "max", "max": "min", "any": "all", "all": "any"}
-_ORDER_IS_NOTHING = {"isinstance", "getattr", "hasattr", "zip", "max", "min"}
+_ORDER_IS_NOTHING = {"isinstance", "getattr", "hasattr", "suppress", "zip", "max", "min"}
 """Functions whose first two arguments may be swapped, or cannot be without a crash."""
 
 _MESSAGES = {"UserError", "warn", "warning", "info", "count_of", "assert_never"}
