@@ -51,8 +51,8 @@ def prompt(name, label="5", truth=None, kind=None):
 @each(
     "reading, options",
     (Reading(), []), (Reading(encoding="utf-8"), []), (Reading(decimal_comma=True), ["--decimal-comma"]),
- 
-      (Reading({"question": "q", "answer": "a"}, encoding="cp1252"), ["--columns", "question=q,answer=a", "--encoding", "cp1252"]),
+    (Reading({"question": "q", "answer": "a"}, encoding="cp1252"),
+     ["--columns", "question=q,answer=a", "--encoding", "cp1252"]),
 )  # fmt: skip
 def test_a_command_reads_a_file_as_it_was_read(reading, options):
     assert reading.options == options
@@ -240,8 +240,8 @@ def test_rollouts_are_held_out_by_the_name_of_a_folder_or_file(path, is_so):
     "value, found",
     ([{"q": 1}], [{"q": 1}]), ({"columns": ["a", "b"], "data": [[1, 2]]}, [{"a": 1, "b": 2}]),
     ({"columns": ["a", "b"], "data": [[1]]}, None), ({"0": {"q": 1}, "1": {"q": 2}}, [{"q": 1}, {"q": 2}]),
- 
-      ({"question": ["x", "y"], "answer": ["1", "2"]}, [{"question": "x", "answer": "1"}, {"question": "y", "answer": "2"}]),
+    ({"question": ["x", "y"], "answer": ["1", "2"]},
+     [{"question": "x", "answer": "1"}, {"question": "y", "answer": "2"}]),
     ({"question": ["x", "y"], "answer": ["1"]}, None), ({"question": "x", "answer": "1"}, None),
     ({"question": {"a": "x"}, "answer": {"a": "1"}}, [{"question": "x", "answer": "1"}]),
     ({"rows": [{"q": 1}], "n": 1}, [{"q": 1}]), ({"n": 1}, None), ({}, None), (7, None), ({"rows": []}, None),
@@ -262,7 +262,7 @@ def test_the_rows_in_a_document(value, found):
 )  # fmt: skip
 def test_a_log_is_recognised_by_its_columns(names, form):
     assert recognised(names.split()).name == form
-    assert recognised(sorted(names.split() + ["extra"])).name == form
+    assert recognised(sorted([*names.split(), "extra"])).name == form
 
 
 def test_each_format_is_recognised_by_its_marks_and_by_no_fewer():
@@ -494,7 +494,7 @@ def test_numbers_of_columns_are_finite_and_missing_ones_are_null():
     assert found == [1.0, 2.5, None]
     assert table(x=[1.0, float("nan")]).numbers("x").to_pylist() == [1.0, None]
     for wrong in (["1", "x"], [1.0, float("inf")]):
-        with pytest.raises(UserError, match="row 2 of the file.*finite number"):
+        with pytest.raises(UserError, match=r"row 2 of the file.*finite number"):
             table(x=wrong).numbers("x")
 
 
