@@ -116,7 +116,7 @@ def matches(
     verdict = compare(ours.form, theirs.form)
     if verdict is None and _are_joined_otherwise(text, other):
         return None  # math-verify and intervals take `and` for `or`
-    # What is open where both were read is an order or a unit, and it knows neither: `2, 1` for (1, 2), 500 g for 0.5 kg.
+    # What is open where both were read is an order or a unit, and it knows neither: `2, 1` for (1, 2), 500 g, 0.5 kg.
     if verdict is None and any(map(is_left_to_algebra, (ours.form, theirs.form))):
         verdict = proof(text, other)
     if verdict:
