@@ -9,12 +9,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from cases import each
+from samples import json_lines
 
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.data import (
     chat,
     choices,
+    log_rows,
     log_tables,
+    logs,
     noise,
     prompt_files,
     table_files,
@@ -528,3 +531,116 @@ def test_options_are_shown_below_the_last_question_unless_it_has_them():
         assert choices.show_options((U(shown),), options) == (U(shown),)
     assert choices.show_options((U("A) x only"),), options) != (U("A) x only"),)
     assert choices.show_options((A("a"),), options) == (A("a"),)
+
+
+@each(
+    "target, cell",
+    (["7", "8"], '["7", "8"]'), (["7"], '["7"]'), (7, 7), ("7", "7"), ("7\ud800", "7?"), (None, None), ([], "[]"),
+    ([True], [True]),
+)  # fmt: skip
+def test_a_target_of_several_answers_is_one_cell(target, cell):
+    assert log_rows._target(target) == cell
+
+
+@each(
+    "value, texts",
+    ("x", ["x"]), ({"a": "x", "b": ["y", {"c": "z"}]}, ["x", "y", "z"]), (["x", 7, None], ["x"]), (7, []),
+)  # fmt: skip
+def test_the_texts_within_a_value(value, texts):
+    assert [*log_rows._texts(value)] == texts
+
+
+@each(
+    "scores, numbers",
+    ({"a": "C"}, {"scores.a": 1.0}), ({"a": "P"}, {"scores.a": 0.5}),
+    ({"a": "I", "b": "N"}, {"scores.a": 0.0, "scores.b": 0.0}),
+    ({"a": True}, {"scores.a": 1.0}), ({"a": "good"}, {}),
+    ({"a": {"x": 1, "y": "C"}}, {"scores.a.x": 1.0, "scores.a.y": 1.0}),
+    ({"a": None}, {}),
+)  # fmt: skip
+def test_scores_are_columns_of_numbers(scores, numbers):
+    assert log_rows._as_numbers(scores) == numbers
+
+
+@each(
+    "rewards, found",
+    ({"a": 1}, {"a": (1.0, 1.0)}), ({"a": None}, {}), ({"a": {"score": 1, "weight": 2.0}}, {"a": (1.0, 2.0)}),
+    ({"a": {"value": 3}}, {"a": (3.0, 1.0)}), ({}, {}),
+)  # fmt: skip
+def test_rewards_have_scores_and_weights(rewards, found):
+    assert log_rows._rewards(rewards) == found
+
+
+@each(
+    "row, rollouts",
+    ({"step": 1, "advantages": [1, 2], "completion": ["a", "b"], "n": 7},
+     [{"step": 1, "advantages": 1, "completion": "a", "n": 7},
+      {"step": 1, "advantages": 2, "completion": "b", "n": 7}]),
+    ({"step": 1, "completion": ["a", "b"]}, None), ({"advantages": [1, 2], "completion": ["a", "b"]}, None),
+    ({"step": 1, "advantages": 1, "completion": "a"}, None), ({"x": 1}, None),
+    ({"rewards": [1], "content": [["q", "a"]]}, [{"rewards": 1, "prompt": "q", "response": "a"}]),
+    ({"rewards": [1], "content": [[]]}, [{"rewards": 1, "content": []}]),
+    ({"rewards": [1, 2], "content": ["x", "y"], "idx": [5]}, [
+        {"rewards": 1, "content": "x", "idx": [5]}, {"rewards": 2, "content": "y", "idx": [5]}]),
+    ({"origin_prompt": "q", "prediction": "a", "gold": ["7"]},
+     [{"origin_prompt": "q", "prediction": "a", "gold": '["7"]', "prompt": "q"}]),
+    ({"origin_prompt": "q", "prediction": "a", "label: A": 1}, []),
+    ({"origin_prompt": "q", "prediction": "a", "choices": 1}, []),
+    ({"task": {}, "traces": []}, None),
+)  # fmt: skip
+def test_an_object_holds_its_rollouts(row, rollouts):
+    assert log_rows.unpacked(row) == ([row] if rollouts is None else rollouts)
+
+
+def test_what_was_done_to_labels_is_in_the_facts_of_a_file():
+    prompts = prompt_set([prompt(str(n)) for n in range(4)], "x")
+    facts = noise.inject(prompts, type="active", ratio="0.5", seed=3).facts
+    assert facts == {
+        "source_digest": prompts.digest, "noise.type": "active", "noise.ratio": "0.5", "noise.seed": "3",
+        "noise.marked": "2",
+    }  # fmt: skip
+    mixed = noise.inject(prompts, type="mixed", ratio=1, seed=3, active_share="0.25").facts
+    assert mixed["noise.active_share"] == "0.25" and mixed["noise.marked"] == "4"
+    frozen = noise.inject(
+        prompts, type="active", ratio=1, seed=3, wrong_answers={"1": ["6"]}
+    )
+    assert frozen.facts["noise.draw"] == "frozen"
+    assert frozen.facts["noise.without_wrong_answer"] == "3"
+    sampled = prompts.sample(2, 5)
+    assert sampled.facts == {"sample.size": "2", "sample.seed": "5"}
+
+
+def test_where_hardly_any_response_is_read_another_extractor_is_named(tmp_path):
+    def notes(*responses):
+        rows = [
+            {"prompt": "q", "response": text, "visit": 1, "prompt_id": "p"}
+            for text in responses
+        ]
+        return [*logs.read_log([json_lines(tmp_path / "x.jsonl", *rows)]).notes]
+
+    assert "The extractor after:#### reads 20 of 20 responses." in notes(*["#### 7"] * 20)
+    assert not any(
+        "extractor" in note for note in notes(*["#### 7"] * 18, *[r"\boxed{7}"] * 2)
+    )
+
+
+@each(
+    "columns, is_shaped, rewards, note",
+    ({"prompt_id": "prompt_id"}, False, [], "x was read as a log of verl."),
+    ({"prompt": "input"}, False, [],
+     "x was read as a log of verl: input as prompt; prompts are told apart by their text."),
+    ({"prompt_id": "id"}, False, ["a", "b"], "x was read as a log of verl: id as prompt_id, a + b as reward."),
+    ({"prompt_id": "id", "is_correct": "acc"}, True, [], "x was read as a log of verl: id as prompt_id."),
+    ({"prompt_id": "id", "is_correct": "acc"}, False, [],
+     "x was read as a log of verl: id as prompt_id, acc as is_correct."),
+    ({"prompt_id": "id"}, False, ["a", "math"],
+     "x was read as a log of verl: id as prompt_id, a + math as reward, math as is_correct."),
+    ({"prompt_id": "id"}, True, ["a", "math"], "x was read as a log of verl: id as prompt_id, a + math as reward."),
+    ({"prompt_id": "id", "reward": "r"}, False, ["a"],
+     "x was read as a log of verl: id as prompt_id, r as reward, a as is_correct."),
+)  # fmt: skip
+def test_a_note_says_which_column_was_read_as_what(columns, is_shaped, rewards, note):
+    form = next(form for form in LOG_FORMATS if form.name == "verl")
+    layout = log_tables.Layout([], form, columns, rewards)
+    assert layout.note(Path("x"), 1, is_shaped=is_shaped) == note
+    assert " of 2 files" in layout.note(Path("x"), 2, is_shaped=is_shaped)
