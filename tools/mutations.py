@@ -61,7 +61,7 @@ _OTHER_OPERATOR = {
 }
 _OTHER_FUNCTION = {"min": "max", "max": "min", "any": "all", "all": "any"}
 _ORDER_IS_NOTHING = {
-    *("isinstance", "getattr", "hasattr", "zip", "max", "min"),
+    *("isinstance", "getattr", "hasattr", "suppress", "zip", "max", "min"),
     *("np.maximum", "np.minimum", "np.logaddexp"),
 }
 """Functions whose first two arguments may be swapped, or cannot be without a crash."""

@@ -216,8 +216,10 @@ def _are_two(one: Form, other: Form) -> bool:
 
 def is_left_to_algebra(form: Form) -> bool:
     """Whether what a form says, or a part of it, was not read but in computer algebra's own terms."""
+    # `x = 5` is read; that it is an equation, too, is for a gold that is one.
+    parts = form.parts[:1] if form.kind == "assignment" else form.parts
     return form.kind in ("text", "other", "equation", "congruence") or any(
-        map(is_left_to_algebra, form.parts)
+        map(is_left_to_algebra, parts)
     )
 
 

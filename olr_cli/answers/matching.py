@@ -114,15 +114,11 @@ def matches(
     if CONTRADICTION in ours.form.guesses | theirs.form.guesses:
         return None
     verdict = compare(ours.form, theirs.form)
-    if verdict is None:
-        if _are_joined_otherwise(text, other):
-            return None  # math-verify and intervals take `and` for `or`
+    if verdict is None and _are_joined_otherwise(text, other):
+        return None  # math-verify and intervals take `and` for `or`
+    # What is open where both were read is an order or a unit, and it knows neither: `2, 1` for (1, 2), 500 g, 0.5 kg.
+    if verdict is None and any(map(is_left_to_algebra, (ours.form, theirs.form))):
         verdict = proof(text, other)
-        # Without units or an order it disproves nothing that is open here: 500 g for 0.5 kg, `1, 2` for (2, 1).
-        if not (
-            verdict or is_left_to_algebra(ours.form) or is_left_to_algebra(theirs.form)
-        ):
-            verdict = None
     if verdict:
         is_doubtful = _has_other_case(ours, theirs) or _have_other_products(gold, answer)
         return None if is_doubtful else True

@@ -10,7 +10,7 @@ from olr_cli.answers.algebra import leaf
 from olr_cli.answers.classes import Form, is_read, number, unordered
 from olr_cli.answers.compare import compare
 from olr_cli.answers.matching import _match_otherwise, _Side, decide
-from olr_cli.answers.notation import LONGEST_READ
+from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.reading import read_tidied
 from olr_cli.answers.units import NUMBER_WORDS
 
@@ -89,3 +89,17 @@ def test_number_words_count_from_zero_to_ninety_nine():
     assert NUMBER_WORDS["thirty three"] == 33 and sorted(NUMBER_WORDS.values()) == [
         *range(100)
     ]
+
+
+@each(
+    "words, value",
+    ("one half", "1/2"), ("two halves", "1"), ("two thirds", "2/3"), ("three quarters", "3/4"),
+    ("three fourths", "3/4"),
+    ("two fifths", "2/5"), ("five sixths", "5/6"), ("seven eighths", "7/8"), ("two ninths", "2/9"),
+    ("three tenths", "3/10"),
+    ("one hundred", "100"), ("two hundred and five", "205"), ("nine hundred ninety-nine", "999"),
+    ("minus one half", "-1/2"),
+    ("3 and a half", "7/2"), ("a half", "1/2"), ("negative five", "-5"), ("positive 5", "5"),
+)  # fmt: skip
+def test_numbers_and_shares_in_words(words, value):
+    assert numbers.exact_number(tidy(words)) == Fraction(value)
