@@ -79,4 +79,6 @@ def test_equal_responses_computed_once_have_the_statistics_and_gradient_of_each_
         gradients = [weight.grad.clone() for weight in policy.model.parameters()]
         results.append([*statistics, *gradients])
     for others in results[1:]:
-        torch.testing.assert_close(others, results[0], atol=1e-4, rtol=1e-4)
+        for other, one in zip(others, results[0], strict=True):
+            # Summed in another order: where large terms cancel, rounding is a share of these, not of the sum.
+            torch.testing.assert_close(other, one, atol=1e-4 * float(one.abs().max()), rtol=0)
