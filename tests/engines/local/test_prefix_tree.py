@@ -79,6 +79,6 @@ def test_equal_responses_computed_once_have_the_statistics_and_gradient_of_each_
         gradients = [weight.grad.clone() for weight in policy.model.parameters()]
         results.append([*statistics, *gradients])
     # Summed in another order: where large terms cancel, rounding is a share of these, not of their sum.
-    largest = max(float(one.abs().max()) for one in results[0])
+    largest = max(float(one.detach().abs().max()) for one in results[0])
     for others in results[1:]:
         torch.testing.assert_close(others, results[0], atol=1e-5 * largest, rtol=1e-4)
