@@ -260,11 +260,12 @@ class OpenRlhfRunner:
             f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}"
         )
         words = command(run.path.absolute(), self._flags(run.path, run.done))
-        tail, is_ready, has_ended, began = (
+        tail, is_ready, has_ended, began, shown = (
             MetricsTail(run.path),
             False,
             False,
             time.monotonic(),
+            0,
         )
         with ExitStack() as stack:
             stop = stack.enter_context(stop_requests())
@@ -278,6 +279,9 @@ class OpenRlhfRunner:
                         f"After {time.monotonic() - began:.0f} s the first step begins."
                     )
                     start_progress(run, schedule)
+                for sentence in files.announcements()[shown:]:
+                    progress.say(sentence)
+                    shown += 1
                 for metrics in tail.new_lines():
                     step = int(metrics.pop("step"))
                     metrics.pop("epoch")

@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from olr_cli.engines.openrlhf.bridges import bridge_process, environment
@@ -37,6 +38,9 @@ from olr_cli.recipe.sections import OpenRlhfEngine
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_recipe
 
+_ANSWER_SECONDS = 10
+"""For Ray to say which actors have died."""
+
 _NOTED_SECONDS = 2
 """Until Ray knows of a death, and the job's log has what the process said."""
 
@@ -57,6 +61,8 @@ def run(run_path: Path, flags: list[str]) -> JobEnd:
     shutil.rmtree(JobFiles(run_path).universal, ignore_errors=True)
     try:
         JobFiles(run_path).write_end(end)
+        if end.kind in ("user", "worker", "bug"):  # Ray takes many seconds to end
+            JobFiles(run_path).announce(f"The job ends: {end.reason}.")
     except UserError as error:  # the disk is full: at least the log has it
         print(f"{end.reason}; {error}", flush=True)
     return end
@@ -89,17 +95,33 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
         ray.init(address="local", runtime_env=runtime, include_dashboard=False, **logical)
     else:
         ray.init(address=address, runtime_env=runtime)
-    for resource in ("GPU", "CPU"):  # a CPU goes with every GPU
+    _check_room(wanted, None if address is None else JobFiles(run_path))
+    _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
+    sys.argv = ["train_ppo_ray", *flags]
+    # no user's text: OpenRLHF's own command line
+    runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
+
+
+def _check_room(wanted: int, files: JobFiles | None) -> None:
+    """Make sure that Ray has so many GPUs, and a CPU with each; announce it in `files` if other jobs hold them now.
+
+    `files` is None for a Ray of the job's own. OpenRLHF waits for what others hold, without a word.
+    """
+    import ray
+
+    for resource in ("GPU", "CPU"):
         present = int(ray.cluster_resources().get(resource, 0))
         if present < wanted:
             raise UserError(
                 f"the recipe needs {wanted} {resource}s and Ray's cluster has {present}",
                 "add nodes, or ask for fewer",
             )
-    _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
-    sys.argv = ["train_ppo_ray", *flags]
-    # no user's text: OpenRLHF's own command line
-    runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
+        free = int(ray.available_resources().get(resource, 0))
+        if files is not None and free < wanted:
+            files.announce(
+                f"Other jobs hold {present - free} of the {present} {resource}s of Ray's cluster; this one starts when"
+                f" {wanted} are free."
+            )
 
 
 def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
@@ -144,19 +166,38 @@ def policy_threads(recipe: Recipe) -> int:
 
 
 def _dead_actors() -> list[Process]:
-    """This job's actors that have died, the first one first."""
+    """This job's actors that have died, the first one first; none if Ray does not say so in time."""
     import ray
-    from ray._private.state import actors
 
     if not ray.is_initialized():
         return []
+    dead: list[Process] = []
+    # In a thread, since Ray waits for a minute where its head has died; what it raises there goes to the log.
+    asking = Thread(target=lambda: dead.extend(_deaths()), daemon=True)
+    asking.start()
+    asking.join(_ANSWER_SECONDS)
+    return dead
+
+
+def _deaths() -> list[Process]:
+    import ray
+    from ray._private.state import actors
+
     job = ray.get_runtime_context().get_job_id()  # others may share the cluster
-    # Ray's public list of actors asks its dashboard, and a Ray of the job's own has none.
+    # Ray's public list of actors asks its dashboard, which a Ray of the job's own has not, lest others here use it.
     dead = [
         actor for actor in actors(actor_state_name="DEAD").values() if actor["JobID"] == job
     ]
     dead.sort(key=lambda actor: actor["EndTime"])
-    return [Process(actor["ActorClassName"], actor["Pid"]) for actor in dead]
+    lost = {node["NodeID"] for node in ray.nodes() if not node["Alive"]}
+    return [
+        Process(
+            actor["ActorClassName"],
+            actor["Pid"],
+            has_ray=actor["Address"]["NodeID"] not in lost,
+        )
+        for actor in dead
+    ]
 
 
 def _rest_of(log: Path, start: int) -> str:

@@ -23,6 +23,12 @@ _VLLM_START = "Engine core initialization failed"
 _LINES_OF_AN_END = 300
 """Lines of a process among which its end is looked for: vLLM hands an exception on three times, with its traceback."""
 
+_MESSENGERS = ("raised in creation task", "EngineDeadError", "RuntimeError: cancelled")
+"""Parts of exceptions of Ray and vLLM that only say that something else has failed."""
+
+_KILLED_PROCESS = re.compile(r"(?P<name>\S+) died unexpectedly \(exit code: -\d+\)")
+"""vLLM's message about one of its processes that a signal has ended."""
+
 _LINE_OF_PROCESS = re.compile(r"\(\w+ pid=(?P<process>\d+)[^)]*\) (?P<said>\S.*)")
 
 _EXCEPTION = re.compile(
@@ -33,10 +39,11 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Process(NamedTuple):
-    """A process of the job: its class, and the id that its node has for it."""
+    """A process of the job: its class, the id that its node has for it, and whether Ray still runs on that node."""
 
     name: str
     number: int
+    has_ray: bool = True
 
 
 def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") -> JobEnd:
@@ -81,6 +88,8 @@ def _death(
     died = dead[0] if dead else _process_in(str(error))
     if died is None:
         return f"a process of the job died, often for want of memory: {first_line(cause)}"
+    if not died.has_ray:
+        return "Ray's own process on a node (raylet) died, often for want of memory, and the job's processes there too"
     return _last_words(died, str(error), log)
 
 
@@ -121,7 +130,7 @@ def _last_words(died: Process, text: str, log: str) -> str:
     """Return a sentence about a process that died, with what it printed last.
 
     That is the first of its last exceptions, since vLLM's processes hand one on in words of their own; else the last
-    line.
+    line. A process of vLLM that was killed comes before what the others say of it.
     """
     printed = _printed_by(died, log)
     exceptions = [
@@ -129,15 +138,23 @@ def _last_words(died: Process, text: str, log: str) -> str:
         for raised in map(_EXCEPTION.match, printed[-_LINES_OF_AN_END:])
         if raised
     ]
+    killed = list(filter(None, map(_KILLED_PROCESS.search, printed[-_LINES_OF_AN_END:])))
+    if killed:
+        return f"vLLM's process {killed[0]['name']} was killed, often for want of memory"
     who = f"{died.name} (process {died.number})"
     if any(_VLLM_START in sentence for sentence in (text, *exceptions)):
         who = f"vLLM did not start, often for too high or low an engine.vllm_memory: {who}"
-    if exceptions:
-        _, is_users, sentence = exceptions[0].partition("UserError: ")
+    causes = [
+        said for said in exceptions if not any(words in said for words in _MESSENGERS)
+    ]
+    if causes:
+        _, is_users, sentence = causes[0].partition("UserError: ")
         if is_users:  # raised where an actor is made, and Ray has kept its text alone
             return sentence
-        return f"{who} died of {exceptions[0][:300].rstrip('.')}"
-    words = [line for line in printed if "Warning" not in line]
+        return f"{who} died of {causes[0][:300].rstrip('.')}"
+    if any("EngineDeadError" in said for said in exceptions):
+        return f"vLLM's engine, a process of {who}, was killed, often for want of memory"
+    words = [line for line in printed if "warning" not in line.lower()]
     last = f"; its last line: {words[-1][:300]}" if words else ""
     return f"{who} was killed, often for want of memory{last}"
 

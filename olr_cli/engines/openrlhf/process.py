@@ -87,7 +87,8 @@ class Job:
     def how(self) -> str:
         status = self._process.poll()
         if status is not None and status < 0:
-            return f"signal {signal.Signals(-status).name}"
+            cause = ", often for want of memory" if -status == signal.SIGKILL else ""
+            return f"signal {signal.Signals(-status).name}{cause}"
         return f"exit status {status}"
 
 

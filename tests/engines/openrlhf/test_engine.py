@@ -210,6 +210,20 @@ def test_where_the_log_is_and_that_the_first_step_begins_is_said(train):
     assert re.fullmatch(r"After \d+ s the first step begins\.", second)
 
 
+def test_what_the_job_announces_is_said_once_and_at_once(train):
+    said = []
+
+    def script(files):
+        yield lambda: files.announce("Other jobs hold 2 GPUs.")
+        yield lambda: said.extend(train.launched.progress.said[1:])
+        yield lambda: files.announce("The job ends: KeyError.")
+        yield ends(files)
+
+    launched = train(script)
+    assert said == ["Other jobs hold 2 GPUs."]
+    assert launched.progress.said[1:] == [*said, "The job ends: KeyError."]
+
+
 def test_the_job_is_started_with_the_recipes_flags(train):
     launched = train(whole, recipe({"flags": {"actor.policy_loss_type": "gspo"}}))
     words = launched.words

@@ -132,7 +132,7 @@ def test_a_job_that_does_not_want_to_end_is_killed(log, monkeypatch):
     monkeypatch.setattr(process, "_PATIENCE_SECONDS", 0.2)
     with started(python(STUBBORN), log) as job:
         wait_for("ready", log)
-    assert job.how() == "signal SIGKILL"
+    assert job.how() == "signal SIGKILL, often for want of memory"
 
 
 def test_what_a_job_leaves_behind_ends_with_the_block(log, monkeypatch):
