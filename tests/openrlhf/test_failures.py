@@ -25,6 +25,7 @@ from olr_cli.engines.openrlhf import job
 from olr_cli.engines.openrlhf.job_end import Process, end_of
 from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles
 from olr_cli.errors import UserError
+from olr_cli.recipe.layers import validate
 from olr_cli.runs.shards import stored_steps
 from olr_cli.runs.store import scan_labels, scan_rollouts
 
@@ -250,7 +251,19 @@ KILLED = "was killed, often for want of memory"
         ],
         f"vLLM's process VllmWorker-0 {KILLED}",
     ),
+    (
+        [
+            f"{WORKER} (exit code: None), shutting down executor.",
+            "RuntimeError: cancelled",
+            DEAD,
+        ],
+        f"vLLM's process VllmWorker-0 {KILLED}",
+    ),
     # It has printed its own exception
+    (
+        ["KeyError: 'k_scale'", f"{WORKER} (exit code: None), shutting down", DEAD],
+        "RolloutActor (process 17) died of KeyError: 'k_scale'",
+    ),
     (
         ["KeyError: 'k_scale'", f"{WORKER} (exit code: 1), shutting down", DEAD],
         "RolloutActor (process 17) died of KeyError: 'k_scale'",
@@ -289,6 +302,40 @@ def test_a_ray_that_does_not_answer_does_not_keep_the_job_from_saying_how_it_end
     assert job._dead_actors() == []
     assert is_asked.wait()
     is_over.set()
+
+
+def test_a_job_asks_the_hub_for_its_model_only_if_it_answers(monkeypatch):
+    asked = []
+    monkeypatch.setattr(job, "hub_answers", lambda: asked.append(1) or len(asked) == 1)
+    toy, of_hub = (
+        validate({"model": {"path": path}, "engine": {"name": "openrlhf"}}, "test")
+        for path in ("builtin:addition-easier", "some/model")
+    )
+    assert "HF_HUB_OFFLINE" not in job._variables(toy) and not asked
+    assert "HF_HUB_OFFLINE" not in job._variables(of_hub)
+    assert job._variables(of_hub)["HF_HUB_OFFLINE"] == "1"
+
+
+@each(
+    "prompts, method, engines, sequences",
+    (2, "grpo", 1, 128),  # 16 rollouts
+    (160, "grpo", 8, 160),
+    (160, "grpo", 1, 512),  # of 1,280
+    (160, "co_reward", 8, 320),  # two views
+    (161, "grpo", 8, 161),
+)
+def test_an_engine_of_vllm_samples_its_share_of_a_step_at_once(
+    prompts, method, engines, sequences
+):
+    recipe = validate(
+        {
+            "train": {"prompts_per_step": prompts, "rollouts_per_prompt": 8},
+            "method": {"name": method},
+            "engine": {"name": "openrlhf", "vllm_engines": engines},
+        },
+        "test",
+    )
+    assert job.sequences_at_once(recipe) == sequences
 
 
 def test_a_run_that_waits_for_what_other_jobs_hold_says_so(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import runpy
 import shutil
@@ -17,6 +18,8 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from olr_cli.data.hub import hub_answers
+from olr_cli.engines.models import model_location
 from olr_cli.engines.openrlhf.bridges import bridge_process, environment
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.cpu_weights import WORKER_EXTENSION
@@ -37,9 +40,16 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import OpenRlhfEngine
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_recipe
+from olr_cli.supervision import compose
 
 _ANSWER_SECONDS = 10
 """For Ray to say which actors have died."""
+
+_SEQUENCES_AT_ONCE = (128, 512)
+"""The least, which is vLLM's own number, and the most, for which it records CUDA graphs."""
+
+_PROMPT_TOKENS_AT_ONCE = 8192
+"""vLLM's default for offline use of cards below 70 GiB and of the A100, on which it found more to be slower."""
 
 _NOTED_SECONDS = 2
 """Until Ray knows of a death, and the job's log has what the process said."""
@@ -70,9 +80,7 @@ def run(run_path: Path, flags: list[str]) -> JobEnd:
 
 def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     engine = engine_section(recipe, OpenRlhfEngine)
-    variables = environment(
-        trusts_code=recipe.model.trust_remote_code, device=engine.device
-    )
+    variables = _variables(recipe)
     os.environ.update(variables)
     bridge_process()
     if f"--{UNIVERSAL}" in flags:
@@ -100,6 +108,15 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     sys.argv = ["train_ppo_ray", *flags]
     # no user's text: OpenRLHF's own command line
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
+
+
+def _variables(recipe: Recipe) -> dict[str, str]:
+    """Return the variables for every process of the job, which asks the hub for a model only if it answers."""
+    device = engine_section(recipe, OpenRlhfEngine).device
+    variables = environment(trusts_code=recipe.model.trust_remote_code, device=device)
+    if not Path(model_location(recipe.model.path)).is_dir() and not hub_answers():
+        variables["HF_HUB_OFFLINE"] = "1"  # or each waits half a minute for each file
+    return variables
 
 
 def _check_room(wanted: int, files: JobFiles | None) -> None:
@@ -133,7 +150,11 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     from olr_cli.engines.openrlhf.trainer import trainer_actor
     from olr_cli.engines.openrlhf.vllm_actor import rollout_actor
 
-    engine_arguments: dict[str, Any] = {"trust_remote_code": recipe.model.trust_remote_code}
+    engine_arguments: dict[str, Any] = {
+        "trust_remote_code": recipe.model.trust_remote_code,
+        "max_num_seqs": sequences_at_once(recipe),
+        "max_num_batched_tokens": _PROMPT_TOKENS_AT_ONCE,
+    }
     if engine_section(recipe, OpenRlhfEngine).device == "cpu":
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
@@ -144,6 +165,19 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     vllm_engine.RolloutRayActor = rollout_actor(
         engine_arguments, recipe.train.stop, ChatFormat.of(recipe)
     )
+
+
+def sequences_at_once(recipe: Recipe) -> int:
+    """Return how many sequences an engine of vLLM samples at once: its share of a step's rollouts, within limits.
+
+    vLLM has defaults by card for others alone: OpenRLHF makes its engines in a context in which they would sample 128
+    sequences at once, on any card, and read 2,048 prompt tokens a pass. Where the key-value cache is full, more wait.
+    """
+    views = len(compose(recipe.method).views)
+    rollouts = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt * views
+    share = math.ceil(rollouts / engine_section(recipe, OpenRlhfEngine).engines)
+    least, most = _SEQUENCES_AT_ONCE
+    return min(max(share, least), most)
 
 
 def policy_threads(recipe: Recipe) -> int:

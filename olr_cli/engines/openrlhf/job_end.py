@@ -26,8 +26,10 @@ _LINES_OF_AN_END = 300
 _MESSENGERS = ("raised in creation task", "EngineDeadError", "RuntimeError: cancelled")
 """Parts of exceptions of Ray and vLLM that only say that something else has failed."""
 
-_KILLED_PROCESS = re.compile(r"(?P<name>\S+) died unexpectedly \(exit code: -\d+\)")
-"""vLLM's message about one of its processes that a signal has ended."""
+_KILLED_PROCESS = re.compile(
+    r"(?P<name>\S+) died unexpectedly \(exit code: (?P<code>-\d+|None)\)"
+)
+"""vLLM's message about one of its processes that a signal has ended, or that has ended a moment ago: None."""
 
 _LINE_OF_PROCESS = re.compile(r"\(\w+ pid=(?P<process>\d+)[^)]*\) (?P<said>\S.*)")
 
@@ -138,15 +140,17 @@ def _last_words(died: Process, text: str, log: str) -> str:
         for raised in map(_EXCEPTION.match, printed[-_LINES_OF_AN_END:])
         if raised
     ]
-    killed = list(filter(None, map(_KILLED_PROCESS.search, printed[-_LINES_OF_AN_END:])))
-    if killed:
-        return f"vLLM's process {killed[0]['name']} was killed, often for want of memory"
     who = f"{died.name} (process {died.number})"
     if any(_VLLM_START in sentence for sentence in (text, *exceptions)):
         who = f"vLLM did not start, often for too high or low an engine.vllm_memory: {who}"
     causes = [
         said for said in exceptions if not any(words in said for words in _MESSENGERS)
     ]
+    killed = next(
+        filter(None, map(_KILLED_PROCESS.search, printed[-_LINES_OF_AN_END:])), None
+    )
+    if killed and (not causes or killed["code"] != "None"):
+        return f"vLLM's process {killed['name']} was killed, often for want of memory"
     if causes:
         _, is_users, sentence = causes[0].partition("UserError: ")
         if is_users:  # raised where an actor is made, and Ray has kept its text alone
