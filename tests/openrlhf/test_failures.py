@@ -268,7 +268,7 @@ KILLED = "was killed, often for want of memory"
         ["KeyError: 'k_scale'", f"{WORKER} (exit code: 1), shutting down", DEAD],
         "RolloutActor (process 17) died of KeyError: 'k_scale'",
     ),
-    ([DEAD], f"vLLM's engine, a process of RolloutActor (process 17), {KILLED}"),
+    ([DEAD], f"vLLM's process EngineCore {KILLED}"),
     (
         ["step 3", "[WARNING] [parallel.py:9] MPU is not provided"],
         f"RolloutActor (process 17) {KILLED}; its last line: step 3",

@@ -134,33 +134,36 @@ def _last_words(died: Process, text: str, log: str) -> str:
     That is the first of its last exceptions, since vLLM's processes hand one on in words of their own; else the last
     line. A process of vLLM that was killed comes before what the others say of it.
     """
-    printed = _printed_by(died, log)
-    exceptions = [
-        raised["said"]
-        for raised in map(_EXCEPTION.match, printed[-_LINES_OF_AN_END:])
-        if raised
+    printed = _printed_by(died, log)[-_LINES_OF_AN_END:]
+    exceptions = [raised["said"] for raised in map(_EXCEPTION.match, printed) if raised]
+    causes = [
+        said for said in exceptions if not any(words in said for words in _MESSENGERS)
     ]
     who = f"{died.name} (process {died.number})"
     if any(_VLLM_START in sentence for sentence in (text, *exceptions)):
         who = f"vLLM did not start, often for too high or low an engine.vllm_memory: {who}"
-    causes = [
-        said for said in exceptions if not any(words in said for words in _MESSENGERS)
-    ]
-    killed = next(
-        filter(None, map(_KILLED_PROCESS.search, printed[-_LINES_OF_AN_END:])), None
-    )
-    if killed and (not causes or killed["code"] != "None"):
-        return f"vLLM's process {killed['name']} was killed, often for want of memory"
+    if killed := _killed_in_vllm(printed, has_cause=bool(causes)):
+        return f"vLLM's process {killed} was killed, often for want of memory"
     if causes:
         _, is_users, sentence = causes[0].partition("UserError: ")
         if is_users:  # raised where an actor is made, and Ray has kept its text alone
             return sentence
         return f"{who} died of {causes[0][:300].rstrip('.')}"
-    if any("EngineDeadError" in said for said in exceptions):
-        return f"vLLM's engine, a process of {who}, was killed, often for want of memory"
     words = [line for line in printed if "warning" not in line.lower()]
     last = f"; its last line: {words[-1][:300]}" if words else ""
     return f"{who} was killed, often for want of memory{last}"
+
+
+def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
+    """Return the name of vLLM's process that was killed; None if none was, or if an exception was the cause."""
+    for killed in filter(None, map(_KILLED_PROCESS.search, printed)):
+        if killed["code"] != "None" or not has_cause:
+            return killed["name"]
+    return (
+        "EngineCore"
+        if not has_cause and any("EngineDeadError" in line for line in printed)
+        else None
+    )
 
 
 def _printed_by(process: Process, log: str) -> list[str]:
