@@ -171,10 +171,7 @@ def _require_cached_weights(model: str | Path, folder: Path) -> None:
 
     A dry run on a machine that reaches the hub leaves configuration and tokenizer there.
     """
-    files = (
-        file for pattern in ("*.safetensors", "*.bin") for file in folder.glob(pattern)
-    )
-    if not any(file.is_file() for file in files):
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         raise NotHere(
             f"the weights of {model} are not in the local cache of the Hugging Face hub ({folder}), and the hub cannot"
             " be reached from here",

@@ -284,6 +284,7 @@ class OpenRlhfRunner:
                 has_ended = job.has_ended()  # before the lines: none can come after it
                 if not is_ready and files.ready.exists():
                     is_ready = True
+                    job.note_memory()
                     progress.say(
                         f"After {time.monotonic() - began:.0f} s the first step begins."
                     )

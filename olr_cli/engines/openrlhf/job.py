@@ -45,8 +45,8 @@ from olr_cli.supervision import compose
 _ANSWER_SECONDS = 10
 """For Ray to say which actors have died."""
 
-_SEQUENCES_AT_ONCE = (128, 512)
-"""The least, which is vLLM's own number, and the most, for which it records CUDA graphs."""
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 128, 512
+"""Sequences: vLLM's own number, and the most for which it records CUDA graphs."""
 
 _PROMPT_TOKENS_AT_ONCE = 8192
 """vLLM's default for offline use of cards below 70 GiB and of the A100, on which it found more to be slower."""
@@ -112,8 +112,10 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
 
 def _variables(recipe: Recipe) -> dict[str, str]:
     """Return the variables for every process of the job, which asks the hub for a model only if it answers."""
-    device = engine_section(recipe, OpenRlhfEngine).device
-    variables = environment(trusts_code=recipe.model.trust_remote_code, device=device)
+    variables = environment(
+        trusts_code=recipe.model.trust_remote_code,
+        device=engine_section(recipe, OpenRlhfEngine).device,
+    )
     if not Path(model_location(recipe.model.path)).is_dir() and not hub_answers():
         variables["HF_HUB_OFFLINE"] = "1"  # or each waits half a minute for each file
     return variables
@@ -173,11 +175,10 @@ def sequences_at_once(recipe: Recipe) -> int:
     vLLM has defaults by card for others alone: OpenRLHF makes its engines in a context in which they would sample 128
     sequences at once, on any card, and read 2,048 prompt tokens a pass. Where the key-value cache is full, more wait.
     """
+    rollouts = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt
     views = len(compose(recipe.method).views)
-    rollouts = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt * views
-    share = math.ceil(rollouts / engine_section(recipe, OpenRlhfEngine).engines)
-    least, most = _SEQUENCES_AT_ONCE
-    return min(max(share, least), most)
+    share = math.ceil(rollouts * views / engine_section(recipe, OpenRlhfEngine).engines)
+    return min(max(share, _LEAST_AT_ONCE), _MOST_AT_ONCE)
 
 
 def policy_threads(recipe: Recipe) -> int:

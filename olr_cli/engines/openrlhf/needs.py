@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from olr_cli.engines.openrlhf import WRITTEN_FOR
 from olr_cli.engines.openrlhf.flags import INSTALL, cluster_address
+from olr_cli.engines.openrlhf.process import temporary_folder
 from olr_cli.engines.run import engine_section
 from olr_cli.errors import NotHere, first_line
 from olr_cli.packages import installed_version, is_version
@@ -88,34 +89,30 @@ def require_usable_gpus() -> None:
     """Refuse GPUs that torch counts, which asks the driver alone, and cannot use: mostly, the driver is too old."""
     import torch
 
-    if torch.cuda.device_count() == 0 or torch.cuda.is_available():
-        return
-    raise NotHere(
-        f"torch cannot use the GPUs here: it is made for CUDA {torch.version.cuda}, and the driver is"
-        f" {driver_version() or 'of an unknown version'}",
-        "have the driver updated (CUDA 13 needs 580 or newer); if it is new enough, `nvidia-smi` may say what is wrong",
-    )
+    if torch.cuda.device_count() and not torch.cuda.is_available():
+        raise NotHere(
+            f"torch cannot use the GPUs here: it is made for CUDA {torch.version.cuda}, and the driver is"
+            f" {driver_version() or 'of an unknown version'}",
+            "have the driver updated (CUDA 13 needs 580 or newer); if it is new enough, `nvidia-smi` may say what is"
+            " wrong",
+        )
 
 
 def driver_version(file: Path = _DRIVER) -> str | None:
     """Version of the NVIDIA driver; None where it does not say."""
-    with suppress(OSError):
-        release = re.search(
-            r"Kernel Module\b.*?\s(\d+\.[\d.]+)", file.read_text(encoding="utf-8")
-        )
-        return release[1] if release else None
-    return None
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    release = re.search(r"Kernel Module\b.*?\s(\d+\.[\d.]+)", text)
+    return release[1] if release else None
 
 
 def require_short_folder() -> None:
     """Refuse a folder for temporary files in which Ray's sockets would have longer names than Linux allows."""
     name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
-    folder = os.environ.get(name, "/tmp")
-    length = len(os.fsencode(folder))
-    if length > _LONGEST_FOLDER:
+    folder = temporary_folder()
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
         raise NotHere(
-            f"Ray puts its sockets below {folder} ({name}), and its name has {length} bytes where {_LONGEST_FOLDER} are"
-            " allowed",
+            f"Ray puts its sockets below {folder} ({name}), whose name has more than the {_LONGEST_FOLDER} bytes that"
+            " are allowed",
             'name a shorter folder: export RAY_TMPDIR="/tmp/$USER"',
         )
 

@@ -87,6 +87,9 @@ class Job:
             self.deeds.pop(0)()
         return not self.deeds
 
+    def note_memory(self):
+        pass
+
     def end(self):
         self.was_ended = True
 
