@@ -2,8 +2,8 @@
 # A recipe, or one run of its sweep, as a SLURM job on one node or several.
 #
 # Needs:   olr with OpenRLHF in .venv (or OLR_VENV), and on several nodes a file system that all of them see, for the
-#          environment, the models (HF_HOME) and the run directories. Compute nodes without internet: fetch the model before,
-#          where there is one, with the same HF_HOME (hf download Qwen/Qwen3-4B-Base), and the recipe's files of data.
+#          environment, the models (HF_HOME) and the run directories. Compute nodes without internet: fetch the
+#          model (hf download Qwen/Qwen3-4B-Base, with that HF_HOME) and the recipe's data on a node that has it.
 # Launch:  sbatch recipes/slurm.sh paper/qwen3-4b                       one run, on one node of 8 GPUs
 #          sbatch --array=0-19 recipes/slurm.sh paper/noise-ratios      a sweep, one job per run; 0-19%4: four at a time
 #          sbatch --array=0-3 --nodes=2 recipes/slurm.sh paper/qwen3-8b each run on two nodes
