@@ -349,7 +349,7 @@ def test_a_run_that_waits_for_what_other_jobs_hold_says_so(tmp_path, monkeypatch
     assert files.announcements() == []
     job._check_room(8, files)
     assert files.announcements() == [
-        "Other jobs hold 6 of the 8 GPUs of Ray's cluster; this one starts when 8 are free."
+        "Other jobs hold 6 of the 8 GPUs of Ray's cluster; this one waits for 8."
     ]
     with pytest.raises(UserError, match="needs 9 GPUs and Ray's cluster has 8"):
         job._check_room(9, files)

@@ -138,8 +138,8 @@ def _check_room(wanted: int, files: JobFiles | None) -> None:
         free = int(ray.available_resources().get(resource, 0))
         if files is not None and free < wanted:
             files.announce(
-                f"Other jobs hold {present - free} of the {present} {resource}s of Ray's cluster; this one starts when"
-                f" {wanted} are free."
+                f"Other jobs hold {present - free} of the {present} {resource}s of Ray's cluster; this one waits"
+                f" for {wanted}."
             )
 
 
