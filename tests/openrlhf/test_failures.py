@@ -18,7 +18,12 @@ import polars as pl
 import pytest
 import torch.distributed
 from cases import each
-from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    OutOfMemoryError,
+    RayTaskError,
+)
 from stack import SMALL, Train, metrics, processes_of
 
 from olr_cli.engines.openrlhf import job
@@ -280,10 +285,15 @@ def test_the_cause_comes_before_what_others_say_of_it(lines, sentence):
 
 
 def test_processes_that_died_with_their_nodes_ray_are_not_said_to_be_killed():
-    follows = RayTaskError("train", "a traceback", ActorDiedError())
-    lost = VLLM._replace(has_ray=False)
-    reason = end_of(follows, [lost], printed("step 3")).reason
-    assert reason.startswith("Ray's own process on a node (raylet) died")
+    gone = "\x1b[33m(raylet)\x1b[0m Raylet is terminated. Termination is unexpected. Possible reasons …\n"
+    unavailable = RayTaskError(
+        "fit", "a traceback", ActorUnavailableError("RpcError: Socket closed", b"0" * 16)
+    )
+    for dead in ([], [VLLM]):  # Ray's head notices after seconds
+        reason = end_of(unavailable, dead, gone + printed("step 3")).reason
+        assert reason.startswith("Ray's own process on a node (raylet) died")
+    long_ago = gone + "step\n" * 100_000 + printed("step 3")
+    assert end_of(unavailable, [VLLM], long_ago).reason.endswith("step 3")
 
 
 def test_a_ray_that_does_not_answer_does_not_keep_the_job_from_saying_how_it_ended(

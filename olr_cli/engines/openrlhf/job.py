@@ -224,15 +224,7 @@ def _deaths() -> list[Process]:
         actor for actor in actors(actor_state_name="DEAD").values() if actor["JobID"] == job
     ]
     dead.sort(key=lambda actor: actor["EndTime"])
-    lost = {node["NodeID"] for node in ray.nodes() if not node["Alive"]}
-    return [
-        Process(
-            actor["ActorClassName"],
-            actor["Pid"],
-            has_ray=actor["Address"]["NodeID"] not in lost,
-        )
-        for actor in dead
-    ]
+    return [Process(actor["ActorClassName"], actor["Pid"]) for actor in dead]
 
 
 def _rest_of(log: Path, start: int) -> str:

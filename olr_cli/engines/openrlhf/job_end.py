@@ -23,6 +23,12 @@ _VLLM_START = "Engine core initialization failed"
 _LINES_OF_AN_END = 300
 """Lines of a process among which its end is looked for: vLLM hands an exception on three times, with its traceback."""
 
+_LOST_RAY = (
+    "Raylet is terminated. Termination is unexpected",
+    "has been marked dead because the detector",
+)
+"""Ray's messages about a node on which it no longer runs; the second comes 10 seconds after the processes' end."""
+
 _MESSENGERS = ("raised in creation task", "EngineDeadError", "RuntimeError: cancelled")
 """Parts of exceptions of Ray and vLLM that only say that something else has failed."""
 
@@ -41,11 +47,10 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Process(NamedTuple):
-    """A process of the job: its class, the id that its node has for it, and whether Ray still runs on that node."""
+    """A process of the job: its class, and the id that its node has for it."""
 
     name: str
     number: int
-    has_ray: bool = True
 
 
 def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") -> JobEnd:
@@ -87,11 +92,12 @@ def _death(
     signs = (*_LOST_RANK, _VLLM_START)
     if not (dead or is_death or any(words in str(cause) for words in signs)):
         return None
+    # At its end: in days, nodes of a cluster that are not the job's may have gone.
+    if any(words in log[-200_000:] for words in _LOST_RAY):
+        return "Ray's own process on a node (raylet) died, often for want of memory, and the job's processes there too"
     died = dead[0] if dead else _process_in(str(error))
     if died is None:
         return f"a process of the job died, often for want of memory: {first_line(cause)}"
-    if not died.has_ray:
-        return "Ray's own process on a node (raylet) died, often for want of memory, and the job's processes there too"
     return _last_words(died, str(error), log)
 
 
