@@ -3,6 +3,8 @@
 import errno
 import os
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -396,6 +398,47 @@ def test_weights_that_the_files_lack_are_named_before_anything_starts(
 def test_an_expert_that_the_files_lack_is_no_draw(tmp_path, load):
     folder = rewritten(tmp_path, without("layers.1.mlp.experts.2.gate_proj"), experts)
     assert "such as one of a layer's experts" in refusal(load, folder)
+
+
+LOOKS_AT = """
+from olr_cli.engines.openrlhf.starting_model import StartingModel
+from olr_cli.errors import NotHere
+for link in (None, snapshot / "model.safetensors"):
+    if link:
+        link.symlink_to(policy / link.name)
+    try:
+        print(StartingModel.look_at("some/model", trust_remote_code=False).digest)
+    except NotHere as error:
+        print(error)
+"""
+"""Looks at a model of the hub's cache, and once more when its weights have come, too."""
+
+
+def test_weights_that_the_hubs_cache_lacks_are_named_where_the_hub_is_out_of_reach(
+    tmp_path,
+):
+    policy = policy_path("addition-easier")
+    cache = tmp_path / "hub" / "models--some--model"
+    snapshot = cache / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    for file in policy.iterdir():  # what a dry run leaves
+        if file.suffix != ".safetensors":
+            (snapshot / file.name).symlink_to(file)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("0" * 40)
+    code = f"from pathlib import PosixPath\npolicy, snapshot = {policy!r}, {snapshot!r}\n{LOOKS_AT}"
+    offline = os.environ | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=offline,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, second = ended.stdout.splitlines()
+    assert first.startswith("the weights of some/model are not in the local cache of the")
+    assert first.endswith("hf download some/model")
+    assert second == f"commit {'0' * 40}"
 
 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)

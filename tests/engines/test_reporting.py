@@ -64,16 +64,15 @@ def test_wandb_gets_every_metric_and_one_session_a_run(tmp_path, monkeypatch):
         SimpleNamespace(init=lambda **settings: calls.append(settings) or session),
     )
     recipe = Recipe(name="mine", logging=LoggingSection(wandb="project"))
-    create_run(tmp_path, recipe)
-    with metric_logs(recipe, tmp_path, 0) as (log,):
+    run = tmp_path / "active_ratio-0.5"  # of the sweep "mine"
+    run.mkdir()
+    create_run(run, recipe)
+    with metric_logs(recipe, run, 0) as (log,):
         log(1, {"rollout/reward": 0.25})
     settings, *rest = calls
-    assert (settings["project"], settings["name"], settings["resume"]) == (
-        "project",
-        "mine",
-        "allow",
-    )
-    assert settings["id"] == read_manifest(tmp_path)["id"]
+    assert (settings["project"], settings["resume"]) == ("project", "allow")
+    assert (settings["name"], settings["group"]) == ("active_ratio-0.5", "mine")
+    assert settings["id"] == read_manifest(run)["id"]
     assert settings["config"]["train"]["rollouts_per_prompt"] == 8
     assert rest == [(1, {"rollout/reward": 0.25}), "finished"]
 

@@ -85,6 +85,9 @@ class Job:
             self.deeds.pop(0)()
         return not self.deeds
 
+    def note_memory(self):
+        pass
+
     def end(self):
         self.was_ended = True
 
@@ -206,6 +209,20 @@ def test_where_the_log_is_and_that_the_first_step_begins_is_said(train):
         == f"Starting Ray, vLLM and DeepSpeed; what they print goes to {launched.files.log}"
     )
     assert re.fullmatch(r"After \d+ s the first step begins\.", second)
+
+
+def test_what_the_job_announces_is_said_once_and_at_once(train):
+    said = []
+
+    def script(files):
+        yield lambda: files.announce("Other jobs hold 2 GPUs.")
+        yield lambda: said.extend(train.launched.progress.said[1:])
+        yield lambda: files.announce("The job ends: KeyError.")
+        yield ends(files)
+
+    launched = train(script)
+    assert said == ["Other jobs hold 2 GPUs."]
+    assert launched.progress.said[1:] == [*said, "The job ends: KeyError."]
 
 
 def test_the_job_is_started_with_the_recipes_flags(train):
