@@ -20,7 +20,9 @@ TRAINERS_PIP   = $(TRAINERS_VENV)/bin/python -m pip install --quiet
 GPU_VENV   ?= .venv-gpu
 GPU_REPORT ?= gpu-report.md
 
-.PHONY: quickstart smollm gallery test types tests test-slow test-lowest hard fuzz test-openrlhf test-trainers test-gpu docs install release clean no-gpu
+MUTANTS ?=
+
+.PHONY: quickstart smollm gallery test types tests test-slow test-lowest mutants hard fuzz test-openrlhf test-trainers test-gpu docs install release clean no-gpu
 
 define train-and-draw
 @$(BIN)/olr train recipes/laptop/$(1).yaml --run-dir $(RUN) $(if $(wildcard $(RUN)/manifest.json),--resume) \
@@ -96,6 +98,10 @@ test-lowest:
 	$(LOWEST_VENV)/bin/python -m pip install --quiet --constraint $(LOWEST_VENV)/constraints.txt --editable '.[dev]'
 	$(LOWEST_VENV)/bin/pytest -n 2 --dist worksteal
 
+# Changes the package in small ways, and shows what no test notices; MUTANTS="analysis --sample 40 --seed 2" says which.
+mutants: $(VENV)/.installed-dev
+	$(BIN)/python tools/mutate.py $(MUTANTS)
+
 # The tests of hard use at length, one after the other: docs/hard-use.md says how long it takes and what it found.
 hard: $(VENV)/.installed-dev
 	$(BIN)/pytest tests/hard tests/tools --long -s
@@ -129,7 +135,7 @@ $(OPENRLHF_VENV)/.stack: requirements/openrlhf-cpu.txt requirements/openrlhf-cpu
 	$(OPENRLHF_PIP) --no-deps --requirement requirements/openrlhf-cpu-nodeps.txt
 	@touch $@
 
-# What olr gives to TRL and verl, in their own loops, on a CPU; and the scripts of docs/trainers.md. 145 packages, 2.3 GB
+# What olr gives to TRL and verl, in their own loops, on a CPU; and the scripts of docs/trainers.md. 147 packages, 2.3 GB
 # on the disk, torch the largest (.75); neither vLLM, which verl's reward loop does without, nor CUDA.
 test-trainers: $(TRAINERS_VENV)/.installed
 	OMP_NUM_THREADS=1 $(TRAINERS_VENV)/bin/pytest tests/trainers

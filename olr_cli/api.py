@@ -208,7 +208,6 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._run_id: str | None = None
         self._step = self._epoch = 0
         self._decided: list[Decided] = []
-        self._clock = Stopwatch()
         self._prompts = ExternalPrompts()
         self._pending: tuple[int, int, dict[str, float]] | None = None
         self._supervisor = self._make_supervisor(
@@ -280,7 +279,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             (by_id[name], [completions[place] for place in places[name]]) for name in places
         ]
         decided = self.supervise(groups, step=step)
-        rewards, trains = [0.0] * len(prompts), [True] * len(prompts)
+        rewards, trains = [*decided.rewards], [*decided.trains]
         # Decisions come group by group; each belongs to the place where its completion stood in the call.
         for one, place in enumerate(chain.from_iterable(places.values())):
             rewards[place], trains[place] = decided.rewards[one], decided.trains[one]

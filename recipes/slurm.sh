@@ -2,7 +2,8 @@
 # A recipe, or one run of its sweep, as a SLURM job on one node or several.
 #
 # Needs:   olr with OpenRLHF in .venv (or OLR_VENV), and on several nodes a file system that all of them see, for the
-#          environment, the models (HF_HOME) and the run directories. Compute nodes without internet: download first.
+#          environment, the models (HF_HOME) and the run directories. Compute nodes without internet: fetch the
+#          model (hf download Qwen/Qwen3-4B-Base, with that HF_HOME) and the recipe's data on a node that has it.
 # Launch:  sbatch recipes/slurm.sh paper/qwen3-4b                       one run, on one node of 8 GPUs
 #          sbatch --array=0-19 recipes/slurm.sh paper/noise-ratios      a sweep, one job per run; 0-19%4: four at a time
 #          sbatch --array=0-3 --nodes=2 recipes/slurm.sh paper/qwen3-8b each run on two nodes
@@ -11,7 +12,7 @@
 # Expect:  the run in runs/<recipe> (or RUN_DIR), a sweep's in runs/<name>/<run>; its output in olr-<job>.txt.
 #          Before its time is over a job ends the step, is put into the queue again, and goes on from its checkpoint.
 #          OLR_HEAD_ADDRESS=ADDRESS names the first node's address where it has several networks and the one that leads
-#          to the other nodes is not the one you want.
+#          to the other nodes is not the one you want. Ray's temporary files go to /tmp/olr-<job>, or below RAY_TMPDIR.
 # Edit:    partition, account and time, as your cluster wants them; they can be options of sbatch as well.
 #SBATCH --job-name=olr
 #SBATCH --output=olr-%j.txt
@@ -39,6 +40,18 @@ source "${OLR_VENV:-.venv}/bin/activate"
 gpus=${SLURM_GPUS_ON_NODE:?run this with sbatch}
 nodes=${SLURM_JOB_NUM_NODES:-1}
 options=(--set engine.gpus_per_node="$gpus" --set engine.nodes="$nodes")
+
+# SLURM's signal comes to this shell alone, 15 minutes before the end of the time: a step should take less.
+olr=
+requeue() { scontrol requeue "$SLURM_JOB_ID"; }
+stop() {
+    if [ -n "$olr" ]; then kill -TERM "$olr" 2>/dev/null || true; else requeue; exit 143; fi
+}
+trap stop TERM
+
+# Ray's sockets need a short folder, which TMPDIR often is not.
+export RAY_TMPDIR=${RAY_TMPDIR:-/tmp/olr-$SLURM_JOB_ID}
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "/tmp/olr-$SLURM_JOB_ID"' EXIT
 
 # A sweep goes on by itself where it stopped; a run of its own has to be told.
 if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then
@@ -79,12 +92,12 @@ except OSError:
 if [ "$nodes" -gt 1 ]; then
     head=${SLURMD_NODENAME:-$(hostname -s)}
     other=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | awk -v own="$head" '$0 != own && !n++')
-    # Two jobs may meet on a node that is not exclusive: a port for each.
+    # Two jobs may meet on a node that is not exclusive: ports for each, of Ray's head and of its agent on every node.
     address=$(head_address "$other"):$((20000 + SLURM_JOB_ID % 10000))
-    resources=(--num-gpus="$gpus" --num-cpus="${SLURM_CPUS_ON_NODE:-$gpus}" --disable-usage-stats --block)
+    resources=(--num-gpus="$gpus" --num-cpus="${SLURM_CPUS_ON_NODE:-$gpus}" --disable-usage-stats --block
+        --dashboard-agent-listen-port=$((30000 + SLURM_JOB_ID % 2700)))
     srun --overlap --nodes=1 --ntasks=1 --nodelist="$head" \
         ray start --head --node-ip-address="${address%:*}" --port="${address#*:}" "${resources[@]}" &
-    trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
     until ray status --address "$address" >/dev/null 2>&1; do
         kill -0 $! || { echo "Ray did not start on $head" >&2; exit 1; }
         sleep 2
@@ -106,13 +119,11 @@ fi
 
 olr train "$recipe" "${options[@]}" "$@" & # of a key that is set twice the last counts: the user's
 olr=$!
-# SLURM's signal comes to this shell alone, 15 minutes before the end of the time: a step should take less.
-trap 'kill -TERM $olr' TERM
 status=0
 wait $olr || status=$?
 while kill -0 $olr 2>/dev/null; do # the signal ended the wait, not olr
     status=0
     wait $olr || status=$?
 done
-if [ $status -eq 143 ]; then scontrol requeue "$SLURM_JOB_ID"; fi
+if [ $status -eq 143 ]; then requeue; fi
 exit $status

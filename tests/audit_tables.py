@@ -29,3 +29,8 @@ def many(size, *, wrong=(), visits=4):
         ] * visits
         rows += rollouts(f"p{number}", answers, given_label="8" if number in wrong else "7")
     return rows
+
+
+def with_questions(rows):
+    """Rows that say what was asked."""
+    return [{**row, "question": f"What is {row['prompt_id']}?"} for row in rows]

@@ -33,6 +33,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--long", action="store_true", help="the long version of the tests that have one"
     )
+    parser.addoption(
+        "--rewrite", action="store_true", help="write the texts that outputs must equal"
+    )
 
 
 @pytest.fixture(scope="session")
@@ -60,6 +63,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         is_law = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
         if is_law or "sampled" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def is_as_stored(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Holds a text against that of a file below tests/fixtures, which `--rewrite` writes anew."""
+
+    def compare(name: str, text: str) -> None:
+        file = Path(__file__).parent / "fixtures" / name
+        if request.config.getoption("--rewrite"):
+            file.write_text(text, encoding="utf-8")
+        assert text == file.read_text(encoding="utf-8")
+
+    return compare
 
 
 @pytest.fixture

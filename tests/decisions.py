@@ -3,11 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
+
+import polars as pl
+from polars.testing import assert_frame_equal
 
 from olr_cli.recipe.methods import METHODS, MethodSection
 from olr_cli.runs.metrics import Metrics
-from olr_cli.runs.store import arrow_table
+from olr_cli.runs.store import arrow_table, scan_labels, scan_rollouts
 from olr_cli.supervision import Decided, LabelRecord, RolloutRecord
 
 
@@ -85,6 +89,19 @@ def table_of(name: str, records: Sequence[Any]) -> Any:
     return arrow_table(
         name, columns({"labels": LabelRecord, "rollouts": RolloutRecord}[name], records)
     )
+
+
+def stored_tables(run: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The labels and the rollouts of a run, each in one order."""
+    order = ["step", "prompt_id"]
+    labels, rollouts = scan_labels(run).sort(order), scan_rollouts(run)
+    return labels.collect(), rollouts.sort([*order, "sample"]).collect()
+
+
+def assert_same_tables(run: Path, other: Path) -> None:
+    """Two runs have stored the same labels and rollouts."""
+    for ours, theirs in zip(stored_tables(run), stored_tables(other), strict=True):
+        assert_frame_equal(ours, theirs)
 
 
 def untimed(lines: Sequence[Metrics]) -> list[Metrics]:

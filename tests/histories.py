@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from samples import json_lines
 
 from olr_cli import seeding
 from olr_cli.analysis.arms import Arm, find_runs, group
@@ -133,7 +134,7 @@ def write_history(
         )
         lines.append({"step": step, "epoch": int(labels["visit"][0]), **_metrics(labels)})
     lines[-1] |= history.held_out(len(lines) - 1)
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    json_lines(run / "metrics.jsonl", *lines)
     manifest = {
         "schema_version": MANIFEST_VERSION, "name": run.name, "arm": arm, "seed": seed,
         "kind": kind, "data": {"train": {"prompts": prompts}},

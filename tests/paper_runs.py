@@ -3,6 +3,7 @@
 import json
 
 from histories import arms_of, write_history
+from samples import json_lines
 
 from olr_cli.analysis.tables.paper import PaperTable
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark
@@ -28,7 +29,7 @@ def write_run(
     lines = [
         {key: value for key, value in line.items() if value is not None} for line in lines
     ]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    json_lines(run / "metrics.jsonl", *lines)
     return run
 
 

@@ -1,6 +1,7 @@
 """Tables as a terminal shows them."""
 
 import io
+import re
 
 from rich.console import Console
 
@@ -14,3 +15,18 @@ def rendered(table, width=80):
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= width and "…" not in text
     return text
+
+
+def in_full(table, width=200):
+    """The table as a terminal that is wide enough shows it, with its footnotes, and in every format."""
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(tables.terminal(table))
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    formats = (tables.markdown, tables.latex, tables.comma_separated)
+    parts = ["\n".join([*lines, *table.footnotes]), *(each(table) for each in formats)]
+    return few_digits("\n\n----\n\n".join(parts)) + "\n"
+
+
+def few_digits(text):
+    """The text without digits that depend on versions of libraries."""
+    return re.sub(r"\b\d+\.\d{7,}(e-\d+)?", lambda number: f"{float(number[0]):.6g}", text)

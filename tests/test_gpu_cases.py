@@ -1,6 +1,5 @@
 """The matrix for GPUs, as far as it needs neither one nor OpenRLHF: its cases, what is left out, and the report."""
 
-import json
 import os
 import re
 import signal
@@ -25,6 +24,7 @@ from gpu.matrix import (
 )
 from histories import write_history
 from make_toys import build_tokenizer
+from samples import json_lines
 from stack import Progress
 from transformers import Qwen3ForCausalLM
 
@@ -164,9 +164,7 @@ def write_run(folder, gap, kl):
     times = dict.fromkeys(("time/rollouts", "time/update", "time/weights"), 1.0)
     measured = {"rollout/sampler_gap": gap, "policy/kl": kl, **times}
     lines = [{"step": 0}, *({"step": step, **measured} for step in range(1, 5))]
-    (folder / "metrics.jsonl").write_text(
-        "".join(f"{json.dumps(line)}\n" for line in lines)
-    )
+    json_lines(folder / "metrics.jsonl", *lines)
     return folder
 
 

@@ -2,12 +2,17 @@
 
 import csv
 import io
+import textwrap
+from dataclasses import FrozenInstanceError, fields
+from pathlib import Path
 
+import pytest
 from cases import each
+from rendered import rendered
 
 from olr_cli import tables
-from olr_cli.tables import Block, Cell, Column, Row, Table
-from olr_cli.tables.html import html, table_elements
+from olr_cli.tables import Block, Cell, Column, Line, Row, Table
+from olr_cli.tables.html import element, html, table_elements
 
 
 def table(*shown, columns=("arm", "n"), **kwargs):
@@ -142,3 +147,194 @@ def test_a_cell_is_flat_in_csv_whether_its_interval_is_known_or_not():
         "high": 0.6,
     }
     assert Cell(0.5).flat("avg", "low", "high") == {"avg": 0.5, "low": None, "high": None}
+
+
+# As a whole ------------------------------------------------------------------------------------------------------
+
+
+GAIN = Cell(0.1251, "points", ends=(0.02, 0.2))
+EVERYTHING = Table(
+    [
+        Block(
+            [
+                Column("arm"),
+                Column("n"),
+                Column("held-out\n%", "held-out, %", group="ours"),
+                Column("to\nGRPO", has_ends=True, group="ours"),
+                Column("time", group="cost", is_dim=True),
+                Column("said", is_text=True),
+                Column("steps", only="document"),
+                Column("run", only="terminal"),
+            ],
+            [
+                Row(["Active noise"], "title"),
+                Row(["GRPO", "3", Cell(0.5, sd=0.01), Cell(), Cell(59.96, "seconds"), "a|b", "1,200", "x"]),
+                Row(["OLR_1 & more", "3", Cell(0.625), GAIN, Cell(0.0123, "seconds"), "~1e5 <5%^", "7", "y"]),
+                Row(["A sentence about the row above, which is so long that a terminal breaks it."], "note"),
+                Row(["paper", "", Cell(0.4), "+3.1", "", "", "", ""], "published"),
+                Row(["Both"], "title"),
+                Row(["mean", "6", Cell(0.5625), "–", Cell(5400.0, "seconds"), "", "-", ""], "average"),
+                Row(["GRPO again", "3", Cell(0.55), "+1.2 ± 0.1", Cell(90.0, "seconds"), "", "-", ""], "compared"),
+                Row(["OLR again", "3", Cell(0.65), "+2.2", Cell(4.0, "seconds"), "", "-", ""], "compared"),
+            ],
+            "A step",
+            notes=["A note on this block: 12 steps of 3 runs, in words that are more than eighty columns wide."],
+        ),
+        Block(
+            [Column("a name that is longer than anything"), *(Column(f"column {n}" * 2) for n in range(5))],
+            [Row(["name " * 6, *"12345"])],
+        ),
+        Block([Column("`code`"), Column("n")], [Row(["*b* | c", "1"])], only="document", is_markdown=True),
+        Block([Column("only"), Column("here")], [Row(["in a", "terminal"])], only="terminal"),
+    ],
+    rows=[{"arm": "GRPO", "mean": 0.5, "low": None}, {"arm": "OLR, 1", "mean": 0.625, "low": 0.02}],
+    notes=["Means of 3 runs.", "Intervals of 95 %."],
+    footnotes=["Below: 3 [b] runs and 'words'.", "Formats have more."],
+)  # fmt: skip
+
+
+def on_terminal(table, capsys, monkeypatch, *, coloured):
+    monkeypatch.setenv("COLUMNS", "80")
+    if coloured:
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        for name, value in (("FORCE_COLOR", "1"), ("TERM", "xterm-256color")):
+            monkeypatch.setenv(name, value)
+    tables.print_table(table, "terminal")
+    lines = capsys.readouterr().out.splitlines()
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+@each(
+    "medium, render",
+    ("md", tables.markdown),
+    ("tex", tables.latex),
+    ("csv", tables.comma_separated),
+    ("html", lambda table: html(table_elements(table, "Cost"))),
+    ids=["md", "tex", "csv", "html"],
+)
+def test_a_document_has_everything_in_its_place(medium, render, is_as_stored):
+    is_as_stored(f"renderings/everything.{medium}", render(EVERYTHING) + "\n")
+
+
+def test_a_terminal_shows_everything_in_80_columns_and_kinds_of_rows_in_their_styles(
+    capsys, monkeypatch, is_as_stored
+):
+    plain = on_terminal(EVERYTHING, capsys, monkeypatch, coloured=False)
+    is_as_stored("renderings/everything.txt", plain)
+    coloured = on_terminal(EVERYTHING, capsys, monkeypatch, coloured=True)
+    is_as_stored("renderings/coloured.txt", coloured.replace("\x1b", "ESC"))
+
+
+@each("numbers, width", (20, 30), (66, 12), (67, 24), ids=["room", "least", "too little"])
+def test_names_get_the_room_that_numbers_leave_of_80_columns(numbers, width):
+    block = Block([Column("name"), Column("n")], [Row(["x" * 30, "1" * numbers])])
+    _, *lines = rendered(Table([block]), width=120).splitlines()
+    assert " ".join(lines).split() == [*textwrap.wrap("x" * 30, width), "1" * numbers]
+
+
+@each(
+    "seconds, shown",
+    (0.0, "0.00 ms"),
+    (0.0001, "0.100 ms"),
+    (0.99, "990 ms"),
+    (1.0, "1.00 s"),
+    (59.9, "59.9 s"),
+    (60.0, "1.00 min"),
+    (3599.0, "60.0 min"),
+    (3600.0, "1.00 h"),
+    (360000.0, "100 h"),
+)
+def test_times_are_in_the_unit_in_which_they_are_easiest_to_read(seconds, shown):
+    assert Cell(seconds, "seconds").brief == shown
+
+
+@each(
+    "number, shown",
+    (99.9, "99.9"),
+    (99.95, "100"),
+    (1234.5, "1,234"),
+    (0.012345, "0.0123"),
+    (2.0, "2.00"),
+)
+def test_numbers_have_three_digits_or_are_whole(number, shown):
+    assert Cell(number, "number").brief == shown
+
+
+@each(
+    "value, json",
+    (float("nan"), None),
+    (float("-inf"), None),
+    (True, True),
+    (3, 3),
+    ((1, (2.5, None)), [1, [2.5, None]]),
+    ({1: Cell(0.5)}, {"1": {"mean": 0.5, "low": None, "high": None}}),
+    (
+        table(Row(["a"]), rows=[{"n": 1}], notes=["Note."], fields=("n",)),
+        {"rows": [{"n": 1}], "notes": ["Note."]},
+    ),
+    (Line("a", "b"), {"head": "a", "text": "b", "style": "", "is_wrapped": False}),
+)
+def test_results_are_json_without_what_their_repr_leaves_out(value, json):
+    assert tables.as_json(value) == json
+
+
+@each(
+    "value",
+    Cell(0.5),
+    Column("n"),
+    Row(["a"]),
+    Block([], []),
+    Table([]),
+    Line("a"),
+    tables.File(Path("a")),
+    tables.Answer(),
+    ids=lambda value: type(value).__name__,
+)
+def test_what_is_printed_is_never_changed_on_the_way(value):
+    with pytest.raises(FrozenInstanceError):
+        setattr(value, fields(value)[0].name, None)
+
+
+def test_what_is_not_said_of_a_table_is_nothing():
+    assert Cell() == Cell(None, "share", None, None, 0, None, None, "")
+    assert Column("a") == Column("a", "", None, "", False, False, False)
+    assert tables.Answer() == tables.Answer((), {}, (), (), {}, 0)
+    assert (Line("a").is_wrapped, tables.File(Path("a")).is_new) == (False, True)
+    assert (Block([], []).is_markdown, Table([]).shown("terminal")) == (False, [])
+
+
+@each("is_new, text", (True, " (a row)"), (False, " is already there with these bytes"))
+def test_a_file_that_was_there_says_so_in_place_of_what_it_is(is_new, text):
+    assert tables.File.written(Path("a"), " (a row)", is_new=is_new) == tables.File(
+        Path("a"), text, is_new
+    )
+
+
+def test_an_answers_own_keys_win_and_what_there_is_none_of_is_left_out():
+    answer = tables.Answer(
+        ["line", EVERYTHING], {"notes": "own"}, ["a note"], next={"olr": ""}
+    )
+    assert answer.plain() == {"schema": 1, "notes": "own", "next": ["olr"]}
+    assert answer.tables == [EVERYTHING]
+
+
+@each(
+    "text, width, line",
+    (None, None, "–"),
+    ("a \n\t b", None, "a b"),
+    ("a\x1b[31m", None, "a\ufffd[31m"),
+    ("12345", 5, "12345"),
+    ("123456", 5, "1234…"),
+)
+def test_text_of_a_data_set_stands_on_one_line(text, width, line):
+    assert tables.one_line(text, width) == line
+
+
+def test_an_element_has_texts_and_elements_in_their_order_and_none_are_left_out():
+    made = element(
+        "p", "a", None, "b", element("i", "c"), "d", "e", element("b"), None, "f",
+        class_="x", aria_label="\x00",
+    )  # fmt: skip
+    assert html([made, made]) == "\n".join(
+        ['<p class="x" aria-label="\ufffd">ab<i>c</i>de<b></b>f</p>'] * 2
+    )

@@ -399,7 +399,7 @@ def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
     if exponent.q == 2 and base.free_symbols:
         return _square_root(base, exponent)
     if exponent.q % 2 and exponent.q > 1 and base.is_number and base.is_negative:
-        return (-1) ** exponent.p * (-base) ** exponent
+        return (-1) ** abs(exponent.p) * (-base) ** exponent
     return None
 
 

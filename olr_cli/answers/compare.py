@@ -214,6 +214,15 @@ def _are_two(one: Form, other: Form) -> bool:
     return rest != other_rest and not is_turned
 
 
+def is_left_to_algebra(form: Form) -> bool:
+    """Whether what a form says, or a part of it, was not read but in computer algebra's own terms."""
+    # `x = 5` is read; that it is an equation, too, is for a gold that is one.
+    parts = form.parts[:1] if form.kind == "assignment" else form.parts
+    return form.kind in ("text", "other", "equation", "congruence") or any(
+        map(is_left_to_algebra, parts)
+    )
+
+
 def _measured(form: Form) -> Form:
     return form.parts[0] if form.kind == "quantity" else form
 
@@ -287,7 +296,7 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
     system, other = (gold, answer) if gold.kind == "system" else (answer, gold)
     alone = list(other.parts) if other.kind == "set" else [other]
     # `x_1 = 2, y_1 = 1; x_2 = 3, y_2 = 4` and a set of pairs.
-    if other.kind == "set" and {part.kind for part in alone} <= {"tuple", "system"}:
+    if {part.kind for part in alone} <= {"tuple", "system"}:
         values = _solutions(system)
     else:
         values = [part.parts[0] for part in system.parts]

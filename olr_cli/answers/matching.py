@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from olr_cli.answers.classes import Form, Key, approximate
-from olr_cli.answers.compare import compare, is_near, may_match
+from olr_cli.answers.compare import compare, is_left_to_algebra, is_near, may_match
 from olr_cli.answers.guesses import read_surely, with_points
 from olr_cli.answers.notation import LONGEST_READ, tidy
 from olr_cli.answers.other_readings import ADDED_CONSTANT, LETTER, VALUE, other_readings
@@ -114,9 +114,10 @@ def matches(
     if CONTRADICTION in ours.form.guesses | theirs.form.guesses:
         return None
     verdict = compare(ours.form, theirs.form)
-    if verdict is None:
-        if _are_joined_otherwise(text, other):
-            return None  # math-verify and intervals take `and` for `or`
+    if verdict is None and _are_joined_otherwise(text, other):
+        return None  # math-verify and intervals take `and` for `or`
+    # What is open where both were read is an order or a unit, and it knows neither: `2, 1` for (1, 2), 500 g, 0.5 kg.
+    if verdict is None and any(map(is_left_to_algebra, (ours.form, theirs.form))):
         verdict = proof(text, other)
     if verdict:
         is_doubtful = _has_other_case(ours, theirs) or _have_other_products(gold, answer)

@@ -224,6 +224,8 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     )
     + r"\s*(?=\{)": r"\\text",
     r"\\text\{\s*([ied])\s*\}": r"\1",
+    r"\\text\{\s*\^\\circ\s*\}": r"^\\circ ",
+    r"(\\text\{[^{}]*)\^\\circ\s*(?=[CFK])": r"\1°",
     r"\\text\{\s*(\(?)\s*mod(?:ulo)?(?![a-zA-Z])([^{}]*)\}|\\(?:[pb]?mod|pod)(?![a-zA-Z])"
     r"|(?<![a-zA-Z\\])mod(?:ulo)?(?![a-zA-Z])": r"\1\\bmod \2",
     r"^(\S+) *\\bmod +([^\s=]+) *= *(\S+)$": r"\1 \\equiv \3 \\bmod \2",
@@ -275,7 +277,7 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"(?<![a-zA-Z\\])sqrt\s*(\d+|[a-z](?![a-zA-Z]))": r"\\sqrt{\1}",
     r"(?<![a-zA-Z\\^_])([a-df-z]|(?<!\d)[A-Ze])(\d+)(?![\d_]|\.\d)": r"\1_{\2}",
     r"μ(?![a-zA-Z])": r"\\mu ",
-    r"(?<=[\d}])\s*([一-鿿]+|Ω)$": r"\\text{ \1}",
+    r"(?<=[\d}])\s*([一-鿿]+|[ΩÅ£€¥])$": r"\\text{ \1}",
     # indices, thousands, times of day
     r"_\s*(?:\{\s*(?:\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))\s*\}|\\text\{\s*([a-zA-Z]+)\s*\}|\\([a-zA-Z]+))": (
         r"_{\1\2\3\4}"

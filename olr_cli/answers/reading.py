@@ -244,7 +244,9 @@ def _alternatives(text: str) -> list[str]:
             return [f"({', '.join(chosen)})" for chosen in tuples]
     if is_set or not signs:
         return [text]
-    return [text.replace("\\pm", a).replace("\\mp", b) for a, b in ("+-", "-+")]
+    either = (text.replace("\\pm", a).replace("\\mp", b) for a, b in ("+-", "-+"))
+    # `1 - 2` alone may be a score, and of `1 \pm 2` it is arithmetic.
+    return [f"0+{one}" if _DASHED.fullmatch(one) else one for one in either]
 
 
 def _joined(text: str, elements: Sequence[str], forms: Sequence[Form]) -> Form:

@@ -176,7 +176,6 @@ def _root(
         False,
         "--version",
         callback=_version,
-        is_eager=True,
         help="Print the version and exit.",
     ),
 ) -> None:

@@ -173,7 +173,8 @@ _AS_GIVEN = (
 def evaluate(
     models: list[str] = Argument(
         metavar="MODEL|RUN",
-        help="A model folder, hub id or built-in policy, or a run directory; several make one table.",
+        help="A model folder, hub id or built-in policy, a run directory, or a folder with finished runs below it;"
+        " several make one table.",
         show_default=False,
     ),
     *,
@@ -193,6 +194,7 @@ def evaluate(
     from olr_cli.evaluation.plan import EvaluationRequest, plan
     from olr_cli.evaluation.prompting import read_prompting
     from olr_cli.evaluation.results import reference_of, scores_answer
+    from olr_cli.evaluation.targets import with_runs_of_folders
     from olr_cli.recipe.layers import read_pairs
     from olr_cli.recipe.sampling import Sampling
     from olr_cli.runs.interrupts import Interrupted, exit_status
@@ -207,6 +209,9 @@ def evaluate(
         asked["vllm"] = read_pairs(more.vllm)
     asked["name"], asked["stop"] = asked.pop("backend"), tuple(more.stop) or None
     drawn = {field.name: asked.pop(field.name) for field in fields(Sampling)}
+    say = partial(typer.echo, err=True)
+    if place.url is None:  # a server's model has whatever name the server gives it
+        models = with_runs_of_folders(models, say)
     request = EvaluationRequest(
         models=models,
         checkpoints=options.read_list(problems.checkpoint),
@@ -221,7 +226,7 @@ def evaluate(
         compare=reference_of(results.compare, paper=results.paper),
     )
     evaluated, progress = [], Progress()
-    for evaluation in plan(request, partial(typer.echo, err=True)):
+    for evaluation in plan(request, say):
         folder = evaluation.target.folder
         try:
             evaluated.append((evaluation.target, evaluate_one(evaluation, progress)))

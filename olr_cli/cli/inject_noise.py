@@ -179,9 +179,8 @@ def _marks(noisy: PromptSet, counted: Mapping[NoiseType, int]) -> Iterator[Line]
             yield Line("", f"{kind}: {meaning}", "dim")
     without = noisy.facts.get("noise.without_wrong_answer", "0")
     if without != "0":
-        yield Line(
-            "", f"{without} prompts without a wrong answer in the rollouts became inactive"
-        )
+        count = f"{without} prompt{'s' * (without != '1')}"
+        yield Line("", f"{count} without a wrong answer in the rollouts became inactive")
 
 
 def _examples(noisy: PromptSet) -> Iterator[Line | str]:

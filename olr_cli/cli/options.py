@@ -23,25 +23,25 @@ DEVICES = ("auto", "cpu", "cuda")
 """Values of `--device`."""
 
 
-def recipe_names(incomplete: str) -> list[str]:
-    """The recipes that come with olr, for completion in the shell; where none fits, it offers files."""
+def recipe_names() -> list[str]:
+    """The recipes that come with olr, of which typer offers those that fit; where none fits, the shell offers files."""
     from olr_cli.recipe.layers import recipes_by_name
 
-    return [name for name in recipes_by_name() if name.startswith(incomplete)]
+    return [*recipes_by_name()]
 
 
-def figures(incomplete: str) -> list[str]:
+def figures() -> list[str]:
     """What `olr analyze --figure` draws."""
     from olr_cli.analysis.figures import FIGURES
 
-    return [name for name in (*FIGURES, "all") if name.startswith(incomplete)]
+    return [*FIGURES, "all"]
 
 
-def tables(incomplete: str) -> list[str]:
+def tables() -> list[str]:
     """What `olr analyze --table` prints."""
     from olr_cli.analysis.tables import TABLES
 
-    return [name for name in TABLES if name.startswith(incomplete)]
+    return [*TABLES]
 
 
 RECIPE_NAME = Argument(

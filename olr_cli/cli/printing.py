@@ -32,7 +32,7 @@ def say(sentence: str, *, err: bool = True) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=err, highlight=False)
+    console = Console(stderr=err)
     text = Text(
         textwrap.fill(
             sentence, console.width, break_long_words=False, break_on_hyphens=False
@@ -128,7 +128,7 @@ def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    console = Console(highlight=False, stderr=err)
+    console = Console(stderr=err)
     head = (
         ""
         if line.head is None

@@ -237,9 +237,9 @@ def same_prompts(
 
 def _contained(longer: Mapping[str, str], questions: Sequence[str]) -> dict[str, str]:
     """The longest question that stands in each of the longer texts, where there is one."""
-    if not longer:
-        return {}
     patterns = [question for question in questions if question]
+    if not longer or not patterns:
+        return {}
     hits = pl.Series(list(longer.values())).str.extract_many(patterns, overlapping=True)
     longest: dict[str, str] = {}
     for (name, text), hit in zip(longer.items(), hits, strict=True):

@@ -156,12 +156,27 @@ def open_model(
     folder = Path(
         _file_of(path, _CONFIGURATION) or path
     ).parent  # of a hub id, what is in its cache
+    if not os.path.isdir(path) and not hub_answers():
+        _require_cached_weights(path, folder)
     notes = require_stored_weights(
         path, folder, config, trust_remote_code=trust_remote_code
     )
     if not checks_weights:
         require_finite_files(path)
     return config, tokenizer, notes
+
+
+def _require_cached_weights(model: str | Path, folder: Path) -> None:
+    """Refuse a hub id whose weights are not in the hub's local cache, where they cannot be fetched.
+
+    A dry run on a machine that reaches the hub leaves configuration and tokenizer there.
+    """
+    if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        raise NotHere(
+            f"the weights of {model} are not in the local cache of the Hugging Face hub ({folder}), and the hub cannot"
+            " be reached from here",
+            f"fetch them where it can, into the same HF_HOME: hf download {model}",
+        )
 
 
 def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:

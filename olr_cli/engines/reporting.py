@@ -165,7 +165,8 @@ def _wandb(recipe: Recipe, run: Path) -> Iterator[MetricLog]:
 
     session = wandb.init(
         project=recipe.logging.wandb,
-        name=recipe.name,
+        name=run.absolute().name,  # in a sweep the recipe's name is that of all its runs
+        group=recipe.name,
         dir=str(run),
         config=recipe.plain(),
         id=run_id(run),

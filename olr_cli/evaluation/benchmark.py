@@ -471,10 +471,8 @@ def _free_name(name: str) -> str:
 
 def listing() -> Answer:
     """The built-in benchmarks and their sources."""
-    benchmarks, averages = (
-        [*registry().values()],
-        {"in": "in distribution", "out": "out of distribution"},
-    )
+    benchmarks = [*registry().values()]
+    averages = {None: "", "in": "in distribution", "out": "out of distribution"}
     lines = []
     for one in benchmarks:
         aliases = f" (also: {', '.join(one.aliases)})" if one.aliases else ""
@@ -483,7 +481,7 @@ def listing() -> Answer:
             f"{one.problems:,} problems",
             metric,
             one.grader,
-            averages.get(one.distribution or ""),
+            averages[one.distribution],
         )
         lines += [
             f"{one.name}{aliases}: {one.title}",

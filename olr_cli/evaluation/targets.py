@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from olr_cli.evaluation.store import Target
 from olr_cli.recipe.layers import folder_name
 from olr_cli.runs.checkpoints import best_step, checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import is_run, read_manifest, read_recipe, require_run
+from olr_cli.runs.listing import status_of
+from olr_cli.runs.stored import runs_below
 
 _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
@@ -53,6 +56,52 @@ def targets(
         )
         for step, how in chosen.items()
     ]
+
+
+def with_runs_of_folders(
+    models: Sequence[str], say: Callable[[str], None] = lambda _: None
+) -> list[str]:
+    """Return the models that a command names; in place of a folder, such as a sweep's, the finished runs below it.
+
+    Args:
+        models: as of `targets`.
+        say: is told which runs of a folder are left out, and why.
+
+    Raises:
+        UserError: no run of a folder is finished.
+    """
+    chosen: list[str] = []
+    for model in models:
+        is_single = is_run(model) or os.path.isfile(Path(model) / "config.json")
+        runs = [] if is_single else sorted(runs_below(Path(model)))
+        chosen += _finished(model, runs, say) if runs else [model]
+    return list(dict.fromkeys(chosen))
+
+
+def _finished(folder: str, runs: Sequence[Path], say: Callable[[str], None]) -> list[str]:
+    left_out = {run: reason for run in runs if (reason := _why_not_scored(run))}
+    told = ", ".join(
+        f"{os.path.relpath(run, folder)} ({reason})" for run, reason in left_out.items()
+    )
+    if len(left_out) == len(runs):
+        raise UserError(
+            f"no run below {folder} can be scored: {told}",
+            f"`olr runs {shlex.quote(folder)}` shows them, and how to go on with them",
+        )
+    if left_out:
+        say(f"{folder}: {len(left_out)} of {len(runs)} runs are left out: {told}.")
+    return [str(run) for run in runs if run not in left_out]
+
+
+def _why_not_scored(run: Path) -> str | None:
+    """The status of a run that is not finished; None of one that can be scored."""
+    try:
+        status = status_of(run, read_manifest(run))
+    except (UserError, OSError):
+        return "damaged"
+    if status != "finished":
+        return status
+    return None if checkpoint_steps(run) else "no checkpoint"
 
 
 def all_targets(

@@ -303,7 +303,7 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
     tree = merged_keys(layers)
     for name, (tag, _) in KINDS.items():
         section = tree.get(name)
-        if isinstance(section, Mapping) and tag not in section:
+        if isinstance(section, Mapping):
             # A section that does not name its kind keeps the recipe's default one; noise, which has none, is inactive.
             default = Recipe.model_fields[name].get_default()
             tree[name] = {tag: getattr(default, tag, "inactive"), **section}

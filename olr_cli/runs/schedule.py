@@ -116,11 +116,11 @@ class Schedule:
         if self.decay == "constant":
             return self.highest
         if self.decay == "linear":
-            return self.highest * max(0.0, (updates - update) / max(1, updates - warmup))
+            return self.highest * ((updates - update) / (updates - warmup))
         lowest = MIN_LR_RATIO if self.decay == "cosine_with_min_lr" else 0.0
-        progress = (update - warmup) / max(1, updates - warmup)
+        progress = (update - warmup) / (updates - warmup)
         share = 0.5 * (1.0 + math.cos(math.pi * progress))
-        return self.highest * max(0.0, share * (1 - lowest) + lowest)
+        return self.highest * (share * (1 - lowest) + lowest)
 
 
 @lru_cache(maxsize=2)

@@ -51,9 +51,7 @@ def text(value: str) -> str:
 def html(elements: Iterable[Element]) -> str:
     """Elements as HTML."""
     return "\n".join(
-        ElementTree.tostring(
-            element, encoding="unicode", method="html", short_empty_elements=False
-        )
+        ElementTree.tostring(element, encoding="unicode", method="html")
         for element in elements
     )
 

@@ -36,7 +36,7 @@ def print_table(table: Table, shape: str) -> None:
         return
     console, shown = Console(highlight=False, markup=False), terminal(table)
     width = Console(width=1000).measure(shown).maximum
-    Console(highlight=False, markup=False, width=max(console.width, width)).print(shown)
+    Console(width=max(console.width, width)).print(shown)
     for footnote in table.footnotes:
         console.print(printable(footnote), style="dim")
 
@@ -155,7 +155,15 @@ def _literally(text: str, block: Block) -> str:
     return re.sub(r"\|" if block.is_markdown else r"[\\|*`<$]", r"\\\g<0>", text)
 
 
-_SIGNS = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+_SIGNS = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    # LaTeX's usual fonts have other signs in their places
+    "|": r"\textbar{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}
 _ESCAPES = str.maketrans(_SIGNS | {sign: f"\\{sign}" for sign in "&%$#_{}"})
 _NUMBERS = re.compile(r"(?=.*\d)[-+±<>\d.,/()\[\] ]+")
 _ENDS = re.compile(r"(\S+) \[(.+), (.+)\]")
@@ -219,7 +227,7 @@ def _group_heads(columns: Sequence[Column]) -> list[str]:
     for group, members in groupby(columns[1:], lambda column: column.group):
         size = len(list(members))
         heads += f" & \\multicolumn{{{size}}}{{c}}{{{group}}}"
-        rules.append(f"\\cmidrule(lr){{{last + 1}-{last + size}}}")
+        rules += [f"\\cmidrule(lr){{{last + 1}-{last + size}}}"] * bool(group)
         last += size
     return [f"{heads} \\\\", " ".join(rules)]
 
@@ -231,7 +239,7 @@ def _latex_body(
         if row.kind == "compared" != rows[place - 1][0].kind:
             yield "\\midrule"
         if row.kind == "title":
-            yield "\\midrule"
+            yield from ["\\midrule"] * bool(place)  # the first has that below the heads
             yield f"\\multicolumn{{{len(columns)}}}{{l}}{{\\emph{{{escaped(name)}}}}} \\\\"
         else:
             shown = (

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from itertools import islice
 from math import ceil
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 from transformers import TrainerCallback
 from transformers.trainer_callback import ExportableState
@@ -110,6 +110,16 @@ class OlrReward(TrainerCallback, ExportableState):
             for name, value in metrics.items():
                 log_metric(name, value)
         return rewards
+
+    def __reduce__(self) -> NoReturn:
+        """Refuse to be pickled: TRL's asynchronous trainer calls a copy of its rewards in another process.
+
+        Labels would be refined there, while checkpoints, metrics and resumes ask the object here.
+        """
+        raise UserError(
+            "OlrReward works in the process that trains, and cannot be copied into another one",
+            "use GRPOTrainer; the asynchronous trainer takes olr_cli.trainers.trl.accuracy_reward",
+        )
 
     def _supervise(
         self, samples: Sequence[tuple[Mapping[str, Any], Rollout]]

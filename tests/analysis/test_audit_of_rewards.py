@@ -119,6 +119,31 @@ def test_an_extractor_that_reads_another_answer_than_the_verifier_is_said_first(
     )
 
 
+@each("size, right, is_said", (4, 4, False), (5, 5, True), (6, 3, False), (6, 4, True))
+def test_an_extractor_is_proposed_from_five_responses_on_most_of_which_it_reads_right(
+    tmp_path, size, right, is_said
+):
+    rows = [rollout(n, str(n) if n < right else "50", str(n), 1.0) for n in range(size)]
+    for row in rows:
+        row["response"] += " That took 99 steps."
+    log = log_of(tmp_path / "log.jsonl", [*rows, rollout("x", "7", "8", 0.0)])
+    found = audited(log, "--set", "data.extractor=last_number")["extractor"]
+    assert found == (["boxed", right / size] if is_said else None)
+
+
+@each("steps, parts", (1, []), (2, [(1, 1), (2, 2)]), (7, [(1, 2), (3, 4), (5, 6), (7, 7)]))
+def test_rates_are_told_of_up_to_six_parts_of_the_visits(tmp_path, steps, parts):
+    rows = [
+        rollout("x", answer, "1", float(answer == "1"), step)
+        for step in range(1, steps + 1)
+        for answer in "12"
+    ]
+    found = audited(log_of(tmp_path / "log.jsonl", rows))["by_visit"]
+    assert [(part["first"], part["last"], part["rewards"]) for part in found] == [
+        (first, last, 2 * (last - first + 1)) for first, last in parts
+    ]
+
+
 def test_peoples_verdicts_tell_the_verifiers_errors_from_the_graders(log, tmp_path):
     """People say that 30 is right too, so the verifier was right to accept it, and the grader was not to refuse it."""
     queue = tmp_path / "queue.csv"

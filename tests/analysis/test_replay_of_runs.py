@@ -9,6 +9,7 @@ import pytest
 from cases import each, refusal
 from decisions import table_of
 from histories import replayed
+from samples import json_lines
 
 from olr_cli import seeding
 from olr_cli.analysis.histories import read_history
@@ -205,9 +206,7 @@ def test_the_default_extractor_is_that_of_the_prompts_data_source(tmp_path, judg
             for i in range(6)
         ]
         data = tmp_path / "data.jsonl"
-        data.write_text(
-            "".join(json.dumps({**row, "data_source": data_source}) + "\n" for row in rows)
-        )
+        json_lines(data, *({**row, "data_source": data_source} for row in rows))
         return {"train": str(data), "extractor": "reversed_digits"}
 
     run = write_run(tmp_path / "run", judge, data=write_data("other"), noise=None)

@@ -6,6 +6,7 @@ import polars as pl
 import pytest
 from cases import each, refusal
 from histories import replayed, write_history
+from samples import json_lines
 
 from olr_cli.analysis.histories import contradictions, read_history
 from olr_cli.answers.graded import SENTINEL
@@ -13,7 +14,7 @@ from olr_cli.errors import UserError
 
 
 def write_table(file, rows, **everywhere):
-    file.write_text("".join(json.dumps({**everywhere, **row}) + "\n" for row in rows))
+    json_lines(file, *({**everywhere, **row} for row in rows))
     return file
 
 

@@ -332,3 +332,88 @@ def test_a_letter_alone_names_the_option_that_a_letter_in_brackets_names(
         for text in (letter, f"({letter})")
     )
     assert alone == bracketed or not letter.isalnum()
+
+
+@each(
+    "read, response, answer",
+    ("first_integer", "−7 of them", "-7"), ("first_integer", "1{,}234", "1234"), ("first_integer", "1,23 and 4", "1"),
+    ("first_integer", "v1.2", None), ("last_number", "from 3 to 7", "7"), ("last_number", "10 - 3", "3"),
+    ("last_number", "(-3)", "-3"), ("last_number", "3 -4", "-4"), ("last_number", ".5", ".5"),
+    ("last_number", "2**3", "2**3"),
+    ("text", "a\nb", "a\nb"), ("after:####", "#### 1\n#### 2 m\nmore", "2 m"), ("after:x", "x", None),
+    ("tag:a", "<a>1</a> <a>2", "1"), ("tag:a", "</a><a>2", None), ("tag:a", "</a>", None), ("tag:a", "<a></a>", None),
+    ("last_answer", "#### A word\nmore", None), ("last_answer", "#### 5\nmore", "5"),
+    ("last_answer", "```\n7\n```", "7"), ("last_answer", "```\n7\n```\nand ```", None),
+    ("last_answer", "a ``` b", None),
+    ("last_answer", "```py\n7\n```\nthen\n```py\n8\n```", "8"), ("last_answer", r"Answer: \(7\)", r"\(7\)"),
+    ("last_answer", r"\[x\] Answer: 7 \]", "7"), ("last_answer", "</think>", None),
+    ("last_answer", "<think>1</think>\n\nOdd.", "Odd."),
+    ("boxed", "<think>1</think>\n\nOdd.", None), ("last_answer", "## Final Answer\n\n", None),
+    ("last_answer", "**Final Answer**\n\n**7**\n\nbecause", "7"), ("last_answer", "**7**.", "7"),
+    ("last_answer", "**7** so", None),
+)  # fmt: skip
+def test_what_an_extractor_reads_at_the_edges_of_its_rule(read, response, answer):
+    assert extract(response, read) == answer
+
+
+def test_the_most_specific_extractor_that_reads_more_than_half_is_named():
+    boxes, hashes = [r"\boxed{7}"] * 3, ["#### 7"] * 3
+    assert (
+        reading_more([*boxes, *hashes])
+        == "The extractor last_answer reads 6 of 6 responses."
+    )
+    assert (
+        reading_more([*boxes, "", *hashes[:2]])
+        == "The extractor last_answer reads 5 of 6 responses."
+    )
+    assert reading_more([*boxes, "", ""]) == "The extractor boxed reads 3 of 5 responses."
+    assert reading_more([*boxes, "", "", ""]) is reading_more([]) is None
+
+
+@each(
+    "label, options, numbered, letter",
+    ("A", 1, False, "A"), ("B", 1, False, None), ("D", 4, False, "D"), ("E", 4, False, None), ("z", 26, False, "Z"),
+    ("1", 4, True, "A"), ("4", 4, True, "D"), ("5", 4, True, None), ("0", 4, True, None), ("1", 4, False, None),
+    ("b", 4, True, "B"), ("12", 12, True, "L"), ("(2) text", 4, True, "B"), ("(2) and (3)", 4, True, None),
+    ("(2) and (9)", 4, True, "B"), ("A) x, B) y", 1, False, "A"), ("A) x, B) y", 2, False, None),
+)  # fmt: skip
+def test_a_letter_or_a_number_names_one_of_the_options(label, options, numbered, letter):
+    assert extraction.option_letter(label, options, numbered=numbered) == letter
+
+
+def test_an_option_is_looked_for_in_the_first_thousand_characters():
+    assert extraction.option_letter("B) " + "x" * 993 + ", A) y", 4) is None
+    assert extraction.option_letter("B) " + "x" * 994 + ", A) y", 4) == "B"
+
+
+@each(
+    "text, blank, line",
+    ("#### 7", None, "7"), ("a #### 7 \nx", None, "7"), ("#### Step\nmore", None, None), ("#### Step", None, "Step"),
+    ("7", None, None), ("####", None, None), ("#### \n7", None, "7"), ("#### \n7", " ", None), ("####  7", " ", "7"),
+    ("#### 1\n#### 2", None, "2"), ("#### 5 apples\nmore", None, None),
+)  # fmt: skip
+def test_what_follows_hashes_is_an_answer_unless_it_heads_more(text, blank, line):
+    assert extraction.after_hashes(text, blank) == line
+
+
+def test_of_very_many_matches_only_those_at_the_end_are_searched(monkeypatch):
+    monkeypatch.setattr(own_extractors, "_TAIL", 4)
+    text = "1 2 3 4 5 6 7 8"  # 8 searches of 15, 13, … 1 characters: 64
+    for most, found in ((64, "8"), (20, "8"), (5, "8"), (3, "8")):
+        monkeypatch.setattr(own_extractors, "_MOST_SEARCHED", most)
+        assert extract(text, r"regex:\d") == found
+    monkeypatch.setattr(own_extractors, "_MOST_SEARCHED", 20)
+    assert extract("a1 2 3 4 5 6 7 x", r"regex:a|\d$") == "a"
+    monkeypatch.setattr(own_extractors, "_MOST_SEARCHED", 1)
+    assert extract("a1 2 3 4 5 6 7 x", r"regex:a|\d$") is None
+
+
+@each(
+    "pattern, text, is_found",
+    ("a+b", "caab", True),
+    ("^b", "ab", False),
+    ("é", "é", True),
+    (r"\?", "\ud800", True),
+)
+def test_a_pattern_is_found_in_a_text(pattern, text, is_found):
+    assert own_extractors.found_by(pattern)(text) is is_found

@@ -23,17 +23,26 @@ from olr_cli.answers import (
 from olr_cli.answers.matching import PLAIN_NUMBER, decide
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
-PAIRS = [
-    json.loads(line)
-    for line in (FIXTURES / "grading" / "pairs.jsonl").read_text("utf-8").splitlines()
-]
-"""Verdict, kind, gold and answer: what a fair grader accepts and rejects, and what can't be read (null)."""
+PAIRS, EXAMPLES = (
+    [
+        json.loads(line)
+        for line in (FIXTURES / "grading" / name).read_text("utf-8").splitlines()
+    ]
+    for name in ("pairs.jsonl", "examples.jsonl")
+)
+"""Verdict, kind, gold and answer: what a fair grader accepts and rejects, and what is undecided (null)."""
 ALL = [(gold, answer) for _, _, gold, answer in PAIRS]
 
 
 @tenth_or_whole
 def test_verdicts_are_a_fair_graders(judge, nth):
     found = zip(PAIRS[::nth], judge.matches(ALL[::nth]), strict=True)
+    assert [(*case, now) for case, now in found if now is not case[0]] == []
+
+
+def test_every_example_beside_the_code_is_decided_as_it_says(judge):
+    verdicts = judge.matches((gold, answer) for *_, gold, answer in EXAMPLES)
+    found = zip(EXAMPLES, verdicts, strict=True)
     assert [(*case, now) for case, now in found if now is not case[0]] == []
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cases import each
 
-from olr_cli.answers.algebra import clear_caches
+from olr_cli.answers.algebra import clear_caches, leaf
 from olr_cli.answers.classes import Form, number
 from olr_cli.answers.notation import LONGEST_CACHED, tidied_before, tidy
 from olr_cli.answers.numbers import exact_number
@@ -101,6 +101,61 @@ def test_tuples_lists_and_intervals_of_numbers_need_no_algebra_either(answer, fo
 def test_other_answers_are_left_to_computer_algebra(answer):
     with pytest.raises(NeedsAlgebra):
         read(answer)
+
+
+@each(
+    "text, kind, parts",
+    (r"3\text{ apples}, 2\text{ kg}", "set", "quantity quantity"), ("x = 1", "assignment", "number equation"),
+    (r"3\text{ apples}, 2\text{ pears}", "system", "quantity quantity"), ("x = 1, x = 1", "number", ""),
+    (r"3\text{ kg}, 2\text{ m}", "system", "quantity quantity"), ("x = 1, x = 2", "set", "number number"),
+    (r"3\text{ kg}, 2\text{ kg}", "set", "quantity quantity"), ("x = 3, 5", "set", "number number"),
+    (r"x = 3, 5\text{ cm}", "system", "assignment quantity"), ("x = 1, y = 2; x = 3, y = 4", "set", "system system"),
+    ("x = 1, y = 2; x = 3, z = 4", "set", "number number number number"),
+    ("x = 1; y = 2; x = 3", "set", "number number number"),
+    ("x = 1; y = 2", "system", "assignment assignment"), ("(5)", "number", ""), ("[5]", "number", ""),
+    (r"(p \lor q)", "other", ""), (r"p \lor q", "other", ""), (r"p \land q", "set", "word word"),
+    ("(1, 2]", "interval", "number number"), ("[1, 2, 3]", "tuple", "number number number"), ("(1,)", "text", ""),
+    (r"\{\{1\}\}", "text", ""), (r"\{1\}", "number", ""), (r"\{\}", "set", ""),
+    (r"\{\pm 1, 2\}", "set", "number number number"),
+    (r"(\pm 1, 2)", "set", "tuple tuple"), (r"1 \mp 2", "set", "number number"), (r"2 \pm 1", "set", "number number"),
+    ("1:2:3", "tuple", "number number"), ("1:2", "number", ""), ("(A) 5 cm", "choice", "quantity"),
+    ("(A) (B) 5", "value", ""),
+    ("x = 5 cm", "assignment", "quantity"), (r"5\text{ cm}", "quantity", "number"), ("3-1", "word", ""),
+    ("1/2/3", "word", ""),
+    (r"x = 3\%", "assignment", "percent"), ("A = B", "text", ""), ("answer = B", "equation", "word text"),
+    ("2 = 3", "text", ""),
+    ("2 = 2", "equation", "number text"), (r"\frac13 = 0.333", "equation", "number text"),
+    (r"\frac13 = 0.34", "text", ""),
+    ("0.3 = 0.34", "equation", "number text"), ("0.34 = 0.4", "text", ""), ("2.5 = 3", "text", ""),
+    ("2 + 2 = 4 = 5", "text", ""),
+    ("3 = x", "assignment", "number equation"), (r"x \in \{1\}", "assignment", "number"), ("2x = 5", "equation", ""),
+    ("2x + y = 5", "equation", "number text"), ("|x| = 5", "equation", "number text"), ("x = 2x - 3", "equation", ""),
+    ("Alice = Bob", "equation", ""), ("a = 1 or b = 2", "other", ""), ("a = 1 or a = 2", "set", "number number"),
+    ("x^2 = 1 or y = 2", "other", ""), ("red or blue", "word", ""), (r"2k, k \in \mathbb{Z}", "value", ""),
+    (r"(1, 2)^T", "matrix", "number number"), ("((1, 2), (3, 4))^T", "text", ""), ("(1, 2)", "tuple", "number number"),
+    (r"17 \bmod 5", "congruence", "number number"), (r"x \equiv \frac12 \pmod 4", "text", ""),
+    (r"x \equiv 1, 3 \pmod 4", "set", "congruence congruence"), (r"3x \equiv 1 \pmod 7", "text", ""),
+    ("not 5", "text", ""),
+    ("f = ab", "assignment", "value equation"), (r"\text{f} = ab", "assignment", "word"),
+    (r"x < 1, y", "set", "other word"),
+    (r"(0, 1) \cup [2, 3]", "union", "interval interval"), (r"(0, 1) \cup \{2\}", "union", "interval number"),
+    (r"\{x\}", "word", ""), (r"\sqrt2\text{ cm}", "quantity", "value"), (r"(1, 2)\text{ cm}", "text", ""),
+)  # fmt: skip
+def test_a_text_is_read_as_its_kind(text, kind, parts):
+    form = read(text, leaf)
+    assert (form.kind, " ".join(part.kind for part in form.parts)) == (kind, parts)
+
+
+@each(
+    "text, guesses",
+    ("3-1", ["parts"]), ("x + 1", []), ("abc + 1", ["abc"]), (r"\text{abc} + 1", []), ("answer + 1", ["answer"]),
+    ("red and blue", ["?red and blue"]), ("red", []), ("2x + C", ["?2x + C"]), ("2n + 1", []),
+    ("5 = 6", ["a contradiction"]), ("10^{10^{9}}", ["too large"]),
+)  # fmt: skip
+def test_a_form_says_what_was_guessed(text, guesses):
+    found = read(text, leaf).guesses
+    assert sorted(guess for guess in found if guess in guesses) == guesses
+    assert bool(found) == bool(guesses)
 
 
 def test_plain_numbers_need_neither_workers_nor_sympy():

@@ -338,7 +338,7 @@ def test_arms_are_called_what_label_says_in_figures_and_tables(arms):
 def test_the_shell_completes_names_of_figures_and_tables_without_heavy_imports():
     script = (
         "import sys; from olr_cli.cli.options import figures, tables\n"
-        "assert figures('dyn') == ['dynamics'] and tables('qw') == ['qwen3_8b']\n"
+        "assert 'dynamics' in figures() and 'qwen3_8b' in tables()\n"
         "assert not {'polars', 'numpy', 'matplotlib', 'pydantic'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -10,6 +10,7 @@ import pytest
 import torch
 import typer
 from cases import each
+from commands import refused
 
 from olr_cli.answers import Judge
 from olr_cli.cli.errors import ends_well
@@ -175,6 +176,24 @@ def test_what_the_system_refuses_is_named_as_that(deed, sentence, capsys):
     said = capsys.readouterr().err
     assert ended.value.exit_code == 2
     assert said.startswith("Error: ") and sentence in said and said.count("\n") == 1
+
+
+@each(
+    "line",
+    "check absent.csv --export taken.csv",
+    "inject-noise --type active --ratio 0.5 --dataset absent.csv --out taken.jsonl",
+    "audit absent --export taken.jsonl",
+    "audit absent --out taken.csv",
+    "audit absent --report taken.html",
+    "audit absent --rewards --out taken.csv",
+    "audit absent --rewards --as-recipe taken.yaml",
+    "replay absent --out taken.csv",
+    "analyze absent --out taken.csv",
+)
+def test_an_output_that_is_taken_is_refused_before_any_input_is_read(line, here):
+    taken = line.rpartition(" ")[2]
+    Path(taken).mkdir()
+    assert f"{taken} exists already; choose another name" in refused(*line.split())
 
 
 @pytest.mark.parametrize(

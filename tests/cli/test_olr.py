@@ -361,6 +361,79 @@ def test_what_cannot_work_is_one_sentence_status_2_and_nothing_written(
         "check x --columns question",
         "--columns question does not say which column holds what",
     ),
+    (
+        "check x --explain no_label",
+        "--explain: this explains a finding, and checks no data set",
+    ),
+    ("check --explain no_label --strict", "--explain: this explains a finding"),
+    ("check x --drop all", "--drop chooses the rows of --export FILE; add it"),
+    (
+        "inject-noise --type active --ratio 0.5 --active-share 0.5",
+        "--active-share is for mixed noise",
+    ),
+    ("benchmarks --trust-remote-code", "no benchmark is named"),
+    ("rollouts m d --backend tpu", "--backend: there is no 'tpu'; known: "),
+    (
+        "rollouts m d --device tpu",
+        "--device: there is no 'tpu' (did you mean 'cpu'?); known: auto, cpu, cuda",
+    ),
+    (
+        "rollouts m d --extractor bexed",
+        "--extractor: there is no extractor 'bexed' (did you mean 'boxed'?)",
+    ),
+    ("evaluate m --backend tpu", "--backend: there is no 'tpu'; known: "),
+    (
+        "evaluate m --device tpu",
+        "--device: there is no 'tpu' (did you mean 'cpu'?); known: auto, cpu, cuda",
+    ),
+    (
+        "evaluate m --protocol other",
+        "--protocol: there is no 'other'; known: standard, paper",
+    ),
+    (
+        "evaluate m --extractor bexed",
+        "--extractor: there is no extractor 'bexed' (did you mean 'boxed'?)",
+    ),
+    ("evaluate m --vllm size", "--vllm: "),
+    (
+        "evaluate m --verified a --verified b",
+        "--verified is one file here, and 2 are named; join them",
+    ),
+    (
+        "regrade m --verified a --verified b",
+        "--verified is one file here, and 2 are named; join them",
+    ),
+    (
+        "regrade m --extractor bexed",
+        "--extractor: there is no extractor 'bexed' (did you mean 'boxed'?)",
+    ),
+    ("regrade docs --out o", "--out is for a log, and docs is none; leave it out"),
+    ("regrade docs --data d", "--data is for a log, and docs is none; leave it out"),
+    (
+        "regrade docs --columns prompt=q",
+        "--columns is for a log, and docs is none; leave it out",
+    ),
+    *(
+        (
+            f"{command} --json --format latex",
+            "--json and --format latex contradict each other",
+        )
+        for command in ("analyze x", "evaluate x", "regrade x")
+    ),
+    *(
+        (
+            f"{command} --format word",
+            "--format: there is no 'word'; known: terminal, markdown, latex, csv",
+        )
+        for command in ("analyze x", "evaluate x", "regrade x")
+    ),
+    *(
+        (
+            f"{command} --out o.csv --json",
+            "and --json writes to standard output; choose one of them",
+        )
+        for command in ("audit x", "replay x")
+    ),
 )
 def test_a_mistyped_command_is_refused_like_any_other_mistake(words, message):
     assert message in refused(*shlex.split(words))

@@ -10,6 +10,8 @@ import pytest
 from cases import each
 from histories import write_history
 
+from olr_cli import answers
+
 replay = partial(commands.done, "replay")
 
 
@@ -114,3 +116,18 @@ def test_a_replay_of_a_log_says_how_many_labels_would_change_and_what_comes_next
         f"Next: olr audit {log}" in output
         and f"olr replay {log} --set method.slope_threshold=0.1" in output
     )
+
+
+@pytest.mark.parametrize("words", [(), ("--json",)])
+def test_a_replay_reads_what_a_run_gave_up_and_adds_nothing_to_it(run, words, monkeypatch):
+    made = []
+
+    class Seen(answers.Judge):
+        def __init__(self, **settings):
+            made.append((settings["ledger"], settings["keep"]))
+            super().__init__(**settings)
+
+    monkeypatch.setattr(answers, "Judge", Seen)
+    replay(run, *words)
+    [(ledger, keeps)] = made
+    assert not keeps and str(ledger).startswith(str(run))

@@ -205,3 +205,22 @@ def test_columns_and_the_system_message_of_the_data_are_options():
     assert sorted(scan_labels(run).collect()["given_label"]) == [
         str(2 * n) for n in range(10, 16)
     ]
+
+
+@each(
+    "words, again",
+    ((), "olr rollouts MODEL DATA --resume --run-dir runs/rollouts-arithmetic"),
+    (("--run-dir", "a b"), "olr rollouts MODEL DATA --run-dir 'a b' --resume"),
+)
+def test_what_was_stopped_says_the_command_that_continues_it(words, again, monkeypatch):
+    def stopped(recipe, path, *arguments, **settings):
+        path.mkdir(parents=True)
+        (path / "manifest.json").write_text("{}")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("olr_cli.engines.launch.launch", stopped)
+    typed = ["rollouts", MODEL, "arithmetic", *words]
+    monkeypatch.setattr("sys.argv", ["olr", *typed])
+    result = olr(*typed)
+    again = again.replace("MODEL DATA", f"{MODEL} arithmetic")
+    assert result.stderr.endswith(f"; continue with {again}\n")

@@ -99,7 +99,7 @@ def test_in_a_sound_data_set_nothing_is_found(tmp_path):
         {"question": f"What is it, number {n}?", "answer": label}
         for n, label in enumerate(labels)
     ]
-    (tmp_path / "x.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(tmp_path / "x.jsonl", *rows)
     assert checked(tmp_path / "x.jsonl", "--strict") == (0, {})
     words = (str(tmp_path / "x.jsonl"), "--columns", "{question: question, answer: answer}")
     said = olr("check", *words).output
@@ -200,7 +200,7 @@ def test_of_a_log_of_answers_each_question_is_checked_once(tmp_path):
         for _ in range(3)
     ]
     log = tmp_path / "log.jsonl"
-    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(log, *rows)
     ended = olr("check", log)
     assert (
         "1 placeholder for a label (line 4)" in ended.output

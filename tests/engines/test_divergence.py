@@ -1,7 +1,5 @@
 """A run that diverges stops before the step, with a sentence that names the last checkpoint whose policy is sound."""
 
-import shutil
-
 import pytest
 import torch
 from cases import each
@@ -9,7 +7,6 @@ from commands import olr
 from diverging import SETTINGS, save_diverging_model
 from safetensors.torch import load_file, save_file
 
-from olr_cli.engines.models import policy_path
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_manifest
 from olr_cli.runs.metrics import read_metrics
@@ -61,18 +58,13 @@ def test_a_run_that_diverges_keeps_its_last_good_checkpoint(
     assert (checkpoint_steps(run), len(read_metrics(run))) == (steps, len(lines))
 
 
-@pytest.fixture
-def model(here):
-    """A copy of a built-in policy, to damage."""
-    return shutil.copytree(policy_path("addition-easier"), here / "model")
-
-
 def change_weight(model, name, change):
     weights = load_file(model / "model.safetensors")
     change(weights[name])
     save_file(weights, model / "model.safetensors", metadata={"format": "pt"})
 
 
+@pytest.mark.usefixtures("here")
 def test_evaluate_names_a_model_whose_logits_are_not_finite(model):
     change_weight(model, "model.norm.weight", lambda weight: weight.fill_(3e38))
     evaluation = olr(

@@ -5,7 +5,7 @@ import shutil
 from contextlib import suppress
 
 import pytest
-from cases import each
+from cases import each, refusal
 
 from olr_cli import __version__
 from olr_cli.engines import resume
@@ -15,6 +15,7 @@ from olr_cli.recipe.layers import validate
 from olr_cli.runs import writer
 from olr_cli.runs.checkpoints import checkpoint_path
 from olr_cli.runs.directory import create_run, read_manifest, read_recipe, write_manifest
+from olr_cli.runs.locks import held
 from olr_cli.runs.progress import Progress
 from olr_cli.runs.shards import stored_steps
 from olr_cli.runs.store import scan_labels
@@ -264,3 +265,33 @@ def test_a_checkpoint_is_of_this_run_and_of_the_step_in_its_name(
     saved = {"step": 3, "run": read_manifest(tmp_path)["id"], **changes}
     (checkpoint / "trainer.json").write_text(json.dumps(saved))
     assert resume._strangeness(tmp_path, 3) == strange
+
+
+@each(
+    "changes, kind, is_found",
+    ({}, "training", True), ({}, "rollouts", False), ({"seed": 7}, "training", False),
+    ({"name": "other"}, "training", False), ({"logging": {"tensorboard": True}}, "training", True),
+)  # fmt: skip
+def test_an_unfinished_run_is_one_of_this_recipe_name_and_kind(
+    stopped, changes, kind, is_found
+):
+    other = validate({**recipe().plain(), **changes}, "test")
+    if is_found:
+        assert unfinished_run(other, stopped.parent, kind=kind) == stopped
+    else:
+        said = refusal(unfinished_run, other, stopped.parent, kind=kind)
+        assert "there is no unfinished run of this recipe below " in said
+
+
+def test_of_several_unfinished_runs_none_is_chosen_and_a_finished_one_is_none(stopped):
+    other = shutil.copytree(stopped, stopped.with_name("other"))
+    assert f"several unfinished runs of this recipe: {other} (8 steps), {stopped} (8" in (
+        refusal(unfinished_run, recipe(), stopped.parent)
+    )
+    go(other, resume=True)
+    with held(other):
+        assert unfinished_run(recipe(), stopped.parent) == stopped
+    with held(stopped):
+        assert "there is no unfinished run" in refusal(
+            unfinished_run, recipe(), stopped.parent
+        )

@@ -3,7 +3,8 @@
 import errno
 import os
 import shutil
-from pathlib import Path
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -41,6 +42,13 @@ LOADERS = {
     "openrlhf": lambda model: StartingModel.look_at(str(model), trust_remote_code=False),
     "vllm": lambda model: read_model(str(model), trust_remote_code=False),
 }
+
+
+def tokenizer_and_notes(loaded):
+    """What each of `LOADERS` has read besides weights."""
+    if isinstance(loaded, tuple):
+        return loaded[1], loaded[3]
+    return loaded.tokenizer, loaded.notes
 
 
 every_toy = pytest.mark.parametrize("name", TOYS)
@@ -110,11 +118,6 @@ def test_the_pretrained_policy_is_found_where_make_smollm_puts_it(tmp_path, monk
     assert policy_path(f"builtin:{NAMES[-1]}") == folder
 
 
-@pytest.fixture
-def model(tmp_path):
-    return Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))
-
-
 def with_tokenizer(model, *, special=None, template=None, plain=()):
     tokenizer = AutoTokenizer.from_pretrained(model)
     tokenizer.add_special_tokens(special or {})
@@ -140,7 +143,8 @@ def test_a_token_without_embedding_is_named_before_anything_starts(model, load, 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
 def test_a_token_without_embedding_that_nothing_uses_is_no_mistake(model, load):
     with_tokenizer(model, plain=["[IMAGE]"])
-    load(model)
+    tokenizer, notes = tokenizer_and_notes(load(model))
+    assert (len(tokenizer), list(notes)) == (65, [])
 
 
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
@@ -396,6 +400,47 @@ def test_an_expert_that_the_files_lack_is_no_draw(tmp_path, load):
     assert "such as one of a layer's experts" in refusal(load, folder)
 
 
+LOOKS_AT = """
+from olr_cli.engines.openrlhf.starting_model import StartingModel
+from olr_cli.errors import NotHere
+for link in (None, snapshot / "model.safetensors"):
+    if link:
+        link.symlink_to(policy / link.name)
+    try:
+        print(StartingModel.look_at("some/model", trust_remote_code=False).digest)
+    except NotHere as error:
+        print(error)
+"""
+"""Looks at a model of the hub's cache, and once more when its weights have come, too."""
+
+
+def test_weights_that_the_hubs_cache_lacks_are_named_where_the_hub_is_out_of_reach(
+    tmp_path,
+):
+    policy = policy_path("addition-easier")
+    cache = tmp_path / "hub" / "models--some--model"
+    snapshot = cache / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    for file in policy.iterdir():  # what a dry run leaves
+        if file.suffix != ".safetensors":
+            (snapshot / file.name).symlink_to(file)
+    (cache / "refs").mkdir()
+    (cache / "refs" / "main").write_text("0" * 40)
+    code = f"from pathlib import PosixPath\npolicy, snapshot = {policy!r}, {snapshot!r}\n{LOOKS_AT}"
+    offline = os.environ | {"HF_HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=offline,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, second = ended.stdout.splitlines()
+    assert first.startswith("the weights of some/model are not in the local cache of the")
+    assert first.endswith("hf download some/model")
+    assert second == f"commit {'0' * 40}"
+
+
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
 def test_a_lost_shard_is_named(tmp_path, load):
     saved(tmp_path, untied(), max_shard_size="20KB")
@@ -450,7 +495,14 @@ RIGHT = {
 @pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
 @pytest.mark.parametrize("make, how", RIGHT.values(), ids=RIGHT)
 def test_a_whole_model_loads_however_its_weights_are_stored(tmp_path, load, make, how):
-    load(saved(tmp_path, make(), **how))
+    model = make()
+    loaded = load(saved(tmp_path, model, **how))
+    tokenizer, notes = tokenizer_and_notes(loaded)
+    assert (len(tokenizer), list(notes)) == (64, [])
+    if isinstance(loaded, Policy):
+        weights = loaded.model.state_dict()
+        for name, weight in model.state_dict().items():
+            assert torch.equal(weights.get(name, weights.get(f"model.{name}")), weight)
 
 
 def test_a_quantised_model_is_left_to_who_loads_it(tmp_path):

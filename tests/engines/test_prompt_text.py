@@ -13,6 +13,7 @@ from olr_cli.engines.models import policy_path
 from olr_cli.engines.prompt_text import (
     ChatFormat,
     render_all,
+    stop_ids,
     template_lines,
     tokenize,
     turn_end,
@@ -86,6 +87,16 @@ def test_the_special_token_after_an_assistants_turn_is_what_closes_it(
 ):
     found = turn_end(base_model, ChatFormat(template))
     assert found == (closing and base_model.convert_tokens_to_ids(closing))
+
+
+def test_a_token_that_decoding_keeps_is_no_token_of_its_own_to_a_stop_text(base_model):
+    base_model.add_tokens([AddedToken("<answer>", special=False)])
+    assert stop_ids(base_model, ["<answer>", "so <answer>", "x"]) == []
+    ends = ["<|eot|>", "<eos>"]
+    assert stop_ids(base_model, ends) == base_model.convert_tokens_to_ids(ends)
+    assert stop_ids(base_model, []) == []
+    with pytest.raises(UserError, match=r"contains the special token <\|eot\|>"):
+        stop_ids(base_model, ["so <|eot|>"])
 
 
 DATED = "Today is {{ strftime_now('%d %b %Y') }}. {{ messages[-1].content }}"

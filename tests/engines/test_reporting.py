@@ -7,8 +7,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cases import each
+from samples import json_lines
 
-from olr_cli.engines.reporting import metric_logs, reports, require_packages
+from olr_cli.engines.reporting import (
+    metric_logs,
+    reports,
+    require_packages,
+    signs_of_no_reward,
+)
 from olr_cli.errors import UserError
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import LoggingSection
@@ -57,16 +64,15 @@ def test_wandb_gets_every_metric_and_one_session_a_run(tmp_path, monkeypatch):
         SimpleNamespace(init=lambda **settings: calls.append(settings) or session),
     )
     recipe = Recipe(name="mine", logging=LoggingSection(wandb="project"))
-    create_run(tmp_path, recipe)
-    with metric_logs(recipe, tmp_path, 0) as (log,):
+    run = tmp_path / "active_ratio-0.5"  # of the sweep "mine"
+    run.mkdir()
+    create_run(run, recipe)
+    with metric_logs(recipe, run, 0) as (log,):
         log(1, {"rollout/reward": 0.25})
     settings, *rest = calls
-    assert (settings["project"], settings["name"], settings["resume"]) == (
-        "project",
-        "mine",
-        "allow",
-    )
-    assert settings["id"] == read_manifest(tmp_path)["id"]
+    assert (settings["project"], settings["resume"]) == ("project", "allow")
+    assert (settings["name"], settings["group"]) == ("active_ratio-0.5", "mine")
+    assert settings["id"] == read_manifest(run)["id"]
     assert settings["config"]["train"]["rollouts_per_prompt"] == 8
     assert rest == [(1, {"rollout/reward": 0.25}), "finished"]
 
@@ -87,9 +93,7 @@ def recorded(name):
 def warnings(folder, lines, method, done=0, **train):
     """(step, warning) of an attempt that makes the steps after the first `done` lines of metrics.jsonl."""
     said = []
-    (folder / "metrics.jsonl").write_text(
-        "".join(json.dumps(line) + "\n" for line in lines[:done])
-    )
+    json_lines(folder / "metrics.jsonl", *lines[:done])
     progress = SimpleNamespace(
         step=lambda step, _: None, say=lambda sentence: said.append((step, sentence))
     )
@@ -121,6 +125,36 @@ def test_a_fall_of_accuracy_is_a_warning_with_advice_said_once_also_over_a_resum
     fallen = [line["step"] for line in lines].index(10) + 1
     assert warnings(tmp_path, lines, "self_certainty", done=fallen) == []
     assert warnings(tmp_path, lines, "self_certainty", done=fallen - 1) == [(step, warning)]
+
+
+@each(
+    "missing, equal, begins",
+    (0.9, 0.9, []),
+    (0.91, 0.0, ["91% of the responses have no answer; the chat template or data.extractor (boxed, "]),
+    (0.0, 0.95, ["95% of the groups have equal rewards throughout; the chat template or data.extractor ("]),
+)  # fmt: skip
+def test_the_first_step_alone_tells_signs_of_a_wrong_template(
+    tmp_path, missing, equal, begins
+):
+    metrics = {"rollout/missing_answers": missing, "rollout/zero_variance_groups": equal}
+    lines = [{"step": step, **metrics} for step in (1, 2)]
+    said = warnings(tmp_path, lines, "grpo")
+    assert [step for step, _ in said] == [1] * len(begins)
+    for (_, sentence), begin in zip(said, begins, strict=True):
+        assert sentence.startswith(f"Warning: {begin}")
+        assert sentence.endswith(
+            "; `olr train --dry-run` shows a prompt as the policy sees it"
+        )
+
+
+@each("rewards, is_told", ((0.0, 0.0), True), ((0.0, 0.1), False), ((), False))
+def test_a_run_that_never_rewarded_tells_the_signs_at_its_end(tmp_path, rewards, is_told):
+    lines = [
+        {"step": step, "rollout/reward": reward, "rollout/zero_variance_groups": 1.0}
+        for step, reward in enumerate(rewards, 1)
+    ]
+    json_lines(tmp_path / "metrics.jsonl", *lines)
+    assert bool(signs_of_no_reward(tmp_path)) is is_told
 
 
 def test_a_run_that_gets_better_gives_no_warning(tmp_path):

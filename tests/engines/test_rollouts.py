@@ -7,7 +7,7 @@ from functools import partial
 import polars as pl
 import pytest
 from cases import each, refusal
-from decisions import untimed
+from decisions import assert_same_tables, stored_tables, untimed
 from polars.testing import assert_frame_equal
 from samples import json_lines
 
@@ -18,7 +18,6 @@ from olr_cli.data.writers import write_prompts
 from olr_cli.engines.backends import BackendOptions
 from olr_cli.engines.launch import launch, unfinished_run
 from olr_cli.engines.local.engine import LocalRunner
-from olr_cli.engines.models import policy_path
 from olr_cli.engines.rollouts import (
     RolloutSampler,
     backend_of,
@@ -31,7 +30,7 @@ from olr_cli.runs import writer
 from olr_cli.runs.directory import read_manifest, write_manifest
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import ROLLOUTS, LineProgress
-from olr_cli.runs.store import RunStore, scan_labels, scan_rollouts
+from olr_cli.runs.store import RunStore
 
 MODEL = "builtin:addition-easier"
 STEPS = 6  # 20 prompts in steps of 8, 8 and 4; two visits
@@ -55,13 +54,6 @@ def sample(path, a_recipe=None, *, resume=False):
     return shown.getvalue()
 
 
-def tables(path):
-    order = ["step", "prompt_id"]
-    return scan_labels(path).sort(order).collect(), scan_rollouts(path).sort(
-        [*order, "sample"]
-    ).collect()
-
-
 def files(path):
     return {
         p: p.stat().st_mtime_ns
@@ -79,7 +71,7 @@ def whole(tmp_path_factory):
 
 
 def test_every_prompt_is_visited_as_often_as_asked_and_trains_never(whole):
-    labels, records = tables(whole)
+    labels, records = stored_tables(whole)
     prompts = labels.group_by("visit").agg(pl.col("prompt_id").n_unique()).sort("visit")
     assert prompts.rows() == [(1, 20), (2, 20)]
     assert records.group_by("prompt_id", "visit").len()["len"].to_list() == [4] * 40
@@ -92,7 +84,7 @@ def test_every_prompt_is_visited_as_often_as_asked_and_trains_never(whole):
 
 
 def test_visits_of_a_prompt_are_drawn_anew(whole):
-    _, records = tables(whole)
+    _, records = stored_tables(whole)
     first, second = (
         records.filter(pl.col("visit") == visit).sort("prompt_id", "sample")["response"]
         for visit in (1, 2)
@@ -110,7 +102,9 @@ def test_up_to_its_first_update_a_training_run_samples_the_same(whole, tmp_path)
     tree = {"seed": 3, "data": {"limit": 20}, "train": train, "method": {"name": "grpo"}}
     trained = validate(tree | {"engine": {"device": "cpu", "threads": 1}}, "test")
     launch(trained, tmp_path / "trained", LocalRunner, LineProgress(io.StringIO()))
-    for ours, theirs in zip(tables(whole), tables(tmp_path / "trained"), strict=True):
+    for ours, theirs in zip(
+        stored_tables(whole), stored_tables(tmp_path / "trained"), strict=True
+    ):
         ours, theirs = (table.filter(pl.col("step") == 1) for table in (ours, theirs))
         assert ours.height > 0
         kept = [name for name in ours.columns if name != "trains"]
@@ -143,8 +137,7 @@ def test_killed_anywhere_and_resumed_it_ends_as_uninterrupted(
         with pytest.raises(Killed):
             sample(run)
     assert f"Continuing {run} after step {done}" in sample(run, resume=True)
-    for ours, theirs in zip(tables(run), tables(whole), strict=True):
-        assert_frame_equal(ours, theirs)
+    assert_same_tables(run, whole)
     assert untimed(read_metrics(run)) == untimed(read_metrics(whole))
 
 
@@ -153,8 +146,7 @@ def test_a_run_that_is_given_more_visits_equals_one_of_as_many_from_the_start(
 ):
     sample(tmp_path / "run", recipe(epochs=1))
     sample(tmp_path / "run", resume=True)
-    for ours, theirs in zip(tables(tmp_path / "run"), tables(whole), strict=True):
-        assert_frame_equal(ours, theirs)
+    assert_same_tables(tmp_path / "run", whole)
 
 
 def test_a_run_goes_on_with_its_own_backend(whole):
@@ -208,7 +200,7 @@ def test_noise_that_a_file_carries_is_in_the_records(tmp_path):
     noisy = inject(read_prompts("arithmetic", limit=20), type="active", ratio="0.5", seed=0)
     write_prompts(noisy, tmp_path / "noisy.parquet")
     sample(tmp_path / "run", recipe(tmp_path / "noisy.parquet", data_keys={}))
-    labels, _ = tables(tmp_path / "run")
+    labels, _ = stored_tables(tmp_path / "run")
     marked = labels.filter(pl.col("noise_type") == "active")
     assert marked.height == 20  # half of the prompts, two visits
     assert set(marked["given_label"]) == {SENTINEL}
@@ -268,9 +260,7 @@ def test_a_prompt_too_long_is_refused_before_anything_is_written(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_without_a_chat_template_is_warned_of(tmp_path):
-    model = tmp_path / "model"
-    shutil.copytree(policy_path("addition-easier"), model)
+def test_a_model_without_a_chat_template_is_warned_of(tmp_path, model):
     (model / "chat_template.jinja").unlink()
     shown = sample(tmp_path / "run", recipe(model=str(model)))
     assert "has no chat template: prompts are given to it as plain text" in shown
@@ -288,16 +278,15 @@ def test_a_run_is_named_after_its_data(data, name):
     assert recipe(data).name == name
 
 
-def test_a_built_in_policy_gets_one_thread_and_others_torchs_choice(tmp_path):
-    shutil.copytree(policy_path("addition-easier"), tmp_path / "model")
+def test_a_built_in_policy_gets_one_thread_and_others_torchs_choice(model):
     assert recipe().engine.threads == 1
-    assert recipe(model=str(tmp_path / "model")).engine.threads is None
+    assert recipe(model=str(model)).engine.threads is None
 
 
 def test_metrics_tell_every_step(whole):
     lines = read_metrics(whole)
     assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
-    labels, records = tables(whole)
+    labels, records = stored_tables(whole)
     for line in lines:
         own = labels.filter(pl.col("step") == line["step"])
         assert line["majority/accuracy"] == pytest.approx(own["majority_is_correct"].mean())

@@ -12,13 +12,13 @@ import polars as pl
 import pytest
 from cases import each
 from commands import answered, done, olr, refused
-from polars.testing import assert_frame_equal
+from decisions import assert_same_tables, stored_tables
 from samples import json_lines
 from served import MODEL, Server
 
 from olr_cli.engines import rollouts
 from olr_cli.runs.directory import read_manifest
-from olr_cli.runs.store import scan_labels, scan_rollouts
+from olr_cli.runs.store import scan_labels
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -45,18 +45,6 @@ def words(server, model=MODEL, *more, visits=VISITS):
     return ["rollouts", model, "sums.jsonl", *options.split(), *more]
 
 
-def tables(run):
-    order = ["step", "prompt_id"]
-    return scan_labels(run).sort(order).collect(), scan_rollouts(run).sort(
-        [*order, "sample"]
-    ).collect()
-
-
-def assert_same(run, other):
-    for ours, theirs in zip(tables(run), tables(other), strict=True):
-        assert_frame_equal(ours, theirs)
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """Rollouts of a server that never failed."""
@@ -72,7 +60,7 @@ def whole(tmp_path_factory):
 def test_every_prompt_is_asked_as_often_as_visits_and_samples_say_and_stored(server):
     sums()
     result = done(*words(server))
-    labels, rows = tables(RUN)
+    labels, rows = stored_tables(RUN)
     assert (len(server.asked), len(labels), len(rows)) == (ASKED, PROMPTS * VISITS, ASKED)
     assert len({body["seed"] for body in server.asked}) == ASKED
     assert {body["temperature"] for body in server.asked} == {1.0}
@@ -107,7 +95,7 @@ def test_what_passes_leaves_no_trace_in_the_rows(server, whole, trouble):
     sums()
     server.troubles = [it for _ in range(6) for it in (trouble, None, None, trouble)]
     done(*words(server))
-    assert_same(RUN, whole)
+    assert_same_tables(RUN, whole)
 
 
 class Killed(BaseException):
@@ -136,7 +124,7 @@ def test_killed_after_a_step_and_resumed_the_rows_are_those_of_a_run_in_one_go(
     assert f"Continuing {RUN} after step {step - 1}." in again.stdout
     stored = len(scan_labels(whole).filter(pl.col("step") < step).collect())
     assert len(server.asked) == ASKED - stored * SAMPLES
-    assert_same(RUN, whole)
+    assert_same_tables(RUN, whole)
 
 
 def test_the_server_is_asked_one_step_ahead_of_the_oldest_unfinished_prompt(server):
@@ -153,7 +141,7 @@ def test_the_server_is_asked_one_step_ahead_of_the_oldest_unfinished_prompt(serv
     server.troubles = [last]
     done(*words(server, visits=1))
     assert seen[-1] == (1 + SIZE) * SAMPLES
-    steps = tables(RUN)[0].group_by("step", maintain_order=True).len()
+    steps = stored_tables(RUN)[0].group_by("step", maintain_order=True).len()
     assert steps.rows() == [(step, SIZE) for step in range(1, 11)]
 
 
@@ -183,7 +171,7 @@ def test_what_does_not_pass_ends_the_run_in_a_sentence_and_a_resume_completes_it
     assert read_manifest(RUN)["status"] == "failed"
     server.troubles = []
     done(*words(server, MODEL, "--resume"))
-    assert_same(RUN, whole)
+    assert_same_tables(RUN, whole)
 
 
 def test_a_run_that_the_server_ended_is_listed_with_the_command_that_continues_it(server):

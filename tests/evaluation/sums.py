@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from samples import json_lines
+
 from olr_cli.evaluation.benchmark import Benchmark, read_benchmark
 from olr_cli.evaluation.evaluate import evaluate
 from olr_cli.evaluation.plan import Evaluation, EvaluationRequest
@@ -100,7 +102,7 @@ def write_sums(
         {"question": f"{number} + 7 = ?", "answer": str(number + 7)}
         for number in range(first, first + problems)
     ]
-    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(folder / f"{name}.jsonl", *rows)
     entries = {"name": name, "samples": SAMPLES, "source": {"file": f"{name}.jsonl"}} | keys
     file = folder / f"{name}.yaml"
     file.write_text(

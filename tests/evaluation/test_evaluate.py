@@ -5,6 +5,7 @@ import os
 import shutil
 import signal
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import date
 
@@ -32,11 +33,6 @@ from olr_cli.tables import as_json
 @pytest.fixture
 def folder(tmp_path):
     return tmp_path / "evaluations" / "model"
-
-
-@pytest.fixture
-def benchmark(tmp_path):
-    return sums(tmp_path)
 
 
 def lose_a_row(file, number):
@@ -417,3 +413,21 @@ def test_a_benchmark_without_problems_is_refused(folder, benchmark, tmp_path):
     (tmp_path / "sums.jsonl").write_text("")
     assert "sums" in refusal(run, folder, [benchmark], Backend())
     assert not folder.exists()
+
+
+@each("error", None, RuntimeError, KeyboardInterrupt)
+def test_the_display_ends_however_the_evaluation_does(folder, benchmark, error):
+    display, ended = Silent(), []
+    display.stop = lambda: ended.append(len(display.told))
+
+    def fails(_number):
+        if error is not None:
+            raise error
+
+    with suppress(*filter(None, [error])):
+        run(folder, [benchmark], Backend(fails), progress=display)
+    assert ended == [len(display.told)] and ended != [0]
+    run(folder, [benchmark], Backend(), progress=display)
+    finished = Silent()
+    run(folder, [benchmark], progress=finished)  # nothing is left to show
+    assert finished.told == []

@@ -72,3 +72,11 @@ def test_what_is_printed_appears_above_the_bar(clock):
     for sentence in ("a warning\n", "Stopping\n"):
         before, _, _ = shown.partition(sentence)
         assert before.endswith(("\r\x1b[2K", "\n")), "the bar's line is cleared first"
+    console.file.seek(0)
+    console.file.truncate()
+    bar.start("another", 10, 0)
+    bar.generating(["AMC", "MATH"])
+    bar.advance(10)
+    bar.stop()
+    assert "2 benchmarks" in console.file.getvalue()
+    assert "AIME24" not in console.file.getvalue(), "every model has a bar of its own"

@@ -1,12 +1,12 @@
 """Verified keys of a benchmark: which problems they are for, what is stored under them, and what is refused."""
 
-import json
 from dataclasses import replace
 
 import polars as pl
 import pytest
 from cases import refusal
 from commands import contents, done, refused
+from samples import json_lines
 from sums import PROBLEMS, SAMPLES, Backend, run, sums
 
 from olr_cli.data.chat import Message
@@ -19,26 +19,10 @@ from olr_cli.evaluation.store import EvaluationStore
 
 
 @pytest.fixture
-def benchmark(tmp_path):
-    return sums(tmp_path)
-
-
-@pytest.fixture
-def folder(tmp_path, benchmark):
-    run(tmp_path / "evaluations" / "one", [benchmark], Backend())
-    return tmp_path / "evaluations" / "one"
-
-
-@pytest.fixture
 def ids(folder):
     """The ids of the problems 0 + 7, 1 + 7, …"""
     rows = pl.read_parquet(folder / "generations" / "sums.parquet")
     return rows["problem_id"].unique(maintain_order=True).to_list()
-
-
-def write(file, rows):
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return file
 
 
 def task_of(*golds, name="exam", choices=None, grader="math"):
@@ -59,9 +43,9 @@ def golds_under(file, task):
 
 
 def test_a_verdict_corrects_keeps_or_rejects_a_key_and_unsure_says_nothing(tmp_path):
-    file = write(
+    file = json_lines(
         tmp_path / "keys.jsonl",
-        [
+        *[
             {"prompt_id": "0", "verdict": "wrong", "given_label": "7", "true_answer": "8"},
             {"prompt_id": "1", "verdict": "kept", "given_label": "7", "true_answer": None},
             {"prompt_id": "2", "verdict": "wrong", "given_label": "7", "true_answer": None},
@@ -82,9 +66,9 @@ def test_a_verdict_corrects_keeps_or_rejects_a_key_and_unsure_says_nothing(tmp_p
 
 def test_another_spelling_is_no_correction_and_another_answer_is(tmp_path):
     keys = [("0", "0.5"), ("1", "75"), ("2", "10")]
-    file = write(
+    file = json_lines(
         tmp_path / "keys.jsonl",
-        [{"prompt_id": name, "true_answer": answer} for name, answer in keys],
+        *[{"prompt_id": name, "true_answer": answer} for name, answer in keys],
     )
     task = task_of(r"\frac{1}{2}", r"75\%", '["10", "12"]')
     assert golds_under(file, task) == {"0": r"\frac{1}{2}", "1": "75", "2": "10"}
@@ -97,47 +81,47 @@ def test_another_spelling_is_no_correction_and_another_answer_is(tmp_path):
 def test_of_multiple_choice_a_key_has_the_form_of_the_one_before(
     tmp_path, gold, answer, key
 ):
-    file = write(tmp_path / "keys.jsonl", [{"prompt_id": "0", "true_answer": answer}])
+    file = json_lines(tmp_path / "keys.jsonl", *[{"prompt_id": "0", "true_answer": answer}])
     task = task_of(gold, choices=4, grader="choice")
     assert golds_under(file, task) == {"0": key}
 
 
 def test_a_key_of_several_options_stays_beside_one_that_is_verified(tmp_path):
     several = '["A", "B"]'
-    file = write(tmp_path / "keys.jsonl", [{"prompt_id": "0", "true_answer": "C"}])
+    file = json_lines(tmp_path / "keys.jsonl", *[{"prompt_id": "0", "true_answer": "C"}])
     task = task_of("B", several, choices=4, grader="choice")
     assert golds_under(file, task) == {"0": "C", "1": several}
 
 
 @pytest.mark.parametrize("answer", ["Venus", "E", "9", "3"])
 def test_an_answer_that_names_no_option_is_refused(tmp_path, answer):
-    file = write(tmp_path / "keys.jsonl", [{"prompt_id": "0", "true_answer": answer}])
+    file = json_lines(tmp_path / "keys.jsonl", *[{"prompt_id": "0", "true_answer": answer}])
     said = refusal(with_verified_keys, [task_of("B", choices=4, grader="choice")], file)
     assert f"verified: the verified answer '{answer}' to problem 0 of exam" in said
     assert said.endswith("names none of its 4 options; give the letter of one")
 
 
 def test_a_file_without_ids_names_problems_by_their_questions(tmp_path):
-    file = write(tmp_path / "data.jsonl", [{"question": "Exam 1 ?", "answer": "8"}])
+    file = json_lines(tmp_path / "data.jsonl", *[{"question": "Exam 1 ?", "answer": "8"}])
     assert golds_under(file, task_of("7", "7")) == {"0": "7", "1": "8"}
 
 
 def test_what_a_file_cannot_mean_is_refused(tmp_path):
     table = tmp_path / "keys.jsonl"
-    write(table, [{"prompt_id": "9", "true_answer": "8"}])
+    json_lines(table, *[{"prompt_id": "9", "true_answer": "8"}])
     assert "keys.jsonl: none of its prompts is among" in refusal(
         with_verified_keys, [task_of("7")], table
     )
-    write(table, [{"prompt_id": "0", "true_answer": "8"}])
+    json_lines(table, *[{"prompt_id": "0", "true_answer": "8"}])
     both = [task_of("7"), task_of("6", name="quiz")]
     assert "by ids that several benchmarks have (exam, quiz); name the one" in refusal(
         with_verified_keys, both, table
     )
-    write(table, [{"prompt_id": "0", "verdict": "wrong", "given_label": "5"}])
+    json_lines(table, *[{"prompt_id": "0", "verdict": "wrong", "given_label": "5"}])
     assert "a verdict on the label 5 of prompt 0, whose label here is 7" in refusal(
         with_verified_keys, [task_of("7")], table
     )
-    write(table, [{"prompt_id": "0", "verdict": "flawed", "given_label": "7"}])
+    json_lines(table, *[{"prompt_id": "0", "verdict": "flawed", "given_label": "7"}])
     assert "keys.jsonl leaves no problem of exam" in refusal(
         with_verified_keys, [task_of("7")], table
     )
@@ -146,9 +130,9 @@ def test_what_a_file_cannot_mean_is_refused(tmp_path):
 def test_scores_under_verified_keys_stand_beside_the_old_ones_in_a_folder_of_their_own(
     tmp_path, folder, ids
 ):
-    keys = write(
+    keys = json_lines(
         tmp_path / "keys.jsonl",
-        [
+        *[
             {"prompt_id": ids[0], "true_answer": "8"},  # what one of three samples says
             {"prompt_id": ids[1], "verdict": "flawed", "given_label": "8"},
             {"prompt_id": ids[2], "verdict": "kept", "given_label": "9"},
@@ -186,9 +170,9 @@ def test_scores_under_verified_keys_stand_beside_the_old_ones_in_a_folder_of_the
 def test_scored_at_once_or_afterwards_an_evaluation_under_verified_keys_is_the_same(
     tmp_path, folder, ids, benchmark
 ):
-    keys = write(
+    keys = json_lines(
         tmp_path / "keys.jsonl",
-        [
+        *[
             {"prompt_id": ids[0], "true_answer": "8"},
             {"prompt_id": ids[1], "verdict": "flawed", "given_label": "8"},
         ],
@@ -214,7 +198,7 @@ def test_scored_at_once_or_afterwards_an_evaluation_under_verified_keys_is_the_s
 def test_an_evaluation_goes_on_under_the_keys_with_which_it_began(
     tmp_path, folder, ids, benchmark
 ):
-    keys = write(tmp_path / "keys.jsonl", [{"prompt_id": ids[0], "true_answer": "8"}])
+    keys = json_lines(tmp_path / "keys.jsonl", *[{"prompt_id": ids[0], "true_answer": "8"}])
     with pytest.raises(
         UserError, match=r"asked otherwise \(verified keys of sums: none -> \w+\)"
     ):
@@ -223,7 +207,7 @@ def test_an_evaluation_goes_on_under_the_keys_with_which_it_began(
     run(other, [benchmark], Backend(), verified=keys)
     with pytest.raises(UserError, match=r"verified keys of sums: \w+ -> none"):
         run(other, [benchmark])
-    write(keys, [{"prompt_id": ids[0], "true_answer": "9"}])
+    json_lines(keys, *[{"prompt_id": ids[0], "true_answer": "9"}])
     with pytest.raises(UserError, match=r"verified keys of sums: \w+ -> \w+"):
         run(other, [benchmark], verified=keys)
     assert "is under verified keys already" in refused("regrade", other, "--verified", keys)
@@ -234,11 +218,11 @@ def test_of_several_evaluations_those_without_a_verified_key_are_left_out(
 ):
     other = folder.with_name("another")
     run(other, [sums(tmp_path, "others", first=50)], Backend())
-    keys = write(tmp_path / "keys.jsonl", [{"prompt_id": ids[0], "true_answer": "8"}])
+    keys = json_lines(tmp_path / "keys.jsonl", *[{"prompt_id": ids[0], "true_answer": "8"}])
     result = done("regrade", folder.parent, "--verified", keys)
     assert f"{other}: {keys} verifies no key of it" in result.stderr
     assert not [*other.glob("verified-*")] and [*folder.glob("verified-*")]
-    write(keys, [{"prompt_id": "nobody's", "true_answer": "8"}])
+    json_lines(keys, *[{"prompt_id": "nobody's", "true_answer": "8"}])
     assert "none of its prompts is among" in refused(
         "regrade", folder.parent, "--verified", keys
     )
@@ -248,7 +232,7 @@ def test_of_several_evaluations_those_without_a_verified_key_are_left_out(
     ("option", "value"), [("compare", "."), ("extractor", "boxed"), ("tolerance", "0.1")]
 )
 def test_nothing_but_the_keys_differs(tmp_path, folder, ids, option, value):
-    keys = write(tmp_path / "keys.jsonl", [{"prompt_id": ids[0], "true_answer": "8"}])
+    keys = json_lines(tmp_path / "keys.jsonl", *[{"prompt_id": ids[0], "true_answer": "8"}])
     said = refused("regrade", folder, "--verified", keys, f"--{option}", value)
     assert said.startswith(f"Error: --{option}: scores under verified keys stand beside")
     assert not [*folder.glob("verified-*")]
@@ -257,7 +241,7 @@ def test_nothing_but_the_keys_differs(tmp_path, folder, ids, option, value):
 def test_no_function_runs_that_only_a_stored_file_names_and_grading_stays_as_it_was(
     tmp_path, folder, ids
 ):
-    keys = write(tmp_path / "keys.jsonl", [{"prompt_id": ids[0], "true_answer": "8"}])
+    keys = json_lines(tmp_path / "keys.jsonl", *[{"prompt_id": ids[0], "true_answer": "8"}])
     store = EvaluationStore(folder)
     record = store.record()
     own = record.benchmarks["sums"].definition.model_copy(

@@ -15,7 +15,7 @@ from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.errors import UserError
 from olr_cli.evaluation import problems
 from olr_cli.evaluation.benchmark import PAPER, find_benchmark, registry
-from olr_cli.evaluation.problems import digest, load_problems
+from olr_cli.evaluation.problems import _label, _labels, digest, load_problems
 
 
 class Hub(dict):
@@ -433,3 +433,36 @@ def test_the_digest_changes_with_what_is_asked_or_right(tmp_path):
 def test_the_seven_benchmarks_with_files_have_as_many_problems_as_the_paper_says():
     counts = {name: len(load_problems(registry()[name], data=SHARED)) for name in PAPER[:7]}
     assert counts == {name: registry()[name].problems for name in PAPER[:7]}
+
+
+@each(
+    "question, labels",
+    ("Which?\nA) x\nB) y", ["A", "B"]),
+    ("Which?\n(A) x\n(B) y\n(C) z", ["A", "B", "C"]),
+    ("Which?\n1) x\n2) y", ["1", "2"]),
+    ("Which?\nA) x", []),
+    ("Which?\nA) x\nC) y", []),
+    ("Which?\nB) x\nC) y", []),
+    ("Which?", []),
+    ("A) x B) y", []),
+    ("A) one\nB) two\nWhich of them?\nA) x\nB) y\nC) z", ["A", "B", "C"]),
+    ("Which?\nA) 1) a\n2) b\nB) y", ["A", "B"]),
+    ("Which?\n" + "\n".join(f"{n}) x" for n in range(1, 11)), [str(n) for n in range(1, 11)]),
+)  # fmt: skip
+def test_the_options_of_a_question_are_the_last_lines_that_begin_a_series(question, labels):
+    assert _labels(question) == labels
+
+
+@each(
+    "gold, labels, label",
+    ("B", "ABC", "B"), (" (b). ", "ABC", "B"), ("2", "ABC", "2"), ("3", "123", "3"), ("4", "ABC", None),
+    ("D", "ABC", None), ("0", "123", None), ("BC", "ABC", None),
+)  # fmt: skip
+def test_a_gold_names_an_option_by_its_label_or_its_place(gold, labels, label):
+    labels = list(labels)
+    if label is None:
+        assert refusal(_label, gold, labels, "p", "x.jsonl") == (
+            f"x.jsonl: the answer to problem p is '{gold}', and its options are {', '.join(labels)}; fix it"
+        )
+    else:
+        assert _label(gold, labels, "p", "x.jsonl") == label

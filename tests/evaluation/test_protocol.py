@@ -11,7 +11,7 @@ import pytest
 
 from olr_cli.data.prompts import SYSTEM_PROMPT
 from olr_cli.engines.models import policy_path
-from olr_cli.evaluation.benchmark import find_benchmark
+from olr_cli.evaluation.benchmark import find_benchmark, registry
 from olr_cli.evaluation.plan import paper_benchmark
 
 AS_PAPER = ("--protocol", "paper")
@@ -129,6 +129,16 @@ def test_the_llama_model_reads_message_and_question_joined():
         *AS_PAPER,
     )
     assert prompts("plain").to_list() == [f"{SYSTEM_PROMPT}\n\nWhat is 0 + 1?"]
+
+
+def test_behind_the_papers_scores_are_8_samples_of_three_benchmarks_and_1_of_the_others():
+    samples_of = {name: paper_benchmark(one).samples for name, one in registry().items()}
+    assert [name for name, samples in samples_of.items() if samples == 8] == [
+        "aime24",
+        "aime25",
+        "amc",
+    ]
+    assert {*samples_of.values()} == {1, 8}
 
 
 def test_gpqa_is_asked_without_its_last_line_break():

@@ -13,17 +13,6 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.grading import regrade
 
 
-@pytest.fixture
-def benchmark(tmp_path):
-    return sums(tmp_path)
-
-
-@pytest.fixture
-def folder(tmp_path, benchmark):
-    run(tmp_path / "evaluation", [benchmark], Backend())
-    return tmp_path / "evaluation"
-
-
 def test_grading_again_with_the_same_grader_changes_nothing(folder):
     files = [
         folder / "scores.json",

@@ -224,6 +224,84 @@ def test_notes_say_what_is_compared_and_what_was_scored_in_part(ours, theirs):
     assert not any(of_both in note for note in scores_table([whole], whole).notes)
 
 
+def shown_of(table):
+    """What a terminal shows, without the blanks at the ends of lines; and the notes."""
+    lines = [line.rstrip() for line in rendered(table).strip().splitlines()]
+    return "\n".join([*lines, *table.notes])
+
+
+IN_DETAIL = """\
+ours, %
+benchmark problems n avg@n 95 % interval maj@n pass@n cut no answer
+AMC             20 4  25.0  [10.0, 45.0]  25.0   25.0 0.0       0.0
+MATH-500        20 4  25.0  [10.0, 50.0]  25.0   25.0 0.0       0.0
+
+ours against a long name of others, %
+benchmark avg@n reference difference 95 % interval
+AMC        25.0      53.3      -20.0 [-46.7, -6.7]
+MATH-500   25.0      53.3      -20.0 [-46.7, -6.7]
+Scores are avg@n; intervals are 95 % bootstrap intervals over problems.
+Differences are to a long name of others, in points, paired by problem.
+Sampled at temperature 0.6.
+ours: only some problems were scored (AMC 20 of 83, MATH-500 20 of 500).
+ours: of AMC the server ended 1,203 responses otherwise (tool_calls 3, content_filter 1,200); they are graded by what\
+ they say.
+ours: differences are of the problems that both have (AMC 15, MATH-500 15)."""
+
+SIDE_BY_SIDE = """\
+avg@n, %
+benchmark ours third
+AMC       25.0  45.0
+MATH-500  25.0  45.0
+
+ours against paper, %
+benchmark avg@n paper difference 95 % interval
+AMC        25.0  49.7      -24.7             –
+MATH-500   25.0  81.4      -56.4             –
+
+third against paper, %
+benchmark avg@n paper difference 95 % interval
+AMC        45.0  49.7       -4.7             –
+MATH-500   45.0  81.4      -36.4             –
+Scores are avg@n; intervals are 95 % bootstrap intervals over problems.
+The paper's row is Qwen3-4B-Base, olr, active noise 0.5 (noise_ratios, baselines, slope_sensitivity,\
+ warmup_sensitivity, ablation): 8 samples of AIME and AMC, the authors' grader, no intervals; differences are in points.
+ours: Sampled at temperature 0.6.
+ours: only some problems were scored (AMC 20 of 83, MATH-500 20 of 500).
+ours: of AMC the server ended 1,203 responses otherwise (tool_calls 3, content_filter 1,200); they are graded by what\
+ they say.
+third: only some problems were scored (AMC 20 of 83, MATH-500 20 of 500)."""
+
+CORRECTED = """\
+third, %
+benchmark problems n avg@n 95 % interval maj@n pass@n cut no answer
+AMC             20 1  45.0  [25.0, 65.0]     –      – 0.0       0.0
+MATH-500        20 1  45.0  [25.0, 70.0]     –      – 0.0       0.0
+
+third against old keys, %
+benchmark avg@n old keys difference 95 % interval
+AMC        45.0     53.3       +6.7 [+0.0, +33.3]
+MATH-500   45.0     53.3       +6.7 [+0.0, +33.3]
+Scores are avg@n; intervals are 95 % bootstrap intervals over problems.
+Differences are to old keys, in points, paired by problem.
+third: only some problems were scored (AMC 20 of 83, MATH-500 20 of 500).
+third: differences are of the problems that both have (AMC 15, MATH-500 15)."""
+
+
+def test_the_whole_text_of_one_of_two_and_of_corrected_keys():
+    two = ("amc", "math500")
+    ours = evaluation("ours", right=5, names=two, samples=4)
+    amc = replace(ours.scores[0], ended_by={"tool_calls": 3, "content_filter": 1200})
+    notes = ("Sampled at temperature 0.6.",)
+    ours = replace(ours, notes=notes, scores=(amc, *ours.scores[1:]))
+    theirs = evaluation("a long name of others", right=8, names=two, problems=15)
+    third = evaluation("third", right=9, names=two)
+    corrected = replace(third, before=replace(theirs, name="old keys"))
+    assert shown_of(scores_table([ours], theirs)) == IN_DETAIL
+    assert shown_of(scores_table([ours, third], OLR)) == SIDE_BY_SIDE
+    assert shown_of(scores_table([corrected])) == CORRECTED
+
+
 def test_notes_explain_a_missing_interval():
     assert not any(
         "no interval" in note

@@ -18,9 +18,9 @@ from olr_cli.evaluation.plan import EvaluationRequest, default_benchmarks, plan
 from olr_cli.evaluation.problems import load_problems
 from olr_cli.evaluation.results import check_reference, paper_row, scores_answer
 from olr_cli.evaluation.store import Target, evaluations_at
-from olr_cli.evaluation.targets import all_targets, targets
+from olr_cli.evaluation.targets import all_targets, targets, with_runs_of_folders
 from olr_cli.runs.checkpoints import checkpoint_path
-from olr_cli.runs.directory import read_recipe
+from olr_cli.runs.directory import read_manifest, read_recipe, write_manifest
 
 
 @pytest.fixture
@@ -55,6 +55,43 @@ def test_a_run_is_evaluated_in_its_own_directory_and_says_which_checkpoint(train
     found = targets(str(trained), ["2", "last", "4"], trained / "elsewhere")
     assert [target.folder.name for target in found] == ["step-000002", "step-000004"]
     assert found[0].origin["chosen"] == "named"
+
+
+def set_status(run, status):
+    write_manifest(run, {**read_manifest(run), "status": status})
+
+
+def test_a_folder_stands_for_the_finished_runs_below_it(tmp_path):
+    sweep = tmp_path / "sweep"
+    for name in ("b", "a", "deeper/c", "failed", "untrained"):
+        path = write_history(sweep / name, steps=2)
+        set_status(path, "failed" if name == "failed" else "finished")
+        if name != "untrained":
+            checkpoint_path(path, 2).mkdir(parents=True)
+    said = []
+    found = with_runs_of_folders(
+        ["builtin:sums", str(sweep), str(sweep / "a")], said.append
+    )
+    assert found == [
+        "builtin:sums",
+        *(str(sweep / name) for name in ("a", "b", "deeper/c")),
+    ]
+    assert said == [
+        f"{sweep}: 2 of 5 runs are left out: failed (failed), untrained (no checkpoint)."
+    ]
+
+
+def test_a_folder_without_a_finished_run_is_refused(tmp_path):
+    write_history(tmp_path / "sweep" / "one", steps=2)
+    problem = f"no run below {tmp_path}/sweep can be scored: one \\(stopped\\); `olr runs .*sweep`"
+    with pytest.raises(UserError, match=problem):
+        with_runs_of_folders([str(tmp_path / "sweep")])
+
+
+def test_a_model_folder_with_runs_in_it_is_the_model(trained):
+    model = trained.parent
+    (model / "config.json").write_text("{}")
+    assert with_runs_of_folders([str(model), "org/name"]) == [str(model), "org/name"]
 
 
 def test_the_best_checkpoint_is_the_best_on_the_validation_set(trained):

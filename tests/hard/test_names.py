@@ -1,6 +1,5 @@
 """Names of runs and files that mean something to a library, a shell or a terminal: they stay names."""
 
-import json
 import os
 import shlex
 import shutil
@@ -8,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from outcomes import reopen
+from samples import json_lines
 
 MAGIC = ("x[12]", "-- it's arm=2", "x\x1b[31m")
 """Patterns, a partition, a shell's words, an escape of terminals."""
@@ -69,7 +69,7 @@ def test_a_table_of_any_name_is_read(name, workshop, tmp_path):
     if file.suffix == ".parquet":
         rows.write_parquet(file)
     else:
-        file.write_text("".join(json.dumps(row) + "\n" for row in rows.to_dicts()))
+        json_lines(file, *rows.to_dicts())
     for command in ("replay", "audit"):
         status, said = workshop.olr(
             command, file, *(["--json"] if command == "audit" else [])

@@ -1,6 +1,5 @@
 """A command that is stopped (Ctrl-Z) and continued decides as one that ran on: limits count processor time (R8)."""
 
-import json
 import os
 import signal
 import subprocess
@@ -11,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from samples import json_lines
 
 HOSTILE = [
     "x^{{{n}}} + {n}",
@@ -48,9 +48,7 @@ def test_a_replay_that_is_stopped_and_continued_decides_as_one_that_is_not(
         for k in range(4)
     ]
     table = tmp_path / "rollouts.jsonl"
-    table.write_text(
-        "".join(json.dumps(row | {"given_label": "x+1"}) + "\n" for row in rows)
-    )
+    json_lines(table, *(row | {"given_label": "x+1"} for row in rows))
     whole, out = tmp_path / "whole.parquet", tmp_path / "out.parquet"
     words = ["replay", str(table), "--set", "method.warmup_epochs=1", "--out"]
     command = [sys.executable, "-m", "olr_cli", *words]

@@ -12,16 +12,25 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event
 
 import polars as pl
 import pytest
 import torch.distributed
 from cases import each
-from ray.exceptions import ActorDiedError, OutOfMemoryError, RayTaskError
+from ray.exceptions import (
+    ActorDiedError,
+    ActorUnavailableError,
+    OutOfMemoryError,
+    RayTaskError,
+)
 from stack import SMALL, Train, metrics, processes_of
 
+from olr_cli.engines.openrlhf import job
 from olr_cli.engines.openrlhf.job_end import Process, end_of
-from olr_cli.engines.openrlhf.job_files import JobEnd
+from olr_cli.engines.openrlhf.job_files import JobEnd, JobFiles
+from olr_cli.errors import UserError
+from olr_cli.recipe.layers import validate
 from olr_cli.runs.shards import stored_steps
 from olr_cli.runs.store import scan_labels, scan_rollouts
 
@@ -220,6 +229,140 @@ def test_a_death_is_told_by_the_process_that_died_first_and_what_it_said_last():
         == f"{killed}; its last line: step 3"
     )
     assert end_of(follows, [Process("PolicyActor", 18)]).reason == killed
+
+
+def printed(*lines):
+    """The job's log where an actor has printed these lines."""
+    return "".join(f"\x1b[36m(RolloutActor pid=17)\x1b[0m {line}\n" for line in lines)
+
+
+CREATION = "Exception raised in creation task: The actor died because of an error raised in its creation task, ray::…"
+WORKER = "(EngineCore pid=20) ERROR 11-28 04:25:51 [executor.py:314] Worker proc VllmWorker-0 died unexpectedly"
+DEAD = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for …"
+KILLED = "was killed, often for want of memory"
+
+
+@each(
+    "lines, sentence",
+    (
+        [CREATION, "ValueError: Free memory on device cuda:0 is less"],
+        "RolloutActor (process 17) died of ValueError: Free memory on device cuda:0 is less",
+    ),
+    (
+        [
+            f"{WORKER} (exit code: -9), shutting down executor.",
+            "RuntimeError: cancelled",
+            DEAD,
+        ],
+        f"vLLM's process VllmWorker-0 {KILLED}",
+    ),
+    (
+        [
+            f"{WORKER} (exit code: None), shutting down executor.",
+            "RuntimeError: cancelled",
+            DEAD,
+        ],
+        f"vLLM's process VllmWorker-0 {KILLED}",
+    ),
+    # It has printed its own exception
+    (
+        ["KeyError: 'k_scale'", f"{WORKER} (exit code: None), shutting down", DEAD],
+        "RolloutActor (process 17) died of KeyError: 'k_scale'",
+    ),
+    (
+        ["KeyError: 'k_scale'", f"{WORKER} (exit code: 1), shutting down", DEAD],
+        "RolloutActor (process 17) died of KeyError: 'k_scale'",
+    ),
+    ([DEAD], f"vLLM's process EngineCore {KILLED}"),
+    (
+        ["step 3", "[WARNING] [parallel.py:9] MPU is not provided"],
+        f"RolloutActor (process 17) {KILLED}; its last line: step 3",
+    ),
+)
+def test_the_cause_comes_before_what_others_say_of_it(lines, sentence):
+    follows = RayTaskError("train", "a traceback", ActorDiedError())
+    assert end_of(follows, [VLLM], printed(*lines)) == JobEnd("worker", sentence)
+
+
+def test_processes_that_died_with_their_nodes_ray_are_not_said_to_be_killed():
+    gone = "\x1b[33m(raylet)\x1b[0m Raylet is terminated. Termination is unexpected. Possible reasons …\n"
+    unavailable = RayTaskError(
+        "fit", "a traceback", ActorUnavailableError("RpcError: Socket closed", b"0" * 16)
+    )
+    for dead in ([], [VLLM]):  # Ray's head notices after seconds
+        reason = end_of(unavailable, dead, gone + printed("step 3")).reason
+        assert reason.startswith("Ray's own process on a node (raylet) died")
+    long_ago = gone + "step\n" * 100_000 + printed("step 3")
+    assert end_of(unavailable, [VLLM], long_ago).reason.endswith("step 3")
+
+
+def test_a_ray_that_does_not_answer_does_not_keep_the_job_from_saying_how_it_ended(
+    monkeypatch,
+):
+    is_asked, is_over = Event(), Event()
+
+    def never_answers():
+        is_asked.set()
+        is_over.wait()
+        return [VLLM]
+
+    monkeypatch.setattr("ray.is_initialized", lambda: True)
+    monkeypatch.setattr(job, "_deaths", never_answers)
+    monkeypatch.setattr(job, "_ANSWER_SECONDS", 0.01)
+    assert job._dead_actors() == []
+    assert is_asked.wait()
+    is_over.set()
+
+
+def test_a_job_asks_the_hub_for_its_model_only_if_it_answers(monkeypatch):
+    asked = []
+    monkeypatch.setattr(job, "hub_answers", lambda: asked.append(1) or len(asked) == 1)
+    toy, of_hub = (
+        validate({"model": {"path": path}, "engine": {"name": "openrlhf"}}, "test")
+        for path in ("builtin:addition-easier", "some/model")
+    )
+    assert "HF_HUB_OFFLINE" not in job._variables(toy) and not asked
+    assert "HF_HUB_OFFLINE" not in job._variables(of_hub)
+    assert job._variables(of_hub)["HF_HUB_OFFLINE"] == "1"
+
+
+@each(
+    "prompts, method, engines, sequences",
+    (2, "grpo", 1, 128),  # 16 rollouts
+    (160, "grpo", 8, 160),
+    (160, "grpo", 1, 512),  # of 1,280
+    (160, "co_reward", 8, 320),  # two views
+    (161, "grpo", 8, 161),
+)
+def test_an_engine_of_vllm_samples_its_share_of_a_step_at_once(
+    prompts, method, engines, sequences
+):
+    recipe = validate(
+        {
+            "train": {"prompts_per_step": prompts, "rollouts_per_prompt": 8},
+            "method": {"name": method},
+            "engine": {"name": "openrlhf", "vllm_engines": engines},
+        },
+        "test",
+    )
+    assert job.sequences_at_once(recipe) == sequences
+
+
+def test_a_run_that_waits_for_what_other_jobs_hold_says_so(tmp_path, monkeypatch):
+    files = JobFiles(tmp_path)
+    files.folder.mkdir()
+    present, free = {"GPU": 8.0, "CPU": 64.0}, {"GPU": 2.0, "CPU": 8.5}
+    monkeypatch.setattr("ray.cluster_resources", lambda: present)
+    monkeypatch.setattr("ray.available_resources", lambda: free)
+    job._check_room(2, files)
+    job._check_room(8, None)  # a Ray of its own has no others
+    assert files.announcements() == []
+    job._check_room(8, files)
+    assert files.announcements() == [
+        "Other jobs hold 6 of the 8 GPUs of Ray's cluster; this one waits for 8."
+    ]
+    with pytest.raises(UserError, match="needs 9 GPUs and Ray's cluster has 8"):
+        job._check_room(9, files)
 
 
 def test_a_mistake_of_the_user_that_an_actor_finds_while_it_is_made_is_told_as_such():

@@ -1,6 +1,7 @@
 """A recipe's flags, judged by OpenRLHF itself: its parser, and what its command line checks after parsing."""
 
 import argparse
+import ast
 import runpy
 import sys
 from dataclasses import dataclass, field
@@ -10,9 +11,17 @@ from types import SimpleNamespace
 import openrlhf.utils
 import pytest
 import ray
+import torch
 from cases import each
 from openrlhf.utils.deepspeed import DeepspeedStrategy
 
+from olr_cli.engines.openrlhf import (
+    actor,
+    experience,
+    experience_maker,
+    trainer,
+    vllm_actor,
+)
 from olr_cli.engines.openrlhf.actor import FiniteSteps, PolicyActor, PolicyUpdate
 from olr_cli.engines.openrlhf.checks import (
     RELIES_ON,
@@ -159,6 +168,49 @@ def test_every_method_that_is_overridden_is_among_the_names_that_are_required():
             # Ray adds a class of its own
             owners = {f"{base.__name__}.{name}" for base in bases if name in vars(base)}
             assert not owners or owners & theirs
+
+
+READ_FROM = {
+    "self", "sample", "batch", "generator", "experience", "actor", "zero", "engine", "status", "loss_batch_info",
+    "response",
+}  # fmt: skip
+"""Names by which our subclasses have OpenRLHF's and DeepSpeed's objects, and dictionaries of theirs."""
+
+
+def reads(source):
+    """Attributes and keys that a module of ours reads of others' objects, as RELIES_ON writes them."""
+    tree = ast.parse(Path(source).read_text(encoding="utf-8"))
+    defined, found = set(), set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                defined.add(f".{node.name}")
+            case ast.AnnAssign(target=ast.Name(name)):
+                defined.add(f".{name}")
+            case ast.Attribute(attr=name, ctx=ast.Store()):
+                defined.add(f".{name}")
+            case ast.Attribute(value=ast.Name(owner), attr=name) if owner in READ_FROM:
+                found.add(f".{name}")
+            case ast.Subscript(value=ast.Name(owner), slice=ast.Constant(str(key))):
+                found |= {repr(key)} if owner in READ_FROM else set()
+    return found - defined
+
+
+@pytest.mark.parametrize(
+    "module", [actor, experience, experience_maker, trainer, vllm_actor]
+)
+def test_every_attribute_and_key_that_is_read_is_among_the_names_that_are_required(module):
+    theirs = {name for names in RELIES_ON.values() for name in names}
+    methods = {f".{name.rpartition('.')[2]}" for name in theirs}
+    of_torch = {f".{name}" for name in dir(torch.nn.Module)}
+    found = reads(module.__file__)
+    assert len(found) > 1
+    assert found - theirs - methods - of_torch == set()
+
+
+def test_every_metric_that_is_taken_over_is_among_the_names_that_are_required():
+    theirs = {name for names in RELIES_ON.values() for name in names}
+    assert {repr(name) for name in trainer._METRICS.values()} <= theirs
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)

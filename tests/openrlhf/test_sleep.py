@@ -7,7 +7,7 @@ one rank, whose GPU memory and host memory are one.
 import pytest
 import torch
 from policy_rank import policy, update
-from transformers import GenerationConfig
+from transformers import AutoConfig, GenerationConfig
 
 from olr_cli.engines.local.loading import end_ids
 
@@ -52,6 +52,8 @@ def test_a_policy_that_is_saved_in_its_sleep_goes_on_and_is_resumed_as_if_it_had
     assert torch.equal(weights(saved), weights(undisturbed))
     ends = GenerationConfig.from_pretrained(tmp_path / "step-1").eos_token_id
     assert ends == end_ids(saved.actor.model.module, saved.tokenizer)
+    assert AutoConfig.from_pretrained(tmp_path / "step-1").use_cache
+    assert not saved.actor.model.module.config.use_cache  # it trains on
     # Of weights that decay, and the others; a buffer of sleep would be one more.
     assert saved_states(tmp_path / "step-2", 2) == [{"exp_avg", "exp_avg_sq"}] * 2
     resumed = policy(zero_stage, tmp_path / "three", tmp_path / "step-2", flags=flags)

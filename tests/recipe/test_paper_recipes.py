@@ -276,6 +276,7 @@ def test_several_nodes_get_one_ray_cluster_before_olr_starts(cluster):
     assert (
         "--nodelist=first ray start --head --node-ip-address=10.0.0.1 --port=21234" in head
     )
+    assert "--dashboard-agent-listen-port=30734" in head and "port=30734" in others
     assert f"--nodes=2 --ntasks=2 --exclude=first ray start --address={address}" in others
     assert f"python - {address} 3" in calls
     assert f"ray status --address {address}" in calls
@@ -338,6 +339,29 @@ def test_a_job_whose_time_is_nearly_over_is_stopped_and_queued_again(cluster):
     job.send_signal(signal.SIGTERM)
     assert job.wait(120) == 143
     assert cluster.calls()[-1] == "scontrol requeue 41234"
+
+
+def test_a_job_whose_time_is_over_while_ray_starts_is_queued_again(cluster):
+    nodes = {"SLURM_JOB_NUM_NODES": "3", "SLURMD_NODENAME": "first", "ROUTE": "10.0.0.7"}
+    (cluster.folder / "venv" / "bin" / "ray").write_text(
+        "#!/bin/bash\ntouch asked; exit 1\n"  # no Ray answers
+    )
+    job = cluster("paper/qwen3-4b", **nodes)
+    deadline = time.monotonic() + 120
+    while not (cluster.folder / "asked").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    job.send_signal(signal.SIGTERM)
+    assert job.wait(120) == 143
+    assert cluster.calls()[-1] == "scontrol requeue 41234"
+    assert not any(call.startswith("olr") for call in cluster.calls())
+
+
+def test_rays_temporary_files_have_a_short_place_of_the_job(cluster):
+    note = "#!/bin/bash\necho $RAY_TMPDIR > place\n"
+    (cluster.folder / "venv" / "bin" / "olr").write_text(note)
+    for given, place in (({}, "/tmp/olr-41234"), ({"RAY_TMPDIR": "/own"}, "/own")):
+        assert cluster("paper/qwen3-4b", TMPDIR="/a/long/one", **given).wait(120) == 0
+        assert (cluster.folder / "place").read_text().strip() == place
 
 
 def test_the_script_wants_a_recipe(cluster):

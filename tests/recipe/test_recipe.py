@@ -57,6 +57,12 @@ def test_a_resolved_recipe_is_a_recipe_and_means_the_same(tmp_path, text):
     assert again.digest() == recipe.digest()
 
 
+def test_held_out_prompts_are_rolled_out_as_often_as_training_ones_unless_it_is_said():
+    assert Recipe().train.held_out_rollouts == 8
+    own = validate({"train": {"evaluation_samples": 3}}, "x").train
+    assert (own.held_out_rollouts, own.rollouts_per_prompt) == (3, 8)
+
+
 def test_decimals_are_taken_as_written(tmp_path):
     noise = load_recipe(write(tmp_path, "noise: {type: active, ratio: 0.1}")).noise
     assert Fraction(noise.ratio) == Fraction(1, 10)
@@ -484,3 +490,9 @@ def test_the_functions_of_a_verifier_are_granted_by_who_names_them(tmp_path):
         write(tmp_path, f"sweep: {{arms: {{a: {{verifier: {where}}}}}}}\n", "sweep.yaml")
     )
     assert run.recipe.strangers == set()
+
+
+@each("text, what", ("[1]", "a list"), ("5", "the value 5"), ("'x'", "text"))
+def test_a_recipe_that_is_no_keys_and_values_is_called_what_it_is(tmp_path, text, what):
+    said = refusal(load_recipe, write(tmp_path, text))
+    assert f"mine.yaml holds {what}, not the keys of a recipe" in said

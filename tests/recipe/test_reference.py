@@ -149,3 +149,12 @@ def test_a_resolved_recipe_shows_what_is_not_set(tmp_path):
     copy = tmp_path / "copy.yaml"
     copy.write_text(text, "utf-8")
     assert load_recipe(copy) == load_recipe("laptop/quickstart")
+
+
+def test_only_keys_names_and_values_stand_in_a_terminal_and_values_begin_on_the_left():
+    for block in key_table().blocks:
+        assert [(it.head, it.is_text, it.only) for it in block.columns[1:]] == [
+            ("value", True, None),
+            ("default", True, None),
+            ("meaning", False, "document"),
+        ]

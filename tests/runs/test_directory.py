@@ -12,7 +12,14 @@ from cases import each, refusal
 from olr_cli.errors import UserError, no_path
 from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import Recipe, changed_keys
-from olr_cli.runs.directory import create_run, read_manifest, read_recipe, require_free
+from olr_cli.runs.directory import (
+    PROMPTS,
+    create_run,
+    read_manifest,
+    read_recipe,
+    require_free,
+    write_manifest,
+)
 from olr_cli.runs.locks import held, is_held
 from olr_cli.runs.writer import RunWriter
 
@@ -66,6 +73,26 @@ def test_every_attempt_keeps_what_it_worked_with(tmp_path):
     assert manifest["threads"] == 2
     assert [attempt["threads"] for attempt in manifest["attempts"]] == [1, 2]
     assert all(attempt["versions"]["torch"] for attempt in manifest["attempts"])
+
+
+def test_the_data_of_an_attempt_are_those_given_else_the_prompts_that_came(tmp_path):
+    finished(tmp_path)
+    for given, stored in (({"train": {"prompts": 3}}, 3), (None, 0)):
+        with RunWriter.resume(tmp_path, read_recipe(tmp_path)) as writer:
+            writer.begin(after=3, data=given, facts={})
+        assert read_manifest(tmp_path)["data"]["train"]["prompts"] == stored
+
+
+def test_the_prompts_of_another_trainers_run_are_where_the_run_is_now(tmp_path):
+    recipe = {
+        "engine": {"name": "external", "trainer": "x"},
+        "data": {"train": "elsewhere"},
+    }
+    with RunWriter.create(tmp_path / "run", validate(recipe, "test")):
+        pass
+    (tmp_path / "run").rename(tmp_path / "moved")
+    moved = read_recipe(tmp_path / "moved").data.train
+    assert Path(moved) == tmp_path / "moved" / PROMPTS
 
 
 def test_a_run_is_not_overwritten(tmp_path):
@@ -187,3 +214,9 @@ def test_something_of_another_kind_is_not_said_to_be_missing(path, what, here):
     Path("link").symlink_to("nowhere")
     said = str(no_path(path, "name a folder"))
     assert said == f"{path} is {what}, which cannot be used here; name a folder"
+
+
+def test_a_manifest_is_text_that_people_read(tmp_path):
+    write_manifest(tmp_path, {"name": "é", "data": {"train": 1}})
+    text = (tmp_path / "manifest.json").read_text("utf-8")
+    assert text == '{\n  "name": "é",\n  "data": {\n    "train": 1\n  }\n}\n'

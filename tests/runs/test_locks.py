@@ -15,16 +15,17 @@ from olr_cli.runs import locks
 from olr_cli.runs.locks import held, is_held
 
 HOLDS = """
-import sys, time
+import sys
 from pathlib import Path
 from olr_cli.runs import locks
-with locks.held(Path(sys.argv[1])): print('held', flush=True); time.sleep(60)
+with locks.held(Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()
 """
 
 
 def test_another_process_is_named_until_it_ends_however(tmp_path):
     words = [sys.executable, "-c", HOLDS, str(tmp_path)]
-    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as other:
+    ends = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, **ends) as other:
         assert other.stdout.readline() == "held\n"
         assert is_held(tmp_path)
         with (
@@ -134,3 +135,9 @@ def test_a_place_where_no_folder_can_be_made_is_not_called_in_use():
         held(Path("/proc/olr-run"), make=True),
     ):
         pass
+
+
+def test_a_folder_is_let_go_even_while_an_error_is_looked_at(tmp_path):
+    with pytest.raises(ZeroDivisionError) as kept, held(tmp_path):
+        raise ZeroDivisionError
+    assert kept.traceback and not is_held(tmp_path)

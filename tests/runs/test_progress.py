@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 
 import pytest
 from cases import each
@@ -13,6 +14,7 @@ from olr_cli.runs.progress import (
     JsonProgress,
     LineProgress,
     LiveProgress,
+    choose_progress,
     clock,
     headline,
     of_epoch,
@@ -225,19 +227,96 @@ def test_the_headline_is_of_the_last_epoch():
 
 def test_json_progress_is_one_object_a_line(capsys):
     progress = JsonProgress()
-    progress.start(steps=1, done=0, steps_per_epoch=1)
-    progress.step(1, STEPS[0])
+    progress.start(steps=9, done=6, steps_per_epoch=3)
+    progress.step(7, STEPS[0])
+    progress.within(1, 2)
     progress.say("a note")
+    progress.say("")
     progress.stop()
-    events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [event["event"] for event in events] == ["start", "step", "note"]
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"event": "start", "steps": 9, "done": 6, "steps_per_epoch": 3},
+        {"event": "step", "step": 7, **STEPS[0]},
+        {"event": "note", "text": "a note"},
+    ]
+
+
+@each(
+    "done, step, epochs",
+    (0, 1, "1 1"),
+    (99, 100, "1 1"),
+    (100, 101, "2 2"),
+    (199, 200, "2 2"),
+    (0, 0, "1 1"),
+)
+def test_the_live_line_names_the_epoch_of_the_step_in_progress(done, step, epochs):
+    progress = LiveProgress()
+    progress._bar.live.console = progress._console = Console(file=io.StringIO())
+    progress.start(steps=200, done=done, steps_per_epoch=100)
+    before = shown_live(progress)[0].split()[:2]
+    progress.step(step, {})
+    after = shown_live(progress)[0].split()[:2]
+    progress.stop()
+    assert [before, after] == [["epoch", epoch] for epoch in epochs.split()]
+
+
+TABLES = {
+    (TRAINING, True): """\
+          majority right   ----- labels ----- held-out               groups time
+epoch reward clean noisy replaced right wrong accuracy entropy length equal left
+    1   0.25   25%   25%      25%   25%   25%      25%    0.25    0.2   25%   2m""",
+    (TRAINING, False): """\
+             majority   labels                         no groups time
+epoch reward  differs replaced entropy length  cut answer  equal left
+    1   0.25      25%      25%    0.25    0.2  25%    25%    25%   2m""",
+    (ROLLOUTS, True): """\
+      ------ majority answer ------ ------------ responses ----------- time
+visit  differs  right  clean  noisy  as label  no answer   cut  length left
+    1      25%    25%    25%    25%       25%        25%   25%     0.2   2m""",
+    (ROLLOUTS, False): """\
+      majority ------------ responses ----------- time
+visit  differs  as label  no answer   cut  length left
+    1      25%       25%        25%   25%     0.2   2m""",
+}
+
+
+@pytest.mark.parametrize(("layout", "is_known"), TABLES)
+def test_a_table_is_this_text(layout, is_known, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    progress = LineProgress(stream := io.StringIO(), layout)
+    progress.know(truth=is_known, held_out=is_known)
+    progress.start(steps=3, done=0, steps_per_epoch=1)
+    now[0] = 60.0
+    progress.step(1, {column.metric: 0.25 for column in layout.columns})
+    assert stream.getvalue() == TABLES[layout, is_known] + "\n"
 
 
 def test_durations_are_readable():
-    assert [clock(s) for s in (0.2, 61, 3600 + 125)] == ["0:00", "1:01", "1:02:05"]
+    seconds = (0.2, 59, 59.6, 61, 3599, 3600, 3600 + 125)
+    shown = ["0:00", "0:59", "1:00", "1:01", "59:59", "1:00:00", "1:02:05"]
+    assert [clock(s) for s in seconds] == shown
+
+
+@each(
+    "seconds, shown",
+    (99.4, "99s"), (99.6, "2m"), (99.4 * 60, "99m"), (99.6 * 60, "1.7h"), (9.94 * 3600, "9.9h"), (9.96 * 3600, "10h"),
+    (47.4 * 3600, "47h"), (47.6 * 3600, "2d"),
+)  # fmt: skip
+def test_a_rough_duration_has_the_smallest_unit_that_has_room(seconds, shown):
+    assert rough_duration(seconds) == shown
 
 
 def test_a_rough_duration_has_four_characters_at_most():
     seconds = (0.2, 99, 100, 5900, 6000, 36_000, 47 * 3600, 48 * 3600, 900 * 86_400)
     shown = ["0s", "99s", "2m", "98m", "1.7h", "10h", "47h", "2d", "900d"]
     assert [rough_duration(s) for s in seconds] == shown
+
+
+@each(
+    "as_json, is_terminal, kind",
+    (True, True, JsonProgress), (True, False, JsonProgress), (False, True, LiveProgress), (False, False, LineProgress),
+)  # fmt: skip
+def test_a_terminal_has_a_bar_and_a_pipe_lines(monkeypatch, as_json, is_terminal, kind):
+    monkeypatch.setattr("sys.stdout", stream := io.StringIO())
+    stream.isatty = lambda: is_terminal
+    assert type(choose_progress(as_json=as_json)) is kind

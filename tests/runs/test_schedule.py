@@ -83,3 +83,9 @@ def test_learning_rates_are_those_of_transformers_to_the_last_bit(decay, warmup_
         theirs.step()
     rates = [rate for step in schedule.after(0) for rate in schedule.learning_rates(step)]
     assert rates == [schedule.learning_rate(update) for update in range(updates)]
+
+
+def test_without_other_settings_the_learning_rate_is_one_throughout():
+    schedule = Schedule(prompts=20, size=8, mini=4, epochs=2, seed=0)
+    rates = [rate for step in schedule.after(0) for rate in schedule.learning_rates(step)]
+    assert rates == [1.0] * 10

@@ -253,3 +253,23 @@ def test_rollouts_of_some_prompts_are_those_rows_of_all(tmp_path):
         assert rows.equals(of_all.filter(pl.col("prompt_id") != "b"))
     (of_step,) = read_rollout_steps(tmp_path, ["step"], {2}, pl.Series(["b"]))
     assert of_step["step"].to_list() == [2]
+
+
+def test_an_error_of_a_decoder_is_explained_by_the_shard_that_causes_it(tmp_path):
+    for name in ("whole", "torn"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text("{}")
+        fill(tmp_path / name, [1, 2])
+    error = pl.exceptions.ComputeError("cannot decode")
+    assert shards.explain_damage(error, [tmp_path]) is None
+    shard = tmp_path / "torn" / "rollouts" / "step-000002.parquet"
+    content = shard.read_bytes()
+    rows = len(content) - int.from_bytes(content[-8:-4], "little") - 12
+    shard.write_bytes(content[:4] + bytes(rows) + content[4 + rows :])
+    for met in (error, OSError("cannot decode"), pa.ArrowInvalid("cannot decode")):
+        assert f"{shard} is damaged (" in shards.explain_damage(met, [tmp_path / "torn"])
+    assert shards.explain_damage(error, [tmp_path / "whole"]) is None
+    for met in (OSError(errno.EIO, "of the system"), ValueError("of somebody else")):
+        assert shards.explain_damage(met, [tmp_path]) is None
+    shard.write_bytes(b"cut off")  # which has a sentence of its own
+    assert shards.explain_damage(error, [tmp_path]) is None

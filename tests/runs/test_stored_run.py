@@ -8,11 +8,14 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cases import each
 from commands import answered, done, olr, refused
+from histories import SMALL, write_history
 from polars.testing import assert_frame_equal
 
 from olr_cli.runs.shards import shard_path
 from olr_cli.runs.store import scan_labels, scan_rollouts
+from olr_cli.runs.stored import arm_name, read_run
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 STORED = FIXTURES / "run-0.1.0"
@@ -54,6 +57,25 @@ def test_it_is_resumed_to_the_end_that_it_had(run):
 def test_it_is_listed(run):
     (listed,) = answered("runs", ".")[0]["runs"]
     assert (listed["status"], listed["seed"]) == ("finished", 7)
+
+
+@each(
+    "noise, kind, arm, verifier, name",
+    ("active", "training", "mine", None, "mine"),
+    ("active", "training", "", None, "active 0.5 olr"),
+    ("active", "rollouts", "", None, "active 0.5 rollouts"),
+    (None, "training", "", None, "olr"),
+    (None, "rollouts", "", None, "rollouts"),
+    (None, "training", "", {"false_negative_rate": 0.3}, "verifier FN 0.3 olr"),
+    ("inactive", "training", "", {"false_positive_rate": 0.1}, "inactive 0.5, verifier FP 0.1 olr"),
+    (None, "training", "", {"draw": "answer"}, "olr"),
+)  # fmt: skip
+def test_an_arm_is_called_as_in_its_sweep_else_after_its_noise_and_method(
+    tmp_path, noise, kind, arm, verifier, name
+):
+    given = {"noise": noise, "kind": kind, "arm": arm, "verifier": verifier}
+    run = write_history(tmp_path / "run", **SMALL, steps=1, **given)
+    assert arm_name(read_run(run)) == name
 
 
 def test_it_is_replayed_to_its_own_labels(run):

@@ -69,7 +69,11 @@ def test_whoever_joined_an_attempt_writes_nothing_into_the_next_one(tmp_path):
             write_manifest(tmp_path, {**manifest, "attempts": [*manifest["attempts"], {}]})
 
         assert "was resumed by another process" in refusal(joined.checkpoint, 1, fill)
-        for write in (lambda: joined.store(2, {}, {}), lambda: joined.log(2, 1, {})):
+        for write in (
+            lambda: joined.store(2, {}, {}),
+            lambda: joined.log(2, 1, {}),
+            lambda: joined.checkpoint(2, lambda _: pytest.fail("it is filled")),
+        ):
             assert "was resumed by another process" in refusal(write)
     assert checkpoint_steps(tmp_path) == []
     assert [line["step"] for line in read_metrics(tmp_path)] == [1]

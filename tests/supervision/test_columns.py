@@ -1,9 +1,12 @@
 """Columns decide every label as the supervisor does (R2 to R16), however a history is cut into blocks."""
 
 import math
+from dataclasses import fields
 
 import polars as pl
+import pyarrow as pa
 import pytest
+from cases import each
 from hypothesis import given, strategies as st
 
 from olr_cli.answers import Judge
@@ -14,10 +17,13 @@ from olr_cli.recipe.methods import METHODS
 from olr_cli.runs.store import arrow_table
 from olr_cli.supervision import (
     ColumnSupervisor,
+    LabelRecord,
+    RolloutRecord,
     Step,
     decides_in_columns,
     make_supervisor,
 )
+from olr_cli.supervision.types import arrow_schema
 
 SPELLINGS = (
     None, SENTINEL, "N/A", "1/2", "0.5", r"\frac12", r"\frac{1}{2}", "50\\%", "50", "0.50", "7", "7.0", "07", "x=7",
@@ -243,3 +249,15 @@ def test_columns_are_for_labels_that_need_nothing_but_answers():
         {"method": {"name": "olr", "prompts": "random"}},
     ):
         assert not decides_in_columns(validate(more, "test"))
+
+
+@each("record", LabelRecord, RolloutRecord)
+def test_columns_are_stored_in_the_narrowest_kind_that_holds_them(record):
+    schema = arrow_schema(record)
+    assert [field.name for field in schema] == [field.name for field in fields(record)]
+    kinds = {str(field.type) for field in schema}
+    assert kinds == {"string", "int32", "double", "bool"}
+    wide = arrow_schema(record, pa.int64())
+    assert {str(field.type) for field in wide} == {"string", "int64", "double", "bool"}
+    nullable = {field.name for field in schema if field.nullable}
+    assert {"prompt_id", "visit", "step"}.isdisjoint(nullable) and nullable

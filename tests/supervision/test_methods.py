@@ -14,6 +14,7 @@ from olr_cli.recipe.layers import validate
 from olr_cli.recipe.methods import METHODS, OlrMethod
 from olr_cli.supervision import Rollout, RolloutGroup, Step, Supervisor, compose
 from olr_cli.supervision.advantages import group_advantages
+from olr_cli.supervision.rewards import SCORES, Score
 
 WRONG = Prompt("p", (), SENTINEL, "12", "inactive")
 
@@ -224,3 +225,13 @@ def test_a_selection_marks_who_trains_and_leaves_labels_and_rewards_as_they_are(
     assert sum(group.trains for group in chosen) == 3
     assert [group.rewards for group in chosen] == [group.rewards for group in everyone]
     assert all(group.trains for group in everyone)
+
+
+def test_a_score_names_what_an_engine_measures_for_it():
+    assert Score("entropy", -1).statistics == ("entropy",)
+    assert Score("entropy", -1, is_summed=True).statistics == ("entropy", "tokens")
+    assert dict(SCORES) == {
+        "self_certainty": ("self_certainty", 1),
+        "token_entropy": ("entropy", -1),
+        "sequence_entropy": ("mean_logprob", 1),
+    }

@@ -4,6 +4,7 @@ import itertools
 import random
 from contextlib import contextmanager
 from dataclasses import replace
+from fractions import Fraction
 
 import polars as pl
 import pytest
@@ -44,6 +45,14 @@ def test_grpo_rewards_the_given_label_whatever_the_majority_says(judge):
     assert decided.label.majority_answer == "12"
     assert decided.label.label_source == "given"
     assert not decided.label.is_selected
+
+
+def test_all_prompts_train_unless_a_share_is_given(judge):
+    method = validate({"method": {"name": "random_selection"}}, "x").method
+    groups = [group(prompt(prompt_id=str(n)), 1, ["12", "7"]) for n in range(4)]
+    for share, kept in ({}, 4), ({"keep_fraction": Fraction(1, 2)}, 2):
+        supervisor = Supervisor(compose(method), judge, seed=0, **share)
+        assert sum(supervisor.supervise(Step.of(groups)).trains) == kept
 
 
 @pytest.mark.parametrize("label", ["None", "#REF!", "notfound", "proof"])

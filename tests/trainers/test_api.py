@@ -225,6 +225,9 @@ def test_a_run_with_verified_labels_that_has_moved_can_be_exported(
             again.load_state_dict(state)
             feed(again, recorded, after=11)
     done("audit", moved, "--export", tmp_path / "repaired.jsonl")
+    exported = pl.read_ndjson(tmp_path / "repaired.jsonl")
+    questions = {turns[-1]["content"] for turns in exported["prompt"]}
+    assert questions == {f"Question {number}" for number in range(20)}
 
 
 def test_olr_train_leaves_it_to_its_trainer(recorded, tmp_path):
@@ -400,6 +403,18 @@ def test_a_label_that_changes_later_is_refused():
     with make() as olr:
         olr(["a"] * 4, BOXED, ["7"] * 4)
         assert "has two labels, '7' and '8'" in refusal(olr, ["a"] * 4, BOXED, ["8"] * 4)
+
+
+def test_a_loaded_state_knows_the_prompts_and_labels_of_its_run(tmp_path):
+    olr = make(tmp_path / "run")
+    olr(["a"] * 4, BOXED, ["7"] * 4)
+    state = olr.state_dict()
+    olr.close("interrupted")
+    with make(tmp_path / "run") as again:
+        again.load_state_dict(state)
+        assert "has two labels, '7' and '8'" in refusal(again, ["a"] * 4, BOXED, ["8"] * 4)
+        again(["a"] * 4, BOXED, ["7"] * 4)
+    assert len((tmp_path / "run" / "prompts.jsonl").read_text().splitlines()) == 1
 
 
 def test_a_run_is_never_overwritten(recorded, tmp_path):

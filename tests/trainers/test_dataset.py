@@ -10,8 +10,9 @@ from samples import SAME_QUESTION, questions
 from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.questions import normal_question
 from olr_cli.errors import UserError
+from olr_cli.recipe.methods import METHODS
 from olr_cli.recipe.schema import Recipe
-from olr_cli.trainers.dataset import PromptIndex, grade_held_out
+from olr_cli.trainers.dataset import PromptIndex, begin, grade_held_out
 from olr_cli.trainers.grading import row_turns
 from olr_cli.trainers.trl import _settings
 
@@ -104,3 +105,28 @@ def test_evaluation_data_without_a_gold_are_refused(label):
         assert "neither a true answer nor a clean label" in refusal(
             grade_held_out, olr, [row], ["N/A"]
         )
+
+
+@each("method", *METHODS)
+def test_a_reward_function_has_responses_alone(tmp_path, method):
+    keys = {"name": method, **({"keep_fraction": 0.5} if "selection" in method else {})}
+    table = pa.table({"prompt": ["What is 1+1?"], "answer": ["2"]})
+    words = {"recipe": {"method": keys}, "trainer": "x 1", "settings": {}}
+    words |= {"table": table, "place": "the data"}
+    if method in ("grpo", "olr", "ttrl"):  # which have only responses, and no other loss
+        olr, prompts = begin(tmp_path / "run", **words)
+        assert (olr.recipe.method.name, olr.recipe.engine.trainer) == (method, "x 1")
+        assert [prompt.given_label for prompt in prompts.prompts] == ["2"]
+    else:
+        assert f"method {method} needs more than a reward function gives" in refusal(
+            begin, tmp_path / "run", **words
+        )
+
+
+def test_likely_mistakes_are_printed_when_a_trainer_begins(tmp_path, capsys):
+    table = pa.table({"prompt": ["What is 1+1?"], "answer": ["2"]})
+    settings = {"train": {"rollouts_per_prompt": 2}}
+    words = {"recipe": {}, "trainer": "x 1", "table": table, "place": "the data"}
+    begin(tmp_path / "run", settings=settings, **words)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("Warning: train.rollouts_per_prompt 2 makes a poor vote")

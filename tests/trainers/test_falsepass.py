@@ -4,6 +4,7 @@ import json
 from collections import Counter
 
 import pytest
+from samples import json_lines
 
 pytest.importorskip("falsepass")
 
@@ -30,7 +31,7 @@ def test_no_probe_is_paid_and_only_an_empty_box_after_the_answer_is_not(here):
         {"prompt": question + BOXED, "answer": answer}
         for question, answer in QUESTIONS.items()
     ]
-    (here / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(here / "data.jsonl", *rows)
     audit = here / "audit"
     audit.mkdir()
     settings = {

@@ -1,6 +1,5 @@
 """The scripts of docs/trainers.md run as they stand there, in at most 30 lines each."""
 
-import json
 import os
 import re
 import runpy
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from forks import fork, status
 from recorded import decisions
+from samples import json_lines
 
 from olr_cli.data.noise import inject
 from olr_cli.data.prompt_files import read_prompts
@@ -88,7 +88,7 @@ def test_own_loop_trains_and_goes_on(tmp_path):
         for a in range(11, 14)
         for b in range(21, 24)
     ]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(tmp_path / "data.jsonl", *rows)
     assert len(run("own_loop.py", tmp_path, POLICY, "data.jsonl").splitlines()) == 3
     run("own_loop.py", tmp_path, POLICY, "data.jsonl")
     assert decisions(tmp_path / "runs" / "own")["visit"].max() == 6
@@ -102,7 +102,7 @@ def test_the_grader_alone_reads_pairs_and_trains_in_trl(tmp_path):
         {"prompt": f"{a}+11=", "solution": str(a + 11), "extractor": "reversed_digits"}
         for a in range(8)
     ]
-    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    json_lines(tmp_path / "data.jsonl", *rows)
     assert "rewards/accuracy_reward/mean" in run(
         "accuracy_trl.py", tmp_path, POLICY, "data.jsonl"
     )

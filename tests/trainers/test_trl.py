@@ -1,6 +1,7 @@
 """OlrReward in TRL's own GRPOTrainer, on the built-in policy; needs `make test-trainers`' environment."""
 
 import json
+import pickle
 
 import polars as pl
 import pytest
@@ -13,6 +14,7 @@ from peft import LoraConfig
 from recorded import decisions, feed
 from train_trl import RECIPE, make_trainer, train
 from trl import GRPOConfig, GRPOTrainer
+from trl.experimental.async_grpo import async_rollout_worker
 
 from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.noise import inject
@@ -23,7 +25,7 @@ from olr_cli.errors import UserError
 from olr_cli.runs.directory import read_manifest, read_recipe
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.store import scan_rollouts
-from olr_cli.trainers.trl import OlrReward
+from olr_cli.trainers.trl import OlrReward, accuracy_reward
 
 
 @pytest.fixture(scope="module")
@@ -281,6 +283,15 @@ def test_the_reward_without_the_callback_is_refused(data, tmp_path):
         train_dataset=load_dataset("parquet", data_files=str(data), split="train"),
     )
     assert "callbacks=[reward]" in refusal(trainer.train)
+
+
+def test_the_asynchronous_trainer_takes_plain_rewards_alone(monkeypatch):
+    """Its worker is started as that trainer does it; only the check that vLLM is installed is left out."""
+    monkeypatch.setattr(async_rollout_worker, "is_vllm_available", lambda: True)
+    worker = async_rollout_worker.AsyncRolloutWorker(reward_funcs=[OlrReward()])
+    assert "use GRPOTrainer; the asynchronous trainer takes" in refusal(worker.start)
+    copied = pickle.loads(pickle.dumps(accuracy_reward))
+    assert copied(completions=[r"\boxed{2}", r"\boxed{3}"], solution=["2", "2"]) == [1, 0]
 
 
 def test_a_checkpoint_without_a_history_is_refused(data, tmp_path):

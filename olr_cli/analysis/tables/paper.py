@@ -104,7 +104,7 @@ class PaperTable:
         arms: Sequence[Arm],
         models: Sequence[Path] = (),
         *,
-        with_published: bool = False,
+        with_published: bool,
     ) -> None:
         self._name, self._arms = name, arms
         self._layout = Layout.of(name)

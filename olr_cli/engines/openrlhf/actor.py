@@ -302,7 +302,9 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         chat.put_into(self.tokenizer)
         model = self.strategy._unwrap_model(self.actor)
         model.generation_config.eos_token_id = end_ids(model, self.tokenizer)
+        model.config.use_cache = True  # which OpenRLHF has set to false, to train
         self.strategy.save_model(self.actor, self.tokenizer, folder)
+        model.config.use_cache = False
         with (
             _without_offload_buffers(self.actor.model),
             naming_the_disks_error(Path(folder)),

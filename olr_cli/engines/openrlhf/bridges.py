@@ -57,6 +57,8 @@ def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
         _DEVICE: device,
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        # Else Ray leaves out lines that several engines print alike, such as why they did not start (job_end.py).
+        "RAY_DEDUP_LOGS": "0",
     }
     defaults = _UNREPORTED if device == "cpu" else _UNREPORTED | _ON_GPUS
     variables |= {name: os.environ.get(name, default) for name, default in defaults.items()}

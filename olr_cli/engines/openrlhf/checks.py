@@ -26,14 +26,49 @@ _NOT_WHEN_SMOOTHED = ("algo.kl.unbiased_gradient", "algo.advantage.is_correction
 """Flags with which OpenRLHF compares the old policy's log-likelihoods, smoothed by then, to others that are not."""
 
 RELIES_ON: Mapping[str, tuple[str, ...]] = {
-    "trainer/ppo_trainer.py": (
+    "openrlhf/models/actor.py": (".model",),
+    "openrlhf/models/loss.py": ("aggregate_loss",),
+    "openrlhf/trainer/ppo_trainer.py": (
+        "'reward'",
+        "'timing/broadcast'",
+        "'timing/generation'",
+        "'timing/make_experience'",
+        "'timing/ppo_train'",
+        "'timing/step_total'",
+        ".actor_model_group",
+        ".args",
+        ".critic_model_group",
+        ".eval_dataloader",
+        ".experience_maker",
+        ".generate_kwargs",
+        ".kl_ctl",
+        ".prompts_dataloader",
+        ".reference_model_group",
+        ".reward_model_group",
+        ".samples_generator",
+        ".strategy",
+        ".tokenizer",
+        ".vllm_engines",
         "BasePPOTrainer.init_checkpoint_states",
         "BasePPOTrainer.save_logs_and_checkpoints",
         "BasePPOTrainer.train_step",
         "PPOTrainer.fit",
         "PPOTrainer.get_max_steps",
     ),
-    "trainer/ppo_utils/experience_maker.py": (
+    "openrlhf/trainer/ppo_utils/experience.py": (
+        ".action_log_probs",
+        ".action_mask",
+        ".attention_mask",
+        ".index",
+        ".info",
+        ".labels",
+        ".rewards",
+        ".rollout_log_probs",
+        ".sequences",
+        ".total_length",
+        ".truncated",
+    ),
+    "openrlhf/trainer/ppo_utils/experience_maker.py": (
         "RemoteExperienceMaker._flatten_results",
         "RemoteExperienceMaker.compute_advantages_and_returns",
         "RemoteExperienceMaker.get_cumulative_returns",
@@ -41,23 +76,51 @@ RELIES_ON: Mapping[str, tuple[str, ...]] = {
         "RemoteExperienceMaker.make_experience_batch",
         "RemoteExperienceMaker.split_rollout_samples",
     ),
-    "trainer/ppo_utils/replay_buffer.py": ("torch",),
-    "trainer/ppo_utils/samples_generator.py": ("SamplesGenerator.generate_eval_samples",),
-    "trainer/ray/launcher.py": (
+    "openrlhf/trainer/ppo_utils/replay_buffer.py": ("torch",),
+    "openrlhf/trainer/ppo_utils/samples_generator.py": (
+        ".args",
+        ".eval_dataloader",
+        ".prompts_dataloader",
+        "SamplesGenerator.generate_eval_samples",
+    ),
+    "openrlhf/trainer/ray/launcher.py": (
         "BaseDistributedActor._get_free_port",
         "ReferenceModelActor",
     ),
-    "trainer/ray/ppo_actor.py": (
+    "openrlhf/trainer/ray/ppo_actor.py": (
+        "'actor_grad_norm'",
+        "'actor_lr'",
+        "'entropy_loss'",
+        "'kl'",
+        "'metrics'",
+        "'num_action_tokens'",
+        "'policy_loss'",
+        "'ppo_clip_ratio'",
+        "'weights'",
+        ".actor",
+        ".actor_loss_fn",
+        ".args",
+        ".strategy",
+        ".tokenizer",
         "ActorPPOTrainer.ppo_train",
         "ActorPPOTrainer.training_step",
+        "DataLoader",
         "PolicyModelActor.forward",
         "PolicyModelActor.get_checkpoint_states",
         "PolicyModelActor.init_model_from_pretrained",
         "PolicyModelActor.save_model",
     ),
-    "trainer/ray/vllm_engine.py": ("RolloutRayActor",),
-    "utils/agent.py": ("SingleTurnAgentExecutor.execute",),
-    "utils/deepspeed/deepspeed.py": (
+    "openrlhf/trainer/ray/vllm_engine.py": (
+        ".executor",
+        "RolloutRayActor",
+        "batch_vllm_engine_call",
+    ),
+    "openrlhf/utils/agent.py": (
+        "'observation_tokens'",
+        "'rollout_log_probs'",
+        "SingleTurnAgentExecutor.execute",
+    ),
+    "openrlhf/utils/deepspeed/deepspeed.py": (
         "DeepspeedStrategy._unwrap_model",
         "DeepspeedStrategy.backward",
         "DeepspeedStrategy.optimizer_step",
@@ -65,14 +128,26 @@ RELIES_ON: Mapping[str, tuple[str, ...]] = {
         "DeepspeedStrategy.save_model",
         "init_device_mesh",
     ),
-    "utils/distributed_util.py": (
+    "openrlhf/utils/distributed_util.py": (
         "stateless_init_process_group",
         "torch_dist_barrier_and_cuda_sync",
     ),
+    "openrlhf/utils/loss_utils.py": (
+        "'batch_num_tokens'",
+        "'dp_size'",
+        "'global_batch_size'",
+    ),
+    "deepspeed/checkpoint/ds_to_universal.py": ("main",),
+    "deepspeed/runtime/engine.py": (".optimizer",),
+    "deepspeed/runtime/utils.py": ("'_offload_buffer'",),
+    "deepspeed/runtime/zero/offload_states.py": ("'_offload_buffer'",),
+    "deepspeed/runtime/zero/stage3.py": ("DeepSpeedZeroOptimizer_Stage3._get_norm_groups",),
+    "deepspeed/runtime/zero/stage_1_and_2.py": (".overflow",),
 }
-"""Names of OpenRLHF that this engine overrides, calls or replaces, by file.
+"""Names of OpenRLHF and DeepSpeed that this engine overrides, calls, reads or replaces, by file.
 
-An override of a method that is gone would not fail: it would never be called.
+``.name`` is an attribute of whatever has it there, ``'name'`` a key. An override of a method that is gone would not
+fail: it would never be called; and without its key a metric would be left out.
 """
 
 
@@ -92,28 +167,40 @@ def require_openrlhf() -> None:
             f"the engine openrlhf needs OpenRLHF {OPENRLHF_VERSION}, and {version} is installed",
             INSTALL,
         )
-    package = find_spec("openrlhf")
-    folder = Path(next(iter((package and package.submodule_search_locations) or ()), ""))
     lacking = [
         f"{file}: {name}"
         for file, names in RELIES_ON.items()
-        for name in sorted(set(names) - _names(folder / file))
+        if (source := _source(file)) is not None
+        for name in sorted(set(names) - _names(source))
     ]
     if lacking:
         raise NotHere(
-            f"the OpenRLHF {version} in {folder} lacks what olr relies on ({', '.join(lacking)})",
+            f"OpenRLHF {version} or DeepSpeed here lacks what olr relies on ({', '.join(lacking)})",
             INSTALL,
         )
 
 
+def _source(file: str) -> Path | None:
+    """Where a file of an installed package lies; None without the package."""
+    package, _, rest = file.partition("/")
+    places = getattr(find_spec(package), "submodule_search_locations", None)
+    return Path(next(iter(places)), rest) if places else None
+
+
 def _names(source: Path) -> set[str]:
-    """Functions, classes, their methods, and imports of a module; none where there is no such file."""
-    names: set[str] = set()
-    for node in (
-        ast.parse(source.read_text(encoding="utf-8")).body if source.exists() else ()
-    ):
+    """Functions, classes, their methods, and imports of a module; its attributes and keys as `RELIES_ON` has them.
+
+    None where there is no such file.
+    """
+    tree = ast.parse(source.read_text(encoding="utf-8") if source.exists() else "")
+    names = {f".{node.attr}" for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.Constant):
+            names.add(repr(node.value))
+        elif isinstance(node, ast.AnnAssign):  # a field
+            names.add(f".{ast.unparse(node.target)}")
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             names.add(node.name)
             inside = (

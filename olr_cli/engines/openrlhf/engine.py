@@ -43,7 +43,11 @@ from olr_cli.engines.openrlhf.job_files import (
     saved_parts,
     write_rows,
 )
-from olr_cli.engines.openrlhf.needs import require_unlocked
+from olr_cli.engines.openrlhf.needs import (
+    require_short_folder,
+    require_unlocked,
+    require_usable_gpus,
+)
 from olr_cli.engines.openrlhf.process import command, started
 from olr_cli.engines.openrlhf.starting_model import StartingModel
 from olr_cli.engines.reporting import reports, require_packages, start_progress
@@ -121,13 +125,18 @@ def _parser_here(
 
 
 def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
-    """Make sure that the GPUs are there, and that kernels can be compiled where no cluster does it."""
+    """Make sure that the GPUs are there, and that a Ray of the job's own can start, use them and compile for them."""
     has_cluster = cluster_address(recipe) is not None
     with noting(missing):
         check_gpus(recipe, None if has_cluster else torch.cuda.device_count())
-    if not has_cluster:
+    if has_cluster:
+        return
+    requirements = [require_unlocked, require_short_folder]
+    if engine_section(recipe, OpenRlhfEngine).device == "cuda":
+        requirements.append(require_usable_gpus)
+    for require in requirements:
         with noting(missing):
-            require_unlocked()
+            require()
 
 
 class OpenRlhfRunner:
@@ -260,11 +269,12 @@ class OpenRlhfRunner:
             f"Starting Ray, vLLM and DeepSpeed; what they print goes to {files.log}"
         )
         words = command(run.path.absolute(), self._flags(run.path, run.done))
-        tail, is_ready, has_ended, began = (
+        tail, is_ready, has_ended, began, shown = (
             MetricsTail(run.path),
             False,
             False,
             time.monotonic(),
+            0,
         )
         with ExitStack() as stack:
             stop = stack.enter_context(stop_requests())
@@ -274,10 +284,14 @@ class OpenRlhfRunner:
                 has_ended = job.has_ended()  # before the lines: none can come after it
                 if not is_ready and files.ready.exists():
                     is_ready = True
+                    job.note_memory()
                     progress.say(
                         f"After {time.monotonic() - began:.0f} s the first step begins."
                     )
                     start_progress(run, schedule)
+                for sentence in files.announcements()[shown:]:
+                    progress.say(sentence)
+                    shown += 1
                 for metrics in tail.new_lines():
                     step = int(metrics.pop("step"))
                     metrics.pop("epoch")

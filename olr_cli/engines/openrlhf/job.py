@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import runpy
 import shutil
@@ -14,8 +15,11 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
+from olr_cli.data.hub import hub_answers
+from olr_cli.engines.models import model_location
 from olr_cli.engines.openrlhf.bridges import bridge_process, environment
 from olr_cli.engines.openrlhf.checks import gpus_needed
 from olr_cli.engines.openrlhf.cpu_weights import WORKER_EXTENSION
@@ -36,6 +40,16 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import OpenRlhfEngine
 from olr_cli.runs.checkpoints import checkpoint_path, checkpoint_steps
 from olr_cli.runs.directory import read_recipe
+from olr_cli.supervision import compose
+
+_ANSWER_SECONDS = 10
+"""For Ray to say which actors have died."""
+
+_LEAST_AT_ONCE, _MOST_AT_ONCE = 128, 512
+"""Sequences: vLLM's own number, and the most for which it records CUDA graphs."""
+
+_PROMPT_TOKENS_AT_ONCE = 8192
+"""vLLM's default for offline use of cards below 70 GiB and of the A100, on which it found more to be slower."""
 
 _NOTED_SECONDS = 2
 """Until Ray knows of a death, and the job's log has what the process said."""
@@ -57,6 +71,8 @@ def run(run_path: Path, flags: list[str]) -> JobEnd:
     shutil.rmtree(JobFiles(run_path).universal, ignore_errors=True)
     try:
         JobFiles(run_path).write_end(end)
+        if end.kind in ("user", "worker", "bug"):  # Ray takes many seconds to end
+            JobFiles(run_path).announce(f"The job ends: {end.reason}.")
     except UserError as error:  # the disk is full: at least the log has it
         print(f"{end.reason}; {error}", flush=True)
     return end
@@ -64,9 +80,7 @@ def run(run_path: Path, flags: list[str]) -> JobEnd:
 
 def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     engine = engine_section(recipe, OpenRlhfEngine)
-    variables = environment(
-        trusts_code=recipe.model.trust_remote_code, device=engine.device
-    )
+    variables = _variables(recipe)
     os.environ.update(variables)
     bridge_process()
     if f"--{UNIVERSAL}" in flags:
@@ -89,17 +103,44 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
         ray.init(address="local", runtime_env=runtime, include_dashboard=False, **logical)
     else:
         ray.init(address=address, runtime_env=runtime)
-    for resource in ("GPU", "CPU"):  # a CPU goes with every GPU
+    _check_room(wanted, None if address is None else JobFiles(run_path))
+    _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
+    sys.argv = ["train_ppo_ray", *flags]
+    # no user's text: OpenRLHF's own command line
+    runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
+
+
+def _variables(recipe: Recipe) -> dict[str, str]:
+    """Return the variables for every process of the job, which asks the hub for a model only if it answers."""
+    variables = environment(
+        trusts_code=recipe.model.trust_remote_code,
+        device=engine_section(recipe, OpenRlhfEngine).device,
+    )
+    if not Path(model_location(recipe.model.path)).is_dir() and not hub_answers():
+        variables["HF_HUB_OFFLINE"] = "1"  # or each waits half a minute for each file
+    return variables
+
+
+def _check_room(wanted: int, files: JobFiles | None) -> None:
+    """Make sure that Ray has so many GPUs, and a CPU with each; announce it in `files` if other jobs hold them now.
+
+    `files` is None for a Ray of the job's own. OpenRLHF waits for what others hold, without a word.
+    """
+    import ray
+
+    for resource in ("GPU", "CPU"):
         present = int(ray.cluster_resources().get(resource, 0))
         if present < wanted:
             raise UserError(
                 f"the recipe needs {wanted} {resource}s and Ray's cluster has {present}",
                 "add nodes, or ask for fewer",
             )
-    _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
-    sys.argv = ["train_ppo_ray", *flags]
-    # no user's text: OpenRLHF's own command line
-    runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
+        free = int(ray.available_resources().get(resource, 0))
+        if files is not None and free < wanted:
+            files.announce(
+                f"Other jobs hold {present - free} of the {present} {resource}s of Ray's cluster; this one waits"
+                f" for {wanted}."
+            )
 
 
 def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
@@ -111,7 +152,11 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     from olr_cli.engines.openrlhf.trainer import trainer_actor
     from olr_cli.engines.openrlhf.vllm_actor import rollout_actor
 
-    engine_arguments: dict[str, Any] = {"trust_remote_code": recipe.model.trust_remote_code}
+    engine_arguments: dict[str, Any] = {
+        "trust_remote_code": recipe.model.trust_remote_code,
+        "max_num_seqs": sequences_at_once(recipe),
+        "max_num_batched_tokens": _PROMPT_TOKENS_AT_ONCE,
+    }
     if engine_section(recipe, OpenRlhfEngine).device == "cpu":
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
@@ -122,6 +167,18 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     vllm_engine.RolloutRayActor = rollout_actor(
         engine_arguments, recipe.train.stop, ChatFormat.of(recipe)
     )
+
+
+def sequences_at_once(recipe: Recipe) -> int:
+    """Return how many sequences an engine of vLLM samples at once: its share of a step's rollouts, within limits.
+
+    vLLM has defaults by card for others alone: OpenRLHF makes its engines in a context in which they would sample 128
+    sequences at once, on any card, and read 2,048 prompt tokens a pass. Where the key-value cache is full, more wait.
+    """
+    rollouts = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt
+    views = len(compose(recipe.method).views)
+    share = math.ceil(rollouts * views / engine_section(recipe, OpenRlhfEngine).engines)
+    return min(max(share, _LEAST_AT_ONCE), _MOST_AT_ONCE)
 
 
 def policy_threads(recipe: Recipe) -> int:
@@ -144,14 +201,25 @@ def policy_threads(recipe: Recipe) -> int:
 
 
 def _dead_actors() -> list[Process]:
-    """This job's actors that have died, the first one first."""
+    """This job's actors that have died, the first one first; none if Ray does not say so in time."""
     import ray
-    from ray._private.state import actors
 
     if not ray.is_initialized():
         return []
+    dead: list[Process] = []
+    # In a thread, since Ray waits for a minute where its head has died; what it raises there goes to the log.
+    asking = Thread(target=lambda: dead.extend(_deaths()), daemon=True)
+    asking.start()
+    asking.join(_ANSWER_SECONDS)
+    return dead
+
+
+def _deaths() -> list[Process]:
+    import ray
+    from ray._private.state import actors
+
     job = ray.get_runtime_context().get_job_id()  # others may share the cluster
-    # Ray's public list of actors asks its dashboard, and a Ray of the job's own has none.
+    # Ray's public list of actors asks its dashboard, which a Ray of the job's own has not, lest others here use it.
     dead = [
         actor for actor in actors(actor_state_name="DEAD").values() if actor["JobID"] == job
     ]

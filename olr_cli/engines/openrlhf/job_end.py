@@ -23,6 +23,20 @@ _VLLM_START = "Engine core initialization failed"
 _LINES_OF_AN_END = 300
 """Lines of a process among which its end is looked for: vLLM hands an exception on three times, with its traceback."""
 
+_LOST_RAY = (
+    "Raylet is terminated. Termination is unexpected",
+    "has been marked dead because the detector",
+)
+"""Ray's messages about a node on which it no longer runs; the second comes 10 seconds after the processes' end."""
+
+_MESSENGERS = ("raised in creation task", "EngineDeadError", "RuntimeError: cancelled")
+"""Parts of exceptions of Ray and vLLM that only say that something else has failed."""
+
+_KILLED_PROCESS = re.compile(
+    r"(?P<name>\S+) died unexpectedly \(exit code: (?P<code>-\d+|None)\)"
+)
+"""vLLM's message about one of its processes that a signal has ended, or that has ended a moment ago: None."""
+
 _LINE_OF_PROCESS = re.compile(r"\(\w+ pid=(?P<process>\d+)[^)]*\) (?P<said>\S.*)")
 
 _EXCEPTION = re.compile(
@@ -78,6 +92,9 @@ def _death(
     signs = (*_LOST_RANK, _VLLM_START)
     if not (dead or is_death or any(words in str(cause) for words in signs)):
         return None
+    # At its end: in days, nodes of a cluster that are not the job's may have gone.
+    if any(words in log[-200_000:] for words in _LOST_RAY):
+        return "Ray's own process on a node (raylet) died, often for want of memory, and the job's processes there too"
     died = dead[0] if dead else _process_in(str(error))
     if died is None:
         return f"a process of the job died, often for want of memory: {first_line(cause)}"
@@ -121,25 +138,38 @@ def _last_words(died: Process, text: str, log: str) -> str:
     """Return a sentence about a process that died, with what it printed last.
 
     That is the first of its last exceptions, since vLLM's processes hand one on in words of their own; else the last
-    line.
+    line. A process of vLLM that was killed comes before what the others say of it.
     """
-    printed = _printed_by(died, log)
-    exceptions = [
-        raised["said"]
-        for raised in map(_EXCEPTION.match, printed[-_LINES_OF_AN_END:])
-        if raised
+    printed = _printed_by(died, log)[-_LINES_OF_AN_END:]
+    exceptions = [raised["said"] for raised in map(_EXCEPTION.match, printed) if raised]
+    causes = [
+        said for said in exceptions if not any(words in said for words in _MESSENGERS)
     ]
     who = f"{died.name} (process {died.number})"
     if any(_VLLM_START in sentence for sentence in (text, *exceptions)):
         who = f"vLLM did not start, often for too high or low an engine.vllm_memory: {who}"
-    if exceptions:
-        _, is_users, sentence = exceptions[0].partition("UserError: ")
+    if killed := _killed_in_vllm(printed, has_cause=bool(causes)):
+        return f"vLLM's process {killed} was killed, often for want of memory"
+    if causes:
+        _, is_users, sentence = causes[0].partition("UserError: ")
         if is_users:  # raised where an actor is made, and Ray has kept its text alone
             return sentence
-        return f"{who} died of {exceptions[0][:300].rstrip('.')}"
-    words = [line for line in printed if "Warning" not in line]
+        return f"{who} died of {causes[0][:300].rstrip('.')}"
+    words = [line for line in printed if "warning" not in line.lower()]
     last = f"; its last line: {words[-1][:300]}" if words else ""
     return f"{who} was killed, often for want of memory{last}"
+
+
+def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
+    """Return the name of vLLM's process that was killed; None if none was, or if an exception was the cause."""
+    for killed in filter(None, map(_KILLED_PROCESS.search, printed)):
+        if killed["code"] != "None" or not has_cause:
+            return killed["name"]
+    return (
+        "EngineCore"
+        if not has_cause and any("EngineDeadError" in line for line in printed)
+        else None
+    )
 
 
 def _printed_by(process: Process, log: str) -> list[str]:

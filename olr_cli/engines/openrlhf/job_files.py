@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from olr_cli.data.prompts import View
 from olr_cli.errors import UserError
-from olr_cli.files import naming_the_disks_error, write_text, write_whole
+from olr_cli.files import naming_the_disks_error, write_text, write_whole, writing
 
 OPENRLHF_PART = "openrlhf"
 """Folder of a checkpoint that holds DeepSpeed's state; OpenRLHF finds it there by `--ckpt.path`."""
@@ -66,9 +66,10 @@ class JobFiles:
         self.ready = self.folder / "ready"  # exists when the first step begins
         # Exists when the job is asked to stop after its step
         self.stop = self.folder / "stop"
-        self._working_folder, self._end = (
+        self._working_folder, self._end, self._announced = (
             self.folder / "working-folder.txt",
             self.folder / "outcome.json",
+            self.folder / "announced.txt",
         )
 
     def note_working_folder(self) -> None:
@@ -83,6 +84,18 @@ class JobFiles:
         """Note how the job ended."""
         write_text(self._end, json.dumps(asdict(end)))
 
+    def announce(self, sentence: str) -> None:
+        """Have the command show a sentence now."""
+        with writing(self._announced), self._announced.open("a", encoding="utf-8") as file:
+            file.write(f"{sentence}\n")
+
+    def announcements(self) -> list[str]:
+        """Return the sentences to show, the first one first."""
+        if not self._announced.exists():
+            return []
+        text = self._announced.read_text(encoding="utf-8")
+        return text.split("\n")[:-1]  # whole lines
+
     def read_end(self) -> JobEnd | None:
         """How the job ended; None if it had no time to note it."""
         deadline = time.monotonic() + _END_SECONDS
@@ -95,7 +108,7 @@ class JobFiles:
 
     def forget_last_attempt(self) -> None:
         """Remove what an earlier attempt left of its end."""
-        for file in (self.ready, self.stop, self._end):
+        for file in (self.ready, self.stop, self._end, self._announced):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.universal, ignore_errors=True)
 

@@ -1,7 +1,7 @@
 """What a job on OpenRLHF needs of this machine: packages, a compiler, the CUDA toolkit, a Ray that answers.
 
-Only a dry run looks for these. A run without them ends with the error of DeepSpeed or Ray; a lock on which it would
-hang without one is looked for by the run too.
+Only a dry run looks for these. A run without them ends with the error of DeepSpeed or Ray. What would end it without a
+remedy, or never, is looked for by the run too: `require_…`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from olr_cli.engines.openrlhf import WRITTEN_FOR
 from olr_cli.engines.openrlhf.flags import INSTALL, cluster_address
+from olr_cli.engines.openrlhf.process import temporary_folder
 from olr_cli.engines.run import engine_section
 from olr_cli.errors import NotHere, first_line
 from olr_cli.packages import installed_version, is_version
@@ -26,6 +27,13 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import OpenRlhfEngine
 
 _PATIENCE_SECONDS = 5
+
+_LONGEST_FOLDER = 107 - len(
+    "/ray/session_2026-11-28_19-24-47_123456_1234567/sockets/plasma_store"
+)
+"""Bytes of a folder's name; Linux allows 107 for a socket's, and process ids have up to seven digits."""
+
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 _OPERATIONS = ("cpu_adam", "deepspeed_shm_comm", "fused_adam")
 """What DeepSpeed compiles for a job when it first needs it."""
@@ -74,6 +82,38 @@ def require_unlocked() -> None:
             f"{lock} is there and no process of this machine has it open: DeepSpeed's build was killed, and each start"
             " waits for its end",
             "remove the file, unless another machine is compiling into that folder now",
+        )
+
+
+def require_usable_gpus() -> None:
+    """Refuse GPUs that torch counts, which asks the driver alone, and cannot use: mostly, the driver is too old."""
+    import torch
+
+    if torch.cuda.device_count() and not torch.cuda.is_available():
+        raise NotHere(
+            f"torch cannot use the GPUs here: it is made for CUDA {torch.version.cuda}, and the driver is"
+            f" {driver_version() or 'of an unknown version'}",
+            "have the driver updated (CUDA 13 needs 580 or newer); if it is new enough, `nvidia-smi` may say what is"
+            " wrong",
+        )
+
+
+def driver_version(file: Path = _DRIVER) -> str | None:
+    """Version of the NVIDIA driver; None where it does not say."""
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    release = re.search(r"Kernel Module\b.*?\s(\d+\.[\d.]+)", text)
+    return release[1] if release else None
+
+
+def require_short_folder() -> None:
+    """Refuse a folder for temporary files in which Ray's sockets would have longer names than Linux allows."""
+    name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
+    folder = temporary_folder()
+    if len(os.fsencode(folder)) > _LONGEST_FOLDER:
+        raise NotHere(
+            f"Ray puts its sockets below {folder} ({name}), whose name has more than the {_LONGEST_FOLDER} bytes that"
+            " are allowed",
+            'name a shorter folder: export RAY_TMPDIR="/tmp/$USER"',
         )
 
 

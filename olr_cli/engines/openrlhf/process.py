@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -16,6 +18,9 @@ from olr_cli.files import writing
 
 LEASH = "OLR_OPENRLHF_LEASH"
 """The variable with the process id of the command that started the job."""
+
+_SHARED = re.compile(r"(/dev/shm/(?:psm_|sem\.mp-)\w+)$", re.MULTILINE)
+"""Shared memory in a process's maps; what is deleted already has a word after its name."""
 
 _PATIENCE_SECONDS = 20
 """For a job to end after it was asked to; then it is killed."""
@@ -46,10 +51,12 @@ def started(words: Sequence[str], log: Path) -> Iterator[Job]:
 class Job:
     """A process of this machine, with a session of its own: Ctrl-C does not reach it.
 
-    `has_ended` says whether it has, however; `end` ends it now; `how` says how it ended, where `JobEnd` is missing.
+    `has_ended` says whether it has, however; `end` ends it now, and removes what it leaves outside of the run; `how`
+    says how it ended, where `JobEnd` is missing.
     """
 
     def __init__(self, words: Sequence[str], log: Path) -> None:
+        self._memory: set[Path] = set()
         environment = os.environ | {
             LEASH: str(os.getpid()),
             "PYTHONUNBUFFERED": "1",
@@ -68,7 +75,14 @@ class Job:
     def has_ended(self) -> bool:
         return self._process.poll() is not None
 
+    def note_memory(self) -> None:
+        """Note which shared memory to remove if the processes that have it now are killed."""
+        self._memory |= shared_memory(
+            [*leashed(os.getpid()), *descendants(self._process.pid)]
+        )
+
     def end(self) -> None:
+        self.note_memory()
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.has_ended():
                 break
@@ -83,11 +97,13 @@ class Job:
         for process in left:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+        remove_traces(self._process.pid, self._memory)
 
     def how(self) -> str:
         status = self._process.poll()
         if status is not None and status < 0:
-            return f"signal {signal.Signals(-status).name}"
+            cause = ", often for want of memory" if -status == signal.SIGKILL else ""
+            return f"signal {signal.Signals(-status).name}{cause}"
         return f"exit status {status}"
 
 
@@ -120,6 +136,33 @@ def leashed(parent: int) -> list[int]:
     return processes
 
 
+def shared_memory(processes: Iterable[int]) -> set[Path]:
+    """Return the files in /dev/shm by which Python's processes share memory and semaphores, as these have them.
+
+    vLLM's queue to its worker processes is one, of 160 MiB. Python removes them only where a process ends by itself.
+    """
+    files: set[Path] = set()
+    for process in processes:
+        with suppress(OSError):  # gone meanwhile
+            maps = Path(f"/proc/{process}/maps").read_text(errors="replace")
+            files.update(map(Path, _SHARED.findall(maps)))
+    return files
+
+
+def temporary_folder() -> Path:
+    """Where Ray puts its sessions' folders, in one named ray."""
+    return Path(os.environ.get("RAY_TMPDIR", os.environ.get("TMPDIR", "/tmp")))
+
+
+def remove_traces(job: int, memory: Iterable[Path]) -> None:
+    """Remove the folder of the Ray that a job has started, by the job's process id, and the memory it has shared."""
+    for session in (temporary_folder() / "ray").glob(f"session_*_{job}"):
+        shutil.rmtree(session, ignore_errors=True)
+    for file in memory:
+        with suppress(OSError):
+            file.unlink()
+
+
 def end_with(parent: int) -> None:
     """End this process, and with it its Ray, when the command that started it has gone."""
 
@@ -127,9 +170,12 @@ def end_with(parent: int) -> None:
         while os.getppid() == parent:
             time.sleep(1)
         # Not all of Ray's processes notice that their driver has gone.
-        for process in descendants(os.getpid()):
+        processes = descendants(os.getpid())
+        memory = shared_memory(processes)
+        for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
+        remove_traces(os.getpid(), memory)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -7,6 +7,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 from histories import SMALL, drawn, write_history
+from samples import json_lines
 
 from olr_cli.analysis.frame import Lack
 
@@ -23,7 +24,7 @@ def write_run(path, rewards, **settings):
         {"step": step, "epoch": 1, "rollout/reward": value}
         for step, value in enumerate(rewards, 1)
     ]
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    json_lines(file, *lines)
     return run
 
 
@@ -119,7 +120,7 @@ def write_metrics(path, **metrics):
         {"step": step, "epoch": 1} | {k: v[step - 1] for k, v in metrics.items()}
         for step in (1, 2)
     ]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    json_lines(run / "metrics.jsonl", *lines)
     return run
 
 

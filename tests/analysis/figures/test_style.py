@@ -245,3 +245,25 @@ def test_rows_of_panels_are_as_long_as_each_other_as_can_be():
         4,
     ]
     assert [style.columns_of(panels, 3) for panels in (2, 4, 5)] == [2, 2, 3]
+
+
+@pytest.mark.parametrize(("width", "size", "signs"), [(5.5, 7.0, 101), (3.25, 7.5, 55)])
+def test_so_many_signs_fit_into_a_width_in_inches(width, size, signs):
+    assert style.signs(width, size) == signs
+
+
+def test_panels_with_their_titles_and_axes_stay_within_the_page_and_apart():
+    with style.applied():
+        sheet = Sheet(4, 2, width=5.5, panel_height=1.4)
+        for axes in sheet.panels:
+            axes.set(title="two\nlines", xlabel="across", ylabel="up\nwards", ylim=(0, 1e5))
+        figure = sheet.chart("chart", ROWS).figure
+        page, boxes = (
+            figure.get_window_extent(),
+            [it.get_tightbbox() for it in sheet.panels],
+        )
+    for box in boxes:
+        assert (
+            page.x0 <= box.x0 < box.x1 <= page.x1 and page.y0 <= box.y0 < box.y1 <= page.y1
+        )
+    assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))

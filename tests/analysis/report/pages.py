@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from decisions import columns
 from histories import arms_of
+from samples import json_lines
 
 from olr_cli.analysis.figures import draw
 from olr_cli.analysis.report.page import write_report
@@ -120,7 +121,7 @@ def write_run(run, steps, *, rows=None, arm="", name="run", settings=None):
     (run / "recipe.yaml").write_text(recipe_yaml(recipe), "utf-8")
     digest = ""
     if rows is not None:
-        data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+        json_lines(data, *rows)
         digest = training_prompts(recipe).digest
     store = RunStore(run)
     for number, (labels, rollouts) in enumerate(steps, start=1):
@@ -129,7 +130,7 @@ def write_run(run, steps, *, rows=None, arm="", name="run", settings=None):
         {"step": step, "epoch": step, "rollout/reward": 1.0}
         for step in range(1, len(steps) + 1)
     ]
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    json_lines(run / "metrics.jsonl", *lines)
     prompts = len({each.prompt_id for labels, _ in steps for each in labels})
     manifest = {
         "schema_version": MANIFEST_VERSION,

@@ -10,6 +10,7 @@ import commands
 import pytest
 from histories import write_history
 from pages import read, report
+from samples import json_lines
 
 from olr_cli.analysis.audit.verdicts import STATUSES
 from olr_cli.analysis.report.words import RIGHT, SOURCES
@@ -195,7 +196,7 @@ def test_metrics_that_a_run_lacks_are_said_to_be_missing(run):
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     for line in lines:
         line.pop("eval/majority", None)
-    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    json_lines(file, *lines)
     majority = "<dt>held-out accuracy (majority)</dt><dd><b>not in metrics.jsonl</b>"
     assert majority in report(run).read_text("utf-8")
     file.write_text('{"step": 1, "epoch": 1}\n')

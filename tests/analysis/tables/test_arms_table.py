@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from cases import refusal
+from cases import each, refusal
 from histories import SMALL, arms_of, write_history
-from rendered import rendered
+from rendered import in_full, rendered
 from scipy import stats
 
 from olr_cli import tables
@@ -209,3 +209,14 @@ def test_a_footnote_says_which_arms_are_measured_on_other_questions(tmp_path):
     assert len(said) == 1 and said[0].startswith(
         "other is measured on arithmetic:subtraction, one on arithmetic:"
     )
+
+
+@each("baseline, reference", (None, None), ("olr", None), (None, "clean"))
+def test_arms_are_compared_in_every_format_as_they_always_were(
+    folder, baseline, reference, is_as_stored
+):
+    """`--rewrite` writes them anew; look at the change before you keep it."""
+    names = ["grpo=active", "olr=active+olr"]
+    arms = relabel(arms_of(folder), names) if reference else arms_of(folder)
+    table = arms_table(arms, baseline, reference)
+    is_as_stored(f"tables/arms-{baseline}-{reference}.txt", in_full(table))

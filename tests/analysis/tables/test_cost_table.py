@@ -4,7 +4,8 @@ import json
 
 import pytest
 from histories import arms_of, write_history
-from rendered import rendered
+from rendered import in_full, rendered
+from samples import json_lines
 
 from olr_cli import tables
 from olr_cli.analysis.frame import Lack
@@ -25,7 +26,7 @@ def write_timed(path, method=OLR, *, labels=0.01, machine=LAPTOP, **settings):
         line |= {"time/labels": labels, "time/step": others + labels}
     if len(lines) > 4:
         lines[4] |= {"time/evaluation": 5.0, "time/step": lines[4]["time/step"] + 5.0}
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    json_lines(run / "metrics.jsonl", *lines)
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["attempts"] = [machine]
     (run / "manifest.json").write_text(json.dumps(manifest))
@@ -107,3 +108,8 @@ def test_runs_without_times_are_refused(tmp_path):
         Lack, match=r"runs whose metrics\.jsonl has the time of a step \(time/step\)"
     ):
         table_of(tmp_path)
+
+
+def test_times_are_said_in_every_format_as_they_always_were(arms, is_as_stored):
+    """`--rewrite` writes them anew; look at the change before you keep it."""
+    is_as_stored("tables/cost.txt", in_full(table_of(arms, with_published=True)))

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from histories import arms_of
 from paper_runs import NINE, OLR, row, table_of, write_evaluated, write_grid, write_run
-from rendered import rendered
+from rendered import in_full, rendered
 from scipy import stats
 
 from olr_cli import tables
 from olr_cli.analysis.tables import PAPER_TABLES
-from olr_cli.analysis.tables.paper import OTHERS, departures
+from olr_cli.analysis.tables.paper import OTHERS, PaperTable, departures
 from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER
 from olr_cli.evaluation.published import RESULTS
@@ -516,3 +516,22 @@ def test_the_data_have_a_line_a_row_and_column(table):
     assert (line["published"], line["below_start"], line["below_start_of"]) == (None, 0, 2)
     line = lines["olr", "active 0.5", "in"]
     assert (line["n"], line["mean"], round(100 * line["published"], 1)) == (0, None, 41.9)
+
+
+@pytest.mark.parametrize(
+    ("runs", "name", "with_published"),
+    [
+        ("grid", "baselines", False),
+        ("grid", "noise_ratios", True),
+        ("sweep", "slope_sensitivity", True),
+        ("scored", "llama_8b", True),
+        ("scored", "ablation", False),
+    ],
+)
+def test_tables_say_in_every_format_what_they_always_said(
+    runs, name, with_published, request, is_as_stored
+):
+    """`--rewrite` writes them anew; look at the change before you keep it."""
+    arms = arms_of(request.getfixturevalue(runs))
+    paper = PaperTable(name, arms, with_published=with_published)
+    is_as_stored(f"tables/{name}-{runs}.txt", in_full(paper.table()))

@@ -431,6 +431,26 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_weights_change()
     assert torch.equal(weights(policy), before)
 
 
+def test_a_loss_alone_or_a_gradient_alone_that_is_not_finite_stops_the_run_too(monkeypatch):
+    policy = tiny_policy()
+    rollouts, before = sampled_by(policy), weights(policy)
+    for bad in (torch.inf, torch.nan):
+        update = grpo(policy)
+        with monkeypatch.context() as patched, pytest.raises(NonFinite):
+            patched.setattr(
+                update, "_accumulate", lambda *_, bad=bad: torch.tensor([bad, 0, 0])
+            )
+            update.update(rollouts, advantages(REWARDS), ALL_TRAIN)
+        hook = policy.model.model.norm.weight.register_hook(
+            lambda grad, bad=bad: grad * bad
+        )
+        with pytest.raises(NonFinite):
+            grpo(policy).update(rollouts, advantages(REWARDS), ALL_TRAIN)
+        hook.remove()
+        policy.model.zero_grad()
+    assert torch.equal(weights(policy), before)
+
+
 def test_a_step_that_trains_nothing_changes_nothing_and_reports_no_gradient():
     policy = tiny_policy()
     rollouts = sampled_by(policy)

@@ -446,11 +446,19 @@ def test_continuing_a_padded_batch_of_shared_prompts_gives_each_sequence_its_own
     "prompts, shared",
     ([[1] * 30, [1] * 20], 19),  # the shorter one keeps a token whose scores are wanted
     ([[1] * 15 + [2, 3], [1] * 15 + [3, 3]], 0),  # too few to be worth a pass of their own
+    ([[1] * 16 + [2, 3], [1] * 16 + [3, 3]], 16),
     ([[1] * 18 + [2, 3], [1] * 18 + [3], [1] * 17 + [2, 2]], 17),
     ([[1] * 40], 0),
 )
 def test_prompts_share_what_all_of_them_begin_with(prompts, shared):
     assert shared_prefix(prompts) == shared
+
+
+@each("more, reads_trees", (0, True), (1, False))
+def test_a_model_from_so_many_weights_on_reads_trees(monkeypatch, more, reads_trees):
+    weights = sum(weight.numel() for weight in tiny_policy().model.parameters())
+    monkeypatch.setattr(policy_module, "_COSTLY", weights + more)
+    assert tiny_policy().reads_trees is reads_trees
 
 
 @pytest.mark.parametrize("name", ARCHITECTURES)

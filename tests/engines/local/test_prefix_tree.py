@@ -78,5 +78,7 @@ def test_equal_responses_computed_once_have_the_statistics_and_gradient_of_each_
         sum((values * weights_PGT).sum() for values in statistics).backward()
         gradients = [weight.grad.clone() for weight in policy.model.parameters()]
         results.append([*statistics, *gradients])
+    # Summed in another order: where large terms cancel, rounding is a share of these, not of their sum.
+    largest = max(float(one.detach().abs().max()) for one in results[0])
     for others in results[1:]:
-        torch.testing.assert_close(others, results[0], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(others, results[0], atol=1e-5 * largest, rtol=1e-4)

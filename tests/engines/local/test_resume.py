@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 from cases import each, refusal
+from decisions import assert_same_tables
 from forks import fork, status
-from polars.testing import assert_frame_equal
 from samples import json_lines
 
 from olr_cli.engines import launch as launching, step as step_module
@@ -30,7 +30,6 @@ from olr_cli.runs.directory import read_manifest, start_day, write_manifest
 from olr_cli.runs.interrupts import Interrupted
 from olr_cli.runs.metrics import read_metrics
 from olr_cli.runs.progress import LineProgress
-from olr_cli.runs.store import scan_labels, scan_rollouts
 from olr_cli.runs.writer import RunWriter
 
 STEPS = 9  # 20 prompts in steps of 8, 8 and 4; three epochs
@@ -76,13 +75,6 @@ def go(path, *, resume=False, a_recipe=None):
     a_recipe = a_recipe or recipe()
     quiet = LineProgress(io.StringIO())
     launch(a_recipe, path, LocalRunner, quiet, resume=resume)
-
-
-def tables(path):
-    order = ["step", "prompt_id"]
-    return scan_labels(path).sort(order).collect(), scan_rollouts(path).sort(
-        [*order, "sample"]
-    ).collect()
 
 
 @pytest.fixture(scope="module")
@@ -206,8 +198,7 @@ def test_killed_and_resumed_equals_never_killed(kill, whole, tmp_path):
     )
     assert read_manifest(path)["status"] == "running"
     go(path, resume=True)
-    for resumed, expected in zip(tables(path), tables(whole), strict=True):
-        assert_frame_equal(resumed, expected)
+    assert_same_tables(path, whole)
     assert [line["step"] for line in read_metrics(path)] == list(range(STEPS + 1))
     assert not [p for p in path.rglob("*") if p.name.endswith((".tmp", ".removed"))]
     assert read_manifest(path)["status"] == "finished"
@@ -241,8 +232,7 @@ def test_a_signal_ends_the_step_writes_a_checkpoint_and_resumes(
     assert read_manifest(tmp_path / "run")["status"] == "interrupted"
     monkeypatch.undo()
     go(tmp_path / "run", resume=True)
-    for resumed, expected in zip(tables(tmp_path / "run"), tables(whole), strict=True):
-        assert_frame_equal(resumed, expected)
+    assert_same_tables(tmp_path / "run", whole)
 
 
 def fail(reason, *_):
@@ -266,8 +256,7 @@ def test_a_run_that_is_given_more_epochs_equals_one_of_as_many_from_the_start(
         go(path, resume=True, a_recipe=recipe())
     assert unfinished_run(recipe(), tmp_path) == path
     go(path, resume=True, a_recipe=recipe())
-    for extended, expected in zip(tables(path), tables(whole), strict=True):
-        assert_frame_equal(extended, expected)
+    assert_same_tables(path, whole)
     weights = [checkpoint_path(run, STEPS) / "model.safetensors" for run in (path, whole)]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     manifest = read_manifest(path)
@@ -390,7 +379,6 @@ def test_a_run_that_went_down_and_goes_on_equals_one_that_did_not(
         patched.setattr(RunWriter, "store", at_call(5, RunWriter.store, failing))
         go(path, a_recipe=a_recipe)
     go(path, resume=True, a_recipe=a_recipe)
-    for resumed, expected in zip(tables(path), tables(tmp_path / "whole"), strict=True):
-        assert_frame_equal(resumed, expected)
+    assert_same_tables(path, tmp_path / "whole")
     assert policies(path) == policies(tmp_path / "whole")
     assert policies(path)[-1]["policy/kl"] > 0

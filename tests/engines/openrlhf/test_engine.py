@@ -6,11 +6,9 @@ import json
 import os
 import re
 import shlex
-import shutil
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -86,6 +84,9 @@ class Job:
         if self.deeds:
             self.deeds.pop(0)()
         return not self.deeds
+
+    def note_memory(self):
+        pass
 
     def end(self):
         self.was_ended = True
@@ -208,6 +209,20 @@ def test_where_the_log_is_and_that_the_first_step_begins_is_said(train):
         == f"Starting Ray, vLLM and DeepSpeed; what they print goes to {launched.files.log}"
     )
     assert re.fullmatch(r"After \d+ s the first step begins\.", second)
+
+
+def test_what_the_job_announces_is_said_once_and_at_once(train):
+    said = []
+
+    def script(files):
+        yield lambda: files.announce("Other jobs hold 2 GPUs.")
+        yield lambda: said.extend(train.launched.progress.said[1:])
+        yield lambda: files.announce("The job ends: KeyError.")
+        yield ends(files)
+
+    launched = train(script)
+    assert said == ["Other jobs hold 2 GPUs."]
+    assert launched.progress.said[1:] == [*said, "The job ends: KeyError."]
 
 
 def test_the_job_is_started_with_the_recipes_flags(train):
@@ -464,8 +479,7 @@ def test_the_plan_is_the_command_that_would_run():
     assert len(flags) == len([word for word in words if word.startswith("--")])
 
 
-def test_attention_that_torchs_sdpa_would_leave_uncapped_is_eager(tmp_path):
-    model = Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))
+def test_attention_that_torchs_sdpa_would_leave_uncapped_is_eager(model):
     config = json.loads((model / "config.json").read_text())
     config |= {"model_type": "gemma2", "attn_logit_softcapping": 50.0}
     (model / "config.json").write_text(json.dumps(config))

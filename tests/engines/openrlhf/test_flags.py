@@ -192,27 +192,53 @@ def test_without_the_right_openrlhf_nothing_is_written(version, said, openrlhf, 
     assert not list(tmp_path.iterdir())
 
 
-def test_the_right_openrlhf_will_do_unless_it_lacks_a_name(openrlhf, tmp_path, monkeypatch):
+def defining(names):
+    """A module that has these names, as RELIES_ON writes them."""
+    lines = []
+    for name in names:
+        owner, _, member = name.rpartition(".")
+        if name.startswith("'"):
+            lines.append(f"status[{name}] = 1")
+        elif name.startswith("."):
+            lines.append(f"self{name} = 1")
+        elif owner:
+            lines.append(f"class {owner}:\n    def {member}(self): ...")
+        else:
+            lines.append(f"def {name}(): ...")
+    return "\n".join(lines)
+
+
+@each(
+    "file, name, other",
+    ("openrlhf/utils/agent.py", "SingleTurnAgentExecutor.execute", "run"),
+    ("openrlhf/trainer/ppo_trainer.py", "'timing/broadcast'", "sending'"),
+    ("openrlhf/trainer/ppo_trainer.py", ".kl_ctl", "kl"),
+    (
+        "deepspeed/runtime/zero/stage3.py",
+        "DeepSpeedZeroOptimizer_Stage3._get_norm_groups",
+        "_norms",
+    ),
+)
+def test_the_right_openrlhf_will_do_unless_it_lacks_a_name(
+    file, name, other, openrlhf, tmp_path, monkeypatch
+):
     openrlhf("0.11.2")
-    for file, names in checks.RELIES_ON.items():
-        lines = []
-        for name in names:
-            owner, _, method = name.rpartition(".")
-            lines += [
-                f"class {owner}:" if owner else f"def {method}(): ...",
-                f"    def {method}(self): ..." if owner else "",
-            ]
-        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).write_text("\n".join(lines))
+    for source, names in checks.RELIES_ON.items():
+        (tmp_path / source).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / source).write_text(defining(names))
     monkeypatch.setattr(
         checks,
         "find_spec",
-        lambda _: SimpleNamespace(submodule_search_locations=[str(tmp_path)]),
+        lambda package: SimpleNamespace(
+            submodule_search_locations=[str(tmp_path / package)]
+        ),
     )
     require_openrlhf()
-    agent = tmp_path / "utils" / "agent.py"
-    agent.write_text(agent.read_text().replace("execute", "run"))
-    lacks = r"lacks what olr relies on \(utils/agent\.py: SingleTurnAgentExecutor\.execute\); docs/"
+    text = (tmp_path / file).read_text()
+    last = re.split(r"[./]", name)[-1]
+    assert text.count(last) == 1
+    (tmp_path / file).write_text(text.replace(last, other))
+    lacks = rf"lacks what olr relies on \({re.escape(f'{file}: {name}')}\); docs/"
     with pytest.raises(UserError, match=lacks):
         require_openrlhf()
 

@@ -27,6 +27,7 @@ def test_an_end_is_read_as_it_was_written(files, end):
 
 def test_the_end_of_the_last_attempt_is_forgotten_and_nothing_else(files):
     files.write_end(JobEnd("stopped"))
+    files.announce("The job ends: KeyError.")
     for mark in (files.stop, files.ready, files.log, files.prompts):
         mark.touch()
     (files.universal / "openrlhf").mkdir(parents=True)  # left by a kill
@@ -37,6 +38,15 @@ def test_the_end_of_the_last_attempt_is_forgotten_and_nothing_else(files):
         "log.txt",
         "prompts.parquet",
     ]
+
+
+def test_sentences_to_show_are_read_in_their_order_and_whole(files):
+    assert files.announcements() == []
+    files.announce("Other jobs hold 2 GPUs.")
+    files.announce("The job ends: Größe.")
+    with (files.folder / "announced.txt").open("a") as file:
+        file.write("being writ")
+    assert files.announcements() == ["Other jobs hold 2 GPUs.", "The job ends: Größe."]
 
 
 def test_prompts_are_a_row_each_whatever_they_are_made_of(tmp_path):

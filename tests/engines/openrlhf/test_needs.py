@@ -9,8 +9,11 @@ from cases import each
 
 from olr_cli.engines.openrlhf import WRITTEN_FOR, needs
 from olr_cli.engines.openrlhf.needs import (
+    driver_version,
     missing_here,
+    require_short_folder,
     require_unlocked,
+    require_usable_gpus,
     stale_locks,
     version_warnings,
 )
@@ -117,6 +120,52 @@ def test_a_ray_that_does_not_answer_is_missing(node, monkeypatch):
     assert missing(ray_address="127.0.0.1:many")[0].startswith(
         "no Ray answers at 127.0.0.1:many ("
     )
+
+
+OLD_DRIVER = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.129.03  Thu Oct 19 18:56:32 UTC 2023\nGCC version: …"
+OPEN_DRIVER = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build  (…)\nGCC version: 12"
+
+
+@each(
+    "text, version",
+    (OLD_DRIVER, "535.129.03"),
+    (OPEN_DRIVER, "580.159.04"),
+    ("another text", None),
+)
+def test_a_drivers_version_is_read_from_the_kernel(text, version, tmp_path):
+    (tmp_path / "version").write_text(text)
+    assert driver_version(tmp_path / "version") == version
+    assert driver_version(tmp_path / "nothing") is None
+
+
+def test_gpus_that_torch_counts_and_cannot_use_are_named_with_both_versions(
+    node, monkeypatch
+):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 8)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    require_usable_gpus()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(needs, "driver_version", lambda: "535.129.03")
+    with pytest.raises(
+        NotHere, match=r"made for CUDA 13\.0, and the driver is 535\.129\.03;"
+    ):
+        require_usable_gpus()
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)  # another sentence's
+    require_usable_gpus()
+
+
+def test_a_folder_that_is_too_long_for_rays_sockets_is_refused_before_ray_starts(
+    monkeypatch,
+):
+    monkeypatch.delenv("RAY_TMPDIR", raising=False)
+    longest = "/" + "a" * 38
+    monkeypatch.setenv("TMPDIR", longest)
+    require_short_folder()
+    monkeypatch.setenv("TMPDIR", f"{longest[:-1]}ä")  # two bytes
+    with pytest.raises(NotHere, match=r"\(TMPDIR\), whose name has more than the 39 bytes"):
+        require_short_folder()
+    monkeypatch.setenv("RAY_TMPDIR", "/tmp/me")  # which Ray asks first
+    require_short_folder()
 
 
 def test_other_versions_are_one_sentence(node):

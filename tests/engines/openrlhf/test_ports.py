@@ -40,5 +40,5 @@ def test_a_port_that_somebody_listens_on_is_not_drawn(kernels_range: Path):
 def test_without_room_below_the_kernel_says_which(kernels_range: Path, text: str | None):
     if text is not None:
         kernels_range.write_text(text)
-    with socket.create_server(("", free_port())):
-        pass
+    with socket.create_server(("", free_port())) as listening:
+        assert 1024 <= listening.getsockname()[1] < 65_536

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing import shared_memory
+from pathlib import Path
 
 import pytest
 from forks import is_alive
@@ -132,7 +134,7 @@ def test_a_job_that_does_not_want_to_end_is_killed(log, monkeypatch):
     monkeypatch.setattr(process, "_PATIENCE_SECONDS", 0.2)
     with started(python(STUBBORN), log) as job:
         wait_for("ready", log)
-    assert job.how() == "signal SIGKILL"
+    assert job.how() == "signal SIGKILL, often for want of memory"
 
 
 def test_what_a_job_leaves_behind_ends_with_the_block(log, monkeypatch):
@@ -145,6 +147,76 @@ def test_what_a_job_leaves_behind_ends_with_the_block(log, monkeypatch):
         wait_until(lambda: not is_alive(child), seconds=3)
     finally:
         kill(child)
+
+
+SHARES = """
+import os, signal, time
+from multiprocessing import resource_tracker, shared_memory
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+memory = shared_memory.SharedMemory(create=True, size=64)
+resource_tracker.unregister(memory._name, "shared_memory")  # as if it were killed, too
+os.makedirs(f"{os.environ['RAY_TMPDIR']}/ray/session_2026-11-28_{os.getppid()}/logs")
+print("pids", os.getpid(), memory.name, flush=True)
+time.sleep(60)
+"""
+"""A process of a job's Ray that shares memory."""
+
+HAS_RAY = (
+    f"import subprocess, sys, time; subprocess.call([sys.executable, '-c', {SHARES!r}])"
+)
+
+
+@pytest.fixture
+def sessions(tmp_path, monkeypatch):
+    """The folder of Ray's sessions, with one of another job."""
+    monkeypatch.setenv("RAY_TMPDIR", str(tmp_path))
+    (tmp_path / "ray" / "session_2026-11-27_1").mkdir(parents=True)
+    return tmp_path / "ray"
+
+
+def shared(log):
+    """The file of the memory whose name is in a log."""
+    child_of(log)
+    return Path("/dev/shm", log.read_text().split()[2])
+
+
+def names(folder):
+    return {entry.name for entry in folder.iterdir()}
+
+
+def test_rays_folder_and_shared_memory_go_with_a_job(log, sessions, monkeypatch):
+    monkeypatch.setattr(process, "_PATIENCE_SECONDS", 0.2)
+    others = shared_memory.SharedMemory(create=True, size=64)
+    try:
+        with started(python(HAS_RAY), log):
+            memory = shared(log)
+            assert memory.exists() and len(names(sessions)) == 2
+        assert not memory.exists()
+        assert names(sessions) == {"session_2026-11-27_1"}
+        assert Path("/dev/shm", others.name).exists()
+    finally:
+        others.close()
+        others.unlink()
+
+
+def test_they_go_too_where_the_command_is_killed(log, sessions):
+    job = JOB.replace(
+        "lambda *_: time.sleep(60)", f"lambda *_: exec({HAS_RAY + '; time.sleep(60)'!r})"
+    )
+    job = job.replace('print("pids", __import__("os").getpid(), flush=True)', "")
+    command = COMMAND.replace(repr(JOB), repr(job))
+    parent = subprocess.Popen([*python(command), str(log)])
+    try:
+        memory = shared(log)
+        assert memory.exists() and len(names(sessions)) == 2
+    finally:
+        parent.kill()
+        parent.wait()
+    try:
+        wait_until(lambda: not memory.exists())
+        wait_until(lambda: names(sessions) == {"session_2026-11-27_1"})
+    finally:
+        kill(child_of(log))
 
 
 def test_ctrl_c_in_the_terminal_does_not_reach_the_job(log):

@@ -1,0 +1,385 @@
+"""Would the tests notice? Change the package in small ways, one at a time, and run the tests on each change.
+
+    make mutants                                         # 200 changes over all rooms
+    python tools/mutate.py answers analysis/audit --sample 60 --seed 3
+    python tools/mutate.py cli/check --list              # shows the changes, runs nothing
+
+A room is a folder or a file of the package. A sample has at most one change a line and the same number in each room,
+as far as its lines go; the same seed and sources give the same sample. The tests run in a copy, so the tree stays as it
+is. A change meets the tests of its room that import its file, directly or through others, the nearest and quickest
+first, then those of other rooms that import it themselves, until one fails. Left out are changes that
+`mutants_unseen.txt` gives a reason for: they change nothing that anybody could see.
+
+Times are of the processor, so that a busy machine judges as an idle one does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from xml.etree import ElementTree
+
+from mutations import Mutant, mutants_of
+
+PACKAGE = Path("olr_cli")
+ROOMS = [
+    "answers",
+    "data",
+    "recipe",
+    "supervision",
+    "runs",
+    "engines",
+    "evaluation",
+    "analysis",
+    "api",
+    "cli",
+    "tables,files,packages,errors,grouping,seeding,user_code",
+]
+"""What `make mutants` draws from; names joined by a comma are one room."""
+
+UNSEEN = Path(__file__).with_name("mutants_unseen.txt")
+"""A line a change, and below it, indented, why nobody can see it."""
+
+_HEAVY = [
+    "hypothesis",
+    "matplotlib.pyplot",
+    "math_verify",
+    "numpy",
+    "polars",
+    "pyarrow.parquet",
+    "pytest",
+    "rich",
+    "sympy",
+    "torch",
+    "transformers",
+]
+"""Imported once, before a child is forked for each change."""
+
+_ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "POLARS_MAX_THREADS")
+_OPTIONS = [
+    *("-q", "--tb=line", "-W", "ignore"),
+    *("-p", "no:cacheprovider", "-p", "no:xdist"),
+    *("-m", "not slow", "--hypothesis-seed=1"),
+]
+_OTHER_RUNS = {"hard", "gpu", "openrlhf", "theory", "trainers"}
+"""Folders of tests with an environment, or a time, of their own, which only changes of their room meet."""
+
+_PATIENCE = 5.0
+"""Seconds that may pass for one of processor time: a deadlock takes none of the latter."""
+
+
+@dataclass
+class Case:
+    """A mutant to be judged.
+
+    Attributes:
+        room: where it was drawn.
+        file: which it changes, from the project's root.
+        ended: how its tests ended.
+    """
+
+    room: str
+    file: Path
+    mutant: Mutant
+    ended: str = ""
+
+    @property
+    def name(self) -> str:
+        """File and change, without the line's number, which moves."""
+        return f"{self.file.as_posix()}: {self.mutant.what}"
+
+    def __str__(self) -> str:
+        """The name with the line's number."""
+        return f"{self.file.as_posix()}:{self.mutant.line}  {self.mutant.what}"
+
+
+def unseen(text: str) -> set[str]:
+    """Return the names in `mutants_unseen.txt`."""
+    return {line for line in text.splitlines() if line and not line.startswith((" ", "#"))}
+
+
+def draw(rooms: Sequence[str], size: int, seed: int, left_out: set[str]) -> list[Case]:
+    """Draw changes by turns over the rooms, at most one a line."""
+    queues = [_shuffled(room, random.Random(f"{seed} {room}"), left_out) for room in rooms]
+    turns = zip_longest(*queues)
+    return [case for turn in turns for case in turn if case is not None][:size]
+
+
+def _shuffled(room: str, draws: random.Random, left_out: set[str]) -> list[Case]:
+    """Draw one change of every line of a room, in random order."""
+    lines = defaultdict(list)
+    for file in _files(room):
+        for mutant in mutants_of(file.read_text(encoding="utf-8")):
+            case = Case(room, file, mutant)
+            if case.name not in left_out:
+                lines[file, mutant.line].append(case)
+    cases = []
+    for candidates in lines.values():
+        # Nearly every test notices it, so it stands for a line that has nothing else.
+        telling = [case for case in candidates if case.mutant.kind != "return None"]
+        cases.append(draws.choice(telling or candidates))
+    draws.shuffle(cases)
+    return cases
+
+
+def _files(room: str) -> list[Path]:
+    places = [PACKAGE / name for name in room.split(",")]
+    folders = [sorted(place.rglob("*.py")) for place in places if place.is_dir()]
+    modules = [place.with_suffix(".py") for place in places if not place.is_dir()]
+    return [*(file for folder in folders for file in folder), *modules]
+
+
+def imports_away(
+    tests: Iterable[Path], helpers: Iterable[Path]
+) -> dict[Path, dict[Path, int]]:
+    """Return how many imports away from a test file each file is that it reaches.
+
+    Args:
+        tests: files of tests.
+        helpers: other modules below tests/, which are imported by their bare names.
+    """
+    modules = {".".join(p.with_suffix("").parts): p for p in PACKAGE.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
+    modules |= {path.stem: path for path in helpers}
+    imports: dict[Path, set[Path]] = {}
+    for file in {*tests, *modules.values()}:
+        imports[file] = {modules[name] for name in _imported(file) if name in modules}
+    reached = {}
+    for test in tests:
+        found, edge = {test: 0}, {test}
+        while edge:
+            away = max(found.values()) + 1
+            edge = {below for file in edge for below in imports[file]} - found.keys()
+            found |= dict.fromkeys(edge, away)
+        reached[test] = found
+    return reached
+
+
+def _imported(file: Path) -> set[str]:
+    """Return the modules, and what may be modules, that a file imports anywhere."""
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            # A registry names what is imported when it is needed, as "learning:learning" of the same folder.
+            beside = re.fullmatch(r"(\w+):\w+", node.value)
+            names |= {".".join((*file.parent.parts, beside[1]))} if beside else set()
+    return names
+
+
+class Tests:
+    """The test files: which a change meets, in which order, and for how long at most."""
+
+    def __init__(self) -> None:
+        """Read which file imports which."""
+        below = list(Path("tests").rglob("*.py"))
+        self._reached = imports_away(
+            [path for path in below if path.name.startswith("test_")],
+            [path for path in below if not path.name.startswith("test_")],
+        )
+        self.seconds: Counter[Path] = Counter()
+        self.failing: list[str] = []
+
+    def of(self, case: Case) -> list[Path]:
+        """Return the test files of a change: those of its room, then those of others that are nearest to its file."""
+        away = {
+            test: near[case.file]
+            for test, near in self._reached.items()
+            if case.file in near
+        }
+        parts = {part for name in case.room.split(",") for part in Path(name).parts}
+        parts |= {"trainers"} if "api" in parts else set()  # where its tests are
+        own = [test for test in away if test.parts[1] in parts]
+        elsewhere = [test for test in away if test.parts[1] not in parts | _OTHER_RUNS]
+        nearest = min((away[test] for test in elsewhere), default=0)
+        if own and nearest > 1:  # only what imports the file itself is worth the time
+            elsewhere = []
+        others = [test for test in elsewhere if away[test] == nearest]
+
+        def nearest_and_quickest(test: Path) -> tuple[int, float, Path]:
+            return away[test], self.seconds[test], test
+
+        return [
+            *sorted(own, key=nearest_and_quickest),
+            *sorted(others, key=nearest_and_quickest),
+        ]
+
+    def measure(self, files: Sequence[Path], logs: Path) -> None:
+        """Run files without a change, note their times, and which tests fail anyway.
+
+        Raises:
+            SystemExit: they cannot be run.
+        """
+        report = logs / "first.xml"
+        words = [f"--junit-xml={report}", *map(str, files)]
+        if run_tests(words, limit=7200, log=logs / "first.log") not in (0, 1):
+            sys.exit((logs / "first.log").read_text(encoding="utf-8"))
+        for test in ElementTree.parse(report).iter("testcase"):
+            file = Path(test.get("classname", "").replace(".", "/") + ".py")
+            self.seconds[file] += float(test.get("time", 0))
+            if any(part.tag in ("failure", "error") for part in test):
+                self.failing.append(f"{file}::{test.get('name')}")
+
+    def judge(self, case: Case, log: Path) -> str:
+        """Run the tests on a change, and say how they ended."""
+        files = self.of(case)
+        if not files:
+            return "no test"
+        before = case.file.read_text(encoding="utf-8")
+        words = ["-x", *(f"--deselect={test}" for test in self.failing), *map(str, files)]
+        case.file.write_text(case.mutant.source, encoding="utf-8")
+        try:
+            usual = sum(self.seconds[test] for test in files)
+            status = run_tests(words, limit=30 + 3 * usual, log=log)
+        finally:
+            case.file.write_text(before, encoding="utf-8")
+        return {0: "survived", None: "timeout", 5: "no test"}.get(status, "killed")
+
+
+def run_tests(words: Sequence[str], limit: float, log: Path) -> int | None:
+    """Run pytest in a forked child, and return its status; None if it took too long.
+
+    Args:
+        words: of its command.
+        limit: seconds of processor time; of the clock, `_PATIENCE` times as many.
+        log: takes what it prints.
+    """
+    child = os.fork()
+    if child == 0:
+        _be_tests(words, limit, log)
+    ends_at = time.monotonic() + _PATIENCE * limit
+    while time.monotonic() < ends_at:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            _end_group(child)  # with workers that a test may have left
+            code = os.waitstatus_to_exitcode(status)
+            return None if code == -signal.SIGXCPU else code
+        time.sleep(0.02)
+    _end_group(child)
+    os.waitpid(child, 0)
+    return None
+
+
+def _be_tests(words: Sequence[str], limit: float, log: Path) -> None:
+    """Be a process that runs pytest, and nothing else."""
+    code = 3
+    try:
+        os.setsid()
+        seconds = int(limit) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        code = int(importlib.import_module("pytest").main([*_OPTIONS, *words]))
+    finally:
+        os._exit(code)
+
+
+def _end_group(child: int) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)
+
+
+def enter_copy(folder: Path) -> None:
+    """Copy the files that git knows to a folder, go there, and import from there."""
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    for name in filter(os.path.isfile, names):
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(name, target)
+    os.chdir(folder)
+    sys.path[0] = str(folder)
+    sys.dont_write_bytecode = True
+    os.environ |= dict.fromkeys(_ONE_THREAD, "1")
+    os.environ |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    for name in _HEAVY:
+        with suppress(ImportError):
+            importlib.import_module(name)
+
+
+def judge(cases: Sequence[Case]) -> None:
+    """Run the tests on each change, in a copy of the tree, and note how they ended."""
+    root = Path.cwd()
+    with tempfile.TemporaryDirectory() as copy, tempfile.TemporaryDirectory() as logs:
+        enter_copy(Path(copy))
+        tests = Tests()
+        files = sorted({test for case in cases for test in tests.of(case)})
+        say(f"{len(cases)} changes; first their {len(files)} test files without one")
+        tests.measure(files, Path(logs))
+        for test in tests.failing:
+            say(f"left out, as it fails without a change: {test}")
+        for case in cases:
+            case.ended = tests.judge(case, Path(logs, "log"))
+            say(f"{case.ended:9} {case}")
+        os.chdir(root)
+
+
+def say(text: str) -> None:
+    """Print progress beside the result."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def table(cases: Sequence[Case]) -> str:
+    """Return how many changes of each room were noticed, and the names of those that were not."""
+    endings = ("killed", "timeout", "survived", "no test")
+    by_room: Mapping[str, Counter[str]] = defaultdict(Counter)
+    for case in cases:
+        by_room[case.room][case.ended] += 1
+    lines = [
+        f"{'room':24}{'changes':>9}" + "".join(f"{it:>10}" for it in endings) + "  noticed"
+    ]
+    for room, counts in by_room.items():
+        noticed = (counts["killed"] + counts["timeout"]) / counts.total()
+        numbers = "".join(f"{counts[it]:>10}" for it in endings)
+        lines.append(f"{room[:23]:24}{counts.total():>9}{numbers}{noticed:>9.0%}")
+    survivors = [str(case) for case in cases if case.ended in ("survived", "no test")]
+    return "\n".join([*lines, "", f"Not noticed: {len(survivors)}", *survivors])
+
+
+def main() -> None:
+    """Draw a sample, judge it, and print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "rooms", nargs="*", default=ROOMS, help="folders or files of the package"
+    )
+    parser.add_argument("--sample", type=int, default=200, help="changes in all")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--list", action="store_true", help="show the sample, and run nothing"
+    )
+    options = parser.parse_args()
+    left_out = unseen(UNSEEN.read_text(encoding="utf-8")) if UNSEEN.exists() else set()
+    cases = draw(options.rooms, options.sample, options.seed, left_out)
+    if options.list:
+        print(*cases, sep="\n")
+        return
+    judge(cases)
+    print(table(cases))
+
+
+if __name__ == "__main__":
+    main()
