@@ -272,7 +272,10 @@ def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[
 
 
 def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[str]]:
-    """Return the labels of the rows with a prompt_id that say something of its label, one a prompt; and as `_labels_in`."""
+    """Return the labels of the rows with a prompt_id that say something of its label, one a prompt.
+
+    Returns also the rows that contradict themselves, as texts.
+    """
     labels: dict[str, VerifiedLabel] = {}
     skipped = []
     columns = (

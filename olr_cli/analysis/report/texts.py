@@ -89,7 +89,8 @@ def asked(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
 def cut_questions(
     questions: Mapping[str, tuple[str, str]], ids: Sequence[str], budget: int
 ) -> list[list[Any]]:
-    """``[head, tail, characters left out between the two]`` of each prompt's question, then of its other turns, in one list.
+    """Return ``[head, tail, characters left out between the two]`` of each question and, in the same list, of its other
+    turns.
 
     All are within a budget of characters.
     """
