@@ -53,6 +53,11 @@ def check(
     strict: bool = Option(
         False, "--strict", help="End with exit status 1 if anything is found, for scripts."
     ),
+    allow: list[str] = Option(
+        [],
+        metavar="FINDING,...",
+        help="With --strict: findings that may be there (names as printed).",
+    ),
     explain: str | None = Option(
         None,
         metavar="FINDING",
@@ -63,6 +68,7 @@ def check(
     """Find labels that cannot be graded, contradictions and other defects of a data set, without a model."""
     from olr_cli.answers import Judge
     from olr_cli.data.check import check as check_data
+    from olr_cli.data.findings import kind_named
     from olr_cli.data.prompt_files import Reading
     from olr_cli.data.writers import require_writable
     from olr_cli.errors import UserError
@@ -84,6 +90,9 @@ def check(
         )
     if drop and export is None:
         raise UserError("--drop chooses the rows of --export FILE", "add it")
+    if allow and not strict:
+        raise UserError("--allow says what --strict lets pass", "add --strict")
+    allowed = {kind_named(kind, "allow").kind for kind in options.read_list(allow)}
     require_new({"export": export}, repeatable=["export"])
     require_writable(export, source)
     reading = Reading(
@@ -104,7 +113,7 @@ def check(
     words = [str(export or source), *reading.options]
     following = _next(checked, source, words, export)
     show(Answer([*_lines(checked)], checked, notes, files, following, indent=16), shape)
-    if strict and checked.findings:
+    if strict and {finding.kind for finding in checked.findings} - allowed:
         raise typer.Exit(1)
 
 

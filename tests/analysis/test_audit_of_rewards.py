@@ -573,6 +573,7 @@ def test_the_page_on_a_judges_verdicts_shows_what_its_commands_print(tmp_path, m
     audit = ("audit", "judged.parquet", "--rewards", "--columns", "reward=judge")
     done(*audit, "--out", "queue.csv")
     queue = pl.read_csv("queue.csv", infer_schema_length=0)
+    assert f"25 of its {len(queue)} rows" in page
     people(queue).write_csv("checked.csv")
     lines = done(*audit, "--verified", "checked.csv", "--top", 0).stdout.split("\n\n")[0]
     assert " ".join(lines.split()) in page
