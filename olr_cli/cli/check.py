@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,6 +54,11 @@ def check(
     strict: bool = Option(
         False, "--strict", help="End with exit status 1 if anything is found, for scripts."
     ),
+    allow: list[str] = Option(
+        [],
+        metavar="FINDING,...",
+        help="With --strict: findings that may be there (names as printed).",
+    ),
     explain: str | None = Option(
         None,
         metavar="FINDING",
@@ -84,6 +90,7 @@ def check(
         )
     if drop and export is None:
         raise UserError("--drop chooses the rows of --export FILE", "add it")
+    allowed = _allowed(allow, strict=strict)
     require_new({"export": export}, repeatable=["export"])
     require_writable(export, source)
     reading = Reading(
@@ -104,8 +111,18 @@ def check(
     words = [str(export or source), *reading.options]
     following = _next(checked, source, words, export)
     show(Answer([*_lines(checked)], checked, notes, files, following, indent=16), shape)
-    if strict and checked.findings:
+    if strict and not allowed.issuperset(map(attrgetter("kind"), checked.findings)):
         raise typer.Exit(1)
+
+
+def _allowed(allow: Sequence[str], *, strict: bool) -> set[str]:
+    """Return the findings that `--allow` names."""
+    from olr_cli.data.findings import kind_named
+    from olr_cli.errors import UserError
+
+    if allow and not strict:
+        raise UserError("--allow says what --strict lets pass", "add --strict")
+    return {kind_named(kind, "allow").kind for kind in options.read_list(allow)}
 
 
 def _limit(model: str | None, *, trust_remote_code: bool) -> Limit:

@@ -51,8 +51,13 @@ class VerifiedLabels:
     an id and a question each, both must fit (R23).
     """
 
-    def __init__(self, labels: Sequence[VerifiedLabel] = (), source: str = "") -> None:
-        self._labels, self._source = labels, source
+    def __init__(
+        self,
+        labels: Sequence[VerifiedLabel] = (),
+        source: str = "",
+        skipped: Sequence[str] = (),
+    ) -> None:
+        self._labels, self._source, self._skipped = labels, source, skipped
         self._by_id = {
             label.prompt_id: at
             for at, label in enumerate(labels)
@@ -73,19 +78,25 @@ class VerifiedLabels:
 
         A column verdict is read too (of the report's selection): "wrong" or "flawed" without a true answer gives None,
         all that is known then, which serves an audit and no training; "kept" without one gives given_label. A column
-        drawn says in which rows the prompt was drawn at random.
+        drawn says in which rows the prompt was drawn at random. Rows whose verdict contradicts their true answer are
+        skipped, and `note` says so.
         """
         if not file.is_file():
             raise UserError(
                 f"{file} is no file",
                 "name a Parquet or JSON table with prompt_id and true_answer",
             )
-        labels = _labels_in(file, reading)
+        labels, skipped = _labels_in(file, reading)
+        if skipped and not labels:
+            raise UserError(
+                f"{file}: no verdict counts, for each contradicts its true answer ({skipped[0]})",
+                "correct one of the two",
+            )
         if not labels or (for_training and all(label.answer is None for label in labels)):
             raise UserError(
                 f"{file} has no true answer in any row", "leave it out, or fill some in"
             )
-        return cls(labels, str(file))
+        return cls(labels, str(file), skipped)
 
     @classmethod
     def for_prompts_to_come(cls, verified: str | int | None) -> VerifiedLabels:
@@ -142,12 +153,26 @@ class VerifiedLabels:
 
     @property
     def note(self) -> str:
-        """How many labels were for the prompts so far, and how many for none; a sentence without a full stop."""
+        """How many labels were for the prompts so far, how many for none, and which rows were skipped; a sentence
+        without a full stop.
+        """
         prompts = f"{len(self._prompts):,} prompt{'s' * (len(self._prompts) != 1)}"
         return (
             f"{len(self._used):,} of {len(self._labels):,} verified labels in {self._source} are for {prompts} here,"
-            f" {self.unknown:,} for none"
+            f" {self.unknown:,} for none{self.note_on_skipped}"
         )
+
+    @property
+    def note_on_skipped(self) -> str:
+        """The end of a sentence: how many rows contradict themselves, and the first of them; empty if none does."""
+        if not self._skipped:
+            return ""
+        rows = (
+            f"{len(self._skipped):,} rows whose verdicts contradict their true answers: first"
+            if len(self._skipped) > 1
+            else "1 row whose verdict contradicts its true answer:"
+        )
+        return f"; skipped {rows} {self._skipped[0]}"
 
     def require_some(self, prompts: Sequence[Prompt]) -> None:
         """Make sure that some label was for one of the prompts."""
@@ -212,8 +237,11 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
         )
 
 
-def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
-    """Return the labels of a file: a table with a column of ids and what people found, or a data set."""
+def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[str]]:
+    """Return the labels of a file, and the rows of it that contradict themselves.
+
+    The file is a table with a column of ids and what people found, or a data set.
+    """
     columns = (
         "prompt_id",
         "true_answer",
@@ -230,7 +258,7 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
         raise UserError(f"{file} has a column prompt_id and no true_answer", "add it")
     prompts = read_prompts(str(file), reading=reading)
     drawn = _are_drawn(Rows(prompts.table, prompts.origins))
-    return [
+    labels = [
         VerifiedLabel(
             prompt.prompt_id if prompts.has_ids else None,
             prompt.messages,
@@ -240,11 +268,16 @@ def _labels_in(file: Path, reading: Reading) -> list[VerifiedLabel]:
         for prompt, is_drawn in zip(prompts.prompts, drawn, strict=True)
         if prompt.gold is not None
     ]
+    return labels, []
 
 
-def _labels_of_table(rows: Rows, file: Path) -> list[VerifiedLabel]:
-    """Return the labels of the rows with a prompt_id that say something of its label, one a prompt."""
+def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[str]]:
+    """Return the labels of the rows with a prompt_id that say something of its label, one a prompt.
+
+    Returns also the rows that contradict themselves, as texts.
+    """
     labels: dict[str, VerifiedLabel] = {}
+    skipped = []
     columns = (
         rows.values(next(filter(rows.has, PROMPT_COLUMNS), "question")),
         _are_drawn(rows),
@@ -269,18 +302,17 @@ def _labels_of_table(rows: Rows, file: Path) -> list[VerifiedLabel]:
             continue
         truth, judged = said
         if _contradicts(verdict, label, truth):
-            raise UserError(
-                f"{file}: the verdict on prompt {prompt_id} is '{verdict}', with the label {label} and the true answer"
-                f" {truth}",
-                "correct one of them",
+            skipped.append(
+                f"prompt {prompt_id} is '{verdict}', with the label {label} and the true answer {truth}"
             )
+            continue
         messages = prompt_messages(question) or ()
         verified = VerifiedLabel(prompt_id, messages, truth, is_drawn, judged)
         if labels.setdefault(prompt_id, verified).answer != truth:
             raise UserError(
                 f"{file}: prompt {prompt_id} has several true answers", "leave one"
             )
-    return list(labels.values())
+    return list(labels.values()), skipped
 
 
 def _truth(

@@ -69,6 +69,7 @@ def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
         verified=len(answers),
         corrected=sum(it.gold != golds[it.prompt_id] for it in problems),
         rejected=len(golds) - len(problems),
+        skipped=labels.note_on_skipped,
     )
     return replace(task, problems=problems, verified=keys)
 

@@ -69,6 +69,7 @@ class VerifiedKeys(Section):
         verified: how many problems it has a label of.
         corrected: how many of them have another key.
         rejected: how many of them are left out: the key is wrong, and nobody gave the true answer.
+        skipped: the end of a sentence on rows that contradict themselves (`VerifiedLabels.note_on_skipped`).
     """
 
     file: str
@@ -77,11 +78,13 @@ class VerifiedKeys(Section):
     verified: int
     corrected: int
     rejected: int
+    skipped: str = ""
 
     def __str__(self) -> str:
         return (
             f"keys verified by {self.file} ({self.labels:,} labels): {self.verified:,}, {self.corrected:,} of them"
             f" corrected and {self.rejected:,} rejected (problems left out)"
+            f"{self.skipped}"
         )
 
 

@@ -1,7 +1,10 @@
 """`olr audit --rewards`: how often rewards contradict the grader, and whose errors that are."""
 
 import json
+import random
+import runpy
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -9,6 +12,7 @@ import pytest
 from cases import each
 from commands import answered, done, refused
 
+from olr_cli.answers import is_match
 from olr_cli.answers.graded import SENTINEL
 from olr_cli.api import OnlineLabelRefinement
 from olr_cli.data.prompts import Prompt
@@ -566,3 +570,37 @@ def test_a_warning_about_the_extractor_stands_beside_the_section(tmp_path):
     ended = done("audit", log, "--rewards", "--as-recipe")
     assert "its extractor is not the verifier's" in ended.stderr
     assert "extractor" not in ended.stdout
+
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def people(queue):
+    """Verdicts on 12 rows with reward 1 and 13 with reward 0, at random, as the re-annotation of GSM8K has them."""
+    truth = pl.read_parquet(EXAMPLES / "gsm8k_truth.parquet").rows_by_key("prompt_id")
+    verdicts, draw = [], random.Random(0)
+    for reward, size in (("true", 12), ("false", 13)):
+        rows = queue.filter(is_rewarded=reward).rows(named=True)
+        for row in draw.sample(rows, size):
+            [(_, status, answer)] = truth[row["prompt_id"]]
+            said = "right" if answer and is_match(answer, row["answer"]) else "wrong"
+            verdict = "cannot be scored" if status == "rejected" else said
+            verdicts.append({**row, "verdict": verdict})
+    return pl.DataFrame(verdicts)
+
+
+@pytest.mark.slow
+def test_the_page_on_a_judges_verdicts_shows_what_its_commands_print(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(EXAMPLES / "judge.py"))
+    text = (EXAMPLES.parent / "docs" / "audit.md").read_text("utf-8")
+    page = " ".join(text.split("### A judge's verdicts")[1].split("\n### ")[0].split())
+    audit = ("audit", "judged.parquet", "--rewards", "--columns", "reward=judge")
+    done(*audit, "--out", "queue.csv")
+    queue = pl.read_csv("queue.csv", infer_schema_length=0)
+    assert f"25 of its {len(queue)} rows" in page
+    people(queue).write_csv("checked.csv")
+    lines = done(*audit, "--verified", "checked.csv", "--top", 0).stdout.split("\n\n")[0]
+    assert " ".join(lines.split()) in page
+    section = done(*audit, "--verified", "checked.csv", "--as-recipe").stdout
+    assert "false_negative_rate: 0.03\n  false_positive_rate: 0.02\n" in section

@@ -364,13 +364,25 @@ def test_rows_that_were_not_drawn_say_so_in_any_spelling(log, no):
 
 
 @pytest.mark.parametrize(("verdict", "answer"), [("wrong", "7.0"), ("kept", "8")])
-def test_a_verdict_that_its_true_answer_contradicts_is_refused(here, log, verdict, answer):
+def test_a_verdict_that_its_true_answer_contradicts_is_skipped_and_named(
+    here, log, verdict, answer
+):
     row = {"prompt_id": "p5", "given_label": "7", "verdict": verdict, "true_answer": answer}
-    write(here / "selection.jsonl", [row])
-    said = refused(log, "--verified", "selection.jsonl")
+    good = {"prompt_id": "p6", "given_label": "7", "verdict": "kept"}
+    write(here / "selection.jsonl", [row, good])
+    said = told(log, "--verified", "selection.jsonl")
+    assert "Verified 1 label, 0 of them wrong" in said
+    which = f"prompt p5 is '{verdict}', with the label 7 and the true answer {answer}"
     assert (
-        f"the verdict on prompt p5 is '{verdict}', with the label 7 and the true answer {answer}"
-        in said
+        "1 of 1 verified labels in selection.jsonl are for 1 prompt here, 0 for none; skipped 1 row whose verdict"
+        f" contradicts its true answer: {which}." in said
+    )
+    write(here / "selection.jsonl", [row, {**row, "prompt_id": "p7"}, good])
+    several = "skipped 2 rows whose verdicts contradict their true answers: first"
+    assert f"{several} {which}." in told(log, "--verified", "selection.jsonl")
+    write(here / "selection.jsonl", [row])
+    assert f"no verdict counts, for each contradicts its true answer ({which})" in refused(
+        log, "--verified", "selection.jsonl"
     )
 
 

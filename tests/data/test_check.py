@@ -1,8 +1,10 @@
 """`olr check`: what looks wrong with a data set before a model sees it."""
 
 import json
+import re
 import shlex
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import polars as pl
@@ -16,6 +18,7 @@ from olr_cli.data.check import CHARACTERS, check, label_notes
 from olr_cli.data.doubts import DOUBTS
 from olr_cli.data.findings import KINDS
 from olr_cli.data.prompt_files import Reading, read_prompts
+from olr_cli.recipe.plain import parse_yaml
 
 ROWS = """\
 question,answer
@@ -556,3 +559,39 @@ def test_points_of_thousands_are_read_beside_decimal_commas(tmp_path):
 def test_ids_that_training_would_refuse_are_refused(tmp_path, fault):
     row = {"question": "What is 1+1?", "answer": "2", **fault}
     assert "line 1 of" in refused("check", json_lines(tmp_path / "m.jsonl", row))
+
+
+REPEATED = [{"question": "What is 3+4?", "answer": "7"}] * 2
+
+
+def test_strict_lets_findings_pass_that_are_allowed_and_no_others(tmp_path):
+    file = json_lines(tmp_path / "x.jsonl", *REPEATED)
+    strict = ("check", file, "--strict")
+    assert olr(*strict).exit_code == 1
+    assert olr(*strict, "--allow", "repeat,html").exit_code == 0
+    assert olr(*strict, "--allow", "html").exit_code == 1
+    assert "--allow: there is no finding 'repat'" in refused(*strict, "--allow", "repat")
+    assert "add --strict" in refused("check", file, "--allow", "repeat")
+
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_hook_and_the_action_that_the_docs_name_find_a_bad_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data").mkdir()
+    text = (ROOT / "docs" / "data.md").read_text("utf-8")
+    blocks = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    config, action = (parse_yaml(block) for block in blocks[:2])
+    [named] = config["repos"][0]["hooks"]
+    hooks = parse_yaml((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    [hook] = [hook for hook in hooks if hook["id"] == named["id"]]
+    assert not hook["pass_filenames"] and re.search(hook["files"], "data/train.jsonl")
+    lines = [step["run"] for step in action["jobs"]["check"]["steps"] if "run" in step]
+    commands = [[*shlex.split(hook["entry"]), *named["args"]], shlex.split(lines[-1])]
+    for program, *words in commands:
+        assert program == "olr"
+        json_lines(tmp_path / "data" / "train.jsonl", *REPEATED)
+        assert olr(*words).exit_code == 0, "a repeated question is allowed"
+        json_lines(tmp_path / "data" / "train.jsonl", {"question": "3+4?", "answer": ""})
+        assert olr(*words).exit_code == 1

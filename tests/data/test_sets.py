@@ -200,6 +200,22 @@ def test_a_verdict_on_a_label_that_the_prompt_has_not_is_refused(
     assert expected in refusal(training_prompts, recipe(str(file), unknown))
 
 
+def test_a_verdict_that_contradicts_itself_is_no_verified_label_and_the_note_says_so(
+    unknown, tmp_path
+):
+    rows = [
+        {"prompt_id": "a", "verdict": "kept", "given_label": "1", "true_answer": "2"},
+        {"prompt_id": "b", "true_answer": "1"},
+    ]
+    file = json_lines(tmp_path / "selection.jsonl", *rows)
+    prompts = training_prompts(recipe(str(file), unknown))
+    assert verified_ids(prompts) == {"b"}
+    assert prompts.notes == [
+        f"1 of 1 verified labels in {file} are for 1 prompt here, 0 for none; skipped 1 row whose verdict contradicts"
+        " its true answer: prompt a is 'kept', with the label 1 and the true answer 2"
+    ]
+
+
 def test_no_more_can_be_drawn_than_are_known(unknown, tmp_path):
     with pytest.raises(
         UserError, match=r"the true answer is known of 0 prompts of mine\.jsonl"

@@ -60,8 +60,21 @@ def test_a_verdict_corrects_keeps_or_rejects_a_key_and_unsure_says_nothing(tmp_p
     assert task.verified is not None
     facts = task.verified.model_dump(exclude={"digest"})
     assert facts == {
-        "file": "keys.jsonl", "labels": 5, "verified": 5, "corrected": 1, "rejected": 2,
+        "file": "keys.jsonl", "labels": 5, "verified": 5, "corrected": 1, "rejected": 2, "skipped": "",
     }  # fmt: skip
+
+
+def test_a_verdict_that_contradicts_itself_leaves_its_key_and_is_said(tmp_path):
+    rows = [
+        {"prompt_id": "0", "verdict": "wrong", "given_label": "7", "true_answer": "7.0"},
+        {"prompt_id": "1", "verdict": "wrong", "given_label": "7", "true_answer": "8"},
+    ]
+    [task] = with_verified_keys([task_of("7", "7")], write(tmp_path / "keys.jsonl", rows))
+    assert [problem.gold for problem in task.problems] == ["7", "8"]
+    assert str(task.verified).endswith(
+        "; skipped 1 row whose verdict contradicts its true answer: prompt 0 is 'wrong', with the label 7 and the true"
+        " answer 7.0"
+    )
 
 
 def test_another_spelling_is_no_correction_and_another_answer_is(tmp_path):

@@ -56,9 +56,9 @@ function haystacks() {
     for (let cell = p * run.visits; run.kind && cell <= final(p); cell++) {
       words.add(run.majority[cell]).add(run.label[cell]);
     }
-    const question = run.questions ? `${run.questions[p][0]}${run.questions[p][1]}` : "";
+    const [head, tail, , others, end] = run.questions?.[p] ?? ["", "", 0, "", ""];
     const audited = [audit("proposed_label", p) ?? "", ...(audit("answers", p) ?? []).map(([answer]) => answer)];
-    return [id, question, judged(p) ?? "", ...audited, ...Array.from(words, (word) => run.strings[word])].join("\n").toLowerCase();
+    return [id, head + tail, others + end, judged(p) ?? "", ...audited, ...Array.from(words, (word) => run.strings[word])].join("\n").toLowerCase();
   });
 }
 
@@ -67,7 +67,7 @@ const text = (index) => (index === run.sentinel && index > 0 ? "none right" : ru
 const judged = (p) => (run.audit ? audit("given_label", p) : run.given[p] === run.sentinel ? null
   : run.strings[run.given[p]] || null);
 const shownLabel = (p) => judged(p) ?? (run.given?.[p] === run.sentinel ? "none right" : "\u2013");
-const question = (p) => (run.questions ? run.questions[p][0].slice(0, Math.min(run.questions[p][3], 400)) : "");
+const question = (p) => (run.questions ? run.questions[p][0].slice(0, 400) : "");
 
 /** Columns that are empty for a run are left out, and in blind mode all that says what anybody answered. */
 const allColumns = [
@@ -80,11 +80,11 @@ const allColumns = [
   { key: "label", name: "label now", by: (p) => text(run.label[final(p)]), has: () => run.label?.some(Boolean), width: "5.5rem" },
   { key: "strip", name: "majority answer by visit", by: (p) => run.kind[final(p)], has: () => run.kind, width: "9rem" },
   { key: "rate", name: "pass rate", by: (p) => passRate(final(p)), has: () => run.kind, width: "7rem" },
-  { key: "changed", name: "label replaced", by: (p) => run.firstReplaced[p] || Infinity, has: () => run.firstReplaced.some(Boolean), width: "8.5rem" },
+  { key: "changed", name: "label replaced", by: (p) => run.firstReplaced[p] || Infinity, has: () => run.firstReplaced.some(Boolean), width: "9.5rem" },
   // Verified to be wrong, then the queue, and last those of which the audit says nothing.
-  { key: "wrong", name: "label wrong", by: (p) => audit("rank", p) ?? (audit("confidence", p) === 1 ? 0 : Infinity), has: () => run.audit, width: "7.5rem" },
+  { key: "wrong", name: "doubt", by: (p) => audit("rank", p) ?? (audit("confidence", p) === 1 ? 0 : Infinity), has: () => run.audit, width: "9rem" },
   { key: "proposal", name: "proposal", by: (p) => audit("proposed_label", p) ?? "\uffff", has: () => run.audit?.proposed_label.some((label) => label !== null), width: "minmax(5.5rem, 1fr)" },
-  { key: "verdict", name: "your verdict", by: (p) => VERDICTS.indexOf(verdictOf(p)), isBlind: true, width: "7.2rem" },
+  { key: "verdict", name: "your verdict", by: (p) => VERDICTS.indexOf(verdictOf(p)), isBlind: true, width: "var(--verdicts)" },
 ];
 let columns = [];
 const isBlind = () => $("view").value === "blind";

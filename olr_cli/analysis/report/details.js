@@ -8,11 +8,11 @@ function details(p) {
   inside.setAttribute("aria-colspan", columns.length);
   made.append(inside);
   const history = make("div"), answers = make("div", "responses");
-  history.append(heading("Question"), asked(p), heading("Is the label right?"), ...judgement(p));
+  history.append(heading("Question"), ...asked(p), heading("Is the label right?"), ...judgement(p));
   inside.append(history);
   if (isBlind()) return made;
   inside.append(answers);
-  if (run.audit) history.append(heading("Answers"), ...counted(p));
+  if (run.audit) history.append(heading("What the audit says"), audited(p), heading("Answers"), ...counted(p));
   if (run.kind) {
     history.append(heading("Label by visit"), labels(p), heading("Majority answer by visit"), visits(p));
   }
@@ -56,33 +56,44 @@ function grid(names, rows) {
   return scroll;
 }
 
-/** The audit of the label, and the reader's verdict. */
+/** The label, and the reader's verdict on it. */
 function judgement(p) {
-  const made = [];
-  const facts = make("p", "facts");
-  facts.append("label: ", isolated(shownLabel(p), "answer"));
-  if (run.audit && !isBlind()) {
-    facts.append(`, wrong: ${doubt(p)}; proposal: `, proposal(p));
-    if (audit("proposal_confidence", p) !== null) facts.append(`, right: ${percent(audit("proposal_confidence", p))}`);
-  }
-  made.push(facts);
+  const facts = make("p", "facts"), warning = make("p", "warning");
+  facts.append("label: ", isolated(judged(p) ?? (shownLabel(p) === "none right" ? "none (no answer counts as right)" : "\u2013"), "answer"));
   const own = make("p", "judgement"), input = make("input");
   input.type = "text";
-  input.placeholder = "the right answer, if it is wrong";
+  input.placeholder = "true answer, if known";
   input.setAttribute("aria-label", input.placeholder);
   input.value = verdicts.get(run.ids[p])?.answer ?? "";
-  input.addEventListener("input", () => decide(p, "wrong", input.value));
+  warning.setAttribute("role", "status");
+  const warn = () => { warning.textContent = input.value.trim() === judged(p) ? "This is the label itself, so the verdict would not count." : ""; };
+  const answer = () => { decide(p, "wrong", input.value); warn(); };
+  input.addEventListener("input", answer);
   own.append(verdictButtons(p, false), input);
   if (audit("proposed_label", p) !== null && !isBlind()) {
-    const use = make("button", "", "the proposal");
+    const use = make("button", "", "use the proposal");
     use.type = "button";
-    use.addEventListener("click", () => { input.value = audit("proposed_label", p); decide(p, "wrong", input.value); });
+    use.addEventListener("click", () => { input.value = audit("proposed_label", p); answer(); });
     own.append(use);
   }
   const link = make("a", "", "link to this prompt");
   link.href = address({ run: run.number, prompt: run.ids[p] });
   own.append(link);
-  return [...made, own];
+  warn();
+  return [facts, own, warning];
+}
+
+/** What the audit says of the label, also of one that it does not doubt. */
+function audited(p) {
+  const made = make("p", "facts"), chance = audit("confidence", p), rank = audit("rank", p);
+  const status = audit("status", p) === "missing" ? "no label" : audit("status", p);
+  made.append(status);
+  if (rank === null) made.append(chance === null ? "" : `, ${doubt(p)}`);
+  else made.append(`, rank ${rank.toLocaleString("en")} in the queue`, chance === null ? "" : `, wrong with a chance of ${percent(chance)}`);
+  if (audit("proposed_label", p) === null) return made;
+  made.append("; proposal: ", proposal(p));
+  if (audit("proposal_confidence", p) !== null) made.append(`, right with a chance of ${percent(audit("proposal_confidence", p))}`);
+  return made;
 }
 
 const heading = (name) => make("h3", "", name);
@@ -96,9 +107,17 @@ function withCut(tag, css, head, tail, leftOut) {
   return made;
 }
 
+/** The question, and apart from it the system message or other turns. */
 function asked(p) {
-  if (!run.questions) return make("p", "note", run.questionsNote);
-  return withCut("pre", "text", ...run.questions[p].slice(0, 3));
+  if (!run.questions) return [make("p", "note", run.questionsNote)];
+  const parts = run.questions[p], made = [withCut("pre", "text", ...parts.slice(0, 3))];
+  if (parts[3] || parts[5]) {
+    const others = make("details");
+    others.append(make("summary", "", parts[3].startsWith("[system]") ? "System message" : "Other messages"),
+      withCut("pre", "text", ...parts.slice(3)));
+    made.push(others);
+  }
+  return made;
 }
 
 /** A line a stretch of visits with the same label, or with labels drawn anew. */

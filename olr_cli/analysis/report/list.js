@@ -159,8 +159,7 @@ function sortBy(key, ascending) {
     else head.removeAttribute("aria-sort");
   });
   $("sort").value = key;
-  $("direction").textContent = ascending ? "\u2191" : "\u2193";
-  $("direction").setAttribute("aria-label", `Order: ${word}`);
+  $("direction").textContent = `${ascending ? "\u2191" : "\u2193"} ${word}`;
   arrange();
   choose();
 }
@@ -214,10 +213,10 @@ async function show(number, state = new URLSearchParams()) {
 
 const narrow = window.matchMedia("(max-width: 60rem)");
 
-/** Long cells have a line each on a narrow screen, and else one together; the others fill a line, or lines of three. */
+/** Long cells have a line each on a narrow screen, and else one together; the others fill a line, or lines of three, where the id has two places. */
 function measure() {
   const long = columns.filter(({ isLong }) => isLong).length, others = columns.length - long;
-  const lines = narrow.matches ? long + Math.ceil(others / 3) : Math.min(long, 1) + 1;
+  const lines = narrow.matches ? long + Math.ceil((others + 1) / 3) : Math.min(long, 1) + 1;
   rowHeight = 8 + 26 * lines;
   $("table").style.setProperty("--row-height", `${rowHeight}px`);
 }
@@ -295,6 +294,22 @@ function listen() {
     event.preventDefault();
   });
 }
+
+// A figure is as wide as the page at most; a button shows it as large as its texts are meant to be.
+const enlarging = [...document.querySelectorAll(".enlarge")];
+function offerFullSize() {
+  for (const button of enlarging) {
+    const figure = button.closest("figure"), image = figure.querySelector("img");
+    const isLarge = figure.classList.contains("large");
+    button.textContent = isLarge ? "Fit the page" : "Full size";
+    button.hidden = !isLarge && image.clientWidth >= Number(image.getAttribute("width"));
+  }
+}
+for (const button of enlarging) {
+  button.addEventListener("click", () => { button.closest("figure").classList.toggle("large"); offerFullSize(); });
+}
+window.addEventListener("resize", offerFullSize);
+offerFullSize();
 
 if (typeof DecompressionStream === "undefined") {
   $("count").textContent = "This browser is too old to unpack the prompts; any of 2023 or later can.";

@@ -24,7 +24,7 @@ from olr_cli.analysis.figures import caption
 from olr_cli.analysis.figures.sheet import Chart, svg
 from olr_cli.analysis.histories import RolloutHistory
 from olr_cli.analysis.report.prompts import audit_data, prompt_list
-from olr_cli.analysis.report.words import STATUS_OPTIONS, VERDICT_OPTIONS, WORDS
+from olr_cli.analysis.report.words import KEYS, STATUS_OPTIONS, VERDICT_OPTIONS, WORDS
 from olr_cli.analysis.tables import count
 from olr_cli.answers import Judge
 from olr_cli.files import write_new, write_text, writing
@@ -179,6 +179,7 @@ def _page(
         runs=html(choices),
         statuses=html(STATUS_OPTIONS),
         verdicts=html(VERDICT_OPTIONS),
+        keys=html([KEYS]),
         words=html([element("script", json.dumps(WORDS), type="text/plain", id="words")]),
         blocks=html(data),
         version=__version__,
@@ -210,7 +211,11 @@ def drawings(drawn: Mapping[str, Sequence[Chart]]) -> Iterator[Element]:
                 "img", src=f"data:image/svg+xml,{picture}", alt=alt, width=width
             )
             named = element("figcaption", element("b", isolated(chart.name)), f": {about}")
-            yield element("figure", element("div", image, class_="sheet"), named)
+            # Shown by the script where the page is narrower than the figure.
+            button = element(
+                "button", "Full size", type="button", class_="enlarge", hidden="hidden"
+            )
+            yield element("figure", element("div", image, class_="sheet"), named, button)
 
 
 def _file(name: str) -> str:

@@ -97,10 +97,11 @@ function replaced(p) {
 const percent = (share) => (share === null ? "\u2013" : share > 0.995 ? ">99 %" : share < 0.005 ? "<1 %"
   : `${(100 * share).toFixed(0)} %`);
 
-/** The chance that the label is wrong, without verified labels its place in the queue; and what it seems to be. */
+/** The chance that the label is wrong, without verified labels its rank in the queue; and what it seems to be. */
 function doubt(p) {
   const chance = audit("confidence", p), rank = audit("rank", p), status = audit("status", p);
-  const number = chance === null && rank !== null ? `rank ${rank}` : percent(chance);
+  if (rank === null) return chance === null ? "\u2013" : `verified: ${chance ? "wrong" : "right"}`;
+  const number = chance === null ? `rank ${rank.toLocaleString("en")}` : `${percent(chance)} wrong`;
   return ["doubted", "questionable"].includes(status) ? `${number}, ${status}` : number;
 }
 

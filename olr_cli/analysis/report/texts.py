@@ -89,18 +89,23 @@ def asked(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
 def cut_questions(
     questions: Mapping[str, tuple[str, str]], ids: Sequence[str], budget: int
 ) -> list[list[Any]]:
-    """``[head, tail, characters left out between the two, length of the question alone]`` a prompt.
+    """Return ``[head, tail, characters left out between the two]`` of each question and, in the same list, of its other
+    turns.
 
-    The other turns follow the question. All are within a budget of characters.
+    All are within a budget of characters.
     """
-    wanted = [questions.get(name, ("", "")) for name in ids]
-    whole = ["\n\n".join(filter(None, turns)) for turns in wanted]
-    limit = min(LONGEST, budget // max(len(whole), 1))
-    cut = [(text, *ends(text, limit)) for text in whole]
-    return [
-        [head, tail, len(text) - len(head) - len(tail), len(question)]
-        for (text, head, tail), (question, _) in zip(cut, wanted, strict=True)
-    ]
+    limit = min(LONGEST, budget // max(len(ids), 1))
+    cut = []
+    for name in ids:
+        question, others = questions.get(name, ("", ""))
+        asked = _cut(question, limit)
+        cut.append([*asked, *_cut(others, limit - len(asked[0]) - len(asked[1]))])
+    return cut
+
+
+def _cut(text: str, length: int) -> list[Any]:
+    head, tail = ends(text, length)
+    return [head, tail, len(text) - len(head) - len(tail)]
 
 
 def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:

@@ -45,6 +45,7 @@ function verdictButtons(p, isInRow = true) {
   group.setAttribute("aria-label", "Your verdict on the label");
   Object.entries(MARKS).forEach(([verdict, [sign, name]], i) => {
     const button = make("button", verdict, sign);
+    button.append(make("span", "word", ` ${name}`));
     button.type = "button";
     button.value = verdict;
     button.title = `${name} (key ${i + 1})`;

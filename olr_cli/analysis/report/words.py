@@ -39,11 +39,31 @@ _SOURCES: Mapping[LabelSource, str] = {
 _VERDICTS = dict(
     zip(
         VERDICTS,
-        (("✓", "right"), ("✗", "wrong"), ("!", "flawed question"), ("?", "unsure")),
+        (("✓", "right"), ("✗", "wrong"), ("!", "flawed"), ("?", "unsure")),
         strict=True,
     )
 )
 """Verdict -> the sign of its button, and its name."""
+
+_MEANINGS = (
+    "The label is right.",
+    "It is wrong. Type the true answer if you know it; Enter goes on, Esc goes back to the list.",
+    "The question has no single right answer. This counts as a wrong label, so --drop doubted leaves it out.",
+    "You cannot tell. This says nothing.",
+)
+_KEYS = (
+    *(
+        (str(number), f"{sign} {name}", meaning)
+        for number, ((sign, name), meaning) in enumerate(
+            zip(_VERDICTS.values(), _MEANINGS, strict=True), start=1
+        )
+    ),
+    (
+        "j, k",
+        "next, previous",
+        "Go to another prompt. The same verdict again takes it back.",
+    ),
+)
 
 WORDS: Mapping[str, Any] = {
     "kinds": [
@@ -58,6 +78,23 @@ STATUS_OPTIONS = [
     element("option", "no label" if status == "missing" else status, value=status)
     for status in STATUSES
 ]
+KEYS = element(
+    "table",
+    element("caption", "Keys"),
+    element(
+        "tbody",
+        *(
+            element(
+                "tr",
+                element("th", element("kbd", key), scope="row"),
+                element("td", name),
+                element("td", meaning),
+            )
+            for key, name, meaning in _KEYS
+        ),
+    ),
+    class_="keys",
+)
 VERDICT_OPTIONS = [
     element("option", name, value=verdict) for verdict, (_, name) in _VERDICTS.items()
 ]

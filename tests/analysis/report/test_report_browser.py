@@ -353,7 +353,7 @@ def test_the_queue_of_any_log_is_a_page_with_who_answered_what(queue, open_page)
         "answers",
         "prompt",
         "label",
-        "label wrong",
+        "doubt",
         "proposal",
         "your verdict",
     ]
@@ -364,7 +364,11 @@ def test_the_queue_of_any_log_is_a_page_with_who_answered_what(queue, open_page)
     ] and len(cells) == len(heads)
     tab.open()
     detail = tab.page.locator(".detail")
-    assert detail.locator("pre").first.text_content() == "p9, 3 + 4?\n\n[system] Sums."
+    assert detail.locator("pre").first.text_content() == "p9, 3 + 4?"
+    assert detail.locator("summary").text_content() == "System message"
+    assert not detail.get_by_text("[system] Sums.").is_visible(), "apart from the question"
+    detail.locator("summary").click()
+    assert detail.get_by_text("[system] Sums.").is_visible()
     lines = [" ".join(line.split()) for line in detail.locator("tbody tr").evaluate_all(
         "rows => rows.map((row) => [...row.cells].map((cell) => cell.textContent).join(' '))"
     )]  # fmt: skip
@@ -383,6 +387,60 @@ def test_the_queue_of_any_log_is_a_page_with_who_answered_what(queue, open_page)
         "5",
         "no answer",
     }
+
+
+def beside(detail, heading):
+    """The text of the paragraph below a heading."""
+    return detail.locator(f"h3:text-is('{heading}') + p").text_content()
+
+
+@pytest.mark.slow
+def test_what_the_audit_says_stands_apart_from_the_question_whether_the_label_is_right(
+    queue, open_page
+):
+    tab = open_page(queue)
+    detail, queued = tab.page.locator(".detail"), "rank {} in the queue"
+    tab.open()
+    assert beside(detail, "Is the label right?") == "label: 8"
+    doubted = f"doubted, {queued.format(1)}; proposal: 7"
+    assert beside(detail, "What the audit says") == doubted
+    tab.choose("audit", "fine")
+    tab.open(0)
+    assert beside(detail, "Is the label right?") == "label: 7"
+    assert beside(detail, "What the audit says") == f"fine, {queued.format(3)}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [400, 1400])
+def test_buttons_have_words_and_their_keys_a_table(queue, open_page, width):
+    tab = open_page(queue, viewport={"width": width, "height": 900})
+    tab.open()
+    words = ["✓ right", "✗ wrong", "! flawed", "? unsure"]
+    buttons = tab.page.locator(".judgement .verdicts button")
+    assert buttons.evaluate_all("all => all.map((e) => e.innerText)") == words
+    keys = tab.page.locator(".keys tr").evaluate_all(
+        "rows => rows.map((row) => [...row.cells].map((cell) => cell.textContent))"
+    )
+    assert [(key, word) for key, word, _ in keys[:4]] == [
+        (str(number), word) for number, word in enumerate(words, start=1)
+    ]
+    assert tab.page.locator("#direction").text_content() == "↑ ascending"
+    assert tab.page.evaluate("document.documentElement.scrollWidth") == width
+    is_whole = tab.page.locator(
+        "#rows :is(.id, .verdict), .detail .judgement"
+    ).evaluate_all("all => all.every((e) => e.scrollWidth <= e.clientWidth)")
+    assert is_whole
+
+
+@pytest.mark.slow
+def test_the_label_itself_as_its_true_answer_is_warned_of(queue, open_page):
+    tab = open_page(queue)
+    tab.open()
+    field = tab.page.locator(".judgement input")
+    field.fill("8")
+    assert "the label itself" in tab.page.locator(".warning").text_content()
+    field.fill("7")
+    assert tab.page.locator(".warning").text_content() == ""
 
 
 @pytest.mark.slow
@@ -539,6 +597,23 @@ def test_it_fits_a_phone_and_both_colour_schemes(one, open_page, scheme):
     )
     assert (sheet == "rgb(255, 255, 255)", drawn == "none") == (scheme == "light",) * 2, (
         "drawn for white"
+    )
+
+
+@pytest.mark.slow
+def test_a_figure_fits_a_phone_and_is_shown_larger_on_demand(one, open_page):
+    tab = open_page(one, viewport={"width": 400, "height": 800})
+    is_scrolled = "all => all.map((e) => e.scrollWidth > e.clientWidth)"
+    sheets = tab.page.locator(".sheet")
+    assert not any(sheets.evaluate_all(is_scrolled))
+    tab.page.locator("figure:has-text('dynamics') .enlarge").click()
+    assert sum(sheets.evaluate_all(is_scrolled)) == 1, "it scrolls, and the page does not"
+    assert tab.page.evaluate("document.documentElement.scrollWidth") == 400
+    tab.page.get_by_role("button", name="Fit the page").click()
+    assert not any(sheets.evaluate_all(is_scrolled))
+    tab.page.set_viewport_size({"width": 1400, "height": 900})
+    tab.page.wait_for_function(
+        "[...document.querySelectorAll('.enlarge')].every((button) => button.hidden)"
     )
 
 

@@ -291,8 +291,8 @@ def test_questions_are_read_from_the_data_the_run_was_trained_on(tmp_path):
     questions, why_none = texts.questions(path)
     assert (questions, why_none) == ({"a": ("3+4", "[system] Sums.")}, "")
     assert texts.cut_questions(questions, ["a", "b"], 20) == [
-        ["3+4", "] Sums.", 9, 3],
-        ["", "", 0, 0],
+        ["3+4", "", 0, "[s", "Sums.", 7],
+        ["", "", 0, "", "", 0],
     ]
 
 
