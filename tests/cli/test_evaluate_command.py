@@ -67,7 +67,9 @@ def test_a_model_is_scored_and_the_scores_are_where_it_says():
         f"Next: olr regrade {folder} --format markdown"
     )
     assert "80 of 80 samples in all, 0:00 left" in result.stderr
-    assert "systematic by construction" not in result.output  # said once, where it was trained
+    assert (
+        "systematic by construction" not in result.output
+    )  # said once, where it was trained
     assert pl.read_parquet(folder / "generations" / "arithmetic.parquet").height == 80
 
 

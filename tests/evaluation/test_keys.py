@@ -69,7 +69,9 @@ def test_a_verdict_that_contradicts_itself_leaves_its_key_and_is_said(tmp_path):
         {"prompt_id": "0", "verdict": "wrong", "given_label": "7", "true_answer": "7.0"},
         {"prompt_id": "1", "verdict": "wrong", "given_label": "7", "true_answer": "8"},
     ]
-    [task] = with_verified_keys([task_of("7", "7")], write(tmp_path / "keys.jsonl", rows))
+    [task] = with_verified_keys(
+        [task_of("7", "7")], json_lines(tmp_path / "keys.jsonl", rows)
+    )
     assert [problem.gold for problem in task.problems] == ["7", "8"]
     assert str(task.verified).endswith(
         "; skipped 1 row whose verdict contradicts its true answer: prompt 0 is 'wrong', with the label 7 and the true"
