@@ -158,44 +158,43 @@ def prompts_answer(
         visit: from 1; None: the last of each prompt.
         top: rows that a terminal shows.
     """
+    labels = _labels_of(history, judge, visit)
+    if only_wrong:
+        labels = labels.filter(_is_wrong(history))
+    rows = {row["prompt_id"]: row for row in labels.select("prompt_id", *_VISIT).to_dicts()}
+    names = sorted(rows, key=natural)
+    if not names:
+        told = f"0 of {len(history.prompts):,} prompts{_wrong_kind(history)}."
+        return Answer([Line(None, told)], {"prompts": []}, history.notes)
+    told = f"{len(names):,} of {len(history.prompts):,} prompts"
+    told += _wrong_kind(history) if only_wrong else ""
+    told += f"; the first {top:,} are shown." if len(names) > top else "."
+    questions = [question_of(history.prompts[name].messages) for name in names[:top]]
+    notes = [one_line(question, _QUESTION) if question else "" for question in questions]
+    block = _block([_prompt_cells(rows[name]) for name in names[:top]], notes)
+    in_order = [rows[name] for name in names]
+    command = shlex.join([*words, names[0], *["--wrong"] * only_wrong])
+    return Answer(
+        [Table([block], in_order), Line(None, told, is_wrapped=True)],
+        {"prompts": in_order},
+        history.notes,
+        next={command: "its responses"},
+    )
+
+
+def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.DataFrame:
+    """Return the labels at a visit of all prompts, or at the last of each."""
     labels = (
         scan_labels(history.source).collect()
         if history.is_run
         else pl.concat(label_tables(history, judge))
     )
-    of_visit = (
-        labels.group_by("prompt_id").last()
-        if visit is None
-        else labels.filter(pl.col("visit") == visit)
-    )
+    if visit is None:
+        return labels.group_by("prompt_id").last()
+    of_visit = labels.filter(pl.col("visit") == visit)
     if of_visit.is_empty():
         raise _no_visit(labels, "any prompt")
-    if only_wrong:
-        of_visit = of_visit.filter(_is_wrong(history))
-    names = sorted(of_visit["prompt_id"], key=natural)
-    rows = {row["prompt_id"]: row for row in of_visit.to_dicts()}
-    shown = {
-        name: {"prompt_id": name, **{key: rows[name][key] for key in _VISIT}}
-        for name in names
-    }
-    kind = _wrong_kind(history) if only_wrong else ""
-    listed = [*shown.values()][:top]
-    questions = [question_of(history.prompts[name].messages) for name in names[:top]]
-    notes = [one_line(question, _QUESTION) if question else "" for question in questions]
-    blocks = [_block([_prompt_cells(row) for row in listed], notes)] if listed else []
-    table = Table(blocks, [*shown.values()], fields=("prompt_id", *_VISIT))
-    counts = f"{len(names):,} of {len(history.prompts):,} prompts" + kind
-    told = f"{counts}; the first {top:,} are shown." if len(names) > top else f"{counts}."
-    commands = {}
-    if names:
-        command = shlex.join([*words, names[0], *["--wrong"] * only_wrong])
-        commands[command] = "its responses"
-    return Answer(
-        [table, Line(None, told, is_wrapped=True)] if names else [Line(None, told)],
-        {"prompts": [*shown.values()]},
-        history.notes,
-        next=commands,
-    )
+    return of_visit
 
 
 def _is_wrong(history: RolloutHistory) -> pl.Expr:

@@ -116,9 +116,8 @@ def matches(
     verdict = compare(ours.form, theirs.form)
     if verdict is None and _are_joined_otherwise(text, other):
         return None  # math-verify and intervals take `and` for `or`
-    # What is open where both were read is an order or a unit, and it knows neither: `2, 1` for (1, 2), 500 g, 0.5 kg.
-    if verdict is None and any(map(is_left_to_algebra, (ours.form, theirs.form))):
-        verdict = proof(text, other)
+    if verdict is None:
+        verdict = _proved(ours, theirs, proof)
     if verdict:
         is_doubtful = _has_other_case(ours, theirs) or _have_other_products(gold, answer)
         return None if is_doubtful else True
@@ -128,6 +127,16 @@ def matches(
         return True
     # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False).
     return None if verdict is None or may_match(ours.form, theirs.form) else False
+
+
+def _proved(ours: _Side, theirs: _Side, proof: Proof) -> bool | None:
+    """Return what math-verify makes of two sides, if one of them was not read in our own terms.
+
+    Where both were, an order or a unit is open, and it knows neither: `2, 1` for (1, 2), 500 g for 0.5 kg.
+    """
+    if is_left_to_algebra(ours.form) or is_left_to_algebra(theirs.form):
+        return proof(ours.text, theirs.text)
+    return None
 
 
 def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
