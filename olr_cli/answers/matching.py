@@ -114,9 +114,9 @@ def matches(
     if CONTRADICTION in ours.form.guesses | theirs.form.guesses:
         return None
     verdict = compare(ours.form, theirs.form)
-    if verdict is None and _are_joined_otherwise(text, other):
-        return None  # math-verify and intervals take `and` for `or`
     if verdict is None:
+        if _are_joined_otherwise(text, other):
+            return None  # math-verify and intervals take `and` for `or`
         verdict = _proved(ours, theirs, proof)
     if verdict:
         is_doubtful = _has_other_case(ours, theirs) or _have_other_products(gold, answer)
