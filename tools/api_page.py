@@ -15,6 +15,7 @@ PACKAGE = Path(__file__).parents[1] / "olr_cli"
 PAGE: dict[str, tuple[str, ...]] = {
     "olr_cli.api": ("OnlineLabelRefinement", "SupervisedStep", "Supervisor", "Visit", "Label", "keep",
                     "replace_by_majority", "no_label", "Rollout", "RolloutGroup", "Prompt", "Decided"),
+    "olr_cli.notebook": ("audit", "figure", "replay", "table"),
     "olr_cli.answers": ("verify", "parse", "Verdict", "is_match", "extract", "Judge", "vote", "Vote"),
     "olr_cli.trainers.grading": ("accuracy_reward", "compute_score"),
     "olr_cli.trainers.trl": ("OlrReward",),
