@@ -79,7 +79,7 @@ def test_a_verdict_and_a_true_answer_may_not_contradict_each_other(
         "true_answer": truth,
     }
     if is_refused:
-        assert "correct one of them" in refusal(read, tmp_path, row)
+        assert "no verdict counts, for each contradicts" in refusal(read, tmp_path, row)
     else:
         assert len(read(tmp_path, row)) == 1
 
