@@ -66,6 +66,9 @@ _ORDER_IS_NOTHING = {
 }
 """Functions whose first two arguments may be swapped, or cannot be without a crash."""
 
+_STRICTNESS = {"strict", "frozen", "slots", "maxsize"}
+"""Arguments that refuse or keep more, and change nothing where all goes well."""
+
 _MESSAGES = {"UserError", "warn", "warning", "info", "count_of", "assert_never"}
 """Calls that make sentences; their words are no behaviour that every test must pin."""
 
@@ -110,7 +113,7 @@ def _exempt(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
         yield from ast.walk(node)  # for the type checker alone
     says_something = isinstance(node, ast.Call) and _name(node.func) in _MESSAGES
-    is_strictness = isinstance(node, ast.keyword) and node.arg == "strict"
+    is_strictness = isinstance(node, ast.keyword) and node.arg in _STRICTNESS
     if (
         says_something
         or is_strictness

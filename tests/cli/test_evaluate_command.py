@@ -94,6 +94,23 @@ def test_a_request_to_stop_ends_with_a_sentence_and_its_status(
     assert contents(here / "stopped") == contents(evaluated)
 
 
+def test_a_request_to_stop_while_the_model_loads_is_heeded_before_it_generates(
+    monkeypatch, here
+):
+    class Loading(TransformersBackend):
+        def __init__(self, *words, **options):
+            super().__init__(*words, **options)
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        def stream(self, *words):
+            raise AssertionError("it generates")
+
+    monkeypatch.setattr(transformers_backend, "TransformersBackend", Loading)
+    result = olr(MODEL, *SMALL)
+    assert result.exit_code == 143
+    assert result.stderr.endswith("the same command continues.\n")
+
+
 def test_stopped_at_once_before_anything_is_stored_it_says_so(monkeypatch, here):
     def interrupted(*words, **options):
         raise KeyboardInterrupt

@@ -47,6 +47,7 @@ DOUBTFUL = [
     ("told", "What is 2+2? The answer is 4.", "4"),
 ]  # fmt: skip
 SOUND = [
+    ("Find the code with four digits.", "1042"), ("Find the code with four digits.", "forty-two"),
     ("What does it cost?", "$108"), ("What does it cost?", "-$1,108.50"), ("Find x if 2x = 10.", "x=5"),
     ("Write the line through A and B.", "y = 2x + 3"), ("Solve it.", r"x = \frac{\pi}{2} + k\pi"),
     ("Where is f positive?", "[0, 1)"),
