@@ -276,7 +276,7 @@ class Policy:
 
     @contextmanager
     def without_head(self) -> Iterator[None]:
-        """Within the context, the model returns the hidden states that its head would take, in place of scores."""
+        """Make the model return, within the context, the hidden states that its head would take in place of scores."""
         head = self.model.get_output_embeddings()
         head.forward = lambda hidden: hidden
         try:
@@ -309,7 +309,7 @@ class Policy:
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
-        """Within the context, passes without a cache keep only the values between layers, if `recompute` was called."""
+        """Make passes without a cache keep only the values between layers, if `recompute` was called."""
         # Not transformers' own switch: that needs training mode, which brings dropout, and was renamed in 5.24.
         layers = self._layers if self.recomputes and torch.is_grad_enabled() else []
         for layer in layers:
