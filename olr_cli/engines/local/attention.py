@@ -155,7 +155,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         """Continue the `DynamicLayer` `layer`, for at most `room` more tokens."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.lazy_initialization(layer.keys, layer.values)
-        self._buffers = [layer.keys.to(dtype), layer.values.to(dtype)]
+        self._places = [layer.keys.to(dtype), layer.values.to(dtype)]
         self._capacity = layer.get_seq_length() + room
         self._show(layer.get_seq_length())
 
@@ -165,21 +165,21 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         """Append keys and values, (B, heads, T, width) each; return all so far."""
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
-        if end > self._buffers[0].shape[-2]:
-            more = min(2 * end, self._capacity) - self._buffers[0].shape[-2]
-            self._buffers = [pad(buffer, (0, 0, 0, more)) for buffer in self._buffers]
-        for buffer, added in zip(self._buffers, (key_states, value_states), strict=True):
-            buffer[:, :, start:end] = added
+        if end > self._places[0].shape[-2]:
+            more = min(2 * end, self._capacity) - self._places[0].shape[-2]
+            self._places = [pad(place, (0, 0, 0, more)) for place in self._places]
+        for place, added in zip(self._places, (key_states, value_states), strict=True):
+            place[:, :, start:end] = added
         return self._show(end)
 
     def batch_select_indices(self, indices: Tensor) -> None:
         """Keep only these rows."""
         used = self.get_seq_length()
-        self._buffers = [buffer[indices, :, :used] for buffer in self._buffers]
+        self._places = [place[indices, :, :used] for place in self._places]
         self._show(used)
 
     def _show(self, tokens: int) -> tuple[Tensor, Tensor]:
         """Expose the first `tokens` positions as the layer's keys and values."""
-        keys, values = (buffer[:, :, :tokens] for buffer in self._buffers)
+        keys, values = (place[:, :, :tokens] for place in self._places)
         self.keys, self.values = keys, values
         return keys, values

@@ -121,8 +121,7 @@ class Grpo:
         Returns:
             ``policy/{kl,entropy,clip_fraction,grad_norm,lr,nonfinite}``. The KL is averaged as the loss is, over the
             rollouts that train. The entropy is that of the policy that sampled, over the tokens of all rollouts.
-            Metrics without a value are left out: the KL without a reference, and all but entropy and rate if no prompt
-            trains.
+            Metrics without a value are left out: the KL without a reference; KL, clip and gradient if no prompt trains.
 
         Raises:
             NonFinite: a loss or the gradient is NaN or infinite; the weights are those before this optimiser step.

@@ -130,7 +130,7 @@ class Policy:
         self.chat, self.processor = AS_THE_MODEL_HAS_IT, dict[str, bytes]()
         self._counts_tokens = counts_tokens(self)
         self.takes_any_mask = has_our_attention and self._counts_tokens
-        # On a GPU one large pass costs less than building the tree.
+        # On a GPU one pass over whole rows costs less than one over a tree.
         is_costly = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.reads_trees = is_costly and self.takes_any_mask and device.type != "cuda"
         self.has_fixed_places = self.takes_any_mask and device.type == "cuda"
@@ -467,8 +467,7 @@ def shared_prefix(prompts: Sequence[Sequence[int]]) -> int:
         return 0
     # A beginning that the first and the last prompt in lexical order share is shared by all in between.
     first, last = min(map(list, prompts)), max(map(list, prompts))
-    most = (
-        min(map(len, prompts)) - 1
-    )  # each prompt keeps a token of its own, whose logits are needed
+    # Leave at least one token to each prompt: the logits after it are needed.
+    most = min(map(len, prompts)) - 1
     shared = next((index for index in range(most) if first[index] != last[index]), most)
     return shared if shared >= _LEAST_SHARED else 0

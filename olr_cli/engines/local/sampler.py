@@ -120,7 +120,6 @@ def sample(
                 prompts[first : first + at_once],
                 keys_PG[first : first + at_once],
                 sampling,
-                # `before` is a default, because a plain closure would see the last `first` of the loop.
                 lambda ended, before=first * G: report(before + ended),  # type: ignore[misc]
             )
             for first in range(0, P, at_once)
