@@ -66,7 +66,7 @@ class Group:
         prompt = self.prompt
         if prompt.is_verified:
             return prompt.true_answer, "verified"
-        # On a prompt with active noise the label changes at every visit; otherwise it is the file's.
+        # Active noise may change the label at every visit; otherwise it is the file's.
         label = self.noisy_label if prompt.is_marked else prompt.given_label
         if label is None:
             return None, "none"

@@ -52,7 +52,7 @@ class Past(NamedTuple):
                 **majorities,
                 visit.majority: {**spellings, answer: spellings.get(answer, 0) + visits},
             }
-        scale, total, scaled_moment, rollouts = (
+        scale, total, before, rollouts = (
             self.scale,
             self.total,
             self.moment,
@@ -61,9 +61,9 @@ class Past(NamedTuple):
         # K may change between visits, so bring all pass rates to one denominator.
         if scale != rollouts:
             scale = math.lcm(scale, rollouts)
-            total, scaled_moment = (
+            total, before = (
                 total * (scale // self.scale),
-                scaled_moment * (scale // self.scale),
+                before * (scale // self.scale),
             )
         unit = scale // rollouts
         return Past(
@@ -71,7 +71,7 @@ class Past(NamedTuple):
             majorities,
             scale,
             total + visit.majority_count * unit,
-            scaled_moment + moment * unit,
+            before + moment * unit,
         )
 
     @property
@@ -94,11 +94,9 @@ class Past(NamedTuple):
         # No need to count: most prompts have one majority for many visits, and this runs at every visit.
         if len(self.majorities) == 1:
             return next(iter(self.majorities))
-        counts = {
-            key: sum(spellings.values()) for key, spellings in self.majorities.items()
-        }
-        highest = max(counts.values(), default=0)
-        leaders = [key for key, count in counts.items() if count == highest]
+        wins = {key: sum(spellings.values()) for key, spellings in self.majorities.items()}
+        highest = max(wins.values(), default=0)
+        leaders = [key for key, count in wins.items() if count == highest]
         return leaders[0] if len(leaders) == 1 else None
 
     @classmethod

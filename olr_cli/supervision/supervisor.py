@@ -203,8 +203,8 @@ class Supervisor:
     ) -> list[Group]:
         """Return the step's groups with their votes; each past includes this visit."""
         parts, views = list(pairwise(step.parts)), len(self.method.views)
-        view_answers = [answers[start:end] for start, end in parts]
-        votes = [vote(answers_of_view, grading.keys) for answers_of_view in view_answers]
+        answers_by_part = [answers[start:end] for start, end in parts]
+        votes = [vote(part, grading.keys) for part in answers_by_part]
         groups = []
         for index, (prompt, visit) in enumerate(
             zip(step.prompts, step.visits, strict=True)
@@ -218,7 +218,7 @@ class Supervisor:
                     prompt,
                     visit,
                     parts[span],
-                    view_answers[span],
+                    answers_by_part[span],
                     votes[span],
                     grading,
                     past,

@@ -57,9 +57,8 @@ class LocalRunner:
         self.policy = policy = load_policy(recipe, day=data.day)
         self.views, sets = data.views, data.held_out.items()
         encoded = [encode_prompts(policy, data.train, recipe, view) for view in self.views]
-        self.token_ids = list(
-            zip(*encoded, strict=True)
-        )  # one tuple per prompt, one item per view
+        # From one list per view to one tuple per prompt, with an item per view.
+        self.token_ids = list(zip(*encoded, strict=True))
         self.held_out = {
             prefix: encode_prompts(policy, held_out, recipe) for prefix, held_out in sets
         }
