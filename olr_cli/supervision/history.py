@@ -52,19 +52,11 @@ class Past(NamedTuple):
                 **majorities,
                 visit.majority: {**spellings, answer: spellings.get(answer, 0) + visits},
             }
-        scale, total, before, rollouts = (
-            self.scale,
-            self.total,
-            self.moment,
-            visit.rollouts,
-        )
+        scale, total, before, rollouts = self.scale, self.total, self.moment, visit.rollouts
         # K may change between visits, so bring all pass rates to one denominator.
         if scale != rollouts:
             scale = math.lcm(scale, rollouts)
-            total, before = (
-                total * (scale // self.scale),
-                before * (scale // self.scale),
-            )
+            total, before = total * (scale // self.scale), before * (scale // self.scale)
         unit = scale // rollouts
         return Past(
             self.visits + visits,
