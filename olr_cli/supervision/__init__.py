@@ -1,4 +1,4 @@
-"""Which label counts: vote, history, criteria, effective label, reward. Knows nothing of models."""
+"""Decide which label counts: vote, history, criteria, effective label, reward. No model is loaded here."""
 
 from olr_cli.supervision.columns import (
     ROLLOUT_COLUMNS as ROLLOUT_COLUMNS,

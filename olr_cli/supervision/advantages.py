@@ -10,11 +10,14 @@ STD_EPSILON = 1e-6
 
 
 def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
-    """Eq. 1: (reward - mean) / (std + 1e-6) within a group, with the population std (R17); exactly 0 if all equal."""
-    # A remainder of rounding would pass for a gradient (`Grpo._with_gradient`)
+    """Compute Eq. 1 within a group: (reward - mean) / (std + 1e-6), with the population std (R17).
+
+    All advantages are exactly 0 if the rewards are equal.
+    """
+    # Exactly 0: a rounding error left by `reward - mean` would count as a gradient in `Grpo._with_gradient`.
     if len(set(rewards)) == 1:
         return (0.0,) * len(rewards)
-    # fsum rounds once, at the end: the order of the rollouts changes no bit.
+    # fsum rounds once, at the end, so the order of the rollouts cannot change a bit of the result.
     mean = fsum(rewards) / len(rewards)
     deviations = [reward - mean for reward in rewards]
     std = (fsum(deviation**2 for deviation in deviations) / len(rewards)) ** 0.5

@@ -1,4 +1,4 @@
-"""One prompt's rollouts at one visit, and what is found out about them before its label is decided."""
+"""The rollouts of one prompt at one visit, with everything that is known before the label is decided."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ from olr_cli.supervision.visit import Label, Visit
 
 @dataclass(slots=True)
 class Group:
-    """The rollouts of a prompt at one visit.
-
-    Attributes:
-        parts: of each view, where its rollouts stand in the step.
-        answers: of each view, one per rollout.
-        votes: of each view.
-        past: the prompt's visits, this one included (R11).
-        noisy_label: what noise puts on the prompt at this visit; None on a prompt without noise.
-    """
+    """The rollouts of one prompt at one visit."""
 
     step: Step
     prompt: Prompt
     visit: int
     parts: Sequence[tuple[int, int]]
+    """For each view, the half-open range of its rollouts in the step."""
+
     answers: Sequence[Sequence[str | None]]
+    """For each view, one answer per rollout; None where a response has none."""
+
     votes: Sequence[Vote]
+    """One vote per view. The first is the original view's, from which the label is decided."""
+
     grading: Grading
     past: Past
+    """The prompt's visits up to and including this one (R11)."""
+
     noisy_label: str | None = None
+    """The wrong label of this visit; None if noise leaves the prompt alone."""
 
     def right(self, label: str | None) -> Collection[str | None]:
-        """Return the answers that match a label; none if there is no label."""
+        """Return the answers that match a label; empty without a label."""
         return () if label is None else self.grading.right(self.prompt.asked(label))
 
     def wrong(self, label: str) -> Collection[str | None]:
@@ -44,13 +45,13 @@ class Group:
         return self.grading.wrong(self.prompt.asked(label))
 
     def undecided(self, label: str, view: int) -> int:
-        """Return how many rollouts of a view are proved neither right nor wrong by a label."""
+        """Count the rollouts of a view whose answer is proved neither right nor wrong under a label."""
         right, wrong = self.right(label), self.wrong(label)
         answered = (answer for answer in self.answers[view] if answer is not None)
         return sum(answer not in right and answer not in wrong for answer in answered)
 
     def count(self, label: str | None) -> int | None:
-        """How many rollouts of the original view match a label; None without a label, 0 for the sentinel."""
+        """Count the original view's rollouts that match a label: None without a label, 0 for the sentinel."""
         return None if label is None else self._count(self.right(label))
 
     @property
@@ -61,11 +62,11 @@ class Group:
 
     @property
     def standing_label(self) -> tuple[str | None, LabelSource]:
-        """The label that counts unless the method replaces it (R15), as it never does a verified one."""
+        """The label and its source unless the method replaces it (R15); a verified label is never replaced."""
         prompt = self.prompt
         if prompt.is_verified:
             return prompt.true_answer, "verified"
-        # What the file says, unless noise puts another label on the prompt at each visit.
+        # Active noise may change the label at every visit; otherwise it is the file's.
         label = self.noisy_label if prompt.is_marked else prompt.given_label
         if label is None:
             return None, "none"
@@ -74,7 +75,7 @@ class Group:
         return label, "noisy" if prompt.is_marked else "given"
 
     def seen(self) -> Visit:
-        """What a label rule sees: nothing that depends on the true answer."""
+        """Return the facts that a label rule may see: none depends on the true answer."""
         vote, (label, source) = self.votes[0], self.standing_label
         return Visit(
             self.prompt.prompt_id,
@@ -93,8 +94,8 @@ class Group:
         )
 
     def first_majorities(self) -> tuple[str | None, ...]:
-        """The majority of each view; a tie goes to the answer that first had so many rollouts."""
-        # As the rollouts were sampled: the order counts only here.
+        """Return the majority of each view; on a tie, the answer that was first to reach the highest count."""
+        # Only here does the order of the rollouts count: everywhere else a shuffled group gives the same label.
         keys = [
             first_majority(answers, vote, self.grading.keys)
             for answers, vote in zip(self.answers, self.votes, strict=True)
@@ -104,10 +105,12 @@ class Group:
         )
 
     def record(self, label: Label, rewards: Sequence[Sequence[float]]) -> LabelRecord:
-        """The row of the labels table, once the label and the rewards of each view are decided."""
+        """Build the group's row of the labels table from its label and the rewards of each view."""
         prompt, vote, past = self.prompt, self.votes[0], self.past
-        right = self.right(prompt.true_answer)
-        true, majority, (rise, run) = (
+        right_answers = self.right(prompt.true_answer)
+        # One division of two integers: the stored slope is the double closest to the exact one. So is the threshold
+        # that `metrics.selected_under` compares it with (R12).
+        true_answer, majority, (slope_numerator, slope_denominator) = (
             prompt.true_answer,
             vote.majority_answer,
             past.slope_ratio,
@@ -117,54 +120,58 @@ class Group:
             visit=self.visit,
             step=self.step.number,
             noise_type=prompt.noise_type,
-            true_answer=true,
+            true_answer=true_answer,
             given_label=prompt.given_label,
             noisy_label=self.noisy_label,
             noisy_label_count=self.count(self.noisy_label),
-            true_answer_count=None if true is None else self._count(right),
+            true_answer_count=None if true_answer is None else self._count(right_answers),
             given_label_count=self.count(prompt.given_label),
             majority_answer=majority,
             majority_count=vote.majority_count,
             rollouts=vote.rollouts,
             answered=vote.answered,
             pass_rate=vote.majority_count / vote.rollouts,
-            slope=rise / run,
+            slope=slope_numerator / slope_denominator,
             historical_majority=_spelling(past.historical_majority, past, vote),
             is_consistent=self.is_consistent,
             is_selected=label.is_selected,
             effective_label=label.answers[0],
             label_source=label.source,
-            majority_is_correct=None if true is None else majority in right,
+            # Without a majority, `None in ...` is False: the visit counts as wrong.
+            majority_is_correct=None if true_answer is None else majority in right_answers,
             majority_is_noisy_label=majority in self.right(self.noisy_label)
             if prompt.is_marked
             else None,
-            effective_label_is_correct=self._is_correct(label.answers[0], right),
+            effective_label_is_correct=self._is_correct(label.answers[0], right_answers),
             reward_mean=sum(map(sum, rewards)) / sum(map(len, rewards)),
-            has_zero_variance=all(len(set(of_view)) == 1 for of_view in rewards),
-            trains=True,
+            has_zero_variance=all(len(set(view_rewards)) == 1 for view_rewards in rewards),
+            trains=True,  # `Supervisor.supervise` changes it if the method chooses prompts
             in_percent=prompt.in_percent or None,
         )
 
-    def _count(self, right: Collection[str | None]) -> int:
-        return sum(map(right.__contains__, self.answers[0]))
+    def _count(self, right_answers: Collection[str | None]) -> int:
+        """Count the original view's rollouts whose answer is one of these; a missing answer never is."""
+        return sum(map(right_answers.__contains__, self.answers[0]))
 
-    def _is_correct(self, label: str | None, right: Collection[str | None]) -> bool | None:
-        """Whether a label is right, given the answers that match the truth; None where nobody can tell."""
+    def _is_correct(
+        self, label: str | None, right_answers: Collection[str | None]
+    ) -> bool | None:
+        """Return whether a label is right; None without a label, or if the true answer is unknown."""
         if label is None:
             return None
         if label == SENTINEL:
-            return False  # wrong even where the true answer is unknown (R2)
+            return False  # R2: no answer matches the sentinel, so it is wrong even if the true answer is unknown
         if self.prompt.true_answer is None:
             return None
-        # A verified label is the true answer, also where no rollout spells it like that.
-        return self.prompt.is_verified or label in right
+        # A verified label is the true answer, even if no rollout has its spelling.
+        return self.prompt.is_verified or label in right_answers
 
 
-def _spelling(historical: Key | None, past: Past, vote: Vote) -> str | None:
-    """The historical majority (R13), shown as this visit spells it, else in its most frequent spelling."""
-    if historical is None:
+def _spelling(key: Key | None, past: Past, vote: Vote) -> str | None:
+    """Return the historical majority (R13) as this visit spells it, else in its most frequent spelling so far."""
+    if key is None:
         return None
-    if historical in vote.spelling:
-        return vote.spelling[historical]
-    spellings = past.majorities[historical]
+    if key in vote.spelling:
+        return vote.spelling[key]
+    spellings = past.majorities[key]
     return min(spellings, key=lambda answer: (-spellings[answer], answer))

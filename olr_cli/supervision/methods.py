@@ -1,4 +1,4 @@
-"""A method is four choices: which label counts (R14, R15), what is rewarded (R16), which prompts train, and the loss.
+"""A method is four choices: the label that counts (R14, R15), the reward (R16), the prompts that train, and the loss.
 
 | choice | built in | where |
 |---|---|---|
@@ -7,14 +7,14 @@
 | prompts that train | all, small loss, random, with a verified label | `olr_cli.supervision.selection` |
 | loss | confidence penalty, label smoothing | the engines; their weights are in the recipe |
 
-`olr_cli.recipe.methods.METHODS` has the choices of each method by its name; other keys of the recipe change them, so a
-mix is a recipe.
+`olr_cli.recipe.methods.METHODS` lists the choices of each named method. Other keys of the recipe override them, so a
+new combination needs only a recipe.
 
 Online Label Refinement (`olr`, R14) follows the paper where the authors' code departs from it:
 
 - The first T visits keep their label; their `start_select_epoch` is T - 1.
-- A majority replaces the label if the slope is larger than delta; their code also takes a slope of delta.
-- A visit without a majority keeps its label; their code replaces it, by one that no answer can meet.
+- A majority replaces the label if the slope is larger than delta; their code also accepts a slope of exactly delta.
+- A visit without a majority keeps its label; their code replaces it with one that no answer can match.
 - A majority label rewards the answers of its class (R16); their code asks the verifier, as
   `method.majority_graded_by: verifier` does.
 """
@@ -50,35 +50,40 @@ from olr_cli.supervision.visit import (
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How a step's rollout groups are supervised.
-
-    Attributes:
-        rule: from a visit to its label.
-        score: what is rewarded in place of the verifier's verdict.
-        statistics: fields of a rollout that rewards or ranks are computed from, besides its response.
-        views: in which words each prompt is rolled out.
-        name: as in reports; the ablations of OLR, and mixes, have names of their own.
-        needs_labels: a prompt without a given label is an error.
-        rank: of a prompt among those of a step, of which the first train; None: all train.
-        orders_rollouts: a tie goes to the answer that came first.
-    """
+    """How the rollout groups of a step are supervised."""
 
     rule: Rule
+    """Maps a visit to its label."""
+
     score: Score | None
+    """The intrinsic reward; None where the verifier's verdict is the reward."""
+
     statistics: tuple[str, ...]
+    """Fields of `Rollout` besides the response that rewards or ranks are computed from."""
+
     views: tuple[View, ...]
+    """The wordings in which each prompt is rolled out."""
+
     name: str
+    """Name in reports. Ablations of OLR and combinations of methods have names of their own."""
+
     needs_labels: bool
+    """A prompt without a given label is an error."""
+
     rank: RankRule | None
+    """Ranks the prompts of a step, the first of which train; None if all train."""
+
     orders_rollouts: bool
+    """The order of the rollouts breaks ties: the first answer to reach the top count is the majority."""
 
 
 def olr(section: OlrMethod) -> Rule:
-    """Online Label Refinement (Eq. effective_label, R14): the majority replaces the label once it can be trusted.
+    """Return the rule of Online Label Refinement (Eq. effective_label, R14).
 
-    That is after T visits, while its pass rate rises by more than delta a visit and it is the answer that was the
-    majority most often (C_t). Strictly more, as in the paper; the authors' code takes equality too.
+    The majority replaces the label after T visits, while its pass rate rises by more than delta per visit (S_t) and it
+    has been the majority most often (C_t). Strictly more, as in the paper; the authors' code accepts equality too.
     """
+    # A Fraction, because a slope that equals the threshold must not exceed it (R12).
     T, delta = section.warmup_epochs, Fraction(section.slope_threshold)
     needs_slope = needs_consistency = False
     for criterion in section.criteria:
@@ -91,7 +96,7 @@ def olr(section: OlrMethod) -> Rule:
                 assert_never(criterion)
 
     def rule(visit: Visit) -> Label:
-        # Named as in the paper's Eq. effective_label.
+        # The names of the paper's Eq. effective_label.
         S_t, C_t = visit.slope, visit.is_consistent
         if (
             visit.number > T
@@ -106,26 +111,27 @@ def olr(section: OlrMethod) -> Rule:
 
 
 def ttrl(visit: Visit) -> Label:
-    """The majority of this visit, in a tie the answer that was first to have so many (TTRL, arXiv:2504.16084)."""
+    """Label with this visit's majority (TTRL, arXiv:2504.16084); the first answer to reach the top count wins a tie."""
     return _voted(visit.first_majorities)
 
 
 def co_reward(visit: Visit) -> Label:
-    """For each wording the majority that the other one got at this visit, ties as in `ttrl`.
+    """Label each wording with the majority of the other wording; ties as in `ttrl`.
 
-    Co-Reward (arXiv:2508.00410): a wrong answer that hangs on the wording does not confirm itself.
+    Co-Reward (arXiv:2508.00410): a wrong answer that depends on the wording cannot confirm itself.
     """
     original, rephrased = visit.first_majorities
     return _voted((rephrased, original))
 
 
 def _voted(answers: tuple[str | None, ...]) -> Label:
-    is_there = answers[0] is not None
-    return Label(answers, "majority" if is_there else "none", is_selected=is_there)
+    """Label each view with the given majority."""
+    has_majority = answers[0] is not None
+    return Label(answers, "majority" if has_majority else "none", is_selected=has_majority)
 
 
 def _rule(section: MethodSection, label: LabelChoice) -> Rule:
-    """The rule of a built-in label."""
+    """Return the rule of a choice of labels."""
     match label:
         case "given":
             return keep
@@ -145,6 +151,7 @@ def _rule(section: MethodSection, label: LabelChoice) -> Rule:
 
 
 def _rank(prompts: PromptRule) -> RankRule | None:
+    """Return the ranking of a choice of prompts, or None if all train."""
     match prompts:
         case "all":
             return None
@@ -158,7 +165,7 @@ def _rank(prompts: PromptRule) -> RankRule | None:
 
 
 def compose(section: MethodSection) -> Method:
-    """The method that a recipe's `method` section asks for."""
+    """Build the method that a recipe's `method` section describes."""
     row, rank = section.row, _rank(section.prompts)
     is_summed = isinstance(section, ScoreMethod) and section.score_reduction == "sum"
     score = None if row.reward == "verifier" else Score(*SCORES[row.reward], is_summed)
@@ -176,27 +183,29 @@ def compose(section: MethodSection) -> Method:
 
 
 def _name(section: MethodSection, label: LabelChoice) -> str:
-    """The method in reports: what supervises, then what is added to it; plain GRPO with an addition is that alone."""
-    added = {
+    """Name the method in reports: what supervises it, then the additions, joined by plus signs.
+
+    Plain GRPO with additions is called by the additions alone.
+    """
+    is_added = {
         "small_loss_selection": section.prompts == "small_loss",
         "random_selection": section.prompts == "random",
         "verified_only": section.prompts == "verified",
         "confidence_penalty": section.penalty_weight > 0,
         "label_smoothing": section.smoothing > 0,
     }
-    # Plain GRPO with an addition is the addition.
-    additions = [name for name, is_there in added.items() if is_there]
+    additions = [name for name, applies in is_added.items() if applies]
     if label == "given":
         return "+".join(additions) or "grpo"
-    # A function has its own name, unless a method of olr has it too.
+    # A user's rule `rules.py:my_rule` is called `my_rule`, unless that would pass for a built-in method.
     name = section.name.rpartition(":")[2]
     name = section.name if label == "own" and name in METHODS else name
-    # OLR says which of the paper's criteria it lacks.
+    # `olr_without_slope` is the paper's method less one criterion.
     if isinstance(section, OlrMethod):
-        chosen, papers = section.criteria, OlrMethod().criteria
-        lacking = [
-            f"without_{criterion}" for criterion in papers if criterion not in chosen
+        criteria, defaults = section.criteria, OlrMethod().criteria
+        removed = [
+            f"without_{criterion}" for criterion in defaults if criterion not in criteria
         ]
-        more = [f"with_{criterion}" for criterion in chosen if criterion not in papers]
-        name = "_".join(["olr", *lacking, *more]) if chosen else "olr_every_majority"
+        extra = [f"with_{criterion}" for criterion in criteria if criterion not in defaults]
+        name = "_".join(["olr", *removed, *extra]) if criteria else "olr_every_majority"
     return "+".join([name, *additions])

@@ -1,10 +1,11 @@
-"""The metrics: each is one expression over the rows of the labels or rollouts table.
+"""Metrics, each defined once as an expression over the rows of the labels or rollouts table.
 
-The training loop applies them to a step's rows, the figures to an epoch's, so that a name means the same in
-metrics.jsonl, in figures and in tables. A mean over nobody is no value, never 0: neither an empty group nor an
-unknown true answer counts. *Noisy* prompts are those whose label is known to be noise; prompts of unknown
-quality are neither clean nor noisy. *Verified* prompts, whose label somebody has verified, are counted apart: a method
-changes only the others.
+The training loop applies them to the rows of a step, the figures to those of an epoch. A name therefore means the same
+in metrics.jsonl, in figures and in tables.
+
+A mean over nobody is no value, never 0: empty groups and unknown true answers do not count. *Noisy* prompts are those
+whose label is known to be noise; prompts of unknown quality are neither clean nor noisy. *Verified* prompts, whose
+label a person has checked, are counted apart, because a method changes only the others.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ import pyarrow as pa
 from olr_cli.recipe.methods import Criterion
 
 _VERIFIED = pl.col("label_source") == "verified"
-_OTHERS = ~_VERIFIED
-_CLEAN = _OTHERS & (pl.col("noise_type") == "clean")
-_NOISY = _OTHERS & (pl.col("noise_type") != "clean")
+_UNVERIFIED = ~_VERIFIED
+_CLEAN = _UNVERIFIED & (pl.col("noise_type") == "clean")
+_NOISY = _UNVERIFIED & (pl.col("noise_type") != "clean")
 _SELECTED = pl.col("is_selected")
-_UNSELECTED = _OTHERS & ~_SELECTED
-# Cast: in a frame that is made of rows, a column of nulls alone is not Boolean.
+_UNSELECTED = _UNVERIFIED & ~_SELECTED
+# Cast, because polars infers the type of a frame made from rows: a column with nothing but nulls is not Boolean.
 _RIGHT = pl.col("majority_is_correct").cast(pl.Boolean)
-_KNOWN = pl.col("majority_is_correct").is_not_null()
-_EQUAL = pl.col("majority_is_noisy_label").cast(pl.Boolean)
+_HAS_TRUTH = pl.col("majority_is_correct").is_not_null()
+_IS_NOISY_LABEL = pl.col("majority_is_noisy_label").cast(pl.Boolean)
 
 
 def _mean(value: str | pl.Expr, among: pl.Expr | None = None) -> pl.Expr:
+    """Return the mean of a column or expression over the rows that `among` selects."""
     values = pl.col(value) if isinstance(value, str) else value
-    # A value or null, not a filter: within groups polars filters each of them apart.
+    # Null out the other values instead of filtering: in a group-by, polars runs a filter once per group.
     return (values if among is None else pl.when(among).then(values)).mean()
 
 
@@ -41,43 +43,43 @@ MAJORITY_DIFFERS = pl.when(pl.col("majority_count") > 0).then(
 )
 """Whether a visit's majority answer differs from the given label; null without a majority or a label.
 
-The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
+The majority is the one class with the most rollouts (R9), so a label that as many rollouts match is the majority.
 """
 
 LABEL_METRICS: Mapping[str, pl.Expr] = {
-    "majority/accuracy": _mean(_RIGHT, _OTHERS),
+    "majority/accuracy": _mean(_RIGHT, _UNVERIFIED),
     "majority/accuracy_verified": _mean(_RIGHT, _VERIFIED),
-    "majority/differs_from_label": _mean(MAJORITY_DIFFERS, _OTHERS),
+    "majority/differs_from_label": _mean(MAJORITY_DIFFERS, _UNVERIFIED),
     "majority/accuracy_clean": _mean(_RIGHT, _CLEAN),
     "majority/accuracy_noisy": _mean(_RIGHT, _NOISY),
     "majority/accuracy_selected": _mean(_RIGHT, _SELECTED),
     "majority/accuracy_unselected": _mean(_RIGHT, _UNSELECTED),
-    "label/selection_ratio": _mean(_SELECTED, _OTHERS),
+    "label/selection_ratio": _mean(_SELECTED, _UNVERIFIED),
     "label/selection_ratio_clean": _mean(_SELECTED, _CLEAN),
     "label/selection_ratio_noisy": _mean(_SELECTED, _NOISY),
     "label/selected_accuracy": _mean("effective_label_is_correct", _SELECTED),
     "label/effective_noise": _mean(
-        pl.col("effective_label_is_correct").cast(pl.Boolean).not_(), _OTHERS
+        pl.col("effective_label_is_correct").cast(pl.Boolean).not_(), _UNVERIFIED
     ),
-    "label/initial_noise": _mean(pl.col("noise_type") != "clean", _OTHERS),
+    "label/initial_noise": _mean(pl.col("noise_type") != "clean", _UNVERIFIED),
     "label/noise_realised": _mean(pl.col("noisy_label_count") > 0, _NOISY),
     "slope/clean": _mean("slope", _CLEAN),
     "slope/noisy": _mean("slope", _NOISY),
     "slope/selected": _mean("slope", _SELECTED),
     "slope/unselected": _mean("slope", _UNSELECTED),
 }
-"""Over the labels table (R9 to R15): shares and means over prompts."""
+"""Metrics over the labels table (R9 to R15): shares and means over prompts."""
 
 COMPOSITION: Mapping[str, pl.Expr] = {
-    "composition/clean_right": _mean(_RIGHT, _CLEAN & _KNOWN),
-    "composition/clean_wrong": _mean(~_RIGHT, _CLEAN & _KNOWN),
-    "composition/noisy_right": _mean(_RIGHT, _NOISY & _KNOWN),
-    "composition/noisy_equal": _mean(~_RIGHT & _EQUAL, _NOISY & _KNOWN),
-    "composition/noisy_neither": _mean(~_RIGHT & ~_EQUAL, _NOISY & _KNOWN),
+    "composition/clean_right": _mean(_RIGHT, _CLEAN & _HAS_TRUTH),
+    "composition/clean_wrong": _mean(~_RIGHT, _CLEAN & _HAS_TRUTH),
+    "composition/noisy_right": _mean(_RIGHT, _NOISY & _HAS_TRUTH),
+    "composition/noisy_equal": _mean(~_RIGHT & _IS_NOISY_LABEL, _NOISY & _HAS_TRUTH),
+    "composition/noisy_neither": _mean(~_RIGHT & ~_IS_NOISY_LABEL, _NOISY & _HAS_TRUTH),
 }
-"""Kinds of majority answers: the shares among clean prompts add up to 1, those among noisy prompts too.
+"""Shares of the majority answers by what they are, among clean prompts and among noisy ones; each group adds up to 1.
 
-A visit without majority is wrong on a clean prompt, and neither right nor the noisy label on a noisy one.
+A visit without a majority counts as wrong on a clean prompt, and as neither right nor the noisy label on a noisy one.
 """
 
 _ROLLOUT_METRICS: Mapping[str, pl.Expr] = {
@@ -87,7 +89,9 @@ _ROLLOUT_METRICS: Mapping[str, pl.Expr] = {
     "rollout/missing_answers": _mean(pl.col("answer").is_null()),
 }
 
-_IS_VERDICT = pl.col("reward").is_in([0.0, 1.0])  # not the policy's own certainty
+_IS_VERDICT = pl.col("reward").is_in(
+    [0.0, 1.0]
+)  # leave out intrinsic rewards, which are not verdicts
 _MATCHES = pl.col("oracle_reward").cast(pl.Float64)
 
 _TPR = _mean("reward", _IS_VERDICT & pl.col("is_correct"))
@@ -100,7 +104,7 @@ _REWARD_METRICS: Mapping[str, pl.Expr] = {
     "verifier/fpr": _mean("reward", _MATCHES == 0),
     "reward/youden": _TPR - _FPR,
 }
-"""How often right and wrong answers are rewarded, against the truth and against a verifier without errors (R25)."""
+"""How often right and wrong answers are rewarded: by the true answer, and by a verifier without errors (R25)."""
 
 
 def selected_under(
@@ -108,14 +112,14 @@ def selected_under(
     slope_threshold: Decimal | float | pl.Expr,
     warmup_epochs: int,
 ) -> pl.Expr:
-    """Whether a visit's majority would replace the label under these settings (R14), from its columns.
+    """Return whether a stored visit's majority would replace the label under these settings (R14).
 
-    The stored slope is the correctly rounded double of an exact fraction, and so is the threshold's: the two
-    doubles are ordered as the exact numbers are (R12). A verified label is never replaced.
+    The stored doubles compare as the exact numbers do: slope and threshold are both correctly rounded, which keeps
+    their order (R12). A verified label is never replaced.
 
     Args:
-        criteria: those that count.
-        slope_threshold: delta; or whether the slope is above it, for whoever has the exact fraction.
+        criteria: the criteria to apply.
+        slope_threshold: delta, or an expression for "the slope is above delta" if the caller has the exact fraction.
         warmup_epochs: T.
     """
     is_steep = (
@@ -123,7 +127,9 @@ def selected_under(
         if isinstance(slope_threshold, pl.Expr)
         else pl.col("slope") > float(slope_threshold)
     )
-    selected = _OTHERS & (pl.col("visit") > warmup_epochs) & (pl.col("majority_count") > 0)
+    selected = (
+        _UNVERIFIED & (pl.col("visit") > warmup_epochs) & (pl.col("majority_count") > 0)
+    )
     for criterion in criteria:
         match criterion:
             case "slope":
@@ -136,7 +142,7 @@ def selected_under(
 
 
 def accuracy_among(selected: pl.Expr) -> pl.Expr:
-    """Share of right majority answers among the visits that `selected` picks."""
+    """Return the share of right majority answers among the visits that `selected` picks."""
     return _mean(_RIGHT, selected)
 
 
@@ -145,10 +151,11 @@ ABLATION: Mapping[str, tuple[Criterion, ...]] = {
     "ablation/slope": ("slope",),
     "ablation/consistency": ("consistency",),
 }
+"""Metric -> the criteria under which a majority would have replaced the label."""
 
 
 def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[str, pl.Expr]:
-    """`LABEL_METRICS`, `COMPOSITION`, and the accuracy of the majorities that each of `ABLATION` would select."""
+    """Combine `LABEL_METRICS`, `COMPOSITION` and the accuracy of what each entry of `ABLATION` would select."""
     ablation = {
         name: accuracy_among(selected_under(criteria, slope_threshold, warmup_epochs))
         for name, criteria in ABLATION.items()
@@ -157,23 +164,27 @@ def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[st
 
 
 def label_metrics(labels: pl.DataFrame) -> dict[str, float]:
-    """`LABEL_METRICS` of some rows of the labels table, for example one step's, without those that have no value."""
-    return _known(labels, LABEL_METRICS)
+    """Compute `LABEL_METRICS` over rows of the labels table; metrics without a value are left out."""
+    return _values(labels, LABEL_METRICS)
 
 
 def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, float]:
-    """The ``rollout/`` metrics of the same visits' rows in both tables, without those that have no value.
+    """Compute the ``rollout/``, ``reward/`` and ``verifier/`` metrics of the same visits' rows in both tables.
 
-    Not in here: ``rollout/verification_timeouts`` and ``rollout/undecided``, which are in no row (`step_metrics`).
+    Metrics without a value are left out. ``rollout/verification_timeouts`` and ``rollout/undecided`` are not here,
+    because no row holds them (`step_metrics`).
     """
-    groups = _known(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
-    return _known(rollouts, {**_ROLLOUT_METRICS, **_REWARD_METRICS}) | groups
+    groups = _values(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
+    return _values(rollouts, {**_ROLLOUT_METRICS, **_REWARD_METRICS}) | groups
 
 
 def step_metrics(
     labels: pa.Table, rollouts: pa.Table, timeouts: int, undecided: int = 0
 ) -> dict[str, float]:
-    """Return the metrics of one step, of its rows, and of what is in no row: `Decided.timeouts` and `undecided`."""
+    """Compute the metrics of one step from its rows, and from two counts that no row holds.
+
+    These are `Decided.timeouts` and `Decided.undecided`.
+    """
     label_rows, rollout_rows = (
         pl.DataFrame(pl.from_arrow(table)) for table in (labels, rollouts)
     )
@@ -189,17 +200,18 @@ def step_metrics(
 def by_visit(
     labels: pl.LazyFrame, metrics: Mapping[str, pl.Expr] = LABEL_METRICS, *within: str
 ) -> pl.DataFrame:
-    """The metrics of every epoch: one row per visit, ascending, in each value of the columns `within`.
+    """Compute metrics per visit, that is per epoch, ascending, separately for each value of the columns `within`.
 
     Returns:
-        Columns `within`, ``visit``, ``prompts`` (that have made the visit) and one per metric, null without a value.
+        Columns `within`, ``visit``, ``prompts`` (how many made the visit) and one per metric, null without a value.
     """
     keys = (*within, "visit")
     named = [expression.alias(name) for name, expression in metrics.items()]
     return labels.group_by(keys).agg(pl.len().alias("prompts"), *named).sort(keys).collect()
 
 
-def _known(rows: pl.DataFrame, metrics: Mapping[str, pl.Expr]) -> dict[str, float]:
+def _values(rows: pl.DataFrame, metrics: Mapping[str, pl.Expr]) -> dict[str, float]:
+    """Evaluate metrics over rows, without those that have no value."""
     values = rows.select(
         expression.alias(name) for name, expression in metrics.items()
     ).row(0, named=True)

@@ -1,4 +1,4 @@
-"""A label rule of your own: a function from `Visit` to `Label` that a recipe names (docs/methods.md)."""
+"""Label rules written by users: functions from `Visit` to `Label` that a recipe names (docs/methods.md)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from olr_cli.user_code import load_function, running, source_of
 
 
 class OwnRule:
-    """The rule that a recipe names, with the recipe's other keys as keyword arguments.
+    """A user's label rule; the other keys of the recipe's method section become its keyword arguments.
 
-    The function is loaded before its first visit, not before: whoever only names a method in a table runs no code.
+    The function is loaded by `load` or at its first visit, not when the rule is made. Commands that only print a
+    method's name must not run a user's code.
     """
 
     def __init__(self, section: OwnMethod) -> None:
@@ -24,11 +25,12 @@ class OwnRule:
         self._function: Callable[..., Any] | None = None
 
     def load(self) -> Callable[..., Any]:
-        """The function, which takes a visit and the arguments."""
+        """Load the function and check that it accepts a visit and the arguments."""
         if self._function is None:
             name, arguments = self._section.name, self._arguments
             with at("method.name"):
                 function = load_function(name)
+            # Check the arguments now: the warm-up does not call the function, so a wrong key would fail hours later.
             try:
                 inspect.signature(function).bind(None, **arguments)
             except TypeError as error:
@@ -42,37 +44,40 @@ class OwnRule:
         return self._function
 
     def __call__(self, visit: Visit) -> Label:
-        """The label of a visit; the first T visits keep theirs."""
+        """Return the label of a visit; during the T warm-up visits, the label as it is."""
         if visit.number <= self._section.warmup_epochs:
             return keep(visit)
         function = self._function or self.load()
-        with running(f"{self._place(visit)} the rule"):
+        with running(f"{self._where(visit)} the rule"):
             label = function(visit, **self._arguments)
-        # Nothing else: a label out of nowhere could not be replayed.
+        # Allow nothing else: a replay could not reproduce a label from any other source.
         choices = [keep(visit), no_label(visit)]
         if visit.majority is not None:
             choices.append(replace_by_majority(visit))
         if label not in choices:
             raise UserError(
-                f"{self._place(visit)} the rule returned {label!r:.80}",
+                f"{self._where(visit)} the rule returned {label!r:.80}",
                 "it must return keep(visit), no_label(visit) or,"
                 " where there is a majority, replace_by_majority(visit)",
             )
+        # The rule may return a plain tuple that equals a `Label`: return the `Label`.
         return choices[choices.index(label)]
 
-    def _place(self, visit: Visit) -> str:
+    def _where(self, visit: Visit) -> str:
+        """Name the rule, the prompt and the visit, as an error begins."""
         return f"{self._section.name}, prompt {visit.prompt_id}, visit {visit.number}:"
 
 
 def rule_facts(method: MethodSection) -> dict[str, dict[str, Any]]:
-    """Return a manifest's facts on a rule of your own: its file's text, a digest, and the defaults of its keys.
+    """Return what a run's manifest records of a user's rule: its file's text, a digest, and the defaults of its keys.
 
-    The defaults are those that count in this run, so that runs can be compared over a key that only some of them set.
-    There are no facts on a built-in method.
+    The defaults are those of this run, so that runs can be compared by a key that only some of them set. Built-in
+    methods have no facts.
     """
     if not isinstance(method, OwnMethod):
         return {}
     source = source_of(method.name)
+    # Digest the whole file, because the rule may call its other functions.
     digest = hashlib.sha256(source.encode()).hexdigest()[:16]
     _, *keys = inspect.signature(load_function(method.name)).parameters.values()
     defaults = {

@@ -1,11 +1,11 @@
-"""The one place where labels are decided: a step's rollouts in, rewards and records out (the seam).
+"""The one place where labels are decided (the seam): a step's rollouts go in, rewards and records come out.
 
     engine:  K rollouts per prompt ──► Supervisor.supervise(step) ──► rewards, which prompts train ──► update
                                            │
                                            └─ answers → vote → history → criteria → effective label → records
 
-Decisions are a function of the rollouts, the history and the seed alone, so both engines and a replay decide alike.
-The order of the groups does not matter, and that of the rollouts within a group only where TTRL and Co-Reward break a
+Decisions depend on the rollouts, the history and the seed alone, so both engines and a replay decide alike. The order
+of the groups does not matter. The order of the rollouts within a group matters only where TTRL and Co-Reward break a
 tie.
 """
 
@@ -44,7 +44,7 @@ from olr_cli.supervision.verifier import Verifier
 from olr_cli.supervision.visit import Label
 
 Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
-"""Counts the time of a block as a part of the step."""
+"""Returns a context manager that adds the time of its block to the named part of the step."""
 
 
 class Supervisor:
@@ -53,12 +53,12 @@ class Supervisor:
     Args:
         method: how labels and rewards are made.
         judge: decides which answers mean the same.
-        seed: of the draws of noisy labels (R3) and of the prompts that train.
+        seed: keys the draws of noisy labels (R3) and of the prompts that train.
         draw: how an active noisy label is drawn from the wrong answers.
-        extractor: name of the answer extractor; by default that of each prompt's data source (R6).
+        extractor: name of the answer extractor; by default, each prompt's data source decides (R6).
         keep_fraction: share of a step's prompts that train, if the method chooses among them.
-        history: earlier visits, when a run is resumed.
-        verifier: what its errors make of rewards (R25); None: it makes none.
+        history: the visits before this run was resumed.
+        verifier: a verifier that errs, which changes rewards (R25); None for one without errors.
     """
 
     def __init__(
@@ -81,21 +81,23 @@ class Supervisor:
         self._draw = draw
         self._extractor = extractor
         self._keep_fraction = keep_fraction
-        self._timeouts_ahead = 0  # of the step that `read_ahead` has verified
+        # Timeouts that `read_ahead` met: they belong to the step that `supervise` gets next.
+        self._timeouts_ahead = 0
 
     def supervise(self, step: Step, measure: Measure = nullcontext) -> Decided:
-        """Decide the labels and rewards of one step; the history grows by it.
+        """Decide the labels and rewards of one step, and add the step to the history.
 
         Args:
-            step: its complete rollout groups, in any order.
-            measure: times two parts: ``verification`` (which answers there are, and which mean the same) and
-                ``labels`` (vote, history, criteria, decision and rewards).
+            step: complete rollout groups, in any order.
+            measure: times two parts, ``verification`` (which answers there are, and which mean the same) and ``labels``
+                (vote, history, criteria, decision and rewards).
 
         Raises:
             ValueError: a group repeats or skips a visit of its prompt, lacks a view, or lacks a statistic that the
                 method's rewards or choice of prompts need. Nothing is recorded then.
         """
         self._check(step)
+        # `read_ahead` may have verified this step already: its timeouts count as this step's.
         timeouts_before = self.judge.timeouts - self._timeouts_ahead
         with measure("verification"):
             answers = self._answers(step)
@@ -104,10 +106,12 @@ class Supervisor:
             groups = self._groups(step, answers, grading)
             for group in groups:
                 group.noisy_label = noisy_label(group, self._draw, self._seed)
+        # A second round: a noisy label is drawn by the verdicts of the first, and rewards need verdicts on it in turn.
         with measure("verification"):
             grading.ask(_golds(group.prompt, group.noisy_label) for group in groups)
         with measure("labels"):
             decided = _columns(step, groups, [self._decide(group) for group in groups])
+            # Without errors, the column would only repeat the rewards.
             if self._verifier is None:
                 decided = replace(decided, oracle_rewards=None)
             if self.method.rank is not None:
@@ -115,57 +119,61 @@ class Supervisor:
                     decided, self.method.rank, self._keep_fraction, self._seed
                 )
                 decided = replace(decided, labels={**decided.labels, "trains": trains})
-            # Last, when nothing can fail any more: visits were once added group by group, and if a later group lacked a
-            # statistic, the retry of the step began at visit 2.
+            # Last, when nothing can fail any more. Visits were once added group by group; when a later group lacked a
+            # statistic, the retried step then began at visit 2.
             self.history.extend({group.prompt.prompt_id: group.past for group in groups})
         self._timeouts_ahead = 0
         return replace(decided, timeouts=self.judge.timeouts - timeouts_before)
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
-        """Start the verifier in the background, if the labels of these prompts show that it is needed."""
+        """Start the judge's workers in the background if the labels of these prompts show that they will be needed."""
         texts = (
             text for prompt in prompts for text in (prompt.given_label, prompt.true_answer)
         )
         self.judge.expect(text for text in texts if text not in (None, SENTINEL))
 
     def read_ahead(self, step: Step) -> None:
-        """Verify the answers of a step that `supervise` will get next, which then finds it done.
+        """Verify the answers of the next step early; `supervise` then finds the verdicts in the judge's cache.
 
-        Reads the responses alone, and records nothing but its timeouts: it can run in another thread while the step's
-        statistics are still being computed.
+        Only responses are read and only timeouts recorded. This may therefore run in another thread while the engine
+        still computes the step's statistics.
         """
         timeouts_before = self.judge.timeouts
         self._grading(step, self._answers(step))
         self._timeouts_ahead += self.judge.timeouts - timeouts_before
 
     def _check(self, step: Step) -> None:
+        """Raise ValueError unless every group is its prompt's next visit, with all views of the method."""
         if len({prompt.prompt_id for prompt in step.prompts}) < len(step.prompts):
             raise ValueError("a prompt comes twice in one step")
-        # Visits first: a step that is handed over twice is no fault of its views.
+        # Check visits before views: for a step that comes twice, an error about views would mislead.
         for prompt, visit in zip(step.prompts, step.visits, strict=True):
-            due = self.history.of(prompt.prompt_id).visits + 1
-            if visit != due:
+            next_visit = self.history.of(prompt.prompt_id).visits + 1
+            if visit != next_visit:
                 raise ValueError(
-                    f"prompt {prompt.prompt_id}: visit {visit} where visit {due} is due"
+                    f"prompt {prompt.prompt_id}: visit {visit} where visit {next_visit} is due"
                 )
         views = list(self.method.views)
         for prompt, visit, (start, end) in zip(
             step.prompts, step.visits, pairwise(step.starts), strict=True
         ):
-            there = [view for view, _ in groupby(step.views[start:end])]
-            if there != views:
+            step_views = [view for view, _ in groupby(step.views[start:end])]
+            if step_views != views:
                 raise ValueError(
                     f"prompt {prompt.prompt_id}: visit {visit} has rollouts of the views"
-                    f" {there or 'none'}, and {self.method.name} takes {views}"
+                    f" {step_views or 'none'}, and {self.method.name} takes {views}"
                 )
 
     def _answers(self, step: Step) -> list[str | None]:
+        """Return the step's answers, extracted from the responses unless they are known, as in a replay."""
+        # A policy that outputs the sentinel has given no answer, which neither votes nor is rewarded (R2, R16).
         if step.answers is not None:
             return [None if answer == SENTINEL else answer for answer in step.answers]
         answers: list[str | None] = []
         for prompt, (start, end) in zip(step.prompts, pairwise(step.starts), strict=True):
             extractor = self._extractor or default_extractor(prompt.data_source)
-            opened = ending(prompt.messages)  # it may end inside the thinking
+            # The prompt's last turn may end inside the thinking; the response then continues it.
+            opened = ending(prompt.messages)
             answers += [
                 read_answer(response, extractor, opened)
                 for response in step.responses[start:end]
@@ -173,7 +181,7 @@ class Supervisor:
         return answers
 
     def _grading(self, step: Step, answers: Sequence[str | None]) -> Grading:
-        """The class of every answer, and whether it matches the label and the truth that its prompt has (R7)."""
+        """Ask the judge for each answer's class, and whether it matches its prompt's label and true answer (R7)."""
         grading = Grading(
             [answers[start:end] for start, end in pairwise(step.starts)], self.judge
         )
@@ -181,11 +189,11 @@ class Supervisor:
             _golds(prompt, prompt.true_answer, prompt.given_label)
             for prompt in step.prompts
         )
-        # A given label needs a verdict also where no rollout gives it: `effective_label_is_correct` asks for it.
+        # `effective_label_is_correct` needs a verdict on the given label, even if no rollout gave it as an answer.
         grading.ask_pairs({
-            (true, prompt.given_label): None
+            (true_answer, prompt.given_label): None
             for prompt in step.prompts
-            for true in _golds(prompt, prompt.true_answer)
+            for true_answer in _golds(prompt, prompt.true_answer)
             if prompt.given_label not in (None, SENTINEL)
         })  # fmt: skip
         return grading
@@ -193,25 +201,25 @@ class Supervisor:
     def _groups(
         self, step: Step, answers: Sequence[str | None], grading: Grading
     ) -> list[Group]:
-        """The step's groups with their votes; each past includes this visit."""
+        """Return the step's groups with their votes; each past includes this visit."""
         parts, views = list(pairwise(step.parts)), len(self.method.views)
-        texts = [answers[start:end] for start, end in parts]
-        votes = [vote(text, grading.keys) for text in texts]
+        answers_by_part = [answers[start:end] for start, end in parts]
+        votes = [vote(part, grading.keys) for part in answers_by_part]
         groups = []
-        for place, (prompt, visit) in enumerate(
+        for index, (prompt, visit) in enumerate(
             zip(step.prompts, step.visits, strict=True)
         ):
-            here = slice(place * views, (place + 1) * views)
-            # The original view votes in the history; a rephrased one only at its visit.
-            past = self.history.of(prompt.prompt_id).after(votes[here.start])
+            span = slice(index * views, (index + 1) * views)
+            # Only the original view's vote enters the history: slope and consistency compare like with like.
+            past = self.history.of(prompt.prompt_id).after(votes[span.start])
             groups.append(
                 Group(
                     step,
                     prompt,
                     visit,
-                    parts[here],
-                    texts[here],
-                    votes[here],
+                    parts[span],
+                    answers_by_part[span],
+                    votes[span],
                     grading,
                     past,
                 )
@@ -219,53 +227,63 @@ class Supervisor:
         return groups
 
     def _decide(self, group: Group) -> Decision:
-        """The label of a visit, and the rewards of its rollouts before and after the verifier's errors (R25)."""
+        """Decide the label of a visit, and the rewards of its rollouts before and after the verifier's errors (R25)."""
         label = self._label(group)
-        # What a verifier without errors gives, and what one with errors makes of it.
-        rewards = oracle = [
+        rewards = oracle_rewards = [
             self._rewards(group, view, label) for view in range(len(group.votes))
         ]
         if self._verifier is not None and self._verifier.grades(label.source):
             rewards = [
-                self._verifier.rewards(group, view, label, due)
-                for view, due in enumerate(oracle)
+                self._verifier.rewards(group, view, label, view_rewards)
+                for view, view_rewards in enumerate(oracle_rewards)
             ]
-        # A majority rewards its class, so that no verdict is open.
-        asked = label.answers if label.source in ("given", "noisy", "verified") else ()
-        undecided = sum(
-            group.undecided(answer, view) for view, answer in enumerate(asked) if answer
+        # A majority rewards its own class, so no verdict can be undecided; the sentinel has no verdicts.
+        graded_labels = (
+            label.answers if label.source in ("given", "noisy", "verified") else ()
         )
-        return Decision(group.record(label, rewards), rewards, oracle, undecided)
+        undecided = sum(
+            group.undecided(label_answer, view)
+            for view, label_answer in enumerate(graded_labels)
+            if label_answer
+        )
+        return Decision(group.record(label, rewards), rewards, oracle_rewards, undecided)
 
     def _label(self, group: Group) -> Label:
-        """The label that counts: in every method the verified one (R23), else that of the rule."""
+        """Return the label that counts: the verified one under every method (R23), else the rule's."""
         if group.prompt.is_verified:
             return Label((group.prompt.true_answer,) * len(group.votes), "verified")
-        # Only what does not depend on the true answer.
+        # A `Visit`, not the group: a rule that could see the true answer would cheat.
         visit = group.seen()
         if self.method.orders_rollouts:
             visit = visit._replace(first_majorities=group.first_majorities())
         return self.method.rule(visit)
 
     def _rewards(self, group: Group, view: int, label: Label) -> list[float]:
-        """Return the rewards of one view: a majority rewards its class, another label whatever matches it (R16)."""
-        answers, answer = group.answers[view], label.answers[view]
-        # A verified label rewards in every method (R23).
+        """Return the rewards of one view (R16).
+
+        A majority rewards its class; any other label rewards the answers that match it.
+        """
+        answers, label_answer = group.answers[view], label.answers[view]
+        # A verified label rewards under every method, even in place of an intrinsic reward (R23).
         if self.method.score is not None and label.source != "verified":
             return self.method.score.rewards(group.step, *group.parts[view])
-        # By class, not by match: `5` matches a majority of `5 cm`, although it voted against it.
-        if label.source == "majority" and answer is not None:
+        # By class, not by match: an answer `5` matches the majority `5 cm`, yet it voted against it (R16).
+        if label.source == "majority" and label_answer is not None:
             keys = group.grading.keys
             return [
-                float(said is not None and keys[said] == keys[answer]) for said in answers
+                float(answer is not None and keys[answer] == keys[label_answer])
+                for answer in answers
             ]
-        # Without a label nothing is right: the prompt teaches nothing at this visit.
-        right = group.right(answer)
-        return [float(said in right) for said in answers]
+        # Without a label no answer is right, so all rewards are 0 and the prompt teaches nothing.
+        right_answers = group.right(label_answer)
+        return [float(answer in right_answers) for answer in answers]
 
 
 def _golds(prompt: Prompt, *labels: str | None) -> list[Gold]:
-    """The labels of a prompt that an answer can match, as its question asks for them: no placeholders (R16)."""
+    """Return the labels that a prompt's answers can match, in the form that its question asks for.
+
+    Placeholders for a missing label are left out: no answer matches them (R16).
+    """
     return [
         prompt.asked(label)
         for label in labels
@@ -274,47 +292,52 @@ def _golds(prompt: Prompt, *labels: str | None) -> list[Gold]:
 
 
 class Decision(NamedTuple):
-    """What was decided about a group.
-
-    Attributes:
-        rewards: of each view, with the verifier's errors.
-        oracle_rewards: of each view, without them.
-        undecided: rollouts that are proved neither right nor wrong.
-    """
+    """The decision about one group."""
 
     label: LabelRecord
+    """Its row of the labels table."""
+
     rewards: list[list[float]]
+    """Rewards by view, with the verifier's errors."""
+
     oracle_rewards: list[list[float]]
+    """Rewards by view, without the verifier's errors."""
+
     undecided: int
+    """Number of rollouts that are proved neither right nor wrong."""
 
 
 def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision]) -> Decided:
-    """The decisions about a step in columns; all prompts train."""
+    """Arrange the decisions about a step in columns; all prompts train."""
     answers, classes, is_correct = (
         list[str | None](),
         list[str | None](),
         list[bool | None](),
     )
-    labels = [one.label for one in decisions]
+    labels = [decision.label for decision in decisions]
     for group in groups:
-        keys, true = group.grading.keys, group.prompt.true_answer
-        right = group.right(true)
-        for texts, tally in zip(group.answers, group.votes, strict=True):
-            answers += texts
+        keys, true_answer = group.grading.keys, group.prompt.true_answer
+        right_answers = group.right(true_answer)
+        for view_answers, view_vote in zip(group.answers, group.votes, strict=True):
+            answers += view_answers
             classes += [
-                None if text is None else tally.spelling[keys[text]] for text in texts
+                None if answer is None else view_vote.spelling[keys[answer]]
+                for answer in view_answers
             ]
-            # Unknown, not wrong, where nobody knows the true answer.
-            is_correct += [None if true is None else text in right for text in texts]
+            # If nobody knows the true answer, an answer is unknown, not wrong.
+            is_correct += [
+                None if true_answer is None else answer in right_answers
+                for answer in view_answers
+            ]
     return Decided(
         step,
         {name: [*map(attrgetter(name), labels)] for name in LABEL_COLUMNS},
         answers,
         classes,
         is_correct,
-        rewards=_in_a_row(one.rewards for one in decisions),
-        oracle_rewards=_in_a_row(one.oracle_rewards for one in decisions),
-        undecided=sum(one.undecided for one in decisions),
+        rewards=_in_a_row(decision.rewards for decision in decisions),
+        oracle_rewards=_in_a_row(decision.oracle_rewards for decision in decisions),
+        undecided=sum(decision.undecided for decision in decisions),
     )
 
 
@@ -326,7 +349,8 @@ def _in_a_row(groups: Iterable[Sequence[Sequence[float]]]) -> list[float]:
 def make_supervisor(
     recipe: Recipe, keep_fraction: Fraction, judge: Judge, history: History | None
 ) -> Supervisor:
-    """The supervisor that a recipe asks for, with the history of the visits so far."""
+    """Build the supervisor that a recipe describes, with the history of earlier visits."""
+    # A stored recipe may name a stranger's code: refuse to run it unless the user has named it too.
     recipe.require_named("method.name", "verifier.where")
     return Supervisor(
         compose(recipe.method),

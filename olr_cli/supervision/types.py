@@ -1,9 +1,9 @@
-"""Rollouts as an engine hands them over, by prompt visit, and the two tables that a run stores of them.
+"""Rollouts as an engine hands them over, by prompt visit, and the two tables of them that a run stores.
 
-Labels have one row per prompt visit, rollouts one row per rollout.
+The labels table has one row per prompt visit, the rollouts table one row per rollout.
 
-Column names are the field's terms and the same everywhere: here, in Parquet, in `olr replay --json`, in figures.
-`visit` and `step` count from 1; one visit of each prompt is one epoch.
+Columns are named in the field's terms, and the same everywhere: here, in Parquet, in `olr replay --json` and in
+figures. `visit` and `step` count from 1; one epoch visits each prompt once.
 """
 
 from __future__ import annotations
@@ -25,12 +25,7 @@ from olr_cli.supervision.advantages import group_advantages
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One sampled response, as an engine hands it over; statistics as in `RolloutRecord`.
-
-    Attributes:
-        ended_by: what ended it in place of its end or the length limit, as a server says: ``content_filter``,
-            ``refusal`` or ``tool_calls``.
-    """
+    """One sampled response, as an engine hands it over. `RolloutRecord` explains the statistics."""
 
     response: str
     tokens: int | None = None
@@ -40,130 +35,168 @@ class Rollout:
     entropy: float | None = None
     self_certainty: float | None = None
     ended_by: str | None = None
+    """The server's reason to stop early, if it was neither the response's end nor the length limit.
+
+    It is ``content_filter``, ``refusal`` or ``tool_calls``.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutGroup:
-    """All rollouts of one visit of a prompt: K of each view, the original's first; `visit` and `step` count from 1.
-
-    Attributes:
-        answers: one per rollout, where they are known already, as in a replay; by default the supervisor extracts them
-            from the responses (R6).
-    """
+    """All rollouts of one visit of a prompt: K per view, the original view's first. `visit` and `step` count from 1."""
 
     prompt: Prompt
     visit: int
     step: int
     rollouts: tuple[Rollout, ...]
     answers: tuple[str | None, ...] | None = None
+    """One answer per rollout if already known, as in a replay; None to extract them from the responses (R6)."""
 
 
 SCHEMA_VERSION = 1
-"""Raised whenever a column changes its meaning or disappears; a reader refuses a newer version."""
+"""Raised whenever a column changes its meaning or disappears; readers refuse a newer version."""
 
 LabelSource = Literal["given", "noisy", "sentinel", "majority", "verified", "none"]
+"""Origin of a label.
+
+- ``given``: the file.
+- ``noisy``: noise, on a marked prompt.
+- ``sentinel``: noise or the file, with the sentinel as label, which no answer matches (R2).
+- ``majority``: the rollouts, because the method replaced the label.
+- ``verified``: a person who checked the true answer.
+- ``none``: there is no label.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelRecord:
-    """The decision about one prompt at one visit. None in a column: unknown or not applicable, never 0.
+    """The decision about one prompt at one visit. None means unknown or not applicable, never 0.
 
-    Where a method rolls out a rephrased prompt too, votes, counts and label are those of the original view. A count is
-    of this visit's rollouts in a class (R7).
-
-    Attributes:
-        noise_type: None for labels of unknown quality.
-        given_label: what the file says; constant over visits.
-        noisy_label: this visit's wrong label on a marked prompt (R3); the sentinel if there is none.
-        majority_answer: most frequent spelling of the majority class (R9); None without a majority.
-        majority_count: 0 without a majority.
-        rollouts: K of the view.
-        answered: rollouts that have an answer.
-        pass_rate: majority_count / rollouts (R10).
-        slope: least-squares slope of pass_rate over visits 1..visit (R12), correctly rounded to a double.
-        historical_majority: the class that most often was the majority so far (R13); None on a tie.
-        is_consistent: the majority is the historical majority.
-        is_selected: a majority replaces the label at this visit (R14): the prompt's own or, in Co-Reward, that of its
-            other view.
-        effective_label: the label the rewards were computed with (R15).
-        label_source: where it comes from; `verified` at every visit of a prompt whose true answer somebody has checked,
-            where given and noisy label say what the label would be without that.
-        majority_is_correct: False without a majority; None if the true answer is unknown.
-        majority_is_noisy_label: None on prompts that are not marked.
-        effective_label_is_correct: False for the sentinel (R2); else None if the true answer is unknown or there is
-            no effective label.
-        reward_mean: over the rollouts of all views.
-        has_zero_variance: all rewards of each view are equal, so it teaches nothing.
-        trains: the prompt takes part in the update.
-        in_percent: True where the question asks for a percentage, so that verdicts accept a percent sign that the label
-            lacks (R7); else None.
+    If a method also rolls out a rephrased prompt, votes, counts and label are those of the original view. Counts are
+    numbers of this visit's rollouts in a class (R7).
     """
 
     prompt_id: str
     visit: int
     step: int
     noise_type: NoiseType | None
+    """None for labels of unknown quality."""
+
     true_answer: str | None
     given_label: str | None
+    """The label in the file; the same at every visit."""
+
     noisy_label: str | None
+    """This visit's wrong label on a marked prompt (R3); the sentinel if no answer is proved wrong."""
+
     noisy_label_count: int | None
     true_answer_count: int | None
     given_label_count: int | None
     majority_answer: str | None
+    """Most frequent spelling of the majority class (R9); None without a majority."""
+
     majority_count: int
+    """Number of rollouts in the majority class; 0 without a majority."""
+
     rollouts: int
+    """Number of responses, K, in the original view."""
+
     answered: int
+    """Number of rollouts that have an answer."""
+
     pass_rate: float
+    """majority_count / rollouts (R10)."""
+
     slope: float
+    """Least-squares slope of pass_rate over visits 1..visit (R12), correctly rounded to a double."""
+
     historical_majority: str | None
+    """The class that was the majority most often so far (R13); None on a tie."""
+
     is_consistent: bool
+    """Whether the majority is the historical majority."""
+
     is_selected: bool
+    """Whether a majority replaces the label (R14): the prompt's own or, in Co-Reward, the other view's."""
+
     effective_label: str | None
+    """The label that the rewards were computed with (R15)."""
+
     label_source: LabelSource
+    """Origin of the effective label.
+
+    It is `verified` at every visit of a prompt whose true answer a person has checked. given_label and noisy_label then
+    say what the label would be otherwise.
+    """
+
     majority_is_correct: bool | None
+    """False without a majority; None if the true answer is unknown."""
+
     majority_is_noisy_label: bool | None
+    """None on prompts that are not marked."""
+
     effective_label_is_correct: bool | None
+    """False for the sentinel (R2); None without a label, or if the true answer is unknown."""
+
     reward_mean: float
+    """Mean reward over the rollouts of all views."""
+
     has_zero_variance: bool
+    """Whether the rewards within each view are all equal, so that the group teaches nothing."""
+
     trains: bool
+    """Whether the prompt takes part in the update."""
+
     in_percent: bool | None = None
+    """True if the question asks for a percentage, else None.
+
+    Verdicts then accept a percent sign that the label lacks (R7).
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
-    """One sampled response.
-
-    Attributes:
-        sample: number within the visit, from 0; rollouts of the original view first.
-        view: ``original``, or ``rephrased`` where a method rolls out a rephrased prompt too.
-        answer: the extracted answer (R6); None if there is none.
-        answer_class: spelling that stands for the answer's class at this visit (R7).
-        reward: what the update saw.
-        is_correct: the answer is in the true answer's class; None if the true answer is unknown.
-        tokens: length of the response, end token included.
-        truncated: the length limit cut the response.
-        mean_logprob: mean over response tokens of log pi(token) at the sampling temperature.
-        entropy: mean over response tokens of the policy's entropy, in nats.
-        self_certainty: mean over response tokens of KL(uniform || policy), in nats.
-        oracle_reward: what a verifier without errors gives; None in a recipe without `verifier` (R25).
-    """
+    """One sampled response, as the rollouts table stores it."""
 
     prompt_id: str
     visit: int
     step: int
     sample: int
+    """Number within the visit, from 0; the original view's rollouts come first."""
+
     view: str
+    """``original``, or ``rephrased`` if a method also rolls out a rephrased prompt."""
+
     response: str
     answer: str | None
+    """The extracted answer (R6); None if there is none."""
+
     answer_class: str | None
+    """The spelling that represents the answer's class at this visit (R7)."""
+
     reward: float
+    """The reward that the update used."""
+
     is_correct: bool | None
+    """Whether the answer matches the true answer; None if the true answer is unknown."""
+
     tokens: int | None
+    """Length of the response, end token included."""
+
     truncated: bool | None
+    """Whether the length limit cut the response off."""
+
     mean_logprob: float | None
+    """Mean over response tokens of log pi(token) at the sampling temperature."""
+
     entropy: float | None
+    """Mean over response tokens of the policy's entropy, in nats."""
+
     self_certainty: float | None
+    """Mean over response tokens of KL(uniform || policy), in nats."""
+
     oracle_reward: float | None = None
+    """Reward from a verifier without errors; None if the recipe has no `verifier` section (R25)."""
 
 
 LABEL_COLUMNS = tuple(field.name for field in fields(LabelRecord))
@@ -173,39 +206,43 @@ MEASURED = tuple(
     for field in fields(Rollout)
     if field.name not in ("response", "view", "ended_by")
 )
-"""What an engine measures of a rollout, besides its response; each is a column of `RolloutRecord`."""
+"""Statistics that an engine measures for each rollout; each is a column of `RolloutRecord`."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """The complete rollout groups of one step in columns: P groups, of R rollouts together.
-
-    Attributes:
-        number: from 1.
-        prompts: P, each once.
-        visits: P, from 1.
-        starts: P + 1; the rollouts of group g are those from starts[g] up to starts[g + 1], views one after the other.
-        views: R.
-        responses: R, as UTF-8 can hold them.
-        answers: R, where they are known already, as in a replay; None: they are extracted from the responses (R6).
-        statistics: R of each name in `MEASURED`; absent where nobody asks for them.
-    """
+    """The complete rollout groups of one step, in columns: P groups with R rollouts in total."""
 
     number: int
+    """Counts from 1."""
+
     prompts: Sequence[Prompt]
+    """P prompts, each once."""
+
     visits: Sequence[int]
+    """P numbers, from 1."""
+
     starts: Sequence[int]
+    """P + 1 indices: group g owns the rollouts from starts[g] up to starts[g + 1], one view after the other."""
+
     views: Sequence[View]
+    """R views."""
+
     responses: Sequence[str]
+    """R texts, encodable as UTF-8."""
+
     answers: Sequence[str | None] | None
+    """R answers if they are known already, as in a replay; None to extract them from the responses (R6)."""
+
     statistics: Mapping[str, Sequence[Any]]
+    """R values per name in `MEASURED`; names that nothing reads may be absent."""
 
     @classmethod
     def of(cls, groups: Sequence[RolloutGroup]) -> Step:
-        """Return the step that consists of these groups.
+        """Build a step from rollout groups.
 
         Raises:
-            ValueError: they are of several steps, or the answers of only some are known.
+            ValueError: the groups have several step numbers, or only some have answers.
         """
         rollouts = [rollout for group in groups for rollout in group.rollouts]
         sizes = [len(group.rollouts) for group in groups]
@@ -215,7 +252,8 @@ class Step:
             visits=[group.visit for group in groups],
             starts=[*accumulate(sizes, initial=0)],
             views=[rollout.view for rollout in rollouts],
-            # Before answers are read: a replay reads what was stored, and must decide alike.
+            # Replace what UTF-8 cannot hold before answers are extracted: a replay sees the stored text
+            # and must decide alike.
             responses=[storable(rollout.response) for rollout in rollouts],
             answers=_answers_of_step(groups),
             statistics={
@@ -234,18 +272,18 @@ class Step:
         responses: Sequence[str],
         statistics: Mapping[str, Sequence[Any]],
     ) -> Step:
-        """Return the step of an engine that rolls out every prompt equally often in each of these views.
+        """Build the step of an engine that rolls out every prompt equally often in each view.
 
-        Responses and statistics are prompt by prompt, and of each prompt view by view.
+        Responses and statistics are ordered by prompt, then by view.
         """
         size = len(responses) // len(prompts)
-        of_prompt = [view for view in views for _ in range(size // len(views))]
+        prompt_views = [view for view in views for _ in range(size // len(views))]
         return cls(
             number=number,
             prompts=prompts,
             visits=[visit] * len(prompts),
             starts=range(0, len(responses) + 1, size),
-            views=of_prompt * len(prompts),
+            views=prompt_views * len(prompts),
             responses=[storable(response) for response in responses],
             answers=None,
             statistics=statistics,
@@ -258,16 +296,16 @@ class Step:
         prompts: Mapping[str, Prompt],
         names: Iterable[str] = (),
     ) -> Step:
-        """A stored step.
+        """Rebuild a stored step.
 
         Args:
-            rollouts: with the columns prompt_id, visit, step, view, sample, answer, those of `names`, and response if
-                a reward depends on it.
-            prompts: by prompt_id.
-            names: statistics to take along.
+            rollouts: rows with the columns prompt_id, visit, step, view, sample, answer, the `names`, and response if a
+                reward depends on it.
+            prompts: prompts by prompt_id.
+            names: statistics to keep.
         """
-        # Rows of several prompts and views may alternate. An index within `over` would begin at 0 in every prompt: that
-        # mixed the prompts of stored steps up.
+        # Rows of different prompts and views may alternate, so sort by each prompt's first row. The index must be taken
+        # outside `over`: inside, it starts at 0 for every prompt, which once mixed up the prompts of stored steps.
         rows = rollouts.with_row_index("first").with_columns(
             pl.col("first").min().over("prompt_id")
         )
@@ -289,20 +327,21 @@ class Step:
 
     @cached_property
     def parts(self) -> list[int]:
-        """Where the views of each group start, and R at the end."""
+        """Index of the first rollout of each view of each group, and R at the end."""
+        # Most methods have one view, so a group is its only part.
         if len(set(self.views)) < 2:
             return list(self.starts)
         views = self.views
         changes = (
-            place for place in range(1, len(views)) if views[place] != views[place - 1]
+            index for index in range(1, len(views)) if views[index] != views[index - 1]
         )
         return sorted({*self.starts, *changes})
 
     def statistic(self, name: str, start: int, end: int) -> list[float]:
-        """One statistic of the rollouts from `start` up to `end`.
+        """Return one statistic of the rollouts from `start` up to `end`.
 
         Raises:
-            ValueError: a rollout has none.
+            ValueError: a rollout lacks it.
         """
         values = list(self.statistics[name][start:end])
         if None in values:
@@ -313,45 +352,49 @@ class Step:
 
 
 def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
-    """Return the answers of a step's rollouts; None where its groups have none.
+    """Return the answers of a step's rollouts, or None if its groups have none.
 
     Raises:
-        ValueError: the groups are of several steps, or only some have answers.
+        ValueError: the groups have several step numbers, or only some have answers.
     """
-    of_groups = [group.answers for group in groups if group.answers is not None]
-    if len({group.step for group in groups}) > 1 or 0 < len(of_groups) < len(groups):
+    known_answers = [group.answers for group in groups if group.answers is not None]
+    if len({group.step for group in groups}) > 1 or 0 < len(known_answers) < len(groups):
         raise ValueError("a step's groups have several numbers, or only some have answers")
-    return [*chain.from_iterable(of_groups)] if of_groups else None
+    return [*chain.from_iterable(known_answers)] if known_answers else None
 
 
 @dataclass(frozen=True)
 class Decided:
-    """The decisions about a step, in columns as they are stored.
-
-    Attributes:
-        labels: the columns of `LabelRecord`, one value per group, in the order of the step's groups.
-        answers: R.
-        answer_classes: R.
-        is_correct: R.
-        rewards: R.
-        oracle_rewards: R, without the verifier's errors; None if it makes none.
-        timeouts: answers and pairs that verification gave up on, those of `Supervisor.read_ahead` included.
-        undecided: rollouts whose answer is proved neither right nor wrong by the label that counts.
-    """
+    """The decisions about a step, in columns as they are stored."""
 
     step: Step
     labels: Mapping[str, Sequence[Any]]
+    """The columns of `LabelRecord`, one value per group, in the order of the step's groups."""
+
     answers: Sequence[str | None]
+    """R answers."""
+
     answer_classes: Sequence[str | None]
+    """R spellings, each representing an answer's class."""
+
     is_correct: Sequence[bool | None]
+    """R verdicts against the true answer."""
+
     rewards: Sequence[float]
+    """R rewards."""
+
     oracle_rewards: Sequence[float] | None = None
+    """R rewards from a verifier without errors; None if the recipe has no `verifier` section."""
+
     timeouts: int = 0
+    """Number of answers and pairs that verification gave up on, including `Supervisor.read_ahead`'s."""
+
     undecided: int = 0
+    """Number of rollouts whose answer is proved neither right nor wrong under the effective label."""
 
     @cached_property
     def advantages(self) -> list[float]:
-        """R; of each rollout within its view (Eq. 1)."""
+        """R advantages, each relative to the rollout's view (Eq. 1)."""
         return [
             advantage
             for start, end in pairwise(self.step.parts)
@@ -369,10 +412,10 @@ class Decided:
         step = self.step
         samples = [range(end - start) for start, end in pairwise(step.starts)]
         groups = list(zip(step.prompts, step.visits, samples, strict=True))
-        unknown = [None] * len(self.rewards)
+        no_values = [None] * len(self.rewards)
         return {
-            "prompt_id": [prompt.prompt_id for prompt, _, of_one in groups for _ in of_one],
-            "visit": [visit for _, visit, of_one in groups for _ in of_one],
+            "prompt_id": [prompt.prompt_id for prompt, _, rows in groups for _ in rows],
+            "visit": [visit for _, visit, rows in groups for _ in rows],
             "step": [step.number] * len(self.rewards),
             "sample": [*chain.from_iterable(samples)],
             "view": step.views,
@@ -381,8 +424,8 @@ class Decided:
             "answer_class": self.answer_classes,
             "reward": self.rewards,
             "is_correct": self.is_correct,
-            **{name: step.statistics.get(name, unknown) for name in MEASURED},
-            "oracle_reward": unknown
+            **{name: step.statistics.get(name, no_values) for name in MEASURED},
+            "oracle_reward": no_values
             if self.oracle_rewards is None
             else self.oracle_rewards,
         }
@@ -390,8 +433,11 @@ class Decided:
 
 @cache
 def arrow_schema(record: type, integer: Any = None) -> Any:
-    """The `pyarrow.Schema` of a record type; columns that may be None are nullable. `integer`: by default int32."""
-    arrow = {
+    """Return a record type's `pyarrow.Schema`, where columns that may be None are nullable.
+
+    `integer` is the type of integers, int32 by default.
+    """
+    arrow_types = {
         str: pa.string(),
         int: integer or pa.int32(),
         float: pa.float64(),
@@ -399,8 +445,11 @@ def arrow_schema(record: type, integer: Any = None) -> Any:
     }
     columns = []
     for name, hint in get_type_hints(record).items():
-        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        kind = next(kind for kind in kinds if kind is not NoneType)
-        arrow_type = arrow[str if get_origin(kind) is Literal else kind]
-        columns.append(pa.field(name, arrow_type, nullable=NoneType in kinds))
+        # A nullable column is a union with None: `int | None` is a UnionType, `Optional[int]` a Union.
+        members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        value_type = next(
+            value_type for value_type in members if value_type is not NoneType
+        )
+        arrow_type = arrow_types[str if get_origin(value_type) is Literal else value_type]
+        columns.append(pa.field(name, arrow_type, nullable=NoneType in members))
     return pa.schema(columns)

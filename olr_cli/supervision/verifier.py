@@ -1,8 +1,8 @@
-"""A verifier that errs (R25): errors on verdicts, after the reward of a rollout is decided.
+"""A verifier that errs (R25): it flips verdicts after the rewards of the rollouts are decided.
 
-Votes, history and labels see nothing of it, since they read answers. A majority label rewards its class and asks no
-verifier, unless `method.majority_graded_by` says so. Every draw has a key of its own (R18), so that resume and replay
-repeat it; the rates are those of Cai et al. 2025 (arXiv:2510.00915).
+Votes, history and labels are not affected, because they depend on answers. A majority label rewards its own class
+without a verifier, unless `method.majority_graded_by` says otherwise. Every draw has its own key (R18), so a resumed
+run and a replay repeat it. The error rates are those of Cai et al. 2025 (arXiv:2510.00915).
 """
 
 from __future__ import annotations
@@ -25,19 +25,23 @@ from olr_cli.user_code import load_function, running
 
 
 class Graded(NamedTuple):
-    """A rollout as its verifier grades it: its number within the visit, its answer with its class, and the label."""
+    """A rollout as its verifier grades it."""
 
     prompt: Prompt
     visit: int
     sample: int
+    """Number within the visit, from 0."""
+
     response: str
     answer: str
     key: Key
+    """The answer's class."""
+
     label: str | None
 
 
 class Verifier:
-    """The verifier of a recipe; it errs as the recipe's section says."""
+    """The verifier that a recipe's `verifier` section describes."""
 
     def __init__(self, recipe: Recipe) -> None:
         assert recipe.verifier is not None
@@ -46,8 +50,8 @@ class Verifier:
         self._rules = [(rule, _condition(rule)) for rule in recipe.verifier.where]
 
     def require_numbers(self, prompts: Sequence[Prompt]) -> None:
-        """Refuse rules about distances where no label is a number."""
-        # Rules about texts work on any label.
+        """Raise UserError if a rule measures distances and no label is a number."""
+        # Rules about texts work on any label, so only distances need numbers.
         if not any(rule.error or rule.relative_error for rule, _ in self._rules):
             return
         labels = (
@@ -64,44 +68,49 @@ class Verifier:
             )
 
     def grades(self, source: LabelSource) -> bool:
-        """Whether it is asked about a label of this source."""
+        """Return whether the verifier grades rollouts under a label of this source."""
         return source != "majority" or self._grades_majorities
 
     def rewards(
-        self, group: Group, view: int, label: Label, due: Sequence[float]
+        self, group: Group, view: int, label: Label, oracle_rewards: Sequence[float]
     ) -> list[float]:
-        """Return the rewards of one view in place of those that are due; a missing answer is never accepted."""
-        rewards, first = list(due), group.parts[0][0]
-        places = range(*group.parts[view])
-        for number, (place, answer) in enumerate(
-            zip(places, group.answers[view], strict=True)
+        """Return the rewards of one view after the verifier's errors; a missing answer is never accepted."""
+        rewards, first = list(oracle_rewards), group.parts[0][0]
+        indices = range(*group.parts[view])
+        for position, (index, answer) in enumerate(
+            zip(indices, group.answers[view], strict=True)
         ):
             if answer is None:
                 continue
             graded = Graded(
                 prompt=group.prompt,
                 visit=group.visit,
-                sample=place - first,
-                response=group.step.responses[place],
+                sample=index - first,
+                response=group.step.responses[index],
                 answer=answer,
                 key=group.grading.keys[answer],
                 label=label.answers[view],
             )
-            rewards[number] = self._reward(graded, due[number])
+            rewards[position] = self._reward(graded, oracle_rewards[position])
         return rewards
 
-    def _reward(self, one: Graded, right: float) -> float:
-        # Keyed by its class, an answer is misjudged at every visit, or at none.
-        drawn = (one.visit, one.sample) if self._section.draw == "rollout" else (one.key,)
-        number = seeding.uniform("verifier", self._seed, one.prompt.prompt_id, *drawn)
-        return 1 - right if number < self._rate(one, bool(right)) else right
+    def _reward(self, rollout: Graded, reward: float) -> float:
+        """Return the reward of a rollout after the verifier's draw, which flips it at the rate of errors."""
+        # Per rollout, every error is independent. Per answer, the verifier misjudges a class at every visit or at none.
+        draw_key = (
+            (rollout.visit, rollout.sample)
+            if self._section.draw == "rollout"
+            else (rollout.key,)
+        )
+        u = seeding.uniform("verifier", self._seed, rollout.prompt.prompt_id, *draw_key)
+        return 1 - reward if u < self._rate(rollout, bool(reward)) else reward
 
-    def _rate(self, one: Graded, matches: bool) -> Decimal:
-        """The chance of an error: of the first rule that holds and names one, else the section's."""
-        for rule, holds in self._rules:
-            # A rule may name one of the two errors alone.
+    def _rate(self, rollout: Graded, matches: bool) -> Decimal:
+        """Return the chance of an error: that of the first rule which applies and sets one, else the section's."""
+        for rule, applies in self._rules:
+            # A rule may set only one of the two rates; later rules and the section then decide about the other.
             rate = rule.false_negative_rate if matches else rule.false_positive_rate
-            if rate is not None and holds(one):
+            if rate is not None and applies(rollout):
                 return rate
         return (
             self._section.false_negative_rate
@@ -111,41 +120,47 @@ class Verifier:
 
 
 _Condition = Callable[[Graded], bool]
+"""Tests whether a rule applies to a rollout."""
 
 
 def _condition(rule: VerifierRule) -> _Condition:
-    """Where a rule holds."""
+    """Return the test whether a rule applies to a rollout."""
     with at("verifier.where"):
         if rule.answer is not None:
             in_answer = found_by(rule.answer)
-            return lambda one: in_answer(one.answer)
+            return lambda rollout: in_answer(rollout.answer)
         if rule.response is not None:
             in_response = found_by(rule.response)
-            return lambda one: in_response(one.response)
+            return lambda rollout: in_response(rollout.response)
         if rule.function is not None:
-            return _own_condition(rule.function)
-    # The rest are rules about numbers: how far an answer is from its label.
+            return _user_condition(rule.function)
+    # The other rules measure the distance between answer and label. Exactly: as floats, 0.3 - 0.2 is not 0.1.
     distances = None if rule.error is None else {*map(Fraction, rule.error)}
-    part = Fraction(rule.relative_error or 0)
+    share = Fraction(rule.relative_error or 0)
 
-    def is_near(one: Graded) -> bool:
-        # What is no number is at no distance from anything.
-        claimed, due = exact_number(one.answer), exact_number(one.label or "")
-        if claimed is None or due is None:
+    def is_near(rollout: Graded) -> bool:
+        # A text that is not a number has no distance, so the rule does not apply.
+        claimed, target = exact_number(rollout.answer), exact_number(rollout.label or "")
+        if claimed is None or target is None:
             return False
-        distance = abs(claimed - due)
-        return distance < part * abs(due) if distances is None else distance in distances
+        distance = abs(claimed - target)
+        return (
+            distance < share * abs(target) if distances is None else distance in distances
+        )
 
     return is_near
 
 
-def _own_condition(name: str) -> _Condition:
+def _user_condition(name: str) -> _Condition:
+    """Wrap a user's function as a condition; an exception becomes a UserError that names the prompt."""
     function = load_function(name)
 
-    def holds(one: Graded) -> bool:
+    def applies(rollout: Graded) -> bool:
         with running(
-            f"{name}, prompt {one.prompt.prompt_id}: the function", "verifier.where"
+            f"{name}, prompt {rollout.prompt.prompt_id}: the function", "verifier.where"
         ):
-            return bool(function(one.prompt, one.response, one.answer, one.label))
+            return bool(
+                function(rollout.prompt, rollout.response, rollout.answer, rollout.label)
+            )
 
-    return holds
+    return applies

@@ -1,4 +1,4 @@
-"""What a label rule sees, a visit of a prompt, and what it answers, the label of that visit (Eq. effective_label)."""
+"""The interface of a label rule: it sees a visit of a prompt and returns its label (Eq. effective_label)."""
 
 from __future__ import annotations
 
@@ -11,81 +11,91 @@ from olr_cli.supervision.types import LabelSource
 
 
 class Visit(NamedTuple):
-    """What is known of a prompt at one visit, when its label is decided. Nothing of it depends on the true answer.
-
-    Attributes:
-        prompt_id: of the prompt.
-        number: t, from 1; one visit an epoch.
-        rollouts: K.
-        majority: the majority answer (R9), as most of its rollouts spell it; None without a majority.
-        majority_count: rollouts in the majority's class; 0 without one.
-        is_consistent: the majority is the historical majority (Eq. hist_consistency, R13).
-        label: what the label is unless the rule replaces it: this visit's noisy label on a marked prompt, else the
-            given label (R15). None if the file has none.
-        source: of `label`.
-        label_count: rollouts that match `label`; None without a label.
-        tally: the vote (R9), of which `votes` is the readable form.
-        slope_ratio: `slope` as a numerator and a denominator.
-        first_majorities: the majority of each view; a tie goes to the answer that first had so many rollouts. Only for
-            rules that ask for it (TTRL, Co-Reward).
-    """
+    """The facts about a prompt at one visit that may decide its label; none depends on the true answer."""
 
     prompt_id: str
     number: int
+    """t, from 1; each epoch is one visit."""
+
     rollouts: int
+    """Number of responses, K."""
+
     majority: str | None
+    """The majority answer (R9) in its most frequent spelling; None without a majority."""
+
     majority_count: int
+    """Number of rollouts in the majority's class; 0 without a majority."""
+
     is_consistent: bool
+    """Whether the majority is the historical majority (Eq. hist_consistency, R13)."""
+
     label: str | None
+    """The label unless the rule replaces it: the visit's noisy label on a marked prompt, else the given label (R15).
+
+    None if the file has no label.
+    """
+
     source: LabelSource
+    """Origin of `label`."""
+
     label_count: int | None
+    """Number of rollouts that match `label`; None without a label."""
+
     tally: Vote
+    """The vote (R9); `votes` is its readable form."""
+
     slope_ratio: tuple[int, int]
+    """`slope` as a numerator and a denominator."""
+
     first_majorities: tuple[str | None, ...] = ()
+    """The majority of each view; on a tie, the first answer to reach the top count.
+
+    Filled only for rules that ask for it (TTRL, Co-Reward).
+    """
 
     @property
     def votes(self) -> dict[str, int]:
-        """Rollouts in each class, by its most frequent spelling; missing answers do not vote."""
+        """Number of rollouts in each class, by its most frequent spelling; missing answers do not vote."""
         return {self.tally.spelling[key]: count for key, count in self.tally.counts.items()}
 
     @property
     def pass_rate(self) -> Fraction:
-        """p_maj (R10); 0 without a majority."""
+        """p_maj, the majority's share of the rollouts (R10); 0 without a majority."""
         return Fraction(self.majority_count, self.rollouts)
 
     @property
     def slope(self) -> Fraction:
-        """S_t, the slope of `pass_rate` over visits 1..t (Eq. slope, R12), exact: rounding flips no tie."""
+        """S_t, the exact slope of `pass_rate` over visits 1..t (Eq. slope, R12): rounding cannot decide a tie."""
         return Fraction(*self.slope_ratio)
 
 
 class Label(NamedTuple):
-    """The label that the rewards of a visit are computed with (R15).
-
-    Attributes:
-        answers: one for each view of the prompt; None: no label.
-        source: of the answers.
-        is_selected: a majority replaces the label (R14).
-    """
+    """The label that the rewards of a visit are computed with (R15)."""
 
     answers: tuple[str | None, ...]
+    """One answer per view of the prompt; None for no label."""
+
     source: LabelSource
+    """Origin of the answers."""
+
     is_selected: bool = False
+    """Whether a majority replaces the label (R14)."""
 
 
 Rule: TypeAlias = Callable[[Visit], Label]
+"""A label rule: decides the label of a visit."""
 
 
 def keep(visit: Visit) -> Label:
-    """The label as it stands."""
+    """Keep the label as it is."""
     return Label((visit.label,), visit.source)
 
 
 def replace_by_majority(visit: Visit) -> Label:
-    """The majority of this visit.
+    """Replace the label by this visit's majority.
 
     Raises:
-        ValueError: it has none.
+        ValueError: the visit has no majority.
     """
     if visit.majority is None:
         raise ValueError("the visit has no majority to replace the label by")
@@ -93,5 +103,5 @@ def replace_by_majority(visit: Visit) -> Label:
 
 
 def no_label(visit: Visit) -> Label:
-    """No label: the verifier rewards nothing, so the prompt teaches nothing at this visit."""
+    """Give the visit no label: nothing is rewarded, so the prompt teaches nothing this time."""
     return Label((None,), "none")

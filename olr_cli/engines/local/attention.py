@@ -1,8 +1,8 @@
-"""Keys and values that stay where they are: in attention on CPU, and in a cache that grows.
+"""Attention that copies no keys and values: on a CPU, for single tokens on a GPU, and in a cache that grows.
 
-Wherever there is a mask, so with every padded batch, transformers' "sdpa" copies all of them for each query head first:
-CUDA's fast kernels ask for that. torch's CPU kernel does not, and gives the same bits. Where gradients are wanted the
-copies remain: they cost nothing measurable there, and a gradient's sums would be rounded in another order.
+With a mask, so for every padded batch, transformers' "sdpa" first copies all keys and values for each query head.
+CUDA's fast kernels require that; torch's CPU kernel does not, and returns the same bits. With gradients the copies
+stay: they cost nothing measurable there, and without them a gradient's sums would be rounded in another order.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from transformers.masking_utils import sdpa_mask
 
 _NAME = "sdpa_without_copies"
 
-_KNOWN = {
+_IGNORABLE = {
     *(
         "is_causal",
         "position_bias",
@@ -38,21 +38,23 @@ _KNOWN = {
     ),
     *("output_attentions", "output_hidden_states", "output_router_logits"),
 }
-"""Arguments that models give to their attention and that sdpa can ignore: the mask has windows, and transformers'
-function computes a bias."""
+"""Arguments that models pass to their attention and that sdpa can ignore.
+
+The mask contains the windows, and transformers' function computes a bias.
+"""
 
 
 class _Dropped(Exception):
-    """A model asks its attention for something that torch's sdpa does not compute, such as soft-capped scores."""
+    """Raised when a model passes its attention an argument that torch's sdpa ignores, such as soft-capped scores."""
 
 
 def set_up_attention(model: Any) -> bool:
-    """Let a model with transformers' "sdpa" use ours, or "eager" if sdpa would drop something that it asks for.
+    """Make a model with transformers' "sdpa" use our attention, or "eager" if sdpa would drop an argument.
 
-    transformers' function ignores every argument that it does not know, and the scores are wrong without a word.
+    transformers' function ignores every argument that it does not know, so the scores would be wrong without an error.
 
     Returns:
-        Whether the model uses ours, which takes a mask of any form.
+        Whether the model uses our attention, which takes a mask of any form.
     """
     if (
         model.config._attn_implementation != "sdpa"
@@ -62,6 +64,7 @@ def set_up_attention(model: Any) -> bool:
     AttentionInterface.register(_NAME, _attend)
     AttentionMaskInterface.register(_NAME, sdpa_mask)
     model.set_attn_implementation(_NAME)
+    # One token is enough to see which arguments the model's layers pass.
     try:
         with torch.no_grad():
             model(
@@ -85,14 +88,21 @@ def _attend(
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Like `sdpa_attention_forward`: (B, heads, T, width), fewer heads in key and value, to (B, T, heads, width)."""
+    """Compute `sdpa_attention_forward` without copies where possible.
+
+    Query, key and value are (B, heads, T, width), with fewer heads in key and value; the result is (B, T, heads,
+    width).
+    """
     unknown = [
-        name for name, value in others.items() if value is not None and name not in _KNOWN
+        name
+        for name, value in others.items()
+        if value is not None and name not in _IGNORABLE
     ]
     if unknown:
         raise _Dropped(f"{type(module).__name__} gives its attention {', '.join(unknown)}")
     has_bias = others.get("position_bias") is not None
     needs_copies = query.requires_grad or has_bias
+    # CUDA's fast kernels for several tokens need the copies; `attend_folded` needs none for one token.
     if attention_mask is None or needs_copies or (query.is_cuda and query.shape[2] > 1):
         result: tuple[Tensor, None] = sdpa_attention_forward(
             module,
@@ -122,9 +132,9 @@ def _attend(
 def attend_folded(
     query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, scaling: float | None
 ) -> Tensor:
-    """Attention of one token a row, (B, heads, 1, width), to (B, 1, heads, width); no key is copied.
+    """Compute the attention of one token per row, (B, heads, 1, width), to (B, 1, heads, width); no key is copied.
 
-    The query heads that share a head of keys stand as tokens of that head: (B, key heads, heads of each, width).
+    The query heads that share a head of keys become tokens of that head: (B, key heads, heads of each, width).
     """
     B, heads, _, width = query.shape
     folded = query.view(B, key.shape[1], -1, width)
@@ -135,28 +145,28 @@ def attend_folded(
 
 
 class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """Keys and values of one layer in a buffer with room for more: appending a token moves no other.
+    """Keys and values of one layer in a buffer with room for more, so that appending a token moves no other.
 
-    The buffer is doubled when it is full, so that T tokens, one by one, cost copies of 2 T and not of T * T / 2.
-    For sampling: what is appended has no gradient.
+    The buffer is doubled when it is full, so T single tokens cost copies of 2 T tokens and not of T * T / 2. It is for
+    sampling: appended tokens have no gradient.
     """
 
     def __init__(self, layer: Any, room: int, dtype: torch.dtype) -> None:
-        """Continue the `DynamicLayer` `layer`, for at most `room` tokens more."""
+        """Continue the `DynamicLayer` `layer`, for at most `room` more tokens."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.lazy_initialization(layer.keys, layer.values)
         self._places = [layer.keys.to(dtype), layer.values.to(dtype)]
-        self._most = layer.get_seq_length() + room
+        self._capacity = layer.get_seq_length() + room
         self._show(layer.get_seq_length())
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Append keys and values, (B, heads, T, width) each; returns all so far."""
+        """Append keys and values, (B, heads, T, width) each; return all so far."""
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         if end > self._places[0].shape[-2]:
-            more = min(2 * end, self._most) - self._places[0].shape[-2]
+            more = min(2 * end, self._capacity) - self._places[0].shape[-2]
             self._places = [pad(place, (0, 0, 0, more)) for place in self._places]
         for place, added in zip(self._places, (key_states, value_states), strict=True):
             place[:, :, start:end] = added

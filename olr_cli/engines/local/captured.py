@@ -1,12 +1,13 @@
-"""Sampling on a GPU: a token is one CUDA graph, and nothing moves.
+"""Sampling on a GPU: a token is one CUDA graph, and no tensor moves.
 
-A token of half a billion weights is some 2,000 operations of a few microseconds each, and to launch one from Python
-takes several times that. So keys, values and masks have fixed places, what a step must know stands in tensors, and its
-operations are recorded once and replayed for every token (https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
+A token of half a billion weights takes some 2,000 operations of a few microseconds each, and launching one from Python
+takes several times that. Keys, values and masks therefore have fixed places, and the numbers that a step depends on are
+in tensors. The operations are recorded once and replayed for every token
+(https://pytorch.org/docs/stable/notes/cuda.html#cuda-graphs).
 
-They are recorded anew when attention needs a wider window of the places, and when half of the rollouts have ended,
-which leave then. Whether a rollout has ended is asked every `LOOK` tokens, with one wait for the GPU; what it says
-after its end is dropped. A rollout's draws are those of sampler.py: uniform numbers of its own key (R18).
+They are recorded again when attention needs a wider window of the places, and when half of the rollouts have ended and
+leave the batch. Every `LOOK` tokens, one wait for the GPU shows which rollouts have ended; their tokens after the end
+are dropped. The random numbers of a rollout are those of sampler.py, uniform numbers of its own key (R18).
 """
 
 from __future__ import annotations
@@ -33,11 +34,13 @@ from olr_cli.recipe.sampling import Sampling
 from olr_cli.seeding import uniform_streams
 
 LOOK = 16
-"""Tokens from one look at what has ended to the next."""
+"""Number of tokens between two checks for rollouts that have ended."""
 
 _LEAST_WINDOW = 256
+"""Number of places that attention sees at first."""
+
 _STEP = 64
-"""Windows are a multiple of it: CUDA's kernels want masks whose rows are aligned."""
+"""Windows are a multiple of it, because CUDA's kernels need masks with aligned rows."""
 
 
 def respond(
@@ -47,7 +50,7 @@ def respond(
     sampling: Sampling,
     report: Callable[[int], None],
 ) -> Responses:
-    """The responses of one batch, B = P * G.
+    """Return the responses of one batch, B = P * G.
 
     Raises:
         NonFinite: logits are NaN or infinite.
@@ -55,43 +58,45 @@ def respond(
     keys_B, limit = keys_PG.ravel(), sampling.max_new_tokens
     written = Responses.none(keys_B.size, limit, policy)
     decoding = _Decoding(policy, policy.read(prompts), keys_PG.shape[1], written, sampling)
-    goes_on_B = torch.ones_like(written.truncated_B)
+    unfinished_B = torch.ones_like(written.truncated_B)
     for start in range(0, limit, LOOK):
         end = min(start + LOOK, limit)
         rows_B = decoding.rows_B
         decoding.advance(_uniforms(keys_B, start, end))
         ends_BL = decoding.ends(start, end)
         has_ended_B = ends_BL.any(-1)
-        # An end token counts; the first of several, if more were drawn before this look.
-        said_B = torch.where(has_ended_B, start + 1 + ends_BL.int().argmax(-1), end)
-        lengths_B = torch.where(goes_on_B, said_B, written.lengths_B[rows_B])
-        goes_on_B &= ~has_ended_B
-        written.lengths_B[rows_B], written.truncated_B[rows_B] = lengths_B, goes_on_B
-        is_said_BL = torch.arange(start, end, device=policy.device) < lengths_B[:, None]
-        is_broken_BL = written.logprobs_BT[rows_B, start:end].isnan() & is_said_BL
-        counts = torch.stack([goes_on_B.sum(), is_broken_BL.any()])
-        going, broken = counts.tolist()  # one wait for the GPU
+        # An end token belongs to its response. Between two checks a rollout may draw several: only the first counts.
+        ends_B = torch.where(has_ended_B, start + 1 + ends_BL.int().argmax(-1), end)
+        lengths_B = torch.where(unfinished_B, ends_B, written.lengths_B[rows_B])
+        unfinished_B &= ~has_ended_B
+        written.lengths_B[rows_B], written.truncated_B[rows_B] = lengths_B, unfinished_B
+        is_response_BL = torch.arange(start, end, device=policy.device) < lengths_B[:, None]
+        is_broken_BL = written.logprobs_BT[rows_B, start:end].isnan() & is_response_BL
+        counts = torch.stack([unfinished_B.sum(), is_broken_BL.any()])
+        # Both counts in one tensor, because each `tolist` waits for the GPU.
+        going, broken = counts.tolist()
         if broken:
             raise NonFinite(LOGITS, policy.name)
         report(keys_PG.size - going)
         if going == 0:
             break
+        # Not at every end: with fewer rows, the graph has to be recorded again.
         if going <= len(rows_B) // 2:
-            kept = goes_on_B.nonzero()[:, 0]
+            kept = unfinished_B.nonzero()[:, 0]
             decoding.select(kept)
-            keys_B, goes_on_B = keys_B[kept.cpu().numpy()], goes_on_B[kept]
+            keys_B, unfinished_B = keys_B[kept.cpu().numpy()], unfinished_B[kept]
     return decoding.finished()
 
 
 def _uniforms(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
-    """The numbers of so many rollouts at positions `start` to `end`, (L, B) float64."""
+    """Return the rollouts' uniform random numbers for tokens `start` to `end`, (L, B) float64."""
     return torch.from_numpy(
         np.stack([uniform_streams(keys_B, position) for position in range(start, end)])
     )
 
 
 class _Decoding:
-    """What a step reads and writes, and the graph that replays it.
+    """The tensors that a step reads and writes, and the graph that replays it.
 
     Attributes:
         rows_B: the row of `written` that each row here continues.
@@ -111,10 +116,12 @@ class _Decoding:
         self._end_ids = torch.tensor(policy.end_ids, device=policy.device)
         (B, limit), device = written.tokens_BT.shape, policy.device
         S = context.cache.get_seq_length()
+        # `-n % m` rounds up: the room is a multiple of `_STEP`.
         self._used, self._room = S, S + limit + -(S + limit) % _STEP
         self.rows_B = torch.arange(B, device=device)
+        # Tensors, not Python numbers: a graph would replay the numbers of its recording for ever.
         self._place, self._turn, self._draw = (
-            torch.tensor([at], device=device) for at in (S, 0, 0)
+            torch.tensor([value], device=device) for value in (S, 0, 0)
         )
         self._uniforms_LB = torch.zeros(LOOK, B, dtype=torch.float64, device=device)
         self._layers = [
@@ -132,36 +139,38 @@ class _Decoding:
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def advance(self, uniforms_LB: Tensor) -> None:
-        """Draw L tokens of every row."""
+        """Draw L tokens in every row."""
         L = len(uniforms_LB)
         self._uniforms_LB[:L] = uniforms_LB.to(self.policy.device)
         self._draw.zero_()
         if self._used + L > self._window:
             needed = self._used + L + -(self._used + L) % _STEP
+            # Double the window, so that the graph of a long response is recorded only a few times.
             self._window = min(self._room, max(_LEAST_WINDOW, needed, 2 * self._window))
             self._replay = None
         for _ in range(L):
             if self._replay is None:
-                self._step()  # for once as it is: what libraries set up at its first use is not recorded
+                # Run the first token without a graph: libraries allocate at first use, which cannot be recorded.
+                self._step()
                 self._replay = self._recorded()
             else:
                 self._replay()
         self._used += L
 
     def ends(self, start: int, end: int) -> Tensor:
-        """Return whether each token from `start` to `end` ends its row, (B, L), by itself or by a stop text."""
+        """Return whether each token from `start` to `end` ends its row, (B, L), as an end token or by a stop text."""
         tokens_BT, stop = self.written.tokens_BT, self.sampling.stop
         ends_BL = torch.isin(tokens_BT[self.rows_B, start:end], self._end_ids)
         if stop:
             for position in range(start, end):
-                so_far_BT = tokens_BT[self.rows_B, : position + 1]
+                written_BT = tokens_BT[self.rows_B, : position + 1]
                 ends_BL[:, position - start] |= ends_with_stop_text(
-                    self.policy, stop, so_far_BT
+                    self.policy, stop, written_BT
                 )
         return ends_BL
 
     def select(self, rows: Tensor) -> None:
-        """Keep only `rows` (their numbers)."""
+        """Keep only these rows, given by their numbers."""
         self._replay = None
         for layer in self._layers:
             layer.keys, layer.values = layer.keys[rows], layer.values[rows]
@@ -170,7 +179,7 @@ class _Decoding:
         self._uniforms_LB = self._uniforms_LB[:, rows]
 
     def finished(self) -> Responses:
-        """The responses, with padding after their ends."""
+        """Return the responses, with padding after their ends."""
         written, (_, limit) = self.written, self.written.tokens_BT.shape
         is_after_BT = (
             torch.arange(limit, device=self.policy.device) >= written.lengths_B[:, None]
@@ -185,12 +194,16 @@ class _Decoding:
         return written._replace(entropy_B=self.entropy_BT.sum(-1))
 
     def _recorded(self) -> Callable[[], None]:
-        """A step as one launch; as it is on a CPU, and where the model itself waits for the GPU, as experts may."""
+        """Return a step as one launch, or as it is where it cannot be recorded.
+
+        That is on a CPU, and where the model itself waits for the GPU, as experts may.
+        """
         if self._pool is None:
             return self._step
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, pool=self._pool):  # nothing runs meanwhile
+            # This records the operations without running them.
+            with torch.cuda.graph(graph, pool=self._pool):
                 self._step()
         except RuntimeError:
             self._pool = None
@@ -198,7 +211,7 @@ class _Decoding:
         return graph.replay
 
     def _step(self) -> None:
-        """Draw a token of every row, write it down, and read it."""
+        """Draw a token of every row, store it, and read it."""
         written, window = self.written, self._window
         log_pi_BV = torch.log_softmax(
             self._logits_BV.float() / (self.sampling.temperature or 1.0), dim=-1
@@ -226,13 +239,14 @@ class _Decoding:
             use_cache=True,
             **{self.policy.cache_name: Cache(layers=[*self._layers])},
         ).logits
+        # Copy in place: the next replay reads the logits from this tensor.
         self._logits_BV.copy_(logits_B1V[:, -1])
         for counter in (self._positions_B, self._place, self._turn, self._draw):
             counter.add_(1)
 
 
 class _FixedLayer(CacheLayerMixin):
-    """Keys and values of one layer at fixed places; those of the next token come to `place`, a tensor.
+    """Keys and values of one layer at fixed places; a token's are written at `place`, a tensor.
 
     Attributes:
         window: how many places attention sees.
@@ -241,7 +255,7 @@ class _FixedLayer(CacheLayerMixin):
     def __init__(
         self, layer: Any, G: int, room: int, dtype: torch.dtype, place: Tensor
     ) -> None:
-        """The keys and values of a `DynamicLayer`, of each sequence in G rows."""
+        """Copy the keys and values of a `DynamicLayer`, each sequence into G rows."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.window, self._place, self._room = room, place, room
         self.keys: Tensor = _spread(layer.keys, G, room, dtype)
@@ -251,29 +265,29 @@ class _FixedLayer(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Put the keys and values of one token in their place, (B, heads, 1, width); returns all in the window."""
+        """Store the keys and values of one token, (B, heads, 1, width); return all in the window."""
         for places, added in ((self.keys, key_states), (self.values, value_states)):
             places.index_copy_(2, self._place, added.to(places.dtype))
         return self.keys[:, :, : self.window], self.values[:, :, : self.window]
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Nothing is left to do."""
+        """Do nothing: the constructor has allocated every place."""
 
     def get_seq_length(self) -> int:
-        """Of no meaning here: mask and positions are given."""
+        """Return 0; no caller needs the length, because mask and positions are given."""
         return 0
 
     def get_max_length(self) -> int:
-        """All places."""
+        """Return the number of all places."""
         return self._room
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Places, and the first of them."""
+        """Return the number of places in the window, and the first of them."""
         return self.window, 0
 
 
 def _spread(states: Tensor, G: int, room: int, dtype: torch.dtype) -> Tensor:
-    """(P, heads, S, width) to (P * G, heads, room, width), zeros behind."""
+    """Copy (P, heads, S, width) to (P * G, heads, room, width), with zeros at the end."""
     P, heads, S, width = states.shape
     places = states.new_zeros(P, G, heads, room, width, dtype=dtype)
     places[:, :, :, :S] = states[:, None]

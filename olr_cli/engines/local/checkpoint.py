@@ -19,7 +19,7 @@ def save_checkpoint(run: Attempt, step: int, grpo: Grpo) -> None:
 
     def fill(folder: Path) -> None:
         grpo.policy.save(folder)
-        # Through a file of ours: torch's own hides the system's error on a full disk.
+        # Open the file ourselves: torch's own file object hides the system's error on a full disk.
         with (folder / "optimizer.pt").open("wb") as file:
             torch.save(grpo.optimizer.state_dict(), file)
 
@@ -27,7 +27,7 @@ def save_checkpoint(run: Attempt, step: int, grpo: Grpo) -> None:
 
 
 def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
-    """Bring the optimiser, and torch's random state, to where a checkpoint left them."""
+    """Restore the optimiser, and torch's random state, from a checkpoint."""
     optimizer, device = grpo.optimizer, grpo.policy.device
     try:
         state = torch.load(
@@ -45,6 +45,7 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
         KeyError,
         TypeError,
     ) as error:
+        # An error of torch's about memory is a RuntimeError too, but the checkpoint is sound then.
         if is_out_of_memory(error):
             raise
         problem = (

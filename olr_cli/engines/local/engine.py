@@ -1,4 +1,4 @@
-"""The engine for one machine: torch, the policy and the prompts, made ready for the loop (loop.py)."""
+"""The engine for one machine: torch, the policy and the prompts, prepared for the loop (loop.py)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ from olr_cli.runs.schedule import Schedule
 
 
 def processor() -> str:
-    """Return the name of this machine's kind of processor: another kind rounds matrix products otherwise (R18)."""
+    """Return the model name of this machine's processor, which belongs to a run's facts.
+
+    Another kind of processor rounds matrix products differently, so results repeat only on the same kind (R18).
+    """
     described = Path("/proc/cpuinfo")
     text = described.read_text() if described.exists() else ""
     named = re.search(r"^model name\s*:\s*(.+)", text, re.MULTILINE)
@@ -45,7 +48,7 @@ def processor() -> str:
 
 
 class LocalRunner:
-    """The engine for one machine: loads the policy, then has it trained (see `olr_cli.engines.run.Engine`)."""
+    """The engine for one machine: loads the policy, then trains it (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
         """Load the starting policy and encode every prompt."""
@@ -54,7 +57,8 @@ class LocalRunner:
         self.policy = policy = load_policy(recipe, day=data.day)
         self.views, sets = data.views, data.held_out.items()
         encoded = [encode_prompts(policy, data.train, recipe, view) for view in self.views]
-        self.token_ids = list(zip(*encoded, strict=True))  # of each prompt, its views
+        # From one list per view to one tuple per prompt, with an item per view.
+        self.token_ids = list(zip(*encoded, strict=True))
         self.held_out = {
             prefix: encode_prompts(policy, held_out, recipe) for prefix, held_out in sets
         }
@@ -83,22 +87,22 @@ class LocalRunner:
 
         self.plan = [f"device {self.facts['device']}", *template_lines(policy.tokenizer)]
         self.render = policy.render
-        # Before anything is written: layers may be wrong
+        # Attach the adapter before anything is written: `train.lora_layers` may fit no layer.
         if recipe.train.lora_rank is not None:
             self.policy = LoraPolicy.attach(policy, recipe)
             self.plan.append(self.policy.coverage())
         self._start = policy
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Train from step `run.done` to the end; errors as of `train`."""
-        # The verifier starts beside what follows
+        """Train from step `run.done` to the end; raise the errors of `train`."""
+        # The verifier's workers start in the background while the optimiser and the checkpoint are loaded.
         run.supervisor.expect(run.data.train.prompts)
         train(run, self._grpo(run), self.token_ids, self.held_out)
         last = Schedule.of(run.recipe, len(self.token_ids)).last
         return {"steps": last, "policy": str(checkpoint_path(run.path, last))}
 
     def _grpo(self, run: Attempt) -> Grpo:
-        """Policy, reference and optimiser as they are after `run.done` steps."""
+        """Return policy, reference and optimiser as they are after `run.done` steps."""
         recipe, settings = run.recipe, run.recipe.train
         checkpoint = checkpoint_path(run.path, run.done) if run.done else None
         if isinstance(self.policy, LoraPolicy):
@@ -106,6 +110,7 @@ class LocalRunner:
             if checkpoint is not None:
                 self.policy.model.unload()
                 self.policy = LoraPolicy.attach(self._start, recipe, checkpoint)
+        # Copy before the checkpoint is loaded: the reference is the starting policy (R17).
         reference = self.policy.frozen_copy() if settings.kl_weight > 0 else None
         if checkpoint is not None and settings.lora_rank is None:
             self.policy = load_policy(recipe, checkpoint)
@@ -126,13 +131,13 @@ class LocalRunner:
 
 
 _CPU_SPEED = 1e11
-"""Operations a second that few CPUs reach in float32."""
+"""Operations per second in float32; few CPUs reach more."""
 _OPERATIONS = 8
-"""For a parameter and a token, at least: two to sample it, six to train on it."""
+"""Operations per parameter and token, at least: two to sample the token, six to train on it."""
 
 
 def too_much_for_a_cpu(parameters: int, prompts: int, recipe: Recipe) -> list[str]:
-    """A sentence if responses of full length would take days; toys and small models get none."""
+    """Return a warning if responses of full length would take days; toys and small models get none."""
     settings = recipe.train
     tokens = (
         prompts * settings.epochs * settings.rollouts_per_prompt * settings.max_new_tokens
@@ -146,16 +151,17 @@ def too_much_for_a_cpu(parameters: int, prompts: int, recipe: Recipe) -> list[st
     ]
 
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # in malloc.h
+# Parameters of `mallopt` in malloc.h, which Python has no names for.
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _LARGEST_KEPT = 32 << 20
-"""The most that glibc takes; a larger tensor's memory comes from the system each time."""
+"""The largest threshold that glibc accepts; a larger tensor gets its memory from the system each time."""
 
 
 def keep_freed_memory() -> None:
-    """Let this process keep the memory it frees, where the C library is glibc.
+    """Let this process keep the memory it frees, if the C library is glibc.
 
-    Every step allocates and frees the same tensors. Had the system their memory in between, every page of it would
-    come back through a fault, and filled with zeros.
+    Every step allocates and frees the same tensors. If the system got their memory back in between, every page would
+    cost a fault and be filled with zeros again.
     """
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
@@ -164,15 +170,16 @@ def keep_freed_memory() -> None:
 
 
 def set_up_torch(recipe: Recipe) -> None:
-    """Set torch up as the recipe says, so that results repeat, and so that memory costs little time."""
+    """Set torch up as the recipe says, so that results repeat and memory costs little time."""
     engine = engine_section(recipe, LocalEngine)
     if engine.threads is not None:
         torch.set_num_threads(engine.threads)
-    # A GPU's results do not repeat anyway (`no_repeat`), and there it costs time.
+    # Only on a CPU: a GPU's results do not repeat anyway (`no_repeat`), and there deterministic kernels cost time.
     torch.use_deterministic_algorithms(
         device_of(engine.device).type == "cpu", warn_only=True
     )
-    # No memory is read here before it is written; to fill it first would only take time.
+    # Deterministic mode fills new tensors, in case one is read before it is written. None is here, and filling takes
+    # time.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     keep_freed_memory()
 
@@ -180,7 +187,7 @@ def set_up_torch(recipe: Recipe) -> None:
 def load_policy(
     recipe: Recipe, checkpoint: Path | None = None, day: date | None = None
 ) -> Policy:
-    """Return the recipe's starting policy, or the one in a checkpoint; it renders prompts as on that day."""
+    """Return the recipe's starting policy, or the one in a checkpoint; chat templates see `day` as the date."""
     model, engine = (
         checkpoint or model_location(recipe.model.path),
         engine_section(recipe, LocalEngine),
@@ -199,7 +206,7 @@ def load_policy(
 def encode_prompts(
     policy: Policy, prompts: PromptSet, recipe: Recipe, view: View = "original"
 ) -> list[list[int]]:
-    """Token ids of every prompt, in the words of a view."""
+    """Return the token ids of every prompt in one view; raise if a prompt leaves no room for its response."""
     token_ids = policy.encode([prompt.turns(view) for prompt in prompts.prompts])
     require_room(prompts, token_ids, recipe, policy.context_length, view)
     return token_ids

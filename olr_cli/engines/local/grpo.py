@@ -1,8 +1,10 @@
 """The GRPO update (R17): a step's rollouts and advantages become a loss and optimiser steps.
 
-The formula of the loss stands in loss.py. Settings and details follow verl, which the authors ran, with three
-departures. The mean is exact, however many micro-batches a mini-batch is accumulated from; mini-batches are of whole
-prompts; and advantages are Eq. 1's, with the population standard deviation, where the authors' code has the sample's.
+loss.py has the formula of the loss. Settings and details follow verl, which the authors ran, with three departures:
+
+- The mean is exact, into however many micro-batches a mini-batch is split.
+- Mini-batches consist of whole prompts.
+- Advantages are those of Eq. 1, with the population standard deviation; the authors' code has the sample's.
 """
 
 from __future__ import annotations
@@ -41,29 +43,29 @@ from olr_cli.recipe.sections import TrainSection
 
 @dataclass(frozen=True)
 class _MicroBatch:
-    """Some rollouts of some prompts: what one forward and backward pass takes.
-
-    Attributes:
-        where: index into the step's (P, G).
-        prompts: their token ids.
-        tokens_PGT: their responses, T the longest here.
-        lengths_PG: response tokens.
-    """
+    """Some rollouts of some prompts: the input of one forward and backward pass."""
 
     where: tuple[list[int], slice]
+    """Index into the step's (P, G)."""
+
     prompts: list[list[int]]
+    """Token ids of these prompts."""
+
     tokens_PGT: Tensor
+    """Response tokens; T is the longest response here."""
+
     lengths_PG: Tensor
+    """Number of response tokens."""
 
     @property
     def is_response_PGT(self) -> Tensor:
-        """False at padding."""
+        """Mask of the response tokens, False at padding."""
         positions_T = torch.arange(self.tokens_PGT.shape[2], device=self.lengths_PG.device)
         return positions_T < self.lengths_PG[..., None]
 
 
 class Grpo:
-    """Owns the optimiser, whose state belongs in a checkpoint, and takes its steps."""
+    """Takes the optimiser's steps, and owns the optimiser, whose state belongs in a checkpoint."""
 
     def __init__(
         self,
@@ -78,13 +80,13 @@ class Grpo:
         """Make an optimiser for `policy`, which is trained in place.
 
         Args:
-            policy: to be trained.
-            reference: the frozen starting policy of the KL term; None for none.
+            policy: the policy to train.
+            reference: the frozen starting policy of the KL term; None without that term.
             train: the settings of the loss and the mini-batches.
-            method: for its confidence penalty and its label smoothing.
-            views: of each prompt, neighbours in the rollouts; a mini-batch has all views of its prompts.
+            method: sets the confidence penalty and the label smoothing.
+            views: number of views per prompt, neighbours in the rollouts; a mini-batch has all views of its prompts.
             micro_batch_tokens: the most tokens of one forward and backward pass, with padding; at least one rollout.
-                None: `olr_cli.engines.local.room`.
+                None to measure how many fit (`olr_cli.engines.local.room`).
         """
         self.policy = policy
         self.reference = reference
@@ -107,32 +109,33 @@ class Grpo:
         trains_P: Sequence[bool],
         learning_rates: Sequence[float] | None = None,
     ) -> dict[str, float]:
-        """One pass over a step's rollouts, an optimiser step for every mini-batch of prompts, in their order.
+        """Make one pass over a step's rollouts, with an optimiser step for every mini-batch of prompts, in their order.
 
         Args:
             rollouts: sampled from the policy as it is now.
-            advantages_PG: theirs (Eq. 1).
-            trains_P: whether a prompt takes part. One that doesn't is in no sum and no count; it only keeps its
-                place in its mini-batch. A mini-batch without any prompt that trains is no step.
-            learning_rates: of each mini-batch; by default `train.learning_rate`.
+            advantages_PG: the rollouts' advantages (Eq. 1).
+            trains_P: whether a prompt takes part. One that does not is in no sum and no count; it only keeps its place
+                in its mini-batch. A mini-batch without any prompt that trains makes no step.
+            learning_rates: one per mini-batch; by default `train.learning_rate`.
 
         Returns:
             ``policy/{kl,entropy,clip_fraction,grad_norm,lr,nonfinite}``. The KL is averaged as the loss is, over the
-            rollouts that train; the entropy is of the policy that sampled, over the tokens of all rollouts. What has
-            no value (KL without reference, anything of a step that trains nothing) is omitted.
+            rollouts that train. The entropy is that of the policy that sampled, over the tokens of all rollouts.
+            Metrics without a value are left out: the KL without a reference; KL, clip and gradient if no prompt trains.
 
         Raises:
-            NonFinite: a loss or the gradient is not; the weights are as before this optimiser step.
+            NonFinite: a loss or the gradient is NaN or infinite; the weights are those before this optimiser step.
         """
         advantages_PG = advantages_PG.to(self.policy.device, torch.float32)
         training = [prompt for prompt, trains in enumerate(trains_P) if trains]
         starts = range(0, len(trains_P), self.mini_batch_rows)
         rows_P = range(len(trains_P))
         mini_batches = [
-            [row for row in rows_P[first : first + self.mini_batch_rows] if trains_P[row]]
-            for first in starts
+            [row for row in rows_P[start : start + self.mini_batch_rows] if trains_P[row]]
+            for start in starts
         ]
-        # Before the first optimiser step: later, the ratios of each mini-batch would begin at 1 and never be clipped.
+        # Before the first optimiser step. Computed later, they would give every mini-batch ratios of 1, and the clip
+        # would never act.
         old_logprobs_PGT = self._old_logprobs(rollouts, mini_batches, advantages_PG)
         sums = torch.zeros(3, device=self.policy.device)
         grad_norms: list[Tensor] = []
@@ -149,10 +152,11 @@ class Grpo:
                 mini_batch,
             )
             grad_norms.append(clip_grad_norm_(self.parameters, GRADIENT_CLIP))
-            if not (sums.sum() + grad_norms[-1]).isfinite():  # one wait for the GPU
+            # Check the sum of all, because each check waits for the GPU.
+            if not (sums.sum() + grad_norms[-1]).isfinite():
                 raise NonFinite(LOSS_OR_GRADIENT, self.policy.name)
-            # AdamW skips what has no gradient; but a mini-batch that teaches nothing is a step too, with momentum and
-            # weight decay.
+            # AdamW skips parameters without a gradient. A mini-batch that teaches nothing is a step too, with momentum
+            # and weight decay.
             for parameter in self.parameters:
                 if parameter.grad is None:
                     parameter.grad = torch.zeros_like(parameter)
@@ -170,17 +174,19 @@ class Grpo:
         """Add up the gradient of a mini-batch's loss: the weighted mean over its response tokens.
 
         Args:
-            rollouts: of the whole step.
-            advantages_PG: theirs.
-            old_logprobs_PGT: the surrogate's under the policy that sampled; None if the policy still is that one.
-            mini_batch: the prompts that train.
+            rollouts: the rollouts of the whole step.
+            advantages_PG: the rollouts' advantages.
+            old_logprobs_PGT: the surrogate's log-probabilities under the policy that sampled; None if the policy still
+                is that one.
+            mini_batch: rows of the prompts that train.
 
         Returns:
-            The loss, and sums over these tokens: weighted KL estimates, and tokens where the clip held.
+            The loss, and sums over these tokens: weighted KL estimates, and tokens where the clip holds.
         """
         weights_PG = token_weights(rollouts.lengths_PG, self.train.loss_average)
-        # Of the whole mini-batch. As the authors ran verl, each micro-batch of 4 responses of like length has its own
-        # mean, all with the same weight: in effect a mean over responses, and a memory setting changes the loss (R17).
+        # Sum over the whole mini-batch. In the authors' runs of verl, each micro-batch of 4 responses of similar length
+        # has its own mean, and all have the same weight. That is in effect a mean over responses, and a setting for
+        # memory changes the loss (R17).
         all_weights = (weights_PG * rollouts.lengths_PG)[mini_batch].sum()
         sums = torch.zeros(3, device=self.policy.device)
         for batch in self._micro_batches(
@@ -194,7 +200,7 @@ class Grpo:
                 batch, old_logprobs_pgt, advantages_PG[batch.where]
             )
             weights_PG1 = weights_PG[batch.where][..., None]
-            # `where`, not a product with the mask: a NaN or an infinity in the padding times 0 would be NaN.
+            # `where`, not a product with the mask: a NaN or an infinity in the padding, times 0, would be NaN.
             weighted_PGT = (loss_PGT * weights_PG1).where(batch.is_response_PGT, 0)
             loss = weighted_PGT.sum() / all_weights
             torch.autograd.backward(loss)
@@ -208,7 +214,7 @@ class Grpo:
     def _token_losses(
         self, batch: _MicroBatch, old_logprobs_PGT: Tensor | None, advantages_PG: Tensor
     ) -> TokenLosses:
-        """Return the losses of a micro-batch's tokens, by a pass of the policy and one of the reference."""
+        """Return the losses of a micro-batch's tokens, from one pass of the policy and one of the reference."""
         now = self._statistics(
             self.policy,
             batch,
@@ -233,6 +239,7 @@ class Grpo:
     def _statistics(
         self, policy: Policy, batch: _MicroBatch, **wanted: bool
     ) -> TokenStatistics:
+        """Return the statistics of a micro-batch's tokens; `wanted` names those beyond the log-probability."""
         prompts, tokens_PGT, lengths_PG = batch.prompts, batch.tokens_PGT, batch.lengths_PG
         return response_statistics(
             policy,
@@ -244,7 +251,11 @@ class Grpo:
         )
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """The prompts of a mini-batch whose loss has a gradient; the tokens of the others still count in the mean."""
+        """Return the prompts of a mini-batch whose loss has a gradient.
+
+        The others are not computed, but their tokens still count in the mean.
+        """
+        # The KL term and the penalty have a gradient even where all advantages are 0.
         if self.reference is not None or self.method.penalty_weight > 0:
             return mini_batch
         teaches_P = advantages_PG.any(dim=1).tolist()
@@ -252,10 +263,10 @@ class Grpo:
 
     @property
     def _computes_old_logprobs(self) -> bool:
-        """Whether the surrogate's old log-probabilities are the update's own.
+        """Whether the update computes the surrogate's old log-probabilities itself.
 
-        In float32 they are the sampler's. In bfloat16 the sampler's one-token products and the update's long ones round
-        differently, by more than the clip forgives, so they are computed again as the update does.
+        In float32 the sampler's are used. In bfloat16 the sampler's one-token products and the update's long ones round
+        differently, by more than the clip tolerates.
         """
         return self.policy.dtype != torch.float32
 
@@ -265,28 +276,31 @@ class Grpo:
         mini_batches: list[list[int]],
         advantages_PG: Tensor,
     ) -> Tensor:
-        """The surrogate's log-probabilities under the policy that sampled, which the policy still is.
+        """Return the surrogate's log-probabilities under the policy that sampled, which the policy still is.
 
-        Where they are the update's own, only those that its passes will ask for: the first mini-batch that trains finds
-        them in its own pass.
+        If the update computes them itself, they are filled in only for the passes that will need them. The first
+        mini-batch that trains computes them in its own pass.
         """
         if not self._computes_old_logprobs:
             return self._surrogate_logprobs(
                 TokenStatistics(rollouts.logprobs_PGT, None, rollouts.self_certainty_PGT)
             )
-        later = [mini_batch for mini_batch in mini_batches if mini_batch][1:]
-        chosen = self._with_gradient([*chain.from_iterable(later)], advantages_PG)
+        later_mini_batches = [mini_batch for mini_batch in mini_batches if mini_batch][1:]
+        chosen = self._with_gradient(
+            [*chain.from_iterable(later_mini_batches)], advantages_PG
+        )
         old_logprobs_PGT = torch.zeros_like(rollouts.logprobs_PGT)
         with torch.no_grad():
             for batch in self._micro_batches(rollouts, chosen):
                 T = batch.tokens_PGT.shape[2]
-                then = self._statistics(
+                statistics = self._statistics(
                     self.policy, batch, self_certainty=self.method.smoothing > 0
                 )
-                old_logprobs_PGT[*batch.where, :T] = self._surrogate_logprobs(then)
+                old_logprobs_PGT[*batch.where, :T] = self._surrogate_logprobs(statistics)
         return old_logprobs_PGT
 
     def _surrogate_logprobs(self, statistics: TokenStatistics) -> Tensor:
+        """Return the log-probabilities of the surrogate, smoothed if the method smooths labels."""
         return smoothed(
             statistics.logprobs, statistics.self_certainty, self.method.smoothing
         )
@@ -294,16 +308,18 @@ class Grpo:
     def _micro_batches(
         self, rollouts: SampledRollouts, chosen: list[int]
     ) -> Iterator[_MicroBatch]:
-        """The rollouts of the chosen prompts in as few pieces as fit: whole groups, or parts of one."""
+        """Yield the rollouts of the chosen prompts in as few pieces as fit: whole groups, or parts of one."""
         _, G, T = rollouts.tokens_PGT.shape
         V = self.policy.model.get_output_embeddings().weight.shape[0]
         longest = max(map(len, rollouts.prompts)) + T
         needs_distributions = self.method.penalty_weight > 0 or self.method.smoothing > 0
         most_scores = token_statistics.MOST_SCORES
+        # Entropy and self-certainty need whole distributions, and so twice the memory (`MOST_SCORES`).
         if needs_distributions:
             most_scores //= 2
         rows = self.micro_batch_tokens // longest
-        # On a GPU the logits come in pieces; on a CPU their number stands for memory as a whole.
+        # With a plain head on a GPU, logits are computed in pieces and set no limit. On a CPU their number measures the
+        # memory as a whole.
         if not (self.policy.device.type == "cuda" and self.policy.has_plain_head):
             rows = min(rows, most_scores // (T * V))
         rows = max(1, rows)
@@ -324,6 +340,7 @@ class Grpo:
         sums: Tensor,
         grad_norms: list[Tensor],
     ) -> dict[str, float]:
+        """Return the metrics of an update; sums and norms have values only if a prompt trained."""
         entropy = (
             rollouts.entropy_PG * rollouts.lengths_PG
         ).sum() / rollouts.lengths_PG.sum()

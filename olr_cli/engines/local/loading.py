@@ -1,4 +1,4 @@
-"""A causal language model from its files: what it must be for the policy, and what is mended in its configuration."""
+"""Loading a causal language model: what the policy requires of it, and what is repaired in its configuration."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from olr_cli.recipe.sections import Device
 
 
 def load_model(path: str | Path, *, trust_remote_code: bool) -> tuple[Any, list[str]]:
-    """Return the model of a folder or hub id in float32, and sentences about weights that its files have too many."""
+    """Return the model of a folder or hub id in float32, and sentences about surplus weights in its files."""
     with loading(path):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=torch.float32,
             use_safetensors=True,
             trust_remote_code=trust_remote_code,
+            # Don't raise for wrong shapes here: `require_weights` names the weight and both shapes in one sentence.
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
@@ -39,7 +40,10 @@ def load_model(path: str | Path, *, trust_remote_code: bool) -> tuple[Any, list[
 
 
 def end_ids(model: Any, tokenizer: Any) -> list[int]:
-    """End tokens the generation config names (one, several or none), the tokenizer's own, and the one of a turn."""
+    """Return the ids of the tokens that end a response.
+
+    They are those in the generation config (one, several or none), the tokenizer's own, and the one that ends a turn.
+    """
     named = (
         model.generation_config.eos_token_id
         if model.generation_config is not None
@@ -56,6 +60,7 @@ def end_ids(model: Any, tokenizer: Any) -> list[int]:
 
 
 def device_of(name: Device) -> torch.device:
+    """Return the torch device that `engine.device` names; `auto` is the GPU if there is one."""
     has_gpu = torch.cuda.is_available()
     if name == "cuda" and not has_gpu:
         raise UserError(
@@ -65,7 +70,7 @@ def device_of(name: Device) -> torch.device:
 
 
 def _make_savable(model: Any) -> None:
-    """Fix a published generation config that sets sampling values but not sampling: it could not be saved."""
+    """Repair a published generation config that sets sampling values but not sampling, so that it can be saved."""
     try:
         model.generation_config.validate(strict=True)
     except ValueError:
@@ -73,9 +78,9 @@ def _make_savable(model: Any) -> None:
 
 
 def _untie_two_heads(model: Any) -> None:
-    """Have the configuration say so where the files hold another output layer than the embeddings that it calls tied.
+    """Correct a configuration that calls output layer and embeddings tied although the files hold two layers.
 
-    transformers keeps both. Others, such as vLLM, believe the configuration, and would read another model.
+    transformers keeps both. Other libraries, such as vLLM, believe the configuration and would load a different model.
     """
     head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
     if head is not None and head.weight is not embeddings.weight:
@@ -84,13 +89,16 @@ def _untie_two_heads(model: Any) -> None:
 
 
 def _check_architecture(model: Any, path: str | Path) -> None:
-    """Sharing a prompt among rows needs keys and values to copy, and positions that we may number ourselves."""
+    """Raise UserError unless the model has keys and values to copy, and takes position ids.
+
+    Sharing a prompt among rows needs both.
+    """
     with loading(path):
         layers = DynamicCache(config=model.config).layers
     has_attention_only = all(isinstance(layer, DynamicLayer) for layer in layers)
-    known = inspect.signature(model.forward).parameters.keys()
-    has_cache = not known.isdisjoint({"past_key_values", "cache"})
-    if not has_attention_only or not has_cache or "position_ids" not in known:
+    parameters = inspect.signature(model.forward).parameters.keys()
+    has_cache = not parameters.isdisjoint({"past_key_values", "cache"})
+    if not has_attention_only or not has_cache or "position_ids" not in parameters:
         raise UserError(
             f"the local engine cannot run '{path}' ({model.config.model_type}): it needs attention in every layer,"
             " whose keys and values it can keep, and positions that it can number",

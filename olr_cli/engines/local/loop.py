@@ -4,35 +4,35 @@
         sample       K rollouts of each prompt                                            sampler.py
         supervise    answers → vote → history → label → rewards and advantages            olr_cli/supervision
         update       one pass of GRPO over the rollouts                                   grpo.py
-        end of step  store, measure, log; a checkpoint if one is due; stop if asked to    olr_cli/engines/step.py
+        end of step  store, measure, log; save a due checkpoint; stop if asked to         olr_cli/engines/step.py
 
     olr train laptop/quickstart
 
 This is the paper's Algorithm 1, whose last line is "update policy with GRPO". GRPO was published by Shao et al. 2024
-(DeepSeekMath, arXiv:2402.03300, Algorithm 1). What is left out of it here, or done otherwise, and why:
+(DeepSeekMath, arXiv:2402.03300, Algorithm 1). Differences from the published algorithm, and the reasons:
 
-1. No reward model, so none is trained along the way. A reward is the verifier's verdict on the answer, given the
-   effective label (R16), or an intrinsic score. It is one number a response, so all of its tokens have one advantage:
-   outcome supervision, no process supervision.
-2. The reference of the KL term remains the starting policy, as in the paper (R17). Published: renewed in every outer
-   iteration.
-3. One pass over a step's rollouts, as in the authors' scripts (published: mu passes), in mini-batches of whole prompts,
-   an optimiser step each. In the first mini-batch the policy is still the one that sampled: the ratio is 1 but for
-   rounding, and the clip can only hold from the second on. With one mini-batch a step, as in the quickstart, it never
-   holds.
-4. The loss of a mini-batch is one mean over all its response tokens, as the authors' scripts ask (R17), so long
-   responses weigh more. Published: a mean over each response's tokens, then over responses (`train.loss_average:
-   sequence`).
+1. No reward model is used or trained. A reward is the verifier's verdict on the answer, given the
+   effective label (R16), or an intrinsic score. A response has one reward, so all of its tokens have the same
+   advantage: this is outcome supervision, not process supervision.
+2. The reference of the KL term stays the starting policy, as in the paper (R17). Published: it is renewed in every
+   outer iteration.
+3. A step makes one pass over its rollouts, as in the authors' scripts (published: mu passes). Each mini-batch of whole
+   prompts gives one optimiser step. In the first mini-batch the policy is still the one that sampled: the ratio is 1
+   up to rounding, so the clip can only act from the second one on. The quickstart has one mini-batch per step, so
+   there it never acts.
+4. The loss of a mini-batch is one mean over all its response tokens, as in the authors' scripts (R17), so long
+   responses weigh more. Published: a mean over the tokens of each response, then over responses
+   (`train.loss_average: sequence`).
 5. Advantages are divided by the population standard deviation + 1e-6, as in the paper's Eq. 1. Published: by the std.
-6. The dual clip, from verl, which the authors ran: a token with a negative advantage A loses at most 3 |A|.
-7. The KL term is as published, in the loss and estimated by k3, but its weight is 1e-3 as in the paper (published:
-   0.04), and a token's estimate is at most 10, where it has no gradient, as in verl.
-8. A method may add a term to the loss, and may choose the prompts that train (docs/methods.md); the other prompts are
-   in no sum and no count of the update.
+6. The dual clip comes from verl, which the authors ran: a token with a negative advantage A loses at most 3 |A|.
+7. The KL term is part of the loss and estimated by k3, as published. Its weight is 1e-3, as in the paper (published:
+   0.04). As in verl, the estimate of a token is at most 10, and there it has no gradient.
+8. A method may add a term to the loss, and may choose the prompts that train (docs/methods.md). The other prompts
+   enter no sum and no count of the update.
 
-On the same kind of CPU a run repeats bit for bit with the same number of threads, also after a kill and --resume
-(R18): every draw of ours is keyed by what it is for. A checkpoint holds weights, optimiser, and torch's random state
-for models that draw themselves.
+On the same kind of CPU, a run with the same number of threads repeats bit for bit, even after a kill and --resume
+(R18). The reason is that each of our random draws is keyed by its purpose. A checkpoint holds the weights, the
+optimiser, and torch's random state, which only models that draw random numbers themselves need.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ def train(
     """Train from step `run.done` to the end.
 
     Args:
-        run: its supervisor decides the labels.
-        grpo: with the policy, the reference and the optimiser as they are after `run.done` steps.
-        token_ids: of each training prompt, in each of its views.
-        held_out: of each prompt that is only measured, by the prefix of the metrics.
+        run: the attempt to train; its supervisor decides the labels.
+        grpo: policy, reference and optimiser as they are after `run.done` steps.
+        token_ids: tokens of each training prompt, in each of its views.
+        held_out: tokens of each prompt that is only measured, by the prefix of its metrics.
 
     Raises:
         Diverged: a loss, gradient or logit is not finite; everything before that step is kept.
@@ -100,6 +100,7 @@ def train(
             stop=stop.interruption,
             report=report,
         )
+        # A resumed run has measured its starting policy already.
         if run.done == 0:
             end.before_training()
         for step in schedule.after(run.done):
@@ -128,7 +129,7 @@ def roll_out(
     step: int,
     clock: Stopwatch,
 ) -> tuple[SampledRollouts, Step]:
-    """K rollouts of each view of a step's prompts: as the update takes them, and as the supervisor does."""
+    """Sample K rollouts of each view of a step's prompts; return them for the update and for the supervisor."""
     recipe, views, epoch, rows = (
         run.recipe,
         run.data.views,
@@ -148,10 +149,11 @@ def roll_out(
 def measure_held_out(
     run: Attempt, policy: Policy, token_ids: Mapping[str, TokenIds]
 ) -> Metrics:
-    """Accuracy on the recipe's held-out prompts."""
+    """Measure the accuracy on the recipe's held-out prompts."""
     recipe, held_out, responses = run.recipe, run.data.held_out, {}
     for prefix, texts in token_ids.items():
         names = [prompt.prompt_id for prompt in held_out[prefix].prompts]
+        # Epoch 0 at every measurement: the same random numbers, so that only the policy makes a difference.
         keys_PG = rollout_keys(
             "held-out", recipe.seed, 0, names, recipe.train.held_out_rollouts
         )
@@ -172,7 +174,7 @@ def sample_texts(
     *,
     what: str = "rollouts",
 ) -> SampledRollouts:
-    """Sample a rollout a key of each of P texts; `what` names them for who waits for them."""
+    """Sample as many rollouts of each of P texts as it has keys; the progress display calls them `what`."""
     return sample(
         policy,
         texts,
@@ -186,7 +188,8 @@ def sample_texts(
 def training_keys(
     recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: Sequence[View]
 ) -> Any:
-    """Keys of a step's rollouts, of shape (prompts * views, K), the views of a prompt neighbours."""
+    """Return the keys of a step's rollouts, (prompts * views, K); the views of a prompt are neighbours."""
+    # Each view has a purpose of its own, or both wordings would be sampled with the same random numbers.
     purposes = {"original": "rollout", "rephrased": "rollout of the rephrased prompt"}
     names, rollouts = (
         [prompt.prompt_id for prompt in prompts],
@@ -205,7 +208,7 @@ def sampled_step(
     step: int,
     views: Sequence[View],
 ) -> Step:
-    """Rollouts of P prompts, sampled as P * views, as the supervisor takes them."""
+    """Convert the rollouts of P prompts, sampled as P * views rows, to the supervisor's form."""
     columns = {
         name: values_PG.flatten().tolist() for name, values_PG in sampled.statistics.items()
     }
@@ -218,14 +221,14 @@ def sampled_step(
 def advantages_and_trains(
     decided: Decided, views: Sequence[View]
 ) -> tuple[torch.Tensor, list[bool]]:
-    """Advantages (P * views, K), and whether each row trains."""
+    """Return the advantages, (P * views, K), and whether each row trains."""
     advantages = torch.tensor(decided.advantages, dtype=torch.float64)
     trains = [trains for trains in decided.trains for _ in views]
     return advantages.view(len(trains), -1), trains
 
 
 def begin_step(policy: Policy) -> Stopwatch:
-    """The clock of a step; its peak of GPU memory is counted from here."""
+    """Start the clock of a step, and count its peak of GPU memory from here."""
     clock = Stopwatch()
     if policy.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(policy.device)
@@ -235,7 +238,7 @@ def begin_step(policy: Policy) -> Stopwatch:
 def speed(
     policy: Policy, sampled: SampledRollouts, trains: Sequence[bool], metrics: Metrics
 ) -> dict[str, float | None]:
-    """Throughput of a step, and the peak of GPU memory; `trains` has a value a row of `sampled`."""
+    """Return the throughput of a step, and its peak of GPU memory; `trains` has a value per row of `sampled`."""
     rollouts = sampled.lengths_PG.shape[1]
     prompts = [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)]
     training = [row for row in trains for _ in range(rollouts)]

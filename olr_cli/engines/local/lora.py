@@ -1,7 +1,7 @@
-"""LoRA (Hu et al. 2021, arXiv:2106.09685) by the package peft: to linear layers a product of thin matrices is added.
+"""LoRA (Hu et al. 2021, arXiv:2106.09685) by the package peft: a product of thin matrices is added to linear layers.
 
-Only these matrices, the adapter, train. Gradient and optimiser state are as small as they are, and the reference of the
-KL term is the policy without them, so no weights are kept twice.
+Only these matrices, the adapter, train, so gradient and optimiser state are small. The reference of the KL term is the
+policy without them, so no weights are kept twice.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from olr_cli.errors import UserError, first_line
 from olr_cli.recipe.schema import Recipe
 
 ADAPTER = "adapter"
-"""The folder of a checkpoint that has the adapter alone, as peft saves it; the checkpoint itself is merged."""
+"""Folder in a checkpoint with the adapter alone, as peft saves it; the checkpoint itself is merged."""
 
 _MOST_GAP = 1e-2
-"""Nats between log-probabilities before and after merging, far above the rounding of float32 weights."""
+"""Largest allowed gap between log-probabilities before and after merging, in nats.
+
+It is far above the rounding of float32 weights.
+"""
 
 
 class LoraPolicy(Policy):
     """A policy of which only an adapter trains."""
 
     def __init__(self, policy: Policy, model: Any) -> None:
-        """Wrap `policy`, whose model the peft model `model` has changed in place."""
-        # Not `super().__init__`, which would set the model up a second time.
+        """Wrap `policy`; `model` is the peft model that has changed the policy's model in place."""
+        # `super().__init__` would set up and probe the model a second time, so copy its results.
         vars(self).update(vars(policy))
         self.model = model
         self.has_plain_head &= type(model.get_output_embeddings()) is torch.nn.Linear
@@ -40,7 +43,7 @@ class LoraPolicy(Policy):
     def attach(
         cls, policy: Policy, recipe: Recipe, checkpoint: Path | None = None
     ) -> LoraPolicy:
-        """`policy` with a new adapter, which changes nothing yet, or with that of a checkpoint."""
+        """Return `policy` with a new adapter, which changes nothing yet, or with the adapter of a checkpoint."""
         import peft
 
         rank, alpha, layers = (
@@ -53,17 +56,19 @@ class LoraPolicy(Policy):
             task_type="CAUSAL_LM",
             r=rank,
             lora_alpha=alpha or 2 * rank,
-            lora_dropout=0.0,  # the probabilities that train must be those that were sampled
+            # No dropout: the probabilities that train must be those that were sampled.
+            lora_dropout=0.0,
             target_modules=layers,
         )
         if checkpoint is not None:
-            # The settings are the recipe's: those of the adapter's file could name modules that peft imports.
+            # Use the recipe's settings, because those in the adapter's file could name modules that peft imports.
             model = peft.PeftModel.from_pretrained(
                 policy.model, str(checkpoint / ADAPTER), is_trainable=True, config=settings
             )
             return cls(policy, model.eval())._require_untied(layers)
         try:
-            with torch.random.fork_rng(devices=[]):  # peft draws from torch's own generator
+            # peft draws from torch's global generator: seed it for the adapter alone, then restore it.
+            with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(seeding.key("lora", recipe.seed) >> 1)
                 model = peft.get_peft_model(policy.model, settings)
         except ValueError as error:
@@ -74,12 +79,15 @@ class LoraPolicy(Policy):
         return cls(policy, model.eval())._require_untied(layers)
 
     def _require_untied(self, layers: str) -> LoraPolicy:
-        """Return the policy, but refuse an adapter on weights that another layer has too: both would be merged."""
+        """Return the policy; raise UserError if an adapter is on weights that another layer uses too.
+
+        Merging would change both layers.
+        """
         uses = Counter(
             weight for _, weight in self.model.named_parameters(remove_duplicate=False)
         )
         for name, module in self.model.get_base_model().named_modules():
-            # Experts have several weights and none of this name; nothing shares them.
+            # Layers of experts have several weights and none by this name; no layer shares them.
             if uses[getattr(getattr(module, "base_layer", None), "weight", None)] > 1:
                 raise UserError(
                     f"train.lora_layers '{layers}' reaches {name}, whose weights another layer has too (tied"
@@ -89,7 +97,7 @@ class LoraPolicy(Policy):
         return self
 
     def coverage(self) -> str:
-        """Return a sentence on which layers have adapters, which have none, and how much trains."""
+        """Return a sentence that names the layers with and without adapters, and the share of weights that train."""
         weights = dict(self.model.named_parameters())
         trained = {name: weight for name, weight in weights.items() if weight.requires_grad}
         layers = {
@@ -110,22 +118,22 @@ class LoraPolicy(Policy):
         )
 
     def frozen_copy(self) -> Policy:
-        """The policy without its adapter."""
+        """Return the policy without its adapter."""
         frozen = copy.copy(self)
         frozen.model = _WithoutAdapter(self.model)
         return frozen
 
     def save(self, folder: str | Path) -> None:
-        """Write the merged policy, as any other in Hugging Face layout, and in a folder of its own the adapter."""
+        """Write the merged policy in Hugging Face layout, and the adapter in its own folder."""
         merged = copy.copy(self)
-        # A copy: merging and undoing it would leave rounding in the weights that train on.
+        # Merge a copy: to merge and undo it would leave rounding errors in the weights, which train on.
         merged.model = copy.deepcopy(self.model).merge_and_unload()
         self._require_equal(merged.model)
         self.model.save_pretrained(Path(folder, ADAPTER), save_embedding_layers=False)
         Policy.save(merged, folder)
 
     def _require_equal(self, merged: Any) -> None:
-        """Refuse a merged model that does not compute what the policy does, by one pass of each in float32."""
+        """Raise UserError if one pass of the merged model in float32 differs from the policy's."""
         tokens_1T = torch.tensor([ordinary_tokens(self)], device=self.device)
         with torch.inference_mode():
             scores = [
@@ -133,7 +141,7 @@ class LoraPolicy(Policy):
                 for it in (self.model, merged)
             ]
         trained_TV, merged_TV = (logits_TV.log_softmax(-1) for logits_TV in scores)
-        # The median of the tokens: where a router nearly has a tie, rounding may choose another expert for one.
+        # Take the median over tokens: at a near tie of a router, rounding may choose another expert for one token.
         gap = (trained_TV - merged_TV).abs().nan_to_num(0).amax(-1).median().item()
         if gap > _MOST_GAP:
             raise UserError(

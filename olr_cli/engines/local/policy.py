@@ -1,14 +1,14 @@
 """The policy: a causal language model and its tokenizer.
 
-Both the sampler and the update need what the policy says after G responses to each of P prompts. Neither reads
-a prompt more than once; the G rollouts of a group continue from a shared context:
+Both the sampler and the update need the policy's scores after G responses to each of P prompts. Neither reads a prompt
+more than once; the G rollouts of a group continue from a shared context:
 
     context = policy.read(prompts)                # P rows, the prompts' keys and values
     context.repeat(G)                             # P * G rows
     logits = policy.extend(context, tokens)       # (P * G, T, V), one token at a time or the whole response
 
-Gradients flow through all three, the shared prompt included. Prompts of unequal length are padded on the left.
-Existing responses can also be read as a tree (`read_tree`), which computes once what they share.
+Gradients flow through all three, the shared prompt included. Prompts of unequal length are padded on the left. Existing
+responses can also be read as a tree (`read_tree`), which computes their common beginnings once.
 """
 
 from __future__ import annotations
@@ -42,42 +42,43 @@ from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.errors import UserError
 from olr_cli.recipe.sections import Device
 
-# The library's bars for reading and writing weights would tear a run's own display.
+# transformers' progress bars for reading and writing weights would break up a run's own display.
 disable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 @dataclass
 class Context:
-    """The sequences that the policy has read so far, one per row (B rows, S positions, V words).
-
-    Attributes:
-        logits_BV: scores of the token that follows.
-        mask_BS: False at padding; None if nothing is padded.
-        lengths_B: tokens read, without padding, so the position of the token that follows.
-    """
+    """The sequences that the policy has read so far, one per row (B rows, S positions, V words)."""
 
     cache: Any
+    """Keys and values of the tokens read, a `DynamicCache` of transformers."""
+
     logits_BV: Tensor
+    """Scores of the next token."""
+
     mask_BS: Tensor | None
+    """False at padding; None if nothing is padded."""
+
     lengths_B: Tensor
+    """Number of tokens read, without padding; also the position of the next token."""
 
     def repeat(self, times: int, room: int = 0, dtype: torch.dtype = torch.float32) -> None:
         """Continue every sequence in `times` rows, which stay neighbours.
 
-        `room` is the most tokens that will be appended, if none of them needs a gradient: then appending one moves
-        none of those before it, and keys and values are kept in `dtype`, that of the products which read them.
+        `room` is the largest number of tokens to be appended, if none of them needs a gradient. Appending a token then
+        moves none of those before it. Keys and values are kept in `dtype`, that of the products which read them.
         """
         self.cache.batch_repeat_interleave(times)
-        for number, layer in enumerate(self.cache.layers if room else ()):
+        for index, layer in enumerate(self.cache.layers if room else ()):
             if type(layer) is DynamicLayer:
-                self.cache.layers[number] = PreallocatedLayer(layer, room, dtype)
+                self.cache.layers[index] = PreallocatedLayer(layer, room, dtype)
         self.logits_BV = self.logits_BV.repeat_interleave(times, dim=0)
         self.lengths_B = self.lengths_B.repeat_interleave(times)
         if self.mask_BS is not None:
             self.mask_BS = self.mask_BS.repeat_interleave(times, dim=0)
 
     def select(self, rows: Tensor) -> None:
-        """Keep only `rows` (their numbers)."""
+        """Keep only these rows, given by their numbers."""
         self.cache.batch_select_indices(rows)
         self.logits_BV = self.logits_BV[rows]
         self.lengths_B = self.lengths_B[rows]
@@ -86,22 +87,22 @@ class Context:
 
 
 class Policy:
-    """A causal language model, its tokenizer, and where and in which precision it computes.
+    """A causal language model, its tokenizer, its device and its precision.
 
-    Weights are float32, but for a frozen copy's that are only read rounded. With `dtype` bfloat16 the matrix products
-    run under autocast, so an update as small as learning rate 1e-6 is not rounded away.
+    Weights are float32, except those of a frozen copy that are only ever read rounded. With `dtype` bfloat16 the matrix
+    products run under autocast, so an update as small as learning rate 1e-6 is not rounded away.
 
     Attributes:
         end_ids: tokens that end a response.
-        takes_any_mask: whether scores are right under a mask of any form, with empty places between tokens.
+        takes_any_mask: whether scores are right under a mask of any form, with empty positions between tokens.
         reads_trees: whether `read_tree` gives the right scores and saves work.
-        has_fixed_places: whether sampling moves nothing, so that a token can be one launch (captured.py).
+        has_fixed_places: whether sampling moves no tensor, so that a token can be one launch (captured.py).
         has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
-        notes: sentences about weights that its files have too many.
-        recomputes: whether the update's passes keep what is between layers alone, and compute the rest again.
+        notes: sentences about surplus weights in the model's files.
+        recomputes: whether the update's passes keep only the values between layers, and compute the rest again.
         chat: how prompts are rendered.
-        cache_name: the keyword by which a model takes its cache.
-        processor: contents of the files by which images become tokens, by their names; only of a multimodal model.
+        cache_name: the keyword argument by which the model takes its cache.
+        processor: contents of the files that describe how images become tokens, by name; only for multimodal models.
         pad_id: fills unused positions of a batch; no score depends on it.
     """
 
@@ -114,7 +115,7 @@ class Policy:
     ) -> None:
         self.device = device
         self.dtype = dtype
-        # Dropout stays off in the update too: the probabilities that are trained are those that were sampled.
+        # Dropout stays off in the update too, so that the probabilities which train are those that were sampled.
         self.model = model.to(device=device, dtype=torch.float32).eval()
         has_our_attention = set_up_attention(self.model)
         self.tokenizer = tokenizer
@@ -124,12 +125,12 @@ class Policy:
             self.end_ids[0] if tokenizer.pad_token_id is None else tokenizer.pad_token_id
         )
         parameters = inspect.signature(model.forward).parameters
-        # transformers has renamed it, and will forget the first name.
+        # transformers renames `past_key_values` to `cache` and will drop the old name, so accept both.
         self.cache_name = "past_key_values" if "past_key_values" in parameters else "cache"
         self.chat, self.processor = AS_THE_MODEL_HAS_IT, dict[str, bytes]()
         self._counts_tokens = counts_tokens(self)
         self.takes_any_mask = has_our_attention and self._counts_tokens
-        # On a GPU one large pass costs less.
+        # On a GPU one pass over whole rows costs less than one over a tree.
         is_costly = sum(map(torch.Tensor.numel, model.parameters())) >= _COSTLY
         self.reads_trees = is_costly and self.takes_any_mask and device.type != "cuda"
         self.has_fixed_places = self.takes_any_mask and device.type == "cuda"
@@ -147,10 +148,10 @@ class Policy:
         trust_remote_code: bool = False,
         chat: ChatFormat = AS_THE_MODEL_HAS_IT,
     ) -> Policy:
-        """Load a folder in Hugging Face layout, or a hub id; weights from safetensors only.
+        """Load a folder in Hugging Face layout, or a hub id; weights come from safetensors only.
 
-        Device ``auto`` takes the GPU if there is one; the precision of the computation is by default float32 on CPU,
-        bfloat16 on a GPU that has it.
+        Device ``auto`` uses the GPU if there is one. By default the computation is in float32 on a CPU, and in bfloat16
+        on a GPU that supports it.
         """
         _, tokenizer, _ = open_model(
             path, trust_remote_code=trust_remote_code, checks_weights=True
@@ -167,7 +168,7 @@ class Policy:
         return policy
 
     def ending_at(self, stop: Sequence[str]) -> Policy:
-        """Return the policy with those of the stop texts that are special tokens among its end tokens."""
+        """Return the policy with more end tokens: those of the stop texts that are special tokens."""
         ending = copy.copy(self)
         ending.end_ids = sorted(
             {*self.end_ids, *prompt_text.stop_ids(self.tokenizer, stop)}
@@ -175,18 +176,21 @@ class Policy:
         return ending
 
     def frozen_copy(self) -> Policy:
-        """The policy as it is now, never to change: the reference of the KL term."""
+        """Return a copy of the policy that never changes: the reference of the KL term."""
         frozen = copy.copy(self)
         frozen.model = copy.deepcopy(self.model).requires_grad_(False)
         if self.dtype != torch.float32:
             frozen._round_weights()
-            # A model may use a layer's weights in another way than to call it
+            # A model may use a layer's weights without calling the layer, and rounding would change its scores.
             if not gives_scores_of(frozen, self):
                 frozen.model = copy.deepcopy(self.model).requires_grad_(False)
         return frozen
 
     def _round_weights(self) -> None:
-        """Store what autocast rounds for every pass as it rounds it; it takes the rest, as embeddings, in float32."""
+        """Store the weights that autocast would round in every pass in rounded form.
+
+        Other weights stay float32, such as embeddings, because autocast does not round them.
+        """
         embeddings = self.model.get_input_embeddings().weight
         for layer in self.model.modules():
             if type(layer) is torch.nn.Linear and layer.weight is not embeddings:
@@ -200,15 +204,15 @@ class Policy:
         self.tokenizer.save_pretrained(folder)
         for name, content in self.processor.items():
             Path(folder, name).write_bytes(content)
-        # safetensors writes for the owner alone; a checkpoint is as readable as the rest of its run.
+        # safetensors lets only the owner read its files; make them as readable as the rest of the run.
         for weights in Path(folder).rglob("*.safetensors"):
             weights.chmod(0o644)
 
     @property
     def context_length(self) -> int | None:
-        """The most tokens, prompt and response together, that the model is made for; None if it doesn't say.
+        """The most tokens, prompt and response together, that the model is made for; None if it does not say.
 
-        Beyond its original length, "longrope" turns every position of a batch in another way, short prompts' too.
+        Beyond its original length, "longrope" changes the rotation of every position in a batch, even in short prompts.
         """
         config = self.model.config
         rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
@@ -218,7 +222,7 @@ class Policy:
 
     @cached_property
     def bytes_per_token(self) -> int:
-        """Keys and values of a token, as sampling keeps them."""
+        """Size of a token's keys and values during sampling."""
         with torch.inference_mode(), self.precision():
             layers = self.read([[self.pad_id]]).cache.layers
         numbers: int = sum(layer.keys.numel() + layer.values.numel() for layer in layers)
@@ -226,15 +230,15 @@ class Policy:
 
     @property
     def name(self) -> str:
-        """The folder or hub id that it was loaded from, for errors."""
+        """The folder or hub id that the model was loaded from, for errors."""
         return str(getattr(self.model.config, "_name_or_path", "") or "the policy")
 
     def render(self, messages: Sequence[Message]) -> str:
-        """The prompt as text, exactly as the policy will read it."""
+        """Return the prompt as text, exactly as the policy will read it."""
         return prompt_text.render(self.tokenizer, messages, self.chat)
 
     def encode(self, prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
-        """Token ids of every prompt."""
+        """Return the token ids of every prompt."""
         texts = prompt_text.render_all(self.tokenizer, prompts, self.chat)
         return prompt_text.tokenize(self.tokenizer, texts, self.chat)
 
@@ -243,17 +247,18 @@ class Policy:
         return self.texts.decode(responses)
 
     def precision(self) -> AbstractContextManager[Any]:
-        """The context of every computation; one for a whole generation, so weights are cast once."""
+        """Return the context of every computation; use one for a whole generation, so that weights are cast once."""
         return torch.autocast(
             self.device.type, self.dtype, enabled=self.dtype != torch.float32
         )
 
     @contextmanager
     def without_gradients(self) -> Iterator[None]:
-        """The context of a whole generation, in which each weight is cast at most once.
+        """Enter the context of a whole generation, in which each weight is cast at most once.
 
-        Autocast keeps casts until its context ends, but none under `inference_mode`, which float32 is a little faster
-        with, and only those of weights that require a gradient. So frozen ones, as of LoRA's base, seem to meanwhile.
+        Autocast keeps its casts until its context ends, but only those of weights that require a gradient. Frozen
+        weights, such as LoRA's base, therefore require one for the time being. Under `inference_mode` autocast keeps no
+        casts at all, so only float32 uses it; there it is a little faster.
         """
         if self.dtype == torch.float32:
             with torch.inference_mode():
@@ -271,7 +276,7 @@ class Policy:
 
     @contextmanager
     def without_head(self) -> Iterator[None]:
-        """Meanwhile the model's scores are the hidden states that its head would take."""
+        """Make the model return, within the context, the hidden states that its head would take in place of scores."""
         head = self.model.get_output_embeddings()
         head.forward = lambda hidden: hidden
         try:
@@ -280,10 +285,10 @@ class Policy:
             del head.forward
 
     def recompute(self) -> None:
-        """Have the update's passes compute activations twice to keep fewer (`recomputing`).
+        """Make the update's passes compute activations twice in order to keep fewer (`recomputing`).
 
         Raises:
-            UserError: transformers does not say which the layers of this architecture are.
+            UserError: transformers does not say which modules are the layers of this architecture.
         """
         if not self._layers:
             raise UserError(
@@ -295,6 +300,7 @@ class Policy:
 
     @property
     def _layers(self) -> list[Any]:
+        """The modules between which `recomputing` keeps values."""
         return [
             module
             for module in self.model.modules()
@@ -303,8 +309,8 @@ class Policy:
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
-        """Meanwhile passes without a cache keep what is between layers alone, if `recompute` was called."""
-        # By ourselves: transformers ties it to training mode, which brings dropout, and renamed it in 5.24.
+        """Make passes without a cache keep only the values between layers, if `recompute` was called."""
+        # Not transformers' own switch: that needs training mode, which brings dropout, and was renamed in 5.24.
         layers = self._layers if self.recomputes and torch.is_grad_enabled() else []
         for layer in layers:
             layer.forward = partial(
@@ -317,7 +323,7 @@ class Policy:
                 del layer.forward
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
-        """Read every prompt (token ids) once, and tokens that all of them begin with once for all."""
+        """Read every prompt (token ids) once, and a beginning that all of them share once for all."""
         return self.read_together(
             prompts, shared_prefix(prompts) if self._counts_tokens else 0
         )
@@ -325,7 +331,11 @@ class Policy:
     def read_together(
         self, prompts: Sequence[Sequence[int]], shared: int, empty: int = 0
     ) -> Context:
-        """Read prompts whose first `shared` tokens are the same, once, with padding and `empty` places after them."""
+        """Read prompts whose first `shared` tokens are the same; read these tokens once.
+
+        After them, `empty` positions are left that nothing attends to.
+        """
+        # A row of the cache: shared tokens | empty positions | padding | the rest of a prompt.
         cache: Any = DynamicCache(config=self.model.config)
         if shared:
             self._forward(
@@ -356,9 +366,12 @@ class Policy:
         return Context(cache, logits_P1V[:, -1], mask_PS, shared + lengths_P)
 
     def read_whole(self, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor) -> Tensor:
-        """Scores before every token of G responses to each prompt, (P * G, T, V), by one pass without a cache.
+        """Return the scores before every token of G responses to each prompt, by one pass without a cache.
 
-        A prompt is read with each of its responses, and padding stands behind both: the mask is causal and no more.
+        Each prompt is read with each of its responses, and padding comes after both, so a causal mask is enough.
+
+        Returns:
+            logits_BTV: scores, (P * G, T, V).
         """
         P, G, T = tokens_PGT.shape
         lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
@@ -367,18 +380,20 @@ class Policy:
             list(prompt) + [self.pad_id] * (width - len(prompt)) for prompt in prompts
         ]
         tokens_BN = torch.tensor(padded, device=self.device).repeat_interleave(G, dim=0)
-        at_BT = lengths_P.repeat_interleave(G)[:, None] + torch.arange(
+        positions_BT = lengths_P.repeat_interleave(G)[:, None] + torch.arange(
             T, device=self.device
         )
-        tokens_BN.scatter_(1, at_BT[:, :-1], tokens_PGT.flatten(0, 1)[:, :-1])
+        tokens_BN.scatter_(1, positions_BT[:, :-1], tokens_PGT.flatten(0, 1)[:, :-1])
         logits_BNV: Tensor = self.model(input_ids=tokens_BN, use_cache=False).logits
-        return logits_BNV[torch.arange(P * G, device=self.device)[:, None], at_BT - 1]
+        return logits_BNV[
+            torch.arange(P * G, device=self.device)[:, None], positions_BT - 1
+        ]
 
     def extend(self, context: Context, tokens_BT: Tensor) -> Tensor:
         """Append T tokens to every row of `context`.
 
         Returns:
-            logits_BTV: scores of the token that follows each of them.
+            logits_BTV: scores of the token after each of them.
         """
         added = tokens_BT.shape[1]
         if context.mask_BS is not None:
@@ -392,16 +407,16 @@ class Policy:
         return logits_BTV
 
     def reads_whole(self, prompts: Sequence[Sequence[int]], response: int) -> bool:
-        """Whether the update reads each prompt anew with each response of so many tokens, by `read_whole`.
+        """Return whether the update reads each prompt anew with each response of so many tokens, by `read_whole`.
 
-        On a GPU the kernels of one causal pass are faster by more than short prompts cost.
+        On a GPU, one causal pass has faster kernels, which save more than reading short prompts again costs.
         """
         return self.recomputes or (
             self.device.type == "cuda" and max(map(len, prompts)) <= response
         )
 
     def read_tree(self, tree: PrefixTree, nodes: Sequence[int]) -> Tensor:
-        """Scores of the token that follows each of these nodes, (len(nodes), V), by one pass over all nodes."""
+        """Return the scores of the token after each of these nodes, (len(nodes), V), by one pass over all nodes."""
         logits_1NV: Tensor = self.model(
             input_ids=torch.tensor([tree.tokens], device=self.device),
             attention_mask=torch.from_numpy(tree.is_visible_NN())[None, None].to(
@@ -421,7 +436,10 @@ class Policy:
         positions_BT: Tensor | None = None,
         logits_to_keep: int = 0,
     ) -> Tensor:
-        """Logits of the last `logits_to_keep` positions of every row (0: all); the tokens are appended to `cache`."""
+        """Return the logits of the last `logits_to_keep` positions of every row (0: all).
+
+        The tokens are appended to `cache`.
+        """
         logits_BTV: Tensor = self.model(
             input_ids=tokens_BT,
             attention_mask=mask_BS,
@@ -434,18 +452,22 @@ class Policy:
 
 
 _COSTLY = 2_000_000
-"""Weights of a model from which on a tree of responses costs less to build than it saves."""
+"""Smallest number of weights at which a tree of responses saves more than it costs to build."""
 
 _LEAST_SHARED = 16
-"""A shorter beginning is not worth a pass of its own: its keys and values are copied for every prompt."""
+"""Shortest beginning that is worth a pass of its own: its keys and values are copied for every prompt."""
 
 
 def shared_prefix(prompts: Sequence[Sequence[int]]) -> int:
-    """How many tokens all prompts begin with, such as a system message or examples; 0 if too few to gain anything."""
+    """Return how many tokens all prompts begin with, such as a system message or examples.
+
+    It is 0 if they are too few to gain anything.
+    """
     if len(prompts) < 2:
         return 0
-    # In lexical order, what the first and the last one share all of them share.
+    # A beginning that the first and the last prompt in lexical order share is shared by all in between.
     first, last = min(map(list, prompts)), max(map(list, prompts))
-    most = min(map(len, prompts)) - 1  # the logits of a token after them are wanted
-    shared = next((place for place in range(most) if first[place] != last[place]), most)
+    # Leave at least one token to each prompt: the logits after it are needed.
+    most = min(map(len, prompts)) - 1
+    shared = next((index for index in range(most) if first[index] != last[index]), most)
     return shared if shared >= _LEAST_SHARED else 0

@@ -5,7 +5,7 @@
                            │                  └─ 9 ─ end
                            └─ 6 * 23 = ─── …
 
-A node is a token; in attention it sees itself and its ancestors, as it would at the end of its own sequence.
+A node is a token. In attention it sees itself and its ancestors, as it would at the end of its own sequence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class PrefixTree:
 
     Attributes:
         tokens: token id of each node.
-        depths: how many tokens precede it in its sequences, so its position.
+        depths: number of tokens before each node in its sequences, which is its position.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class PrefixTree:
         return len(self.tokens)
 
     def add(self, tokens: Sequence[int], after: int = -1) -> list[int]:
-        """Add a sequence that continues at the node `after` (-1: at the root); returns the node of each token."""
+        """Add a sequence that continues at the node `after` (-1: at the root); return the node of each token."""
         path = []
         for token in tokens:
             child = self._children.get((after, token))
@@ -47,9 +47,10 @@ class PrefixTree:
         return path
 
     def is_visible_NN(self) -> NDArray[np.bool_]:
-        """Whether a node (row) attends to another (column): to itself and its ancestors."""
+        """Return whether a node (row) attends to another (column): to itself and its ancestors."""
         visible = np.eye(len(self), dtype=np.bool_)
         for node, parent in enumerate(self._parents):
-            if parent >= 0:  # its row is complete: a parent is added before its children
+            # A parent is added before its children, so its row is complete here.
+            if parent >= 0:
                 visible[node] |= visible[parent]
         return visible

@@ -1,7 +1,7 @@
-"""A few short passes at loading show whether a model's scores are those that sampling and the update take them for.
+"""A few short passes at loading show whether a model's scores are what sampling and the update assume.
 
-An unfit model answers all the same: an encoder reads the tokens that it is to predict, and a model that counts places
-where it should count tokens scores a prompt beside a longer one differently than alone.
+An unfit model gives scores without an error. An encoder reads the tokens that it is to predict. A model that counts
+positions where it should count tokens scores a prompt beside a longer one differently than alone.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ if TYPE_CHECKING:
 
 OTHER_MODEL = "take a model of another architecture (those of Llama, Qwen, Gemma, Mistral and most others work)"
 _SHARED, _LONGER, _RESPONSE = 8, 5, 3
-"""Tokens that both prompts of the probe begin with, more tokens of the longer one, tokens of a response."""
+"""Numbers of tokens: shared by both prompts of the probe, added in the longer one, and in a response."""
 _EMPTY = 2048
-"""Places between two tokens: more than a local window that no configuration names, such as the 256 of GPT-Neo."""
+"""Empty positions between two tokens.
+
+They exceed any local window that a configuration does not name, such as the 256 of GPT-Neo.
+"""
 
 
 def counts_tokens(policy: Policy) -> bool:
-    """Whether places that nothing attends to, between two tokens of a prompt, leave the scores as they are.
+    """Return whether empty positions between two tokens of a prompt leave the scores unchanged.
 
     Raises:
         UserError: the scores depend on later tokens, or on padding before a prompt, or a pass fails.
@@ -36,6 +39,7 @@ def counts_tokens(policy: Policy) -> bool:
     kind = f"{policy.name} ({policy.model.config.model_type})"
     try:
         return _counts_tokens(policy, kind)
+    # Models with code of their own fail in many ways, and all of these mean that they cannot be used.
     except (
         AttributeError,
         IndexError,
@@ -55,26 +59,32 @@ def counts_tokens(policy: Policy) -> bool:
 
 @torch.no_grad()
 def _counts_tokens(policy: Policy, kind: str) -> bool:
+    """Probe the model with a few short passes; see `counts_tokens`."""
     model = policy.model
     tokens = ordinary_tokens(policy)
 
     def scores(sequences: list[list[int]]) -> Tensor:
-        """Scores after each token, as the model gives them without our help."""
+        """Return the scores after each token, as the model gives them without our help."""
         logits_BTV: Tensor = model(
             input_ids=torch.tensor(sequences, device=policy.device), use_cache=False
         ).logits
         return logits_BTV
 
-    first, *middle, last, other = tokens[:5]
-    plain, other_last, other_first = scores(
-        [[first, *middle, last], [first, *middle, other], [other, *middle, last]]
+    first, *middle, last, replacement = tokens[:5]
+    plain, changed_last, changed_first = scores(
+        [
+            [first, *middle, last],
+            [first, *middle, replacement],
+            [replacement, *middle, last],
+        ]
     )
     if plain.isnan().any() or (plain == torch.inf).any():
-        return True  # sampling names what is wrong, which is not the form of the model
-    # Rounding is far less than a hundredth of what the first token does to the scores after the last one; words that
-    # can never follow may have infinite scores.
-    tolerance = 0.01 * _distance(plain[-1], other_first[-1]) + 1e-5 * plain.abs().median()
-    if _distance(plain[:-1], other_last[:-1]) > tolerance:
+        # The weights are broken, not the form of the model; sampling will say so.
+        return True
+    # Changing the first token changes the scores after the last one; rounding is far below a hundredth of that change.
+    # Words that can never follow may have infinite scores, so take the median.
+    tolerance = 0.01 * _distance(plain[-1], changed_first[-1]) + 1e-5 * plain.abs().median()
+    if _distance(plain[:-1], changed_last[:-1]) > tolerance:
         raise UserError(
             f"{kind} scores a token by those after it too, as an encoder does, so no response can be sampled from it",
             "take a causal language model",
@@ -91,19 +101,21 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
     )
 
     def are_as_alone(shared: int, empty: int = 0) -> bool:
+        """Return whether prompts read together get the scores that each gets alone."""
         context = policy.read_together(prompts, shared, empty)
-        read = [context.logits_BV[:, None]]
-        # As in sampling, a prompt is continued in several rows, and those that end leave; empty places fill memory.
+        logits = [context.logits_BV[:, None]]
+        # Do what sampling does: continue each prompt in two rows, then drop one. Empty positions fill memory, so with
+        # them there is one row.
         rows = 1 if empty else 2
         context.repeat(rows, room=_RESPONSE)
-        read.append(
+        logits.append(
             policy.extend(context, responses_BT[:, :1].repeat_interleave(rows, dim=0))[
                 ::rows
             ]
         )
         context.select(torch.arange(0, 2 * rows, rows, device=policy.device))
-        read.append(policy.extend(context, responses_BT[:, 1:]))
-        return bool(_distance(torch.cat(read, 1), alone_BTV) <= tolerance)
+        logits.append(policy.extend(context, responses_BT[:, 1:]))
+        return bool(_distance(torch.cat(logits, 1), alone_BTV) <= tolerance)
 
     if not are_as_alone(shared=0):
         raise UserError(
@@ -114,15 +126,16 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
         type(layer) is not DynamicLayer
         for layer in DynamicCache(config=model.config).layers
     ):
-        return False  # a sliding window: padding would use some of it up
-    # A model may have no places beyond it
+        # A sliding window counts positions, so padding would use up a part of it.
+        return False
+    # A model may have no positions beyond its context length.
     room = (policy.context_length or _EMPTY) - len(prompts[0]) - _RESPONSE
     return are_as_alone(_SHARED, max(0, min(room, _EMPTY)))
 
 
 @torch.no_grad()
 def has_plain_head(policy: Policy) -> bool:
-    """Whether logits are those of the model's linear head and nothing more, such as a cap or a scale."""
+    """Return whether logits are those of the model's linear head and nothing more, such as a cap or a scale."""
     head = policy.model.get_output_embeddings()
     if type(head) is not torch.nn.Linear:
         return False
@@ -137,7 +150,7 @@ def has_plain_head(policy: Policy) -> bool:
 
 @torch.no_grad()
 def gives_scores_of(policy: Policy, other: Policy) -> bool:
-    """Whether a policy's scores of a short text are another's to the last bit."""
+    """Return whether a policy's scores of a short text equal another's to the last bit."""
     tokens_1T = torch.tensor([ordinary_tokens(policy)], device=policy.device)
     with policy.precision():
         expected = other.model(input_ids=tokens_1T, use_cache=False).logits
@@ -151,11 +164,12 @@ def gives_scores_of(policy: Policy, other: Policy) -> bool:
 
 
 def _distance(scores: Tensor, others: Tensor) -> Tensor:
+    """Return the largest absolute difference; NaN, as of two equal infinities, counts as 0."""
     return (scores - others).abs().nan_to_num(0).max()
 
 
 def ordinary_tokens(policy: Policy) -> list[int]:
-    """Token ids from all over the vocabulary, none of them special."""
+    """Return token ids from all over the vocabulary, none of them special."""
     size = min(len(policy.tokenizer), policy.model.get_input_embeddings().weight.shape[0])
     special = {
         *policy.tokenizer.all_special_ids,

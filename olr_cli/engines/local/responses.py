@@ -1,4 +1,4 @@
-"""What sampling draws from and writes down, however it computes a token (sampler.py, captured.py)."""
+"""Drawing tokens and storing responses, shared by both ways to compute a token (sampler.py, captured.py)."""
 
 from __future__ import annotations
 
@@ -15,18 +15,20 @@ from olr_cli.recipe.sampling import Sampling
 
 
 class Responses(NamedTuple):
-    """B responses of up to T tokens; entropy is the sum over response tokens."""
+    """B responses of up to T tokens."""
 
     tokens_BT: Tensor
     logprobs_BT: Tensor
     lengths_B: Tensor
     truncated_B: Tensor
     entropy_B: Tensor
+    """Sum of the entropy over response tokens, in nats."""
+
     self_certainty_BT: Tensor
 
     @classmethod
     def none(cls, rollouts: int, limit: int, policy: Policy) -> Responses:
-        """Room for so many responses of at most `limit` tokens; nothing is written yet."""
+        """Allocate room for responses of at most `limit` tokens; nothing is written yet."""
         B, device = rollouts, policy.device
         return cls(
             tokens_BT=torch.full((B, limit), policy.pad_id, device=device),
@@ -39,15 +41,18 @@ class Responses(NamedTuple):
 
 
 def self_certainty_of(log_pi_V: Tensor) -> Tensor:
-    """KL(uniform || pi) = -log V - mean_v log pi(v) of distributions over V tokens (the last dimension), in nats."""
+    """Compute KL(uniform || pi) = -log V - mean_v log pi(v), in nats.
+
+    The last dimension is a distribution over V tokens.
+    """
     return -math.log(log_pi_V.shape[-1]) - log_pi_V.mean(-1)
 
 
 def truncated(pi_BV: Tensor, sampling: Sampling) -> Tensor:
-    """Return `pi_BV` with 0 at the tokens that are not to be drawn, of V; it is not normalised.
+    """Return `pi_BV` with 0 at the tokens that must not be drawn, of V; it is not normalised.
 
-    `top_k` keeps any token as likely as the last of the k too. The three ways come in vLLM's order, each from what the
-    one before has left, and the most likely token always stays. Nucleus (`top_p`): Holtzman et al. 2020,
+    `top_k` also keeps any token as likely as the last of the k. The three ways come in vLLM's order, each applied to
+    the result of the one before, and the most likely token always stays. Nucleus (`top_p`): Holtzman et al. 2020,
     arXiv:1904.09751. `min_p`: Nguyen et al. 2024, arXiv:2407.01082.
     """
     top_p, top_k = sampling.top_p, sampling.top_k
@@ -59,6 +64,7 @@ def truncated(pi_BV: Tensor, sampling: Sampling) -> Tensor:
     if top_p < 1:
         sorted_BV, tokens_BV = pi_BV.sort(descending=True, stable=True)
         cumulative_BV = sorted_BV.double().cumsum(-1)
+        # Keep a token if those before it have less than top_p, so that the token that crosses top_p stays.
         more_likely_BV = cumulative_BV - sorted_BV
         sorted_BV = sorted_BV.where(more_likely_BV < top_p * cumulative_BV[:, -1:], 0)
         pi_BV = torch.zeros_like(pi_BV).scatter(-1, tokens_BV, sorted_BV)
@@ -66,18 +72,18 @@ def truncated(pi_BV: Tensor, sampling: Sampling) -> Tensor:
 
 
 _BLOCK = 256
-"""Words of a block in a draw."""
+"""Number of words in a block of `drawn`."""
 
 _BELOW_1 = 1 - 2**-53
-"""The largest uniform number."""
+"""The largest number that `uniform_streams` returns."""
 
 
 def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
     """Return the first token whose cumulative share of its row exceeds a uniform number, (B,).
 
-    Of a large vocabulary the cumulative distribution is that of blocks of words first, then that of the words of the
-    block into which a draw falls: all words' would take several times the memory of the probabilities. In float64, or
-    rare tokens get lost. In a row of NaN it is the last token.
+    In a large vocabulary, a draw first selects a block of words by the blocks' cumulative distribution, then a word
+    within the block. The cumulative distribution of all words would take several times the memory of the probabilities.
+    Sums are in float64, or rare tokens would get lost. In a row of NaN, the last token is returned.
 
     Args:
         pi_DV: probabilities of V words, which need not add up to 1.
@@ -87,7 +93,7 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
     V = pi_DV.shape[-1]
     if V <= _BLOCK:
         cumulative_BV = pi_DV.double().cumsum(-1)[rows_B]
-        # Below the total even after rounding: there is such a word, or block.
+        # The product stays below the total even after rounding, so some word or block exceeds it.
         threshold_B1 = uniform_B[:, None] * cumulative_BV[:, -1:]
         return _place(cumulative_BV, threshold_B1)[:, 0]
     cumulative_BK = _block_sums(pi_DV).cumsum(-1)[rows_B]
@@ -97,7 +103,7 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
     words_BW = block_B1 * _BLOCK + torch.arange(_BLOCK, device=pi_DV.device)
     pi_BW = pi_DV[rows_B[:, None], words_BW.clamp(max=V - 1)].where(words_BW < V, 0)
     cumulative_BW = pi_BW.double().cumsum(-1)
-    # Added up in another order, a block's sum may by rounding be more than its words' together.
+    # The sum of a block was added up in another order, and rounding may make it larger than its words' total.
     most_B1 = cumulative_BW[:, -1:] * _BELOW_1
     threshold_B1 = torch.minimum(threshold_B1 - before_B1, most_B1)
     words_B1 = block_B1 * _BLOCK + _place(cumulative_BW, threshold_B1)
@@ -105,7 +111,7 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
 
 
 def _block_sums(pi_DV: Tensor) -> Tensor:
-    """Sums of every `_BLOCK` words and of those that are left, float64."""
+    """Sum every `_BLOCK` words, and the words that are left, in float64."""
     whole = pi_DV.shape[-1] // _BLOCK * _BLOCK
     blocks_DKW = pi_DV[:, :whole].view(len(pi_DV), -1, _BLOCK)
     sums_DK = blocks_DKW.sum(-1, dtype=torch.float64)
@@ -114,14 +120,14 @@ def _block_sums(pi_DV: Tensor) -> Tensor:
 
 
 def _place(cumulative_BN: Tensor, threshold_B1: Tensor) -> Tensor:
-    """The first place whose cumulative share exceeds the threshold; the last one in a row of NaN."""
+    """Return the first index whose cumulative share exceeds the threshold; the last one in a row of NaN."""
     place_B1 = torch.searchsorted(cumulative_BN, threshold_B1, right=True)
     return place_B1.clamp(max=cumulative_BN.shape[-1] - 1)
 
 
 def ends_with_stop_text(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:
-    """Whether the last token of each response completes a stop text, (B,)."""
-    # A token is at least a byte; a few more for those that are no text.
+    """Return whether the last token of each response completes a stop text, (B,)."""
+    # Decode only the tail. A token is at least one byte of text, except special tokens, for which a few more are read.
     tail = max(len(text.encode()) for text in stop) + 4
     ends = policy.decode(tokens_BT[:, -tail:].tolist())
     return torch.tensor(

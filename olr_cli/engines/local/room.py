@@ -1,4 +1,4 @@
-"""How many tokens a GPU's memory has room for, in sampling and in the update; measured, not guessed from names."""
+"""How many tokens fit into a GPU's memory, in sampling and in the update; measured, not guessed from names."""
 
 from __future__ import annotations
 
@@ -7,26 +7,29 @@ import torch
 from olr_cli.engines.local.policy import Policy
 
 ON_A_CPU = 65_536
-"""Tokens at a time where memory is a CPU's."""
+"""Number of tokens at a time on a CPU."""
 
 share = 1.0
-"""Of a GPU's memory that is this run's. Runs that each take what is free at their start leave none to the next."""
+"""This run's share of the GPU's memory.
+
+Runs that each took what is free at their start would leave nothing to the next one.
+"""
 
 _PROBES = 256, 512
-"""Tokens of two passes: what the second keeps beyond the first is due to its tokens."""
+"""Numbers of tokens in two passes; the second pass keeps more bytes than the first, because of its tokens alone."""
 
 _BYTES_TO_TRAIN = 14
-"""Of a weight, besides the weight: its gradient, AdamW's two moments, and the weight in bfloat16."""
+"""Bytes per weight, besides the weight: its gradient, AdamW's two moments, and the weight in bfloat16."""
 
 _BYTES_PER_WORD = 40
-"""Of the sampler's float32 and float64 tensors, for each row and word of the vocabulary."""
+"""Bytes of the sampler's float32 and float64 tensors, per row and word of the vocabulary."""
 
 _HEAD = 2**32
 """Bytes of the logits of one piece, with their gradient and what log_softmax keeps."""
 
 
 def rows_to_sample(policy: Policy, longest: int) -> int:
-    """Responses, of `longest` tokens with their prompts, that half of the free memory holds."""
+    """Return how many responses fit into half of the free memory, at `longest` tokens with their prompts."""
     if policy.device.type != "cuda":
         return max(1, ON_A_CPU // longest)
     # Sampling keeps the weights as its products round them.
@@ -36,29 +39,32 @@ def rows_to_sample(policy: Policy, longest: int) -> int:
 
 
 def rows_in(memory: int, policy: Policy, longest: int) -> int:
-    """The same for so many bytes; at least one."""
+    """Return how many responses of `longest` tokens fit into `memory` bytes; at least one."""
     words: int = policy.model.config.get_text_config().vocab_size
     return max(1, memory // (longest * policy.bytes_per_token + words * _BYTES_PER_WORD))
 
 
 def tokens_to_train(policy: Policy) -> int:
-    """Prompt and response tokens whose activations half of the memory holds that the optimiser leaves free."""
+    """Return how many prompt and response tokens to train on at once.
+
+    Their activations fill half of the memory that the optimiser leaves free.
+    """
     if policy.device.type != "cuda":
         return ON_A_CPU
     few, many = (_kept_bytes(policy, tokens) for tokens in _PROBES)
-    of_a_token = max(1, (many - few) // (_PROBES[1] - _PROBES[0]))
+    bytes_per_token = max(1, (many - few) // (_PROBES[1] - _PROBES[0]))
     weights: int = sum(
         weight.numel() for weight in policy.model.parameters() if weight.requires_grad
     )
-    # Where little is left, as many as the second probe had: a pass for each rollout is no use to anybody.
+    # At least as many as in the second probe, which fitted: with less, each rollout would need a pass of its own.
     return max(
         _PROBES[1],
-        (free_memory(policy) - _BYTES_TO_TRAIN * weights - _HEAD) // 2 // of_a_token,
+        (free_memory(policy) - _BYTES_TO_TRAIN * weights - _HEAD) // 2 // bytes_per_token,
     )
 
 
 def free_memory(policy: Policy) -> int:
-    """Bytes of this run's share that nothing uses, those included that torch keeps for later."""
+    """Return the bytes of this run's share of the GPU that are unused, torch's cache included."""
     free, total = torch.cuda.mem_get_info(policy.device)
     used = torch.cuda.memory_allocated(policy.device)
     return max(
@@ -71,7 +77,7 @@ def free_memory(policy: Policy) -> int:
 
 
 def _kept_bytes(policy: Policy, tokens: int) -> int:
-    """Bytes that one pass over so many tokens keeps for its backward pass, up to the head."""
+    """Return the bytes that one pass over so many tokens keeps for its backward pass, up to the head."""
     tokens_PGT = torch.full((1, 1, tokens), policy.pad_id, device=policy.device)
     before = torch.cuda.memory_allocated(policy.device)
     with policy.precision(), policy.recomputing(), policy.without_head():

@@ -1,8 +1,8 @@
-"""Sampling: G rollouts of each of P prompts, every rollout's randomness a function of its own key (R18).
+"""Sampling: G rollouts of each of P prompts, where the randomness of a rollout depends on its own key alone (R18).
 
-The next token is drawn by inverting the cumulative distribution at a uniform number, so a rollout needs one
-number a token, and runs that differ in batching draw the same rollouts. Rollouts that have ended leave the batch
-once they are half of it. Rollouts of a prompt that are equal so far are continued as one row, until they differ.
+The next token is drawn by inverting the cumulative distribution at a uniform number. A rollout therefore needs one
+number per token, and runs that differ in batching draw the same rollouts. Rollouts that have ended leave the batch once
+they are half of it. Rollouts of a prompt that are equal so far are continued as one row, until they differ.
 """
 
 from __future__ import annotations
@@ -36,33 +36,42 @@ from olr_cli.seeding import uniform_streams
 class SampledRollouts:
     """G rollouts of each of P prompts, T tokens the longest; an end token counts as a response token.
 
-    Log-probabilities and averages are of softmax(logits / temperature) over all tokens, also where top_p, top_k or
-    min_p leave the draw fewer: the update compares them to those of the policy that trains, which nothing truncates.
-    (TRL and verl compute their old log-probabilities alike.)
-
-    Attributes:
-        prompts: token ids of each prompt.
-        tokens_PGT: response tokens, padding after the end.
-        lengths_PG: response tokens of each rollout.
-        truncated_PG: the length limit cut the response.
-        logprobs_PGT: log pi(token), 0 at padding; float32.
-        entropy_PG: mean over response tokens of the entropy, in nats.
-        self_certainty_PGT: KL(uniform || pi) = -log V - mean_v log pi(v), 0 at padding, in nats; float32.
-        texts_PG: responses as text (`ResponseTexts`), from what the prompt opened up to the end token or a stop text.
+    Log-probabilities and averages are those of softmax(logits / temperature) over all tokens, even if top_p, top_k or
+    min_p limits the draw. The update compares them with those of the policy that trains, which nothing truncates. (TRL
+    and verl compute their old log-probabilities in the same way.)
     """
 
     prompts: Sequence[list[int]]
+    """Token ids of each prompt."""
+
     tokens_PGT: Tensor
+    """Response tokens, with padding after the end."""
+
     lengths_PG: Tensor
+    """Number of response tokens of each rollout."""
+
     truncated_PG: Tensor
+    """Whether the length limit cut the response off."""
+
     logprobs_PGT: Tensor
+    """log pi(token), 0 at padding; float32."""
+
     entropy_PG: Tensor
+    """Mean over response tokens of the entropy, in nats."""
+
     self_certainty_PGT: Tensor
+    """KL(uniform || pi) = -log V - mean_v log pi(v), 0 at padding, in nats; float32."""
+
     texts_PG: list[list[str]]
+    """Responses as text (`ResponseTexts`).
+
+    If its prompt ends with the mark that opens the thinking, a text begins with that mark. It ends before the end token
+    or a stop text.
+    """
 
     @property
     def statistics(self) -> dict[str, Tensor]:
-        """All that a `Rollout` has besides its response, (P, G) each, by name."""
+        """All fields of a `Rollout` besides its response, by name, (P, G) each."""
         return {
             "tokens": self.lengths_PG,
             "truncated": self.truncated_PG,
@@ -84,14 +93,14 @@ def sample(
     """Sample as many rollouts of each prompt as it has keys.
 
     Args:
-        policy: to be sampled from.
+        policy: the policy to sample from.
         prompts: token ids, none empty.
         keys_PG: one key per rollout, see `olr_cli.seeding`.
-        sampling: how they are drawn; the statistics of temperature 0 are those of temperature 1. Stop texts end a
-            response besides end tokens, and its text ends before the first of them.
-        batch_tokens: the most tokens, prompts and responses, whose keys and values are held at once; a group
-            is never split. None: `olr_cli.engines.local.room`.
-        report: takes the number of rollouts that have ended, at every token.
+        sampling: how tokens are drawn; at temperature 0 the statistics are those of temperature 1. Stop texts end a
+            response as end tokens do, and its text ends before the first of them.
+        batch_tokens: the most tokens, prompts and responses, whose keys and values are held at once; a group is never
+            split. None to measure how many fit (`olr_cli.engines.local.room`).
+        report: is called at every token with the number of rollouts that have ended.
 
     Raises:
         NonFinite: logits are NaN or infinite.
@@ -138,7 +147,7 @@ def _respond(
     sampling: Sampling,
     report: Callable[[int], None],
 ) -> Responses:
-    """The responses of one batch, B = P * G."""
+    """Return the responses of one batch, B = P * G."""
     limit, temperature, stop = sampling.max_new_tokens, sampling.temperature, sampling.stop
     keys_B, B, device = keys_PG.ravel(), keys_PG.size, policy.device
     written = Responses.none(B, limit, policy)
@@ -150,18 +159,19 @@ def _respond(
     context_rows_B = rows // keys_PG.shape[1]
 
     for position in range(limit):
-        # float32 also under autocast: draws, stored statistics and the update's ratios are made of these numbers.
+        # float32 even under autocast: draws, stored statistics and the update's ratios come from these numbers.
         log_pi_DV = torch.log_softmax(
             context.logits_BV.float() / (temperature or 1.0), dim=-1
         )
         pi_DV = log_pi_DV.exp()
         if temperature:
-            # The number of a key and a position: draws in turn from one generator would depend on who has ended (R18).
+            # One number per key and position. Draws in turn from one generator would depend on which rollouts have
+            # ended (R18).
             uniform_B = torch.from_numpy(uniform_streams(keys_B, position)).to(device)
             tokens_B = drawn(truncated(pi_DV, sampling), context_rows_B, uniform_B)
         else:
             tokens_B = pi_DV.argmax(-1)[context_rows_B]
-        # A NaN or +inf among the logits makes all of its row NaN; -inf is a token that is never drawn.
+        # A NaN or +inf among the logits makes its whole row NaN. -inf is allowed: it is a token that is never drawn.
         logprobs_B = log_pi_DV[context_rows_B, tokens_B]
 
         written.tokens_BT[rows, position] = tokens_B
@@ -179,7 +189,8 @@ def _respond(
             )
         written.truncated_B[rows] = unfinished_B
         counts = torch.stack([unfinished_B.sum(), logprobs_B.isnan().sum()])
-        going, broken = counts.tolist()  # one wait for the GPU
+        # Both counts in one tensor, because each `tolist` waits for the GPU.
+        going, broken = counts.tolist()
         if broken:
             raise NonFinite(LOGITS, policy.name)
         report(B - going)
@@ -202,8 +213,8 @@ def _extend(
 ) -> Tensor:
     """Append each rollout's token to the row that it continues; return the row of each rollout.
 
-    A row that rollouts continue in different ways becomes several. Rows that none continues leave the context once they
-    are half of it: moving keys and values costs about as much as the rows that are saved.
+    A row that its rollouts continue in different ways is split. Rows that no rollout continues leave the context once
+    they are half of it: moving keys and values costs about as much as the rows that are saved.
 
         rollout             0    1    2    3
         its row before      r0   r0   r0   r2        r1: all of its rollouts have ended
@@ -211,7 +222,7 @@ def _extend(
         its row after       0    1    0    2         next_rows_B: a row for each pair, (r0, a), (r0, b), (r2, a)
     """
     D, V = context.logits_BV.shape
-    # A number for each pair of row and token; a pair is a row from now on.
+    # Give each pair of row and token a number; from now on, each distinct pair is a row.
     pairs_N, next_rows_B = torch.unique(context_rows_B * V + tokens_B, return_inverse=True)
     parents_N, next_N = pairs_N // V, pairs_N % V
     is_split = bool((parents_N[1:] == parents_N[:-1]).any())
@@ -219,6 +230,7 @@ def _extend(
         context.select(parents_N)
         policy.extend(context, next_N[:, None])
         return cast(Tensor, next_rows_B)
+    # Otherwise keep all rows; those that no rollout continues read a padding token that nothing looks at.
     tokens_D = tokens_B.new_full((D,), policy.pad_id)
     tokens_D[context_rows_B] = tokens_B
     policy.extend(context, tokens_D[:, None])
@@ -232,7 +244,11 @@ def _texts(
     lengths_PG: Tensor,
     stop: Sequence[str],
 ) -> list[list[str]]:
-    """Return each response as text: what its prompt opened, then what was written before the end or a stop text."""
+    """Return each response as text.
+
+    If its prompt ends with the mark that opens the thinking, a text begins with that mark. It ends before the end token
+    or a stop text.
+    """
     G = lengths_PG.shape[1]
     last_PG = tokens_PGT.gather(-1, lengths_PG[..., None] - 1)[..., 0]
     kept_PG = (

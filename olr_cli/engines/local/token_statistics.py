@@ -1,4 +1,4 @@
-"""Statistics of given responses under a policy: one pass over what they share, differentiable, in bounded memory."""
+"""Statistics of given responses under a policy: differentiable, in bounded memory, each shared beginning read once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,19 @@ from olr_cli.engines.local.prefix_tree import PrefixTree
 from olr_cli.engines.local.responses import self_certainty_of
 
 _FULL_TREE = 384
-"""Nodes at which the next prompt begins another tree: attention computes all pairs of a tree's nodes, masked or not."""
+"""Number of nodes at which the next prompt starts another tree.
+
+Attention computes all pairs of a tree's nodes, masked or not, so a large tree costs more than it saves.
+"""
 
 _MOST_NODES = 4096
 """Largest number of nodes in one tree."""
 
 MOST_SCORES = 2**28
-"""Logits of one forward and backward pass: 1 GiB in float32, of which a pass needs about four; twice that where it
-needs whole distributions."""
+"""Largest number of logits in one forward and backward pass: 1 GiB in float32.
+
+A pass keeps about four tensors of that size, or eight if it needs whole distributions.
+"""
 
 
 def response_statistics(
@@ -36,14 +41,16 @@ def response_statistics(
     entropy: bool = False,
     self_certainty: bool = False,
 ) -> TokenStatistics:
-    """Statistics of given responses; each prompt is read once, and where tokens are costly every equal beginning.
+    """Return statistics of given responses, differentiably; each prompt is read once.
 
-    Differentiable. Padding after a response (of T tokens, unless `lengths_PG` says how many) has no influence on
-    it; positions past the end of a response hold arbitrary values.
+    Where tokens are costly, every equal beginning of responses is read once too. Padding after a response has no
+    influence on it; positions past the end of a response hold arbitrary values. Responses have T tokens, unless
+    `lengths_PG` gives their lengths.
     """
 
     def of(logits_NV: Tensor, place: Tensor, tokens: Tensor) -> TokenStatistics:
-        """Statistics of tokens of any shape, each drawn by the logits of one of N places."""
+        """Return the statistics of tokens of any shape, each drawn by the logits of one of N places."""
+        # In float32: the ratios of the update come from these numbers.
         logits_NV = logits_NV.float()
         if temperature != 1:
             logits_NV = logits_NV / temperature
@@ -56,6 +63,7 @@ def response_statistics(
 
     head = policy.model.get_output_embeddings()
     V = head.weight.shape[0]
+    # Only a plain head can be applied to some places at a time.
     in_pieces = policy.has_plain_head and tokens_PGT.numel() * V > MOST_SCORES
     with policy.precision(), policy.without_head() if in_pieces else nullcontext():
         scores = (
@@ -68,6 +76,7 @@ def response_statistics(
         return of(states_ND, place_PGT, tokens_PGT)
 
     def of_hidden(hidden_ND: Tensor, place_M: Tensor, tokens_M: Tensor) -> TokenStatistics:
+        """Return the statistics of tokens from the hidden states of N places."""
         with policy.precision():
             logits_NV = head(hidden_ND)
         return of(logits_NV, place_M, tokens_M)
@@ -84,8 +93,11 @@ def _in_pieces(
     tokens_PGT: Tensor,
     size: int,
 ) -> TokenStatistics:
-    """Statistics from the hidden states of `size` places at a time, of which the backward pass makes logits again."""
-    # Tokens in the order of their places: those of a piece are neighbours.
+    """Return statistics from the hidden states of `size` places at a time.
+
+    The backward pass computes the logits of each piece again, so that only one piece's are in memory.
+    """
+    # Sort the tokens by place, so that the tokens of a piece are neighbours.
     place_M, order_M = place_PGT.flatten().sort(stable=True)
     tokens_M = tokens_PGT.flatten()[order_M]
     starts = torch.arange(0, len(hidden_ND) + size, size, device=place_M.device)
@@ -112,7 +124,7 @@ def _in_pieces(
 def _scores_of_rows(
     policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Logits before every token of every response, (N, V), and the row of each token, (P, G, T).
+    """Return logits before every token of every response, (N, V), and the row of each token, (P, G, T).
 
     Responses to a prompt that are equal, padding included, share their rows.
     """
@@ -126,6 +138,7 @@ def _scores_of_rows(
         torch.cat([prompt_B1, tokens_PGT.flatten(0, 1)], dim=1), dim=0, return_inverse=True
     )
     context = policy.read(prompts)
+    # Column 0 is the prompt, so this gives each distinct response a row that continues its prompt.
     context.select(distinct_UT[:, 0])
     logits_UTV = context.logits_BV[:, None]
     if T > 1:
@@ -141,20 +154,19 @@ def _scores_of_tree(
     tokens_PGT: Tensor,
     lengths_PG: Tensor | None,
 ) -> tuple[Tensor, Tensor] | None:
-    """Like `_scores_of_rows`, equal beginnings computed once; None if a prompt's tree is too large.
+    """Return `_scores_of_rows` with equal beginnings computed once, or None if a prompt's tree is too large.
 
-    A response's tokens are scored by the nodes before them, from the last one of its prompt on. Of prompt ab, the
-    responses cd and ce need the scores after b and after c alone, c's once for both:
+    A response's tokens are scored by the nodes before them, from the last one of its prompt on. With prompt ab, the
+    responses cd and ce need only the scores after b and after c, and c's once for both:
 
         a ── b ── c           the node of each token:  [[b, c],
                                                         [b, c]]
-
     """
     P, G, T = tokens_PGT.shape
     lengths = [[T] * G] * P if lengths_PG is None else lengths_PG.tolist()
     trees: list[
         tuple[PrefixTree, list[int]]
-    ] = []  # each with the nodes whose scores are wanted
+    ] = []  # each with the nodes whose scores are needed
     place_PGT = torch.zeros(P, G, T, dtype=torch.long)
     places_before = 0
     for p, group in enumerate(tokens_PGT.tolist()):
@@ -166,14 +178,15 @@ def _scores_of_tree(
             [end, *tree.add(tokens[: length - 1], after=end)]
             for tokens, length in zip(group, lengths[p], strict=True)
         ]
-        of_prompt = dict.fromkeys(chain.from_iterable(paths))
+        # A dict keeps the nodes in order: their scores come back in this order.
+        prompt_nodes = dict.fromkeys(chain.from_iterable(paths))
         place_of = {
-            node: place for place, node in enumerate(of_prompt, start=places_before)
+            node: place for place, node in enumerate(prompt_nodes, start=places_before)
         }
         for g, path in enumerate(paths):
             place_PGT[p, g, : len(path)] = torch.tensor([place_of[node] for node in path])
-        nodes += of_prompt
-        places_before += len(of_prompt)
+        nodes += prompt_nodes
+        places_before += len(prompt_nodes)
         if len(tree) > _MOST_NODES:
             return None
     with policy.recomputing():
