@@ -52,7 +52,7 @@ _WRITING_ERRORS = {
 _NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
 """Errors of file systems that have no fsync; the write itself succeeded."""
 
-_STUCK = {errno.EBUSY, errno.ENOTEMPTY, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS}
+_STAYS = {errno.EBUSY, errno.ENOTEMPTY, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS}
 """Errors after which a file that is not needed any more may stay."""
 
 _ABANDONED_SECONDS = 60
@@ -440,7 +440,7 @@ def remove(path: Path) -> None:
         else:
             path.unlink(missing_ok=True)
     except OSError as error:
-        if error.errno not in _STUCK:
+        if error.errno not in _STAYS:
             raise
         departures.add(
             f"{path} is not needed any more and could not be removed ({error.strerror})"
