@@ -70,7 +70,7 @@ def _parse_section(text: str) -> Any:
     if not keys or not name.isidentifier():
         return _parse_part(text)
     parts = [_parse_part(head + key) for key in keys]
-    # A part with another key began in the middle of something, such as a text block; then parse the whole.
+    # A part may hold a further key that the patterns do not match, such as a quoted one; then parse the whole.
     values = _merged(part[name] if part.keys() == {name} else None for part in parts)
     return None if values is None else {name: values}
 

@@ -36,7 +36,7 @@ class VerifierRule(Section):
 
     @property
     def conditions(self) -> list[str]:
-        """The keys that say where the rule holds; one, if it is valid."""
+        """The keys that say where the rule holds; exactly one if the rule is valid."""
         return [name for name in _CONDITIONS if getattr(self, name) is not None]
 
     @model_validator(mode="after")
