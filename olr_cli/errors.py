@@ -45,6 +45,7 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         sentence = f"{self.problem}; {self.remedy}"
+        # Control characters in file names or data could otherwise write to other lines of the terminal.
         line = printable(f"{self.place}: {sentence}" if self.place else sentence, keep="")
         # The middle of a long message is its least useful part: it begins with the problem and ends with the remedy.
         return (
@@ -76,6 +77,7 @@ _STYLES = {
     "Error": "bold red", "Warning": "yellow", "Note": "cyan", "Stopped": "yellow", "Finished": "bold green",
     "Next": "bold",
 }  # fmt: skip
+"""First word of a printed sentence -> its style in a terminal, in rich's notation."""
 
 
 def style_of(sentence: str) -> tuple[int, str]:

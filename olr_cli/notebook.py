@@ -76,6 +76,7 @@ def figure(name: str, *runs: PathName) -> Figure:
     from olr_cli.analysis import figures
 
     charts = figures.draw([name], _arms(runs))[name]
+    # A notebook shows one figure per cell, so do not choose one of several silently.
     if len(charts) > 1:
         names = ", ".join(chart.name for chart in charts)
         raise UserError(f"{name} is a chart an arm ({names})", "name runs of one arm")
@@ -89,6 +90,7 @@ def table(name: str, *runs: PathName) -> pl.DataFrame:
         name: arms, cost, or one of the paper's tables (noise_ratios, baselines, ablation, …).
         runs: run directories, or folders that contain runs.
     """
+    # Imported when needed, like the figures, to keep the import of this module quick.
     from olr_cli.analysis import tables
     from olr_cli.analysis.frame import Lack
 

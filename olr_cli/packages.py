@@ -64,6 +64,7 @@ def unfit_torchvision(error: BaseException) -> str | None:
     here = installed_version("torchvision")
     if here is None or not any("torchvision" in str(cause) for cause in causes(error)):
         return None
+    # A wheel of torchvision names the one version of torch that it was built for.
     needs = " ".join(metadata.requires("torchvision") or ())
     built_for = re.search(r"\btorch *\(?==([\w.+]+)", needs)
     return (

@@ -76,6 +76,7 @@ def _update_warnings(train: TrainSection) -> Iterator[str]:
             f"train.learning_rate {train.learning_rate:g} hardly moves LoRA's adapters; they usually take ten times the"
             " learning rate of all weights"
         )
+    # Null trains on the whole step at once, so nothing can fail to divide.
     if mini is None:
         return
     if mini > prompts:

@@ -52,6 +52,7 @@ def find_recipe(name: str | Path) -> Path:
     path = Path(name)
     # os.path returns False for a name that is too long; pathlib raises.
     if os.path.isfile(path):
+        # A likely first try is `olr train mine.csv`; tell the user the command that does it.
         if path.suffix in (".csv", ".tsv", ".jsonl", ".parquet"):
             raise UserError(
                 f"{path} is a data set and no recipe",
@@ -251,8 +252,10 @@ def _keys_of_kind(
     new = value.get(tag)
     if not isinstance(new, str) or new == below.get(tag):
         return below
+    # Keys of the same name may have other defaults there: warmup_epochs is 5 for OLR and 0 for a rule of your own.
     if name == "method":
         return {}
+    # Leave it to the validation to name an unknown kind.
     if new not in kinds:
         return below
     return {key: kept for key, kept in below.items() if key in kinds[new].model_fields}
@@ -290,6 +293,7 @@ def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
     value = copy.deepcopy(value)
     for depth, name in enumerate(names, start=1):
         is_section = depth < len(names) or isinstance(value, dict)
+        # Otherwise the second setting would silently replace the first one.
         if name in tree and isinstance(tree[name], dict) != is_section:
             raise UserError(
                 f"{shortened(dotted)}: '{name}' is set to a value and to a section at once",
@@ -311,6 +315,7 @@ def validate(tree: Mapping[str, Any], source: str) -> Recipe:
 def _resolved(layers: Sequence[Layer]) -> Recipe:
     """Return the recipe of these layers, lowest first; an error names the layer that it is in, else the lowest."""
     for layer in layers:
+        # pydantic accepts text with a NUL, say, which no file can hold: the run could not store its recipe.
         require_plain(layer.keys, layer.source)
     tree = merged_keys(layers)
     for name, (tag, _) in KINDS.items():
@@ -346,6 +351,7 @@ def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
 def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
     """Return the uppermost layer with the key that an error is at or names, else the lowest layer."""
     place = dotted_key(detail["loc"])
+    # Uppermost first: a value there overrides those below, so the error is about that value.
     for layer in reversed(layers):
         if any(_is_about(key, place, sentence) for key in flatten(dict(layer.keys))):
             return layer.source
@@ -361,4 +367,5 @@ def _is_about(key: str, place: str, sentence: str) -> bool:
 
 def folder_name(text: str) -> str:
     """Return text as the name of one folder; it cannot lead anywhere else."""
+    # A leading dot would hide the folder, and `..` would lead out of the sweep's.
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).lstrip(".") or "run"

@@ -69,6 +69,7 @@ class MethodSection(Section):
         """Raise if a preset was changed, because that is another method; a weight may be any number above 0."""
         for key, preset in self.row.presets.items():
             value, is_number = getattr(self, key), isinstance(preset, float)
+            # A penalty of another weight is the same method, and with 0 it would be plain GRPO.
             if value <= 0 if is_number else value != preset:
                 right = "above 0" if is_number else preset
                 raise ValueError(
@@ -124,6 +125,7 @@ class OlrMethod(MethodSection):
     ) -> tuple[Criterion, ...]:
         if len(set(criteria)) < len(criteria):
             raise ValueError("each criterion at most once")
+        # One order, that of the default, so that the same criteria give the same digest.
         return tuple(sorted(criteria, reverse=True))
 
 

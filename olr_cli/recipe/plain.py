@@ -38,6 +38,7 @@ def read_yaml(file: Path) -> Any:
     """Return the value in a YAML file."""
     try:
         text = read_text(file, at_most=MOST_BYTES)
+        # The fast way first: the commands on a sweep read many nearly equal recipes.
         return _parse_sections(text) or parse_yaml(text)
     except NotPlain as error:
         raise UserError.of(f"{file} {error}", remedy="correct it") from None

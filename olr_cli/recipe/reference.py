@@ -146,6 +146,7 @@ def _groups_of_kinds(
     (base,) = {kind.__base__ for kind in kinds.values()}
     assert base is not None and issubclass(base, Section)
     shared = base.model_json_schema()["properties"]
+    # Noise is null by default; its section, once it is written, is inactive by default.
     default = (section["default"] or {tag: "inactive"})[tag]
     shared = {
         tag: {
@@ -163,6 +164,7 @@ def _groups_of_kinds(
             properties = properties | {
                 key: _preset(properties[key], it) for key, it in row.presets.items()
             }
+        # A kind's class repeats the shared keys; only those with another default or range are listed again.
         keys = {
             key: v for key, v in properties.items() if key != tag and v != shared.get(key)
         }

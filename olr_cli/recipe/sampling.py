@@ -33,6 +33,7 @@ class Sampling:
     """Texts that end a response; the response does not contain them."""
 
     def __post_init__(self) -> None:
+        # Checked here too: evaluations set these values without a recipe.
         if not (self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature < math.inf):
             least = f"give 0, or a number from {LEAST_TEMPERATURE} on"
             raise UserError(f"the temperature is {self.temperature}", least)

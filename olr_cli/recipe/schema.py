@@ -103,6 +103,7 @@ class Recipe(Section):
     logging: LoggingSection = LoggingSection()
     sweep: SweepSection | None = None
 
+    # No field, so that it reaches neither recipe.yaml nor the digest.
     _of_strangers: frozenset[str] = PrivateAttr(default=frozenset())
 
     @model_validator(mode="after")
@@ -170,6 +171,7 @@ class Recipe(Section):
                 rule.model_dump(mode="json", exclude_none=True)
                 for rule in self.verifier.where
             ]
+            # JSON is YAML too, so `--set` reads the whole list back.
             texts["verifier.where"] = json.dumps(rules)
         return {key: f"{key}={text}" for key, text in texts.items()}
 
@@ -209,6 +211,7 @@ class Recipe(Section):
         Keys at their default are left out, so a recipe keeps its digest when olr gets new keys. A changed default,
         however, changes the digests of stored runs.
         """
+        # From the values, not from the text of a file: comments, order and spelling of numbers do not count.
         values = flatten(self.model_dump(mode="json"))
         deciding = {
             key: value

@@ -24,6 +24,7 @@ LEAST_TEMPERATURE = 0.001
 
 def _as_written(number: Decimal) -> float | str:
     """Return an exact number for JSON and YAML: a float if that is the same number, else its digits as text."""
+    # `repr` is the shortest text of a float: 0.05 stays a number, and 0.12345678901234567890 becomes text.
     return float(number) if Decimal(repr(float(number))) == number else str(number)
 
 
@@ -124,6 +125,7 @@ class Section(BaseModel):
 
     def plain(self) -> dict[str, Any]:
         """Return the resolved section as YAML/JSON values, without the keys that are null and null by default."""
+        # A null is written if it is not the default: the key would otherwise get its default when it is read again.
         nested = {name: value.plain() for name, value in self if isinstance(value, Section)}
         return {
             name: value

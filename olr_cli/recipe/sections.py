@@ -47,6 +47,7 @@ def _roles_by_our_names(columns: Any) -> Any:
     if not isinstance(columns, dict):
         return columns
     ours = {OTHER_ROLES.get(role, role): path for role, path in columns.items()}
+    # `{prompt: a, question: b}` gives one role two columns, and either choice would be a guess.
     if len(ours) < len(columns):
         raise ValueError("two columns for one role; leave one out")
     return ours
@@ -368,6 +369,7 @@ class OpenRlhfEngine(Section):
     vllm_memory: Number = default(
         0.5, "Share of a GPU's memory that vLLM may take.", gt=0, lt=1
     )
+    # `require_number`, because pydantic reads true as 1 in a Literal of numbers.
     zero_stage: Annotated[Literal[1, 2, 3], BeforeValidator(require_number)] = default(
         2,
         "DeepSpeed's ZeRO: 1 shards the optimiser's state, 2 also gradients, 3 also weights.",
@@ -396,6 +398,7 @@ class OpenRlhfEngine(Section):
         seen.
         """
         for name, value in flatten(flags).items():
+            # A list becomes several words on the command line, each of which could begin with a dash.
             for word in value if isinstance(value, list) else [value]:
                 if isinstance(word, list | dict):
                     raise ValueError(

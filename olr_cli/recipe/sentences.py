@@ -57,10 +57,12 @@ def sentence_of(detail: Any) -> str:
         case "union_tag_invalid" | "unknown_method":
             return _unknown_kind(place, detail["input"], detail["ctx"])
         case "value_error":
+            # This error is from a validator of ours and already a sentence.
             message = str(detail["ctx"]["error"])
             return f"{place}: {message}" if place else message
         case "literal_error":
             expected = detail["ctx"]["expected"]
+            # pydantic lists the allowed values as text in quotes; read them back for the suggestion.
             hint = did_you_mean(str(detail["input"]), re.findall("'([^']*)'", expected))
             return f"{value}{hint}: expected {expected}"
         case "tuple_type" | "list_type":

@@ -95,6 +95,7 @@ def _sweep_runs(
             for key, value in (*settings.items(), *point.items()):
                 with at(f"{source}: the sweep's arm '{shortened(arm)}'"):
                     put(changes, key, value)
+            # The last part of a key is enough for a name; `expand_sweep` refuses names that become equal.
             parts = {
                 key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()
             }
@@ -103,6 +104,7 @@ def _sweep_runs(
             label = "_".join(filter(None, (arm, *parts.values()))) or "run"
             place = folder_name("_".join(filter(None, (label, seed))))
             recipe = validate(overlay(tree, changes), f"{source} [{shortened(place)}]")
+            # Marked for each run, because an arm may name code that the recipe itself does not.
             recipe = marked(recipe, layers)
             if recipe.sweep is not None:
                 raise UserError(

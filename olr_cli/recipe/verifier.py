@@ -49,6 +49,7 @@ class VerifierRule(Section):
             raise ValueError(
                 "a rule needs false_negative_rate, false_positive_rate or both"
             )
+        # The default refuses an empty list too, which would match no answer.
         if self.error is not None and min(self.error, default=-1) < 0:
             raise ValueError(
                 "error is a list of distances, which count above and below; name some, without signs"

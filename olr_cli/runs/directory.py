@@ -73,6 +73,7 @@ def create_run(
     A sweep gives `arm`, the common name of all runs that differ only in their seed.
     """
     require_free(path)
+    # The manifest comes last, because it makes the folder a run: after a kill before that, the folder is still free.
     write_recipe(path, recipe)
     manifest = {
         "schema_version": MANIFEST_VERSION,

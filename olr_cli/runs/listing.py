@@ -92,6 +92,7 @@ def list_runs(
         if not folder.is_dir():
             raise no_path(folder, "`olr train` makes runs, by default in runs/")
         for path in [folder] if is_run(folder) else runs_below(folder):
+            # Two folders, or a link, may lead to the same run.
             entries.setdefault(path.resolve(), _entry(path, folder))
     chosen = [
         run
@@ -183,6 +184,7 @@ def _entry(path: Path, folder: Path) -> RunEntry:
     prompts = Counter[float]()
     for line in trained:
         prompts[line["epoch"]] += int(line.get("rollout/groups", 0))
+    # Noisy prompts may be rare or frequent in a part of an epoch, so figures and reports leave it out too.
     whole = [[*prompts][index] for index in whole_epochs([*prompts.values()])]
     return replace(
         entry,

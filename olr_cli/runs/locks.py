@@ -41,6 +41,7 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
     are removed from the folder itself, not from those below.
     """
     lock, file = _locked(path, make=make), path / LOCK
+    # Keep the folder open, so that `is_at` notices if it was moved or replaced.
     opened = os.open(path, os.O_RDONLY)
     try:
         if not _OURS.fullmatch(regular(file).read_text(errors="replace")):
@@ -74,6 +75,7 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
 
 def _locked(path: Path, *, make: bool) -> FileLock:
     """Return the acquired lock of a folder, or raise if another process holds it."""
+    # `thread_local=False`: another thread may release the lock. `fallback_to_soft=False`: no heartbeat file, see above.
     lock = FileLock(
         path / LOCK, timeout=_PATIENCE, thread_local=False, fallback_to_soft=False
     )
@@ -111,6 +113,7 @@ def _locked(path: Path, *, make: bool) -> FileLock:
 def is_held(path: Path) -> bool:
     """Return whether a live process, perhaps another user's, works on a folder."""
     try:
+        # The flags make sure that a pipe or a link in that place is neither waited for nor followed.
         lock = os.open(path / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False

@@ -140,6 +140,7 @@ class Stopwatch:
     @contextmanager
     def measure(self, part: str) -> Iterator[None]:
         """Add the block's time to `part`; blocks must not be nested."""
+        # No `finally` below: if the block fails, so does the step, and nobody reads its times.
         began = time.perf_counter()
         yield
         self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - began

@@ -64,6 +64,7 @@ class _EpochProgress(Progress):
 
     def __init__(self, layout: Layout | None) -> None:
         self._whole = TRAINING if layout is None else layout
+        # Show all columns unless the engine says that some have no values.
         self.know(truth=True, held_out=True)
 
     def know(self, *, truth: bool, held_out: bool) -> None:
@@ -125,6 +126,7 @@ class LineProgress(_EpochProgress):
     def step(self, step: int, metrics: Metrics) -> None:
         row, self._step = self.row(step, metrics), step
         if row is not None:
+            # Step 0 is the evaluation before training; no step has set a pace yet.
             self.say(f"{row}{self.left(step):>5}" if step else row.rstrip())
 
     def within(self, done: int, of: int, what: str = "rollouts") -> None:

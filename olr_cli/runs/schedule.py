@@ -115,6 +115,7 @@ class Schedule:
         to the bit.
         """
         updates = self.updates_before(self.last + 1)
+        # `ceil`, as in transformers' `get_warmup_steps`.
         warmup = math.ceil(self.warmup_ratio * updates)
         if update < warmup:
             return self.highest * (update / warmup)
@@ -128,6 +129,7 @@ class Schedule:
         return self.highest * (share * (1 - lowest) + lowest)
 
 
+# Every step of an epoch asks again, and a permutation takes one hash per prompt.
 @lru_cache(maxsize=2)
 def _order(prompts: int, seed: int, epoch: int) -> list[int]:
     """Return an epoch's order of the prompts. It is keyed by the epoch, so that more epochs change no earlier one."""

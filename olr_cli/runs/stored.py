@@ -125,6 +125,7 @@ def whole_epochs(prompts: Sequence[float]) -> list[int]:
 
 def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
     """Return kind and share of the noise that a training file marks on unverified labels, or None without marks."""
+    # First visits only, so that every prompt counts once.
     first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "verified")
     kinds = first.select("noise_type").collect()["noise_type"]
     marks = kinds.filter(kinds.is_not_null() & (kinds != "clean"))

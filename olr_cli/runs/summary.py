@@ -87,6 +87,7 @@ def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
         "not in metrics.jsonl",
     )
     if "eval/avg_stderr" in last:
+        # Half of a normal distribution's 95 % interval, cut below where accuracy would leave 0 to 1.
         reach = 1.96 * last["eval/avg_stderr"]
         low, high = max(last["eval/avg"] - reach, 0.0), min(last["eval/avg"] + reach, 1.0)
         accuracy += f" (95 % over prompts: [{low:.1%}, {high:.1%}])"

@@ -36,7 +36,9 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
         rollouts = _of_run(source)
     else:
         rollouts = _of_log(source, prompts)
+    # `is_correct` comes first: it is a verdict by the true answer, while a reward may come from a noisy label.
     marks = [name for name in ("is_correct", "is_rewarded") if name in rollouts.columns]
+    # On data without true answers the column exists, but all its values are null.
     marked = [name for name in marks if rollouts[name].null_count() < len(rollouts)]
     if marked:
         rollouts = rollouts.filter(~pl.col(marked[0]))

@@ -83,6 +83,7 @@ class Answer:
             "written": [file.path for file in self.files],
             "next": [*self.next],
         }
+        # A result with a key of its own named `notes`, `written` or `next` keeps it.
         result = {"schema": SCHEMA, **as_json(self.result)}
         return result | {
             key: as_json(value)
@@ -115,6 +116,7 @@ def as_json(value: Any) -> Any:
         return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, Sequence):
         return [as_json(inner) for inner in value]
+    # By method, not by type: importing polars and pydantic for a type check would slow every command down.
     for name in ("to_dicts", "plain"):
         if hasattr(value, name):
             return as_json(getattr(value, name)())

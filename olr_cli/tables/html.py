@@ -53,6 +53,7 @@ def text(value: str) -> str:
 
 def html(elements: Iterable[Element]) -> str:
     """Return elements as HTML."""
+    # `method="html"`: XML's `<td />` would be read as an opening tag, and the next cells would land inside it.
     return "\n".join(
         ElementTree.tostring(element, encoding="unicode", method="html")
         for element in elements

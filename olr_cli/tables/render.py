@@ -106,6 +106,7 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
             continue
         table = rich_table([""] * len(columns), show_header=False)
         for row, texts in members:
+            # Wrapped in `Text`, because rich reads `[red]` in a plain string as markup.
             table.add_row(
                 *map(Text, texts),
                 style={"published": "dim", "average": "bold"}.get(row.kind, ""),
@@ -244,6 +245,7 @@ def _group_heads(columns: Sequence[Column]) -> list[str]:
     heads, rules, last = "", [], 1
     for group, members in groupby(columns[1:], lambda column: column.group):
         size = len(list(members))
+        # The first column is left out of the groups, hence `columns[1:]` and the rules from column 2 on.
         heads += f" & \\multicolumn{{{size}}}{{c}}{{{group}}}"
         rules += [f"\\cmidrule(lr){{{last + 1}-{last + size}}}"] * bool(group)
         last += size
@@ -255,6 +257,7 @@ def _latex_body(
 ) -> Iterable[str]:
     """Yield the rows, with rules around compared rows and before titles."""
     for index, (row, (name, *numbers)) in enumerate(rows):
+        # A chain of two comparisons: this row is `compared`, and the row before is not.
         if row.kind == "compared" != rows[index - 1][0].kind:
             yield "\\midrule"
         if row.kind == "title":
@@ -281,6 +284,7 @@ def _latex_row(cells: Iterable[str]) -> str:
 
 def comma_separated(table: Table) -> str:
     """Return one line per row of the table, without a final line break; None is an empty cell."""
+    # The values, not the texts of the cells: a program that reads CSV needs all digits.
     rows = as_json(table.rows)
     text = io.StringIO()
     writer = csv.DictWriter(

@@ -49,6 +49,7 @@ sign, ``percent`` with a sign, ``seconds`` in a suitable unit.
 
 _TEXTS: Mapping[Kind, Callable[[Any], str]] = {
     "share": percent,
+    # Always with a sign, which tells a difference from a share.
     "points": lambda share: f"{100 * share:+.1f}",
     "percent": "{:.1%}".format,
     "seconds": _duration,
@@ -213,6 +214,7 @@ class Block:
         ]
         rows = []
         for row in self.rows:
+            # A page has room for such sentences in a column of its own.
             if row.kind == "note" and medium == "document":
                 continue
             texts = [

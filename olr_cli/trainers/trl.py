@@ -129,7 +129,7 @@ class OlrReward(TrainerCallback, ExportableState):
     def _supervise(
         self, samples: Sequence[tuple[Mapping[str, Any], Rollout]]
     ) -> tuple[list[float], Any]:
-        """Return the rewards of all ranks' samples, group by group, and the metrics to log."""
+        """Return the rewards of all ranks' completions, group by group, and the metrics to log."""
         if self._olr is None or self._index is None:
             raise UserError(
                 "OlrReward has not seen training begin",
@@ -325,7 +325,7 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
 def _on_first_rank(
     here: list[Any], decide: Callable[[Sequence[Any]], tuple[list[float], Any]]
 ) -> tuple[list[float], dict[str, float]]:
-    """Return the rewards of this rank's samples; the first rank decides over all ranks' samples, in the order of ranks.
+    """Return the rewards of this rank's completions; the first rank decides over all ranks' completions, rank by rank.
 
     An error on the first rank ends every rank, so that none waits for it.
     """
