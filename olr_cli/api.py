@@ -306,7 +306,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
 
         Args:
             groups: each prompt of the step once, with its completions.
-            step: as in a call.
+            step: the number of this step, like in a call.
             complete: False if more groups of the same step follow. The last part, or `finish_step`, stores the whole
                 step.
         """

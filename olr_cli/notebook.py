@@ -54,7 +54,7 @@ def replay(history: PathName, *settings: str) -> pl.DataFrame:
 
     Args:
         history: a run or a log.
-        settings: as after ``--set``, such as ``"method.slope_threshold=0.1"`` or ``"method.name=rules.py:mine"``.
+        settings: words after ``--set``, such as ``"method.slope_threshold=0.1"`` or ``"method.name=rules.py:mine"``.
 
     Returns:
         One row per visit, with the columns of a run's labels (docs/run-directory.md).

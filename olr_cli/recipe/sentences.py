@@ -85,8 +85,8 @@ def _unknown_key(place: str) -> str:
     if place.startswith("sweep."):
         example = f"sweep: {{grid: {{{place.removeprefix('sweep.')}: [1, 2]}}}}"
         return f"unknown key '{place}'; a sweep has a grid of keys and values, as {example}, or arms"
-    known = _known_keys()
-    alike = [key for key in known if key.count(".") == place.count(".")]
+    keys = _known_keys()
+    alike = [key for key in keys if key.count(".") == place.count(".")]
     # The key exists, but under another kind of the section.
     if place in alike:
         section, _, key = place.partition(".")
@@ -96,12 +96,12 @@ def _unknown_key(place: str) -> str:
     named = place.rpartition(".")[2]
     # Suggest, in this order: the key inside its section, the key for another trainer's name, a key of this name
     # elsewhere.
-    deeper = [key for key in known if key.endswith(f".{place}")]
-    deeper += [
+    matches = [key for key in keys if key.endswith(f".{place}")]
+    matches += [
         key for key, others in OTHER_NAMES.items() if named.lower() in others.split()
     ]
-    deeper += [key for key in known if key.endswith(f".{named}")]
-    hint = f" (did you mean '{deeper[0]}'?)" if deeper else did_you_mean(place, alike)
+    matches += [key for key in keys if key.endswith(f".{named}")]
+    hint = f" (did you mean '{matches[0]}'?)" if matches else did_you_mean(place, alike)
     return f"unknown key '{place}'{hint}"
 
 

@@ -68,9 +68,9 @@ class _EpochProgress(Progress):
         self.know(truth=True, held_out=True)
 
     def know(self, *, truth: bool, held_out: bool) -> None:
-        known = (it for it in self._whole.columns if it.needs_truth in (None, truth))
-        columns = tuple(it for it in known if held_out or not it.metric.startswith("eval/"))
-        self._layout = replace(self._whole, columns=columns)
+        columns = (it for it in self._whole.columns if it.needs_truth in (None, truth))
+        shown = tuple(it for it in columns if held_out or not it.metric.startswith("eval/"))
+        self._layout = replace(self._whole, columns=shown)
 
     def start(
         self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()
@@ -187,8 +187,8 @@ class LiveProgress(_EpochProgress):
         row = self.row(step, metrics)
         if row is not None:
             self.say(row.rstrip())
-        known = (column for column in self._layout.latest if column.metric in metrics)
-        latest = "".join(f"  {it.heading} {it.cell(metrics[it.metric])}" for it in known)
+        columns = (column for column in self._layout.latest if column.metric in metrics)
+        latest = "".join(f"  {it.heading} {it.cell(metrics[it.metric])}" for it in columns)
         # Not rich's estimate: it only looks at the last half minute, and a step may take longer.
         left = self.left(step)
         epoch = max(0, step - 1) // self._per_epoch + 1
@@ -335,14 +335,14 @@ def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
     A held-out metric is not averaged: its latest value counts. For metrics of noisy prompts and of replaced labels, the
     weights come from the shares in metrics.jsonl, times the step's prompts.
     """
-    known = [metrics for metrics in steps if name in metrics]
-    if known and name.startswith("eval/"):
-        return known[-1][name]
-    if not known:
+    measured = [metrics for metrics in steps if name in metrics]
+    if measured and name.startswith("eval/"):
+        return measured[-1][name]
+    if not measured:
         return None
-    weights = [_prompts_of(name, metrics) for metrics in known]
+    weights = [_prompts_of(name, metrics) for metrics in measured]
     return sum(
-        metrics[name] * weight for metrics, weight in zip(known, weights, strict=True)
+        metrics[name] * weight for metrics, weight in zip(measured, weights, strict=True)
     ) / sum(weights)
 
 

@@ -33,7 +33,7 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
 def medians(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
     """Return the median of each of `QUANTITIES` over the lines of metrics.jsonl that have it."""
     values = {name: [line[name] for line in lines if name in line] for name in QUANTITIES}
-    return {name: median(known) for name, known in values.items() if known}
+    return {name: median(numbers) for name, numbers in values.items() if numbers}
 
 
 @dataclass(frozen=True)
