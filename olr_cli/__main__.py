@@ -1,10 +1,10 @@
-"""`python -m olr_cli` is `olr`; a signal is heeded before anything slow is imported."""
+"""Entry point: `python -m olr_cli` is `olr`. Signals are handled before anything slow is imported."""
 
 from olr_cli.runs.interrupts import heed_signals
 
 
 def main() -> None:
-    """Entry point of the program."""
+    """Run the program."""
     heed_signals()
     from olr_cli.cli import main as olr
 

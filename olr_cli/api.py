@@ -1,4 +1,4 @@
-"""Labels and rewards for the rollouts of any trainer; needs no torch. docs/trainers.md shows it in use.
+"""Labels and rewards for the rollouts of any trainer, without torch. docs/trainers.md shows them in use.
 
     olr = OnlineLabelRefinement("runs/mine", recipe={"method": {"warmup_epochs": 2}})
     for prompts, completions, labels in batches:         # K completions of each prompt, one after the other
@@ -8,8 +8,9 @@
     olr.close()
 
 `OnlineLabelRefinement` counts visits, keeps the history, and writes the run directory that every `olr` command reads.
-`Supervisor` is what decides, for a loop that counts and stores by itself. Every name of `__all__` is stable: what it
-takes and returns changes only with a new major version. `olr_cli.trainers` has ready-made rewards for TRL and verl.
+`Supervisor` makes the same decisions for a loop that counts and stores by itself. Every name in `__all__` is stable:
+its arguments and return values change only with a new major version. `olr_cli.trainers` has ready-made rewards for TRL
+and verl.
 """
 
 from __future__ import annotations
@@ -114,59 +115,61 @@ PathName: TypeAlias = str | os.PathLike[str]
 RecipeSource: TypeAlias = Mapping[str, Any] | PathName
 """Keys of a recipe as nested mappings, or the name of a recipe file."""
 
-_OF_SECTIONS: dict[str, set[str]] = {
+_ALLOWED_KEYS: dict[str, set[str]] = {
     **{"data": {"extractor", "verified"}, "noise": {"", "type", "draw"}},
     **{"engine": set(), "logging": set(), "sweep": set()},
 }
-"""What counts in sections whose other keys are the trainer's."""
+"""Section -> the keys that a recipe may set in it here; the trainer decides the section's other keys."""
 
 
 @dataclass(frozen=True, slots=True)
 class SupervisedStep:
-    """What was decided for the completions of one step.
-
-    Attributes:
-        step: its number, from 1.
-        rewards: a reward a completion, in the order in which they were given.
-        trains: whether each completion takes part in the update; False only under methods that choose prompts.
-        metrics: of the step, by the names of metrics.jsonl.
-        decided: the same and more in columns, as they are stored.
-    """
+    """The decisions about the completions of one step."""
 
     step: int
+    """The number of the step, from 1."""
+
     rewards: tuple[float, ...]
+    """One reward per completion, in the order of the completions."""
+
     trains: tuple[bool, ...]
+    """Whether each completion takes part in the update; False only under methods that choose prompts."""
+
     metrics: Mapping[str, float]
+    """The step's metrics, under their names in metrics.jsonl."""
+
     decided: Decided
+    """All decisions in columns, as they are stored."""
 
     @property
     def labels(self) -> tuple[LabelRecord, ...]:
-        """A record a prompt."""
+        """One record per prompt."""
         return tuple(
             LabelRecord(*row) for row in zip(*self.decided.labels.values(), strict=True)
         )
 
     @property
     def rollouts(self) -> tuple[RolloutRecord, ...]:
-        """A record a completion, prompt by prompt."""
+        """One record per completion, prompt by prompt."""
         return tuple(
             RolloutRecord(*row) for row in zip(*self.decided.rollouts.values(), strict=True)
         )
 
 
 class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
-    """Rewards for the completions of another trainer, step by step, by labels that are refined on the way.
+    """Rewards for another trainer's completions, step by step, from labels that are refined during training.
 
-    Decisions are those of `olr train` on the same rollouts. Not for threads that call it at the same time.
+    The decisions equal those of `olr train` on the same rollouts. An object must not be called from several threads at
+    once.
 
     Args:
-        run_dir: where labels, rollouts, metrics and the recipe are stored; must not hold a run yet, unless the state
-            of one is loaded. None: a temporary folder, which lasts as long as this object.
+        run_dir: the directory for labels, rollouts, metrics and the recipe. It must not hold a run yet, unless you load
+            that run's state. None: a temporary folder, deleted together with this object.
         recipe: keys of a recipe as nested mappings, or the name of a recipe file. The method is OLR unless
-            `method.name` says otherwise; `train` and `model.path` describe what the trainer does, and are only stored.
-            `data.verified` is a file of verified labels, by prompt_id or as a data set by question.
+            `method.name` says otherwise. `train` and `model.path` describe what the trainer does, and are only stored.
+            `data.verified` is a file of verified labels, by prompt_id or, as a data set, by question.
         trainer: name and version, for the run's manifest.
-        settings: what the trainer is known to do, as keys of a recipe, which `recipe` then must not set.
+        settings: the trainer's own settings, as keys of a recipe; `recipe` must not set them too.
     """
 
     def __init__(
@@ -180,18 +183,21 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._is_temporary = run_dir is None
         if run_dir is None:
             temporary = TemporaryDirectory(prefix="olr-", ignore_cleanup_errors=True)
-            # Left to the directory itself, it would warn
+            # A TemporaryDirectory that is garbage-collected without `cleanup` emits a ResourceWarning.
             weakref.finalize(self, temporary.cleanup)
             run_dir = os.path.join(temporary.name, "external")
         self.run_dir = Path(run_dir)
         self._trainer = trainer
         self._tree = _recipe_tree(recipe, trainer, settings or {}, self.run_dir)
+        # A trainer may not say how many epochs it trains; `close` then stores the number of epochs seen.
         self._knows_epochs = "epochs" in self._tree.get("train", {})
         self.recipe = validate(self._tree, "recipe")
         if self.recipe.data.extractor is not None:
             with at("recipe: data.extractor"):
                 find_extractor(self.recipe.data.extractor)
         if (
+            # The default share is 1 - (share of marked prompts), which nobody can count before all prompts have
+            # arrived.
             self.recipe.method.prompts not in ("all", "verified")
             and self.recipe.method.keep_fraction is None
         ):
@@ -225,12 +231,12 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
 
     @property
     def step(self) -> int:
-        """Complete steps so far."""
+        """The number of complete steps so far."""
         return self._step
 
     @property
     def groups_in_step(self) -> int:
-        """Groups that have come of a step that is not complete."""
+        """The number of rollout groups received for the step that is not complete yet."""
         return sum(len(part.trains) for part in self._decided)
 
     # Rewards ------------------------------------------------------------------------------------------------------
@@ -248,19 +254,20 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     ) -> SupervisedStep:
         """Decide the labels of a step and reward its completions.
 
-        All arguments but `step` have one item a completion, N in all; the K completions of a prompt come in the same
-        call, in any place.
+        Every argument but `step` has one item per completion, N in all. All K completions of a prompt must come in the
+        same call, but in any order.
 
         Args:
             prompts: N texts or chats.
-            completions: N texts, chats or rollouts; a `Rollout` also tells tokens, truncation and what intrinsic
-                rewards are made of.
+            completions: N texts, chats or rollouts. A `Rollout` also carries the number of tokens, whether the response
+                was truncated, and the statistics that intrinsic rewards need.
             labels: N labels as the data has them (`SENTINEL` on prompts marked as inactive or active noise); None
                 where a prompt has none, under methods that need none.
             prompt_ids: N ids; by default those of a file without ids (`QuestionIds`).
-            true_answers: N true answers, where they are known; they decide what is reported, and noisy labels (R3).
-            noise_types: N of clean, inactive, active, active_frozen; by default what label and true answer say.
-            step: the number of this step, to make sure that none is lost or repeated.
+            true_answers: N true answers, or None where unknown. They decide the reported accuracies and the noisy
+                labels (R3).
+            noise_types: N of clean, inactive, active, active_frozen; by default derived from label and true answer.
+            step: the number of this step; a lost or repeated step then raises.
         """
         of_completions = self._prompts.of_call(
             prompts,
@@ -272,17 +279,18 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             noise_type_of_sentinel=sentinel_type(self.recipe),
         )
         by_id = {prompt.prompt_id: prompt for prompt in of_completions}
-        places = gathered(
-            (prompt.prompt_id, place) for place, prompt in enumerate(of_completions)
+        positions = gathered(
+            (prompt.prompt_id, position) for position, prompt in enumerate(of_completions)
         )
         groups = [
-            (by_id[name], [completions[place] for place in places[name]]) for name in places
+            (by_id[name], [completions[position] for position in positions[name]])
+            for name in positions
         ]
         decided = self.supervise(groups, step=step)
         rewards, trains = [*decided.rewards], [*decided.trains]
-        # Decisions come group by group; each belongs to the place where its completion stood in the call.
-        for one, place in enumerate(chain.from_iterable(places.values())):
-            rewards[place], trains[place] = decided.rewards[one], decided.trains[one]
+        # Decisions are in the order of the groups; put each back to the position of its completion in the call.
+        for i, position in enumerate(chain.from_iterable(positions.values())):
+            rewards[position], trains[position] = decided.rewards[i], decided.trains[i]
         return replace(decided, rewards=tuple(rewards), trains=tuple(trains))
 
     def supervise(
@@ -292,12 +300,15 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         step: int | None = None,
         complete: bool = True,
     ) -> SupervisedStep:
-        """As a call, on completions that are grouped already; rewards are in the order of the groups.
+        """Decide the labels and rewards of completions that are already grouped by prompt.
+
+        Like a call otherwise. Rewards are in the order of the groups.
 
         Args:
             groups: each prompt of the step once, with its completions.
-            step: as in a call.
-            complete: False if more groups of the same step follow; it is stored by the last one, or by `finish_step`.
+            step: the number of this step, like in a call.
+            complete: False if more groups of the same step follow. The last part, or `finish_step`, stores the whole
+                step.
         """
         number = self._step + 1
         if step is not None and step != number:
@@ -312,11 +323,13 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self.flush()
         run.add_prompts(prompts, self._verified.mark)
         history = self._supervisor.history
+        # A step may come in several parts; its time runs from the first one.
         if not self._decided:
             self._clock = Stopwatch()
         rollout_groups = [
             RolloutGroup(
                 prompt,
+                # Counted per prompt, because another trainer may visit some prompts more often than others.
                 history.of(prompt.prompt_id).visits + 1,
                 number,
                 tuple(_rollout(completion, prompt.messages) for completion in completions),
@@ -334,7 +347,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return SupervisedStep(number, tuple(decided.rewards), trains, metrics, decided)
 
     def finish_step(self) -> Mapping[str, float]:
-        """Store the groups that came since the last step as one step; its metrics, none if there were no groups."""
+        """Store the groups received since the last step as one step.
+
+        Returns:
+            The step's metrics; empty if there were no groups.
+        """
         run, parts, self._decided = self._run, self._decided, []
         if run is None or not parts:
             return {}
@@ -349,10 +366,12 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         )
         metrics = step_metrics(*tables, *counts)
         times = self._clock.metrics()
+        # The time between the parts of a step belongs to the trainer, so the sum would mislead.
         times.pop("time/step", None)
         self._step = number
         epoch = max(labels["visit"])
         self._epoch = max(self._epoch, epoch)
+        # Not written yet: `log` may still add the trainer's metrics to this line.
         self._pending = (number, epoch, {**metrics, **times})
         if number == 1:
             _warn_if_unread(metrics["rollout/missing_answers"], rollouts["response"])
@@ -366,12 +385,14 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         data_sources: Sequence[str] | None = None,
         prompts: Sequence[str | Chat] | None = None,
     ) -> list[float]:
-        """Return 1.0 for every completion that is right, given the gold beside it, else 0.0; for held-out prompts.
+        """Return 1.0 for every completion that is right by its gold, else 0.0; for held-out prompts.
 
-        A gold is an answer, or a list of answers of which any is right, in every form that a file may have it in.
-        Nothing is recorded. Without `data.extractor`, `data_sources` decide how answers are read (R6). Where `prompts`
-        ask for a percentage, golds accept a percent sign that they lack (R7); where they end inside the thinking, so do
-        responses begin (R6).
+        A gold is an answer, or a list of answers any of which is right, in every form that a file may have it in.
+        Nothing is recorded.
+
+        Without `data.extractor`, `data_sources` decide how answers are read (R6). If a prompt asks for a percentage,
+        its gold also matches an answer with a percent sign (R7). If a prompt opens the thinking, its response is read
+        from inside the thinking (R6).
         """
         sources = [DATA_SOURCE] * len(golds) if data_sources is None else data_sources
         turns: list[tuple[Message, ...]] = [()] * len(golds)
@@ -394,8 +415,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's metrics to those of the latest step; before the first step, to those of step 0.
 
-        They are written with the next step, or by `state_dict` and `close`.
+        The next step, `state_dict` or `close` writes them.
         """
+        # If the latest step's line is already in the file, as after `state_dict` or a resume, these metrics are
+        # dropped.
         if self._pending is None and self._step == 0:
             self._pending = (0, 0, {})
         if self._pending is not None:
@@ -404,9 +427,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     # State --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """The run and its step, as JSON values: what later decisions depend on is in the run directory, on the disk.
+        """Return the run's id and step as JSON values; everything else that decisions depend on is then on the disk.
 
-        Between steps only: what has come of a step that is not complete is stored as one.
+        Call it between steps only: if a step is incomplete, the groups received so far are stored as a step of their
+        own.
         """
         self.finish_step()
         self.flush()
@@ -415,7 +439,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return {"run": self._run_id, "step": self._step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after the step at which a state was taken; later steps in the run directory are removed."""
+        """Continue after the step of a saved state, and remove later steps from the run directory."""
         self.close("interrupted")
         self._reset()
         self._step = state["step"]
@@ -423,9 +447,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             self._resume(state["run"])
 
     def close(self, status: Status = "finished") -> None:
-        """Write what is pending, note in the manifest how the run ended, and let the run directory go.
+        """Write pending metrics, note in the manifest how the run ended, and release the run directory.
 
-        How many verified labels were for the prompts is logged; a warning, if some were for none.
+        Logs how many verified labels belonged to prompts of the run, as a warning if some belonged to none.
         """
         self.finish_step()
         self.flush()
@@ -433,6 +457,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             level = logging.WARNING if self._verified.unknown else logging.INFO
             logging.getLogger(__name__).log(level, "%s", self._verified.note)
         if self._run is not None:
+            # Now the number of epochs is known, which readers of the recipe need.
             if status == "finished" and self._epoch and not self._knows_epochs:
                 self._tree = overlay(self._tree, {"train": {"epochs": self._epoch}})
                 self.recipe = validate(self._tree, "recipe")
@@ -444,7 +469,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     # The run directory --------------------------------------------------------------------------------------------
 
     def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> RunWriter:
-        """The writer of the run directory, which is made before the first step."""
+        """Return the writer of the run directory; the first step creates the directory."""
         path = self.run_dir
         if self._run is not None:
             return self._run
@@ -452,6 +477,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             raise UserError(
                 f"{path} was closed after step {self._step}", "load its state to continue"
             )
+        # The first step shows the batch sizes, which the recipe of another trainer rarely has.
         sizes = (
             {"prompts_per_step": len(groups), "rollouts_per_prompt": len(groups[0][1])}
             if groups
@@ -468,8 +494,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return self._write_to(RunWriter.create(path, self.recipe))
 
     def _resume(self, run_id: str) -> None:
-        """Continue the run of a state; what is stored of later steps is removed."""
+        """Continue the run of a saved state; later steps are removed."""
         path = self.run_dir
+        # A temporary folder never survives its process, so a state of one has no run to continue.
         if not is_run(path) and (self._is_temporary or not path.exists()):
             raise UserError(
                 f"the state is of a run that is not in {path}",
@@ -484,9 +511,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         stored, given = read_recipe(path), flatten(self._tree).keys()
         self._tree = overlay(stored.plain(), self._tree)
         self.recipe = validate(self._tree, "recipe")
+        # The stored recipe may be a stranger's: run only the code that this call's own recipe names.
         self.recipe = self.recipe.of_strangers(self.recipe.code().keys() - given)
         self.recipe.require_named()
         keys = changed_keys(stored, self.recipe)
+        # These two sections describe the trainer, which may continue with other batch sizes or from another model path.
         if changed := [key for key in keys if not key.startswith(("train.", "model."))]:
             raise UserError(
                 f"{path} was begun with another recipe ({'; '.join(changed)})",
@@ -496,14 +525,15 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._write_to(RunWriter.resume(path, self.recipe), is_resumed=True)
 
     def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> RunWriter:
-        """Begin an attempt of a run that this process holds; let it go if that fails."""
+        """Begin an attempt of a run whose lock this process holds; release the lock if that fails."""
         with ExitStack() as lock:
             lock.enter_context(run)
             if is_resumed:
                 run.roll_back(self._step)
                 run.read_prompts(self._verified.mark)
             run.begin(after=self._step, facts={"engine": self._trainer})
-            lock.pop_all()  # `close` lets it go
+            # From here on `close` releases the lock, not the end of this block.
+            lock.pop_all()
         self._prompts.continue_with(run.prompts.values())
         self._run, self._run_id = run, read_manifest(run.path)["id"]
         judge = Judge(ledger=run.path / GIVEN_UP, tolerance=self.recipe.data.tolerance)
@@ -512,7 +542,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return run
 
     def flush(self) -> None:
-        """Write the metrics of the latest step, to which nothing can be added then."""
+        """Write the metrics of the latest step; `log` cannot add to them afterwards."""
         if self._pending is not None and self._run is not None:
             self._run.log(*self._pending)
         self._pending = None
@@ -522,6 +552,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def _require_groups(
         self, groups: Sequence[tuple[Prompt, Sequence[Any]]], marked: Sequence[Prompt]
     ) -> None:
+        """Raise if a prompt comes twice, has too few completions, lacks a needed label, or has changed."""
         names = {name for part in self._decided for name in part.labels["prompt_id"]}
         known = {} if self._run is None else self._run.prompts
         for (prompt, completions), verified in zip(groups, marked, strict=True):
@@ -549,25 +580,27 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
 def _recipe_tree(
     recipe: RecipeSource | None, trainer: str, settings: Mapping[str, Any], run_dir: Path
 ) -> dict[str, Any]:
-    """The keys of a run that another trainer makes."""
+    """Return the complete keys of a recipe for a run of another trainer."""
     recipe = {} if recipe is None else recipe
     keys = (
         dict(recipe) if isinstance(recipe, Mapping) else read_tree(find_recipe(str(recipe)))
     )
-    known = flatten(dict(settings))
+    fixed = flatten(dict(settings))
     for key in flatten(keys):
         section, _, name = key.partition(".")
-        if section in _OF_SECTIONS and name not in _OF_SECTIONS[section]:
+        if section in _ALLOWED_KEYS and name not in _ALLOWED_KEYS[section]:
             raise UserError(f"recipe: {key} has no effect under {trainer}", "leave it out")
-        if key in known:
+        if key in fixed:
             raise UserError(
-                f"recipe: {key} is a setting of {trainer}, which has {known[key]}",
+                f"recipe: {key} is a setting of {trainer}, which has {fixed[key]}",
                 "leave it out here",
             )
     tree = overlay(dict(settings), keys)
     if isinstance(method := tree.get("method", {}), Mapping):
+        # `olr train` defaults to GRPO, but whoever makes this object wants refinement.
         tree["method"] = {"name": "olr", **method}
     data = {**tree.get("data", {}), "train": str((run_dir / PROMPTS).absolute())}
+    # Absolute, because a resume may start in another working folder.
     if isinstance(data.get("verified"), str):
         data["verified"] = str(Path(data["verified"]).absolute())
     model = {"path": "unknown", **tree.get("model", {})}
@@ -577,7 +610,7 @@ def _recipe_tree(
 
 
 def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
-    """Log a warning if hardly any response has an answer that is read; `missing` is their share without one."""
+    """Log a warning if hardly any response has a readable answer; `missing` is the share of responses without one."""
     if missing > 0.9:
         logging.getLogger(__name__).warning(
             "%.0f%% of the responses have no answer; data.extractor may be wrong. %s",
@@ -587,12 +620,15 @@ def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:
-    """The columns of a step that came in parts."""
+    """Concatenate the columns of the parts of a step."""
     return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 
 def _rollout(completion: str | Chat | Rollout, prompt: Sequence[Message]) -> Rollout:
-    """Return a completion of a prompt, with what that opened in front: stored, it is read again without the prompt."""
+    """Return a completion as a rollout, preceded by the tag that its prompt opened.
+
+    With that tag, a stored response can be read again without its prompt.
+    """
     rollout = (
         completion
         if isinstance(completion, Rollout)

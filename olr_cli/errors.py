@@ -10,23 +10,23 @@ from pathlib import Path
 from typing import Self
 
 _LONGEST = 3000
-"""Characters of a message: some list what there is to choose from, but none quotes a whole file."""
+"""Most characters of a message. Some messages list all choices, but none may quote a whole file."""
 
 _LONGEST_VALUE = 60
-"""Characters of a value or key that a message quotes."""
+"""Most characters of a value or key in a message."""
 
 
 class UserError(Exception):
-    """A mistake of the user: what is wrong, what to do about it, and where.
+    """A mistake that the user can fix: the problem, its remedy, and where to apply it.
 
     The command line prints ``place: problem; remedy`` without a traceback and exits with status 2. Text from files
     stays on one line, and control characters in it are escaped.
 
     Attributes:
-        problem: what is wrong, with the thing it is about.
-        remedy: what the user can do, as an instruction ("choose another name").
-        place: where it is done: a recipe's key, a file, or an argument under its name in Python, which the command
-            line spells as its option (``run_dir``; ``template KEY``). Empty where the problem names it.
+        problem: what is wrong, and with which thing.
+        remedy: an instruction to the user ("choose another name").
+        place: where to apply the remedy: a recipe's key, a file, or a Python argument. The command line prints an
+            argument as its option (``run_dir``; ``template KEY``). Empty if the problem already names the place.
     """
 
     def __init__(self, problem: str, remedy: str, place: str = "") -> None:
@@ -37,7 +37,7 @@ class UserError(Exception):
 
     @classmethod
     def of(cls, sentence: str, *, remedy: str, place: str = "") -> Self:
-        """Make an error of a sentence that may end in its remedy, after the last semicolon; if not, with `remedy`."""
+        """Make an error from a sentence; the text after its last semicolon is the remedy, else `remedy` is."""
         problem, semicolon, own_remedy = sentence.rpartition("; ")
         return (
             cls(problem, own_remedy, place) if semicolon else cls(sentence, remedy, place)
@@ -45,7 +45,9 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         sentence = f"{self.problem}; {self.remedy}"
+        # Control characters in file names or data could otherwise write to other lines of the terminal.
         line = printable(f"{self.place}: {sentence}" if self.place else sentence, keep="")
+        # The middle of a long message is its least useful part: it begins with the problem and ends with the remedy.
         return (
             line
             if len(line) <= _LONGEST
@@ -55,7 +57,7 @@ class UserError(Exception):
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """Give the errors of the block that have no place yet this one."""
+    """Set the place of errors raised in the block, unless they have one already."""
     try:
         yield
     except UserError as error:
@@ -64,7 +66,7 @@ def at(place: str) -> Iterator[None]:
 
 
 def printable(text: str, keep: str = "\n\t\N{NO-BREAK SPACE}") -> str:
-    """Text in which control characters are escaped, but for those of `keep`: file names and data may hold any."""
+    """Return a text with control characters escaped, except those in `keep`: file names and data may contain any."""
     return "".join(
         c if c.isprintable() or c in keep else c.encode("unicode_escape").decode()
         for c in text
@@ -75,16 +77,17 @@ _STYLES = {
     "Error": "bold red", "Warning": "yellow", "Note": "cyan", "Stopped": "yellow", "Finished": "bold green",
     "Next": "bold",
 }  # fmt: skip
+"""First word of a printed sentence -> its style in a terminal, in rich's notation."""
 
 
 def style_of(sentence: str) -> tuple[int, str]:
-    """How many letters of a printed sentence a terminal shows in which style, as rich names it."""
+    """Return how many letters at the beginning of a printed sentence are styled, and their style in rich's notation."""
     word = next((word for word in _STYLES if sentence.startswith(word)), "")
     return len(word), _STYLES.get(word, "")
 
 
 class NotHere(UserError):
-    """Something that this machine lacks and another one may have: a data file, a package, GPUs, a network."""
+    """Something missing on this machine that another machine may have: a data file, a package, GPUs, a network."""
 
 
 class NoRows(UserError):
@@ -93,7 +96,7 @@ class NoRows(UserError):
 
 @contextmanager
 def noting(missing: list[str] | None) -> Iterator[None]:
-    """Append what the block finds missing on this machine to a list, as a dry run does; with None it is raised."""
+    """Append what the block finds missing on this machine to a list, for a dry run; raise if the list is None."""
     try:
         yield
     except NotHere as error:
@@ -103,7 +106,7 @@ def noting(missing: list[str] | None) -> Iterator[None]:
 
 
 def _kind(path: Path | str) -> str:
-    """Name the kind of a path that is there."""
+    """Name the kind of an existing path."""
     if os.path.isdir(path):
         return "a folder"
     if os.path.isfile(path):
@@ -118,7 +121,7 @@ def _kind(path: Path | str) -> str:
 def no_path(
     path: Path | str, remedy: str = "check the name", known: Iterable[str] = ()
 ) -> NotHere:
-    """The error for a path where there is nothing; it suggests a name of `known`, or of a neighbour in its folder."""
+    """Build the error for a missing path; it suggests a similar name from `known` or from the path's folder."""
     if os.path.lexists(path):
         return NotHere(f"{path} is {_kind(path)}, which cannot be used here", remedy)
     folder, name = Path(path).parent, Path(path).name
@@ -135,17 +138,17 @@ def no_path(
 
 
 def taken(path: Path, detail: str = "", place: str = "") -> UserError:
-    """The error for an output path where something is already."""
+    """Build the error for an output path that already exists."""
     return UserError(f"{path} exists already{detail}", "choose another name", place)
 
 
 def no_rows(path: Path | str, item: str) -> NoRows:
-    """The error for a table without rows, where at least one `item` is needed."""
+    """Build the error for a table without rows where at least one `item` is needed."""
     return NoRows(f"{path} has no rows", f"name a file with at least one {item}")
 
 
 def unknown(place: str, value: str, known: Iterable[str]) -> UserError:
-    """The error for a name that is none of the known ones."""
+    """Build the error for a name that is not among the known ones."""
     names = list(known)
     return UserError(
         f"there is no '{value}'{did_you_mean(value, names)}",
@@ -155,15 +158,16 @@ def unknown(place: str, value: str, known: Iterable[str]) -> UserError:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """A trailing `` (did you mean 'x'?)`` for the known name closest to `name`, or an empty string."""
+    """Return `` (did you mean 'x'?)`` for the known name closest to `name`, or an empty string."""
     close = closest(name, known)
     return f" (did you mean '{close}'?)" if close else ""
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """The known name that is nearly `name`, else one that `name` is the beginning of, else one that is alike."""
+    """Return the closest known name: nearly equal to `name`, else beginning with it, else similar; None if none is."""
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.85)
+    # `warmup` is an abbreviation of `warmup_epochs`, although the two differ too much for difflib's first cutoff.
     close += sorted(
         (longer for longer in names if name and longer.startswith(name)), key=len
     )
@@ -172,26 +176,27 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def shown(value: object) -> str:
-    """A value for a message, as YAML writes it."""
+    """Return a value as YAML writes it, for a message."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return shortened(repr(value))
 
 
 def shortened(text: str) -> str:
-    """At most `_LONGEST_VALUE` characters of a text."""
+    """Cut a text to at most `_LONGEST_VALUE` characters."""
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error, and the errors behind it that its traceback shows."""
+    """Yield an error and the errors that led to it, as its traceback shows them."""
     while error is not None:
         yield error
+        # `raise … from None` hides the context in tracebacks, so skip it here too.
         error = error.__cause__ or (
             None if error.__suppress_context__ else error.__context__
         )
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of another library's error, without the full stop, as part of a sentence."""
+    """Return the first line of another library's error without its full stop, to be used inside a sentence."""
     return str(error).partition("\n")[0].rstrip(".")[:160] or type(error).__name__

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, and text files that are read in full."""
+"""Files that appear completely or not at all, and text files that are read as a whole."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from olr_cli.errors import UserError, causes, taken
 
-_OF_SYSTEM = {
+_SYSTEM_ERRORS = {
     errno.ENOSPC: "the disk is full; make room and try again",
     errno.EDQUOT: "your disk quota is used up; make room and try again",
     errno.EFBIG: "files may not get that large here; raise the limit (ulimit -f) or choose another place",
@@ -31,9 +31,9 @@ _OF_SYSTEM = {
     errno.ESTALE: "the file server does not find it any more; try again, or choose a folder on a local disk",
     errno.EXDEV: "the folder reaches over two file systems; choose another folder",
 }
-"""Errors of the system, which say nothing about the file that was read or written."""
-_USERS_TO_MEND = {
-    **_OF_SYSTEM,
+"""Errors of the system as a whole, not of the file being read or written."""
+_REMEDIES = {
+    **_SYSTEM_ERRORS,
     errno.EEXIST: "there is a file where a folder is needed; choose another place",
     errno.ENOTDIR: "there is a file where a folder is needed; choose another place",
     errno.EISDIR: "there is a folder of that name; choose another name",
@@ -42,30 +42,37 @@ _USERS_TO_MEND = {
     errno.EPERM: "you may not write there; change the permissions or choose another folder",
     errno.EROFS: "the file system is read-only; choose another folder",
 }
-_OF_WRITING = {
+"""Error number -> problem and remedy, for every error that the user can fix."""
+
+_WRITING_ERRORS = {
     errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS,
 }  # fmt: skip
-"""Those that can be of a file alone, where nobody knows whether something was written, run or sent."""
+"""Errors that only writing a file raises, for callers that do not know which operation failed."""
 
 _NO_SYNC = {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}
+"""Errors of file systems that have no fsync; the write itself succeeded."""
+
 _STAYS = {errno.EBUSY, errno.ENOTEMPTY, errno.EIO, errno.EACCES, errno.EPERM, errno.EROFS}
+"""Errors after which a file that is not needed any more may stay."""
 
 _ABANDONED_SECONDS = 60
+"""Minimum age of a temporary file before `sweep` removes it."""
 
 _UTF16_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-"""How UTF-16 begins as Excel ("Unicode text") and PowerShell write it; UTF-8 never begins so."""
+"""Byte order marks of UTF-16, which Excel ("Unicode text") and PowerShell write; UTF-8 cannot begin with them."""
 
 departures: set[str] = set()
-"""Sentences about what a file system cannot do, where olr goes on without it: the manifest of a run lists them."""
+"""Limits of the file system that olr works around, as sentences; the manifest of a run lists them."""
 
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Turn a full disk or missing permission while writing `target` into a sentence for the user."""
+    """Turn a full disk, a missing permission or a similar error while writing `target` into a `UserError`."""
     try:
         yield
+    # Not only OSError: torch, polars and safetensors hide it in errors of their own (`error_number`).
     except Exception as error:
-        problem = _USERS_TO_MEND.get(error_number(error))
+        problem = _REMEDIES.get(error_number(error))
         if problem is None:
             raise
         raise UserError.of(
@@ -74,19 +81,19 @@ def writing(target: Path) -> Iterator[None]:
 
 
 def system_problem(error: BaseException) -> str | None:
-    """Cause and remedy of an error that says nothing about the file that was read or written; None of other errors."""
-    # Of tempfile, which torch asks when it is imported
+    """Return cause and remedy of an error of the system as a whole, or None for any other error."""
+    # tempfile raises this, and torch calls tempfile when it is imported.
     if "No usable temporary directory" in str(error):
         return "set TMPDIR to a folder that may be written"
-    return _OF_SYSTEM.get(error_number(error))
+    return _SYSTEM_ERRORS.get(error_number(error))
 
 
 @contextmanager
 def naming_the_disks_error(folder: Path) -> Iterator[None]:
-    """Raise the system's error where torch cannot write a file of its own in a folder.
+    """Replace torch's error by the system's if torch cannot write a file into a folder.
 
-    torch.save into a path says "unexpected pos 4544 vs 4438" when the disk is full. Where a little more cannot be
-    written either, that error says why.
+    On a full disk, torch.save only says "unexpected pos 4544 vs 4438". Writing another 1 MiB then fails as well, with
+    an error that names the reason.
     """
     try:
         yield
@@ -97,13 +104,13 @@ def naming_the_disks_error(folder: Path) -> Iterator[None]:
 
 
 def disk_problem(error: BaseException) -> str | None:
-    """Cause and remedy of an error that says that a file cannot be written, wherever it comes from; None of others."""
+    """Return cause and remedy of an error that means that a file cannot be written, or None for any other error."""
     number = error_number(error)
-    return _USERS_TO_MEND[number] if number in _OF_WRITING else None
+    return _REMEDIES[number] if number in _WRITING_ERRORS else None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, of the machine or of a GPU; torch's errors on a CPU have no type of their own."""
+    """Return whether the machine or a GPU ran out of memory; torch's error on a CPU has no type of its own."""
     text = str(error)
     return (
         isinstance(error, MemoryError)
@@ -113,19 +120,21 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def error_number(error: BaseException) -> int:
-    """The system's error number behind an exception, 0 if there is none.
+    """Return the system's error number behind an exception, or 0 if there is none.
 
-    torch.save raises a RuntimeError while it handles the OSError; errors of safetensors and polars, and of Ray if
-    another process failed, have nothing but its text.
+    torch.save raises a RuntimeError while it handles the OSError. Errors of safetensors and polars, and of Ray if
+    another process failed, contain only the error's text.
     """
     for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno:
             return cause.errno
-    return next((number for number in _OF_SYSTEM if os.strerror(number) in str(error)), 0)
+    return next(
+        (number for number in _SYSTEM_ERRORS if os.strerror(number) in str(error)), 0
+    )
 
 
 def regular(file: Path) -> Path:
-    """Return the path of a file that is to be read; refuse a pipe, a device or a socket, which may never end."""
+    """Return the path of a file to read; raise for a pipe, a device or a socket, because reading it may never end."""
     if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
         raise UserError(
             f"{file} is a pipe, a device or a socket",
@@ -148,12 +157,13 @@ def digest_of(files: Iterable[Path]) -> str:
 def read_text(
     file: Path, at_most: int | None = None, *, encoding: str | None = None
 ) -> str:
-    """The text of a file, without a byte order mark: UTF-8, or UTF-16 if it begins with its mark.
+    """Return the text of a file without a byte order mark: UTF-8, or UTF-16 if the file begins with its mark.
 
-    `encoding`: of a data file that is neither, the recipe's `data.encoding`, which the error then names.
+    `encoding` is the recipe's `data.encoding`, for data files in another encoding. Errors then name that key.
     """
     try:
         with regular(file).open("rb") as source:
+            # One byte more than the limit shows that the file is too large without reading all of it.
             content = source.read(-1 if at_most is None else at_most + 1)
     except OSError as error:
         raise UserError(
@@ -174,6 +184,7 @@ def read_text(
         remedy = "save it as UTF-8"
         if encoding is None:
             raise UserError(problem, remedy) from None
+        # The usual encodings of Western European text; suggest the one that has just failed to decode the file last.
         other = "latin-1" if name == "cp1252" else "cp1252"
         remedy = f"{remedy}, or name its encoding, as in data.encoding={other}"
     except (LookupError, ValueError):
@@ -183,15 +194,17 @@ def read_text(
 
 
 def _decoded(content: bytes, encoding: str) -> str:
-    """Return the text of some bytes; `encoding` counts where they are neither marked UTF-16 nor UTF-8.
+    """Return bytes as text; `encoding` applies only if they are neither UTF-8 nor UTF-16 with a mark.
 
-    Text of another encoding is hardly ever valid UTF-8 by chance. So one setting serves a file and the UTF-8 that olr
-    exports from it.
+    Text in another encoding is hardly ever valid UTF-8 by chance. One setting therefore serves both a file and the
+    UTF-8 that olr exports from it.
     """
-    codecs.lookup(encoding)  # A misspelt name is an error, also where it does not count.
+    # A misspelt name raises even if the encoding is not needed for this file.
+    codecs.lookup(encoding)
     if content.startswith(_UTF16_MARKS):
         return content.decode("utf-16")
-    # UTF-16 without its mark and ISO-2022 may be ASCII, with control characters that no other text has.
+    # UTF-16 without its mark and ISO-2022 can be pure ASCII bytes. They then contain NUL or ESC, which other text never
+    # does.
     if not (content.isascii() and re.search(rb"[\0\x1b]", content)):
         with suppress(UnicodeDecodeError):
             return content.decode("utf-8-sig")
@@ -201,10 +214,10 @@ def _decoded(content: bytes, encoding: str) -> str:
 def read_lines(
     file: Path, *, is_cut: bool = False, encoding: str | None = None
 ) -> Iterator[str]:
-    """The lines of a text file, whichever way they end, without a byte order mark; of UTF-8 one is in memory at a time.
+    """Yield the lines of a text file, with any line ending, without a byte order mark.
 
-    `is_cut`: the file may end within a character; of its last line a brace is returned then. `encoding`: as of
-    `read_text`.
+    UTF-8 is read line by line, any other encoding as a whole. `is_cut` means that the file may end inside a character;
+    the last line is then returned as a brace. `encoding` is as in `read_text`.
     """
     try:
         with regular(file).open("rb") as content:
@@ -220,22 +233,25 @@ def read_lines(
         ) from None
     except UnicodeDecodeError as error:
         if is_cut and error.reason == "unexpected end of data":
-            yield "{"  # Python has not decoded any of that line
+            # Python has not decoded any of that line. A lone brace is invalid JSON, so readers of logs treat it as a
+            # line cut off.
+            yield "{"
             return
-        read_text(file, encoding=encoding)  # knows the byte
+        # Decode everything once more, because its error names the position of the bad byte.
+        read_text(file, encoding=encoding)
         raise
 
 
 def storable(text: str) -> str:
-    """Text as UTF-8 can hold it, with a question mark for half a surrogate pair: used and stored texts are the same."""
+    """Replace half a surrogate pair by a question mark: UTF-8 cannot hold it, and stored texts must equal used ones."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the object that a reader of JSON finds as pairs.
+    """Return an object from the pairs that a JSON reader found.
 
     Raises:
-        ValueError: it has a key twice with different values, of which Python would keep the last.
+        ValueError: a key comes twice with different values; Python would silently keep the last one.
     """
     value = dict(pairs)
     if len(value) < len(pairs) and (
@@ -248,7 +264,7 @@ def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(file: Path) -> Any:
-    """The value of a JSON file."""
+    """Return the value of a JSON file."""
     try:
         return json.loads(read_text(file), object_pairs_hook=object_of)
     except (ValueError, RecursionError) as error:
@@ -258,7 +274,10 @@ def read_json(file: Path) -> Any:
 
 
 def read_record(file: Path, version: int) -> Any:
-    """The value of a JSON file of ours whose ``schema_version`` is `version` or older; of a foreign one, any value."""
+    """Read one of our JSON files; raise if its `schema_version` is newer than `version`.
+
+    A file without `schema_version` is returned as it is.
+    """
     record = read_json(file)
     written = record.get("schema_version") if isinstance(record, dict) else None
     if isinstance(written, int) and written > version:
@@ -274,11 +293,12 @@ def write_whole(
 ) -> None:
     """Let `write` fill a temporary file beside `target`, then rename it over `target`.
 
-    If `durable`, it waits until the bytes are on the disk, so that the file survives a power cut.
+    If `durable`, wait until the bytes are on the disk, so that the file survives a power cut.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with writing(target):
-        temporary.unlink(missing_ok=True)  # it may be a link to something else
+        # Somebody may have put a link there, and writing through it would overwrite another file.
+        temporary.unlink(missing_ok=True)
         if durable:
             sweep(target.parent)
         try:
@@ -287,13 +307,14 @@ def write_whole(
                 sync(temporary)
             os.replace(temporary, target)
             if durable:
+                # The new name is an entry of the folder, which the disk stores separately from the file.
                 sync(target.parent)
         finally:
             temporary.unlink(missing_ok=True)
 
 
 class _SameBytes(Exception):
-    """Ends `write_whole` where the file is there already."""
+    """Raised to end `write_whole` if the file already exists with the same bytes."""
 
 
 def write_new(
@@ -303,10 +324,10 @@ def write_new(
     *,
     replaces: bool = False,
 ) -> bool:
-    """Let `write` fill a new file; return whether it was written: False if it was there already with the same bytes.
+    """Let `write` fill a new file; return False if the file already exists with the same bytes, else True.
 
-    A file with other content is refused, unless this `replaces` it; `place` is the argument that names it. So a
-    command can be given twice.
+    A command can thus be repeated. A file with other content is refused unless `replaces` is set. `place` is the
+    argument that names the file.
     """
 
     def fill(path: Path) -> None:
@@ -327,11 +348,14 @@ def write_new(
 
 
 def sweep(folder: Path, *, is_held: bool = False) -> None:
-    """Remove temporary files of olr that are older than a minute and whose process has gone; in a held folder, all."""
+    """Remove olr's temporary files if their process has ended and they are a minute old; in a held folder, all of
+    them.
+    """
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
         with suppress(OSError):
-            # On another host its process may live
+            # On a network file system the writer may run on another host, where /proc here says nothing; so wait a
+            # minute too.
             age = time.time() - leftover.lstat().st_mtime
             is_abandoned = age > _ABANDONED_SECONDS and not os.path.exists(
                 f"/proc/{process}"
@@ -343,36 +367,38 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
 def require_new(
     outputs: Mapping[str, Path | None], repeatable: Collection[str] = ()
 ) -> None:
-    """Refuse output files before any work is done: what is there, two of one name, a place that cannot be written.
+    """Refuse existing files, one file for two outputs, and unwritable folders before any work is done.
 
     Args:
-        outputs: argument -> its file, if one was named.
-        repeatable: arguments whose file may be there, since `write_new` replaces nothing.
+        outputs: argument -> its file, or None if the user named none.
+        repeatable: arguments whose file may exist, because `write_new` replaces nothing.
     """
-    places: dict[str, str] = {}
+    argument_by_path: dict[str, str] = {}
     for name, target in outputs.items():
         if target is None:
             continue
-        if places.setdefault(os.path.realpath(target), name) != name:
+        # `realpath`, because two names may lead to one file through a link.
+        if argument_by_path.setdefault(os.path.realpath(target), name) != name:
             raise UserError(
                 f"{target} is named for another output too", "choose another name", name
             )
         if os.path.lexists(target) and not (name in repeatable and target.is_file()):
             raise taken(target, place=name)
+        # Missing folders are made later, so the nearest existing one decides whether that will work.
         folder = next(
             folder for folder in target.absolute().parents if os.path.lexists(folder)
         )
         refused = errno.ENOTDIR if not folder.is_dir() else errno.EACCES
         if refused == errno.ENOTDIR or not os.access(folder, os.W_OK | os.X_OK):
             raise UserError.of(
-                f"{target} cannot be written, because of {folder}: {_USERS_TO_MEND[refused]}",
+                f"{target} cannot be written, because of {folder}: {_REMEDIES[refused]}",
                 remedy="choose another place",
                 place=name,
             )
 
 
 def require_table_name(target: Path | None) -> None:
-    """Refuse a name that promises another format than Parquet or CSV, which tables are written as."""
+    """Refuse a file name that promises another format than Parquet or CSV."""
     if target is not None and target.suffix not in (".parquet", ".csv"):
         if os.path.lexists(target):
             raise taken(target, place="out")
@@ -384,12 +410,12 @@ def require_table_name(target: Path | None) -> None:
 
 
 def write_text(target: Path, text: str) -> None:
-    """`write_whole` for UTF-8 text."""
+    """Write UTF-8 text with `write_whole`."""
     write_whole(target, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's bytes, or a folder's entries, are on the disk; some file systems cannot tell."""
+    """Wait until a file's bytes, or a folder's entries, are on the disk; not every file system can do that."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -404,9 +430,9 @@ def sync(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link (never what it leads to) or a folder that nobody needs any more.
+    """Remove a file, a link (never its target) or a folder that is not needed any more.
 
-    What cannot be removed stays and is among `departures`: nothing is lost by it.
+    If it cannot be removed, it stays and is noted in `departures`, since nothing is lost.
     """
     try:
         if path.is_dir() and not path.is_symlink():

@@ -1,4 +1,4 @@
-"""Values by their keys."""
+"""Grouping of values by their keys."""
 
 from collections.abc import Hashable, Iterable
 from typing import TypeVar
@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 def gathered(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return the values of each key in the order in which they come; keys are in the order of their first value."""
+    """Return the values of each key in their order; keys are in the order of their first value."""
     values: dict[K, list[V]] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)

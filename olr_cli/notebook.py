@@ -1,9 +1,9 @@
-"""What a notebook wants of runs, logs and evaluations, in one call each: polars frames and matplotlib figures.
+"""Runs, logs and evaluations in a notebook, as polars frames and matplotlib figures; one call each.
 
     from olr_cli.notebook import audit, figure, replay, table
 
-Every function takes what the command of its name takes, and raises `UserError` where that ends in a sentence. A run's
-own tables need no function: ``pl.read_parquet("runs/mine/labels/*.parquet")``.
+Every function takes the arguments of the command with its name, and raises `UserError` for the command's error
+messages. A run's own tables need no function: ``pl.read_parquet("runs/mine/labels/*.parquet")``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def audit(*places: PathName, verified: Sequence[PathName] = ()) -> pl.DataFrame:
     """Return the prompts of a history, the most doubtful label first (`olr audit`).
 
     Args:
-        places: a run, several of `olr rollouts`, the files of a log, or evaluations.
+        places: a run, several runs of `olr rollouts`, the files of a log, or evaluations.
         verified: files of verified labels.
 
     Returns:
-        A row a prompt: the columns of ``olr audit --out``, such as rank, prompt_id, given_label, answers (with counts)
-        and status, and question where it is known.
+        One row per prompt, with the columns of ``olr audit --out`` such as rank, prompt_id, given_label, answers (with
+        counts) and status, plus the question if it is known.
     """
     history = audit_history([Path(place) for place in places], [])
     with _judge(history.given_up, history.recipe.data.tolerance) as judge:
@@ -53,11 +53,11 @@ def replay(history: PathName, *settings: str) -> pl.DataFrame:
     """Return the labels table of stored rollouts under other criteria or another rule (`olr replay`).
 
     Args:
-        history: a run, or a log.
-        settings: as after ``--set``, such as ``"method.slope_threshold=0.1"`` or ``"method.name=rules.py:mine"``.
+        history: a run or a log.
+        settings: words after ``--set``, such as ``"method.slope_threshold=0.1"`` or ``"method.name=rules.py:mine"``.
 
     Returns:
-        A row a visit, with the columns of a run's labels (docs/run-directory.md).
+        One row per visit, with the columns of a run's labels (docs/run-directory.md).
     """
     read = read_history(Path(history), settings)
     with _judge(read.given_up, read.recipe.data.tolerance) as judge:
@@ -65,16 +65,18 @@ def replay(history: PathName, *settings: str) -> pl.DataFrame:
 
 
 def figure(name: str, *runs: PathName) -> Figure:
-    """Return a figure of runs (`olr analyze --figure`), which a notebook shows.
+    """Return a figure of runs for a notebook to show (`olr analyze --figure`).
 
     Args:
         name: learning, coherence, dynamics, composition, arms, or ``over-`` and a key of the recipe.
-        runs: run directories, or folders with runs below them. A figure that has a chart for each arm, as dynamics has,
-            takes runs of one.
+        runs: run directories, or folders that contain runs. Figures with one chart per arm, such as dynamics, accept
+            runs of one arm only.
     """
+    # Imported here: matplotlib is slow to import, and only this function needs it.
     from olr_cli.analysis import figures
 
     charts = figures.draw([name], _arms(runs))[name]
+    # A notebook shows one figure per cell, so do not choose one of several silently.
     if len(charts) > 1:
         names = ", ".join(chart.name for chart in charts)
         raise UserError(f"{name} is a chart an arm ({names})", "name runs of one arm")
@@ -82,12 +84,13 @@ def figure(name: str, *runs: PathName) -> Figure:
 
 
 def table(name: str, *runs: PathName) -> pl.DataFrame:
-    """Return the rows of a table of runs, as its CSV has them (`olr analyze --table`).
+    """Return a table of runs with the rows of its CSV (`olr analyze --table`).
 
     Args:
-        name: arms, cost, or one of the paper's (noise_ratios, baselines, ablation, …).
-        runs: run directories, or folders with runs below them.
+        name: arms, cost, or one of the paper's tables (noise_ratios, baselines, ablation, …).
+        runs: run directories, or folders that contain runs.
     """
+    # Imported when needed, like the figures, to keep the import of this module quick.
     from olr_cli.analysis import tables
     from olr_cli.analysis.frame import Lack
 
@@ -105,4 +108,5 @@ def _arms(runs: Sequence[PathName]) -> list[Arm]:
 
 
 def _judge(ledger: Path | None, tolerance: Any) -> Judge:
+    """Return a judge that leaves the run's ledger unchanged (`keep=False`)."""
     return Judge(ledger=ledger, keep=False, tolerance=tolerance)

@@ -1,4 +1,4 @@
-"""The packages that olr can do without: which of its extras installs them, and what is said where one is missing.
+"""Optional packages: the extra that installs each, and the error if it is missing.
 
 The core (data, noise, answers, supervision, audit, replay, figures, tables) needs none of them.
 """
@@ -23,23 +23,23 @@ EXTRAS = {
     "tensorboard": "tensorboard",
     "wandb": "wandb",
 }
-"""Import name of a package -> the extra of pyproject.toml that installs it."""
+"""Import name of a package -> the extra in pyproject.toml that installs it."""
 
 TESTED = {"torch": "2.13", "transformers": "5.15"}
-"""Versions with which the tests compare runs bit for bit (R18); requirements/tested.txt pins the same."""
+"""Versions with which the tests compare runs bit for bit (R18); requirements/tested.txt pins the same versions."""
 
 
 SOURCE = "."
-"""What pip installs olr from, in a clone of its repository; ``olr-cli`` once it is on PyPI."""
+"""The argument of pip that installs olr from a clone of its repository; ``olr-cli`` once olr is on PyPI."""
 
 
 def install_command(extra: str) -> str:
-    """The command that adds an extra to this installation."""
+    """Return the command that adds an extra to this installation."""
     return f"pip install '{SOURCE}[{extra}]' in a clone of olr"
 
 
 def not_installed(package: str, needed_by: str) -> NotHere:
-    """The error for an optional package that is missing; `needed_by` is a command or a recipe key."""
+    """Build the error for a missing optional package; `needed_by` is a command or a recipe key."""
     return NotHere(
         f"{needed_by} needs the package {package}, which is not installed",
         f"{install_command(EXTRAS[package])}",
@@ -47,21 +47,24 @@ def not_installed(package: str, needed_by: str) -> NotHere:
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
-    """The optional package that an import did not find; None if the error is about anything else, such as a bug."""
+    """Return the optional package that an import did not find, or None for any other error, such as a bug."""
     package = (error.name or "").partition(".")[0]
+    # `find_spec`: if the package itself is there, a module inside it is missing, which no installation of ours repairs.
     return package if package in EXTRAS and find_spec(package) is None else None
 
 
 def unfit_torchvision(error: BaseException) -> str | None:
-    """A sentence if an import failed in a torchvision that was built for another torch; None: it failed otherwise.
+    """Return a sentence if an import failed because torchvision was built for another torch, or None for another
+    failure.
 
-    transformers imports torchvision wherever it is installed, and names a class of its own in the error.
+    transformers imports torchvision if it is installed, and its error names only one of its own classes.
     """
     from importlib import metadata
 
     here = installed_version("torchvision")
     if here is None or not any("torchvision" in str(cause) for cause in causes(error)):
         return None
+    # A wheel of torchvision names the one version of torch that it was built for.
     needs = " ".join(metadata.requires("torchvision") or ())
     built_for = re.search(r"\btorch *\(?==([\w.+]+)", needs)
     return (
@@ -72,8 +75,9 @@ def unfit_torchvision(error: BaseException) -> str | None:
 
 
 def installed_version(package: str) -> str | None:
-    """The version of a package; None if it is not installed."""
-    from importlib import metadata  # 15 ms, at the start of every command
+    """Return the version of a package, or None if it is not installed."""
+    # Imported here: it takes 15 ms, which every command would pay at its start.
+    from importlib import metadata
 
     try:
         return metadata.version(package)
@@ -82,12 +86,12 @@ def installed_version(package: str) -> str | None:
 
 
 def is_version(version: str, wanted: str) -> bool:
-    """Whether a version is the wanted one, of which the first parts may be given: 2.13.0+cpu is 2.13."""
+    """Return whether a version begins with the wanted parts: 2.13.0+cpu is 2.13, and 2.130 is not."""
     return f"{version.partition('+')[0]}.".startswith(f"{wanted}.")
 
 
 def untested_versions() -> list[str]:
-    """A sentence for the manifest if a run computes with other versions than those compared bit for bit (R18)."""
+    """Return a sentence for the manifest if the run uses other versions than those compared bit for bit (R18)."""
     installed = {name: installed_version(name) or "absent" for name in TESTED}
     others = [
         name for name, version in TESTED.items() if not is_version(installed[name], version)

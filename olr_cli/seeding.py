@@ -1,8 +1,7 @@
-"""Every random draw is a pure function of what it is for (R18).
+"""Random draws as pure functions of their purpose (R18).
 
-A draw is named by its parts, for example ``("order", seed, epoch)``. Nothing keeps a generator's state, so
-neither the order in which work is done nor a resumed run changes a result, and a checkpoint has no random
-state of ours to store.
+A draw is named by its parts, for example ``("order", seed, epoch)``. No generator keeps a state. Neither the order of
+the work nor a resume can therefore change a result, and checkpoints store no random state of ours.
 """
 
 from __future__ import annotations
@@ -18,29 +17,33 @@ if TYPE_CHECKING:
 Part = str | int | float
 
 _GOLDEN = 0x9E3779B97F4A7C15
+"""2**64 divided by the golden ratio, the increment of splitmix64."""
 
 
 def key(*parts: Part) -> int:
-    """A 64-bit key of the named parts; equal on every machine and Python version."""
+    """Return a 64-bit key of the named parts, equal on every machine and Python version."""
+    # The type is part of the key, so that 1, 1.0 and "1" draw differently; the separator keeps ("ab", "c") apart from
+    # ("a", "bc").
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
 
 
 def uniform(*parts: Part) -> float:
-    """A number in [0, 1) drawn by `parts`."""
+    """Return a number in [0, 1) drawn by `parts`."""
+    # A float64 holds 53 bits; with all 64 the largest keys would round up to 1.0.
     return (key(*parts) >> 11) * 2.0**-53
 
 
 def permutation(size: int, *parts: Part) -> list[int]:
-    """The numbers 0 .. size-1 in an order drawn by `parts`."""
+    """Return the numbers 0 to size - 1 in an order drawn by `parts`."""
     return sorted(range(size), key=lambda i: (key(*parts, i), i))
 
 
 def rollout_keys(
     purpose: str, seed: int, epoch: int, prompt_ids: Iterable[str], rollouts: int
 ) -> NDArray[np.uint64]:
-    """Keys (prompts, rollouts): the randomness of a rollout does not depend on its batch."""
+    """Return keys (prompts, rollouts), so that the randomness of a rollout does not depend on its batch."""
     import numpy as np
 
     keys = [
@@ -50,13 +53,14 @@ def rollout_keys(
 
 
 def uniform_streams(keys: NDArray[np.uint64], position: int) -> NDArray[np.float64]:
-    """The `position`-th number in [0, 1) of each key's stream, shape like `keys`.
+    """Return the `position`-th number in [0, 1) of each key's stream, in the shape of `keys`.
 
-    A counter-based generator (splitmix64): a rollout's stream depends only on its own key, not on the batch
-    it is sampled in.
+    This is a counter-based generator (splitmix64): a rollout's stream depends only on its own key, not on the batch it
+    is sampled in.
     """
     import numpy as np
 
+    # The algorithm multiplies modulo 2**64, so overflow is intended.
     with np.errstate(over="ignore"):
         z = keys + np.uint64((_GOLDEN * (position + 1)) & 0xFFFFFFFFFFFFFFFF)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

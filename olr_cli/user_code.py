@@ -1,8 +1,8 @@
-"""Functions of the user's own that a recipe names: extractors and label rules.
+"""The user's own functions that a recipe names: extractors and label rules.
 
-A recipe that a command names is its user's, so its functions run; nothing that data, models or rollouts say ever is
-called. What a run or an evaluation has stored may be somebody else's: `Recipe.require_named` refuses a function
-that only a stored file names.
+A recipe named on the command line belongs to the user, so its functions run. Code named in data, models or rollouts is
+never called. A stored recipe of a run or evaluation may be a stranger's: `Recipe.require_named` refuses functions that
+only a stored file names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from olr_cli.errors import UserError, first_line, shortened
 
 
 def is_function(setting: str | None) -> bool:
-    """Whether a setting is a function of the user's own, not a name of olr's or a pattern."""
+    """Return whether a setting names a user's own function, not one of olr's names or a pattern."""
     kind, colon, _ = (setting or "").partition(":")
     return bool(colon) and kind not in ("regex", "after", "tag")
 
@@ -32,13 +32,15 @@ def is_function(setting: str | None) -> bool:
 def load_function(place: str) -> Callable[..., Any]:
     """Return the function ``package.module:function``, or ``file.py:function`` with a path from the working folder.
 
-    The standard library's functions, of which `os.system` would run responses, are refused.
+    Functions of the standard library are refused: `os.system` as an extractor would execute responses.
     """
     return _loaded(place, os.getcwd())
 
 
-@functools.cache  # of each folder: another one may have a file of the same name
+# Cached per working folder (`_folder`), because two folders may hold different files of the same name.
+@functools.cache
 def _loaded(place: str, _folder: str) -> Callable[..., Any]:
+    """Load a function once per folder."""
     source, _, name = place.rpartition(":")
     shown = shortened(place)
     module = (
@@ -55,13 +57,13 @@ def _loaded(place: str, _folder: str) -> Callable[..., Any]:
 
 
 def source_of(place: str) -> str:
-    """The text of the file that a function is in; empty where it has none."""
+    """Return the text of the file that defines a function; empty if there is none."""
     file = inspect.getsourcefile(load_function(place))
     return "" if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
 
 
 def raised_at(error: Exception) -> str:
-    """Return type and message of an error, and the line of the user's code that raised it."""
+    """Return an error's type and message, and the line of the user's code that raised it."""
     ours = ("<frozen importlib", importlib.__file__, __file__)
     frames = [
         one
@@ -74,10 +76,11 @@ def raised_at(error: Exception) -> str:
 
 @contextmanager
 def running(what: str, place: str = "") -> Iterator[None]:
-    """Turn whatever the user's own code raises within the block into one sentence."""
+    """Turn any error of the user's code within the block into a `UserError`."""
     try:
         yield
-    except Exception as error:  # of any kind
+    # A user's function may raise anything; all of it is the user's to fix, not a bug of olr.
+    except Exception as error:
         raise UserError(f"{what} raised {raised_at(error)}", "fix it", place) from error
 
 
@@ -88,7 +91,7 @@ def _load_file(source: str, shown: str) -> ModuleType:
         raise UserError(f"{shown}: {file} does not exist", "check the name")
     module = importlib.util.module_from_spec(spec)
     with running(f"{shown}: {file}"):
-        # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
+        # This runs no text of data or models: only the recipe's own setting names code, like model.trust_remote_code.
         spec.loader.exec_module(module)
     return module
 
@@ -103,10 +106,12 @@ def _load_module(source: str, name: str, shown: str) -> ModuleType:
             " regex:, after: or tag: and a text)",
         )
     here = os.getcwd()
-    sys.path.insert(0, here)  # where `python -m` looks too, and `olr` does not
+    # `python -m` puts the working folder on the path, but the installed command `olr` does not.
+    sys.path.insert(0, here)
     try:
         with running(f"{shown}: importing {source} from {here}"):
-            # no user's text: the recipe's own setting, which names code as model.trust_remote_code does
+            # This runs no text of data or models: only the recipe's own setting names code, like
+            # model.trust_remote_code.
             return importlib.import_module(source)
     finally:
         sys.path.remove(here)

@@ -1,4 +1,4 @@
-"""What a run is: from YAML to values that are checked, complete and immutable.
+"""A run's recipe: from YAML to values that are checked, complete and immutable.
 
 file ──plain──► keys ──layers: bases, settings──► sweep──► Recipe (schema: sections, methods, verifier)
 """

@@ -1,4 +1,4 @@
-"""Likely mistakes: settings that are allowed but can hardly be meant."""
+"""Likely mistakes: settings that are allowed but hardly intended."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from olr_cli.recipe.sections import TrainSection
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
-    """Sentences about settings that are allowed but can hardly be meant; those about data come later."""
+    """Return sentences about settings that are allowed but hardly intended; warnings about data come later."""
     return list(_warnings(recipe))
 
 
 def code_notes(recipe: Recipe) -> list[str]:
-    """A sentence if the recipe makes code run that is not olr's: functions of the user's, or code of a model."""
+    """Return a sentence if the recipe runs code from outside olr: the user's functions, or code of a model."""
     named = [
         f"{', '.join(names)} ({key})" if names != ["true"] else key
         for key, names in recipe.code().items()
@@ -25,13 +25,14 @@ def code_notes(recipe: Recipe) -> list[str]:
 
 
 def _warnings(recipe: Recipe) -> Iterator[str]:
+    """Yield all warnings about a recipe."""
     yield from _refinement_warnings(recipe.method, recipe.train.epochs)
     yield from _label_warnings(recipe)
     yield from _update_warnings(recipe.train)
 
 
 def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
-    """Yield why no label can be replaced in so many epochs."""
+    """Yield the reason why no label can be replaced within these epochs."""
     warmup = getattr(method, "warmup_epochs", 0)
     if warmup >= epochs:
         yield (
@@ -39,6 +40,7 @@ def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
             " it or train longer"
         )
     elif isinstance(method, OlrMethod) and "slope" in method.criteria:
+        # The first visit that may replace a label has the steepest possible slope; later visits are flatter.
         visit = min(max(2, warmup + 1), epochs)
         steepest = steepest_slope(visit)
         if Fraction(method.slope_threshold) >= steepest:
@@ -50,7 +52,7 @@ def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
 
 
 def _label_warnings(recipe: Recipe) -> Iterator[str]:
-    """Yield what is wrong with the votes of a method, and with noise that it does not see."""
+    """Yield problems of a method's votes, and noise that the method does not see."""
     method, rollouts = recipe.method, recipe.train.rollouts_per_prompt
     if method.row.label in ("refined", "majority", "other_view", "own") and rollouts < 4:
         yield (
@@ -67,13 +69,14 @@ def _label_warnings(recipe: Recipe) -> Iterator[str]:
 
 
 def _update_warnings(train: TrainSection) -> Iterator[str]:
-    """Yield what is wrong with the learning rate and with mini-batches."""
+    """Yield problems of the learning rate and of mini-batches."""
     prompts, mini = train.prompts_per_step, train.mini_batch_prompts
     if train.lora_rank is not None and train.learning_rate <= 2e-6:
         yield (
             f"train.learning_rate {train.learning_rate:g} hardly moves LoRA's adapters; they usually take ten times the"
             " learning rate of all weights"
         )
+    # Null trains on the whole step at once, so nothing can fail to divide.
     if mini is None:
         return
     if mini > prompts:
@@ -89,18 +92,19 @@ def _update_warnings(train: TrainSection) -> Iterator[str]:
 
 
 def steepest_slope(visits: int) -> Fraction:
-    """The largest slope (Eq. slope, R12) that so many pass rates can have; 0 for one.
+    """Return the largest slope (Eq. slope, R12) that this number of pass rates can have; 0 for one.
 
-    The slope is sum x(i) p(i) / sum x(i)^2 with centred x, so p is best 0 where x is negative and 1 where it is
+    The slope is sum x(i) p(i) / sum x(i)^2 with centred x. It is largest if p is 0 where x is negative and 1 where x is
     positive. That gives 3 t / (2 (t^2 - 1)) for an even number t of visits and 3 / (2 t) for an odd one.
     """
     if visits < 2:
         return Fraction(0)
+    # Both formulas at once: the floor of t^2 / 4 is t^2 / 4 for even t and (t^2 - 1) / 4 for odd t.
     return Fraction(6 * (visits * visits // 4), visits * (visits * visits - 1))
 
 
 def step_warnings(recipe: Recipe, prompts: int) -> list[str]:
-    """Sentences about how the prompts divide into steps."""
+    """Return sentences about prompts that do not divide evenly into steps."""
     size = recipe.train.prompts_per_step
     if size > prompts:
         return [

@@ -1,6 +1,6 @@
 """From files, settings and sweeps to a recipe, or to an error in one sentence.
 
-A recipe is made of layers: the file's bases, the file, and a command's settings. Each is laid over the one before,
+A recipe is made of layers: the file's bases, the file, and a command's settings. Each layer overrides the one below it,
 and an error names the layer that set the wrong value.
 """
 
@@ -34,24 +34,25 @@ from olr_cli.recipe.section import flatten
 from olr_cli.recipe.sentences import dotted_key, sentence_of
 
 _MOST_PROBLEMS = 6
-"""Mistakes of one recipe that a message lists."""
+"""Most mistakes of one recipe that a message lists."""
 
 
 # A recipe by its name ---------------------------------------------------------------------------------------------
 
 
 def bundled_recipes() -> Path:
-    """The folder of the recipes that come with the project, in a checkout as in an installed wheel."""
+    """Return the folder of the recipes that come with olr, in a clone or in an installed wheel."""
     package = Path(__file__).parents[1]
     installed = package / "recipes"
     return installed if installed.is_dir() else package.parent / "recipes"
 
 
 def find_recipe(name: str | Path) -> Path:
-    """The file `name`, or the bundled recipe of that name (``laptop/quickstart``)."""
+    """Return the file `name`, or the bundled recipe of that name (``laptop/quickstart``)."""
     path = Path(name)
-    # os.path takes a name that is too long for one that does not exist; pathlib raises.
+    # os.path returns False for a name that is too long; pathlib raises.
     if os.path.isfile(path):
+        # A likely first try is `olr train mine.csv`; tell the user the command that does it.
         if path.suffix in (".csv", ".tsv", ".jsonl", ".parquet"):
             raise UserError(
                 f"{path} is a data set and no recipe",
@@ -69,7 +70,8 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def _bundled(name: Path) -> Path | None:
-    """The recipe that comes with olr under that name; no name leads out of their folder."""
+    """Return the bundled recipe of that name, or None."""
+    # No name may lead out of the folder of recipes.
     if ".." in name.parts or name.is_absolute():
         return None
     folder = bundled_recipes()
@@ -80,34 +82,34 @@ def _bundled(name: Path) -> Path | None:
 
 
 def recipes_by_name() -> dict[str, Path]:
-    """The bundled recipes: name (``laptop/quickstart``) -> file, sorted."""
+    """Return the bundled recipes, sorted: name (``laptop/quickstart``) -> file."""
     folder = bundled_recipes()
     files = sorted(folder.rglob("*.yaml"))
     return {str(file.relative_to(folder).with_suffix("")): file for file in files}
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """The resolved recipe: defaults, then the file's base, the file, and the overrides (``key=value``)."""
+    """Return the resolved recipe: defaults, then the file's base, the file, and the overrides (``key=value``)."""
     return with_layers(path, overrides)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Nested keys, and where they are from.
-
-    Attributes:
-        source: the name of a file, or ``set``: the settings of a command.
-        is_stored: they are from a file that a run has stored, or from a base that such a file names, and so may be a
-            stranger's.
-    """
+    """Nested keys and their source."""
 
     source: str
+    """A file's name, or ``set`` for the settings of a command."""
+
     keys: Mapping[str, Any]
     is_stored: bool = False
+    """Whether the keys come from a file that a run has stored, or from the base of such a file.
+
+    They may then be a stranger's.
+    """
 
 
 def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, list[Layer]]:
-    """A resolved recipe and its layers, lowest first; its file has the name by which the user calls it."""
+    """Return a resolved recipe and its layers, lowest first; its file keeps the name that the user typed."""
     *bases, mine = _files(find_recipe(path))
     with at("set"):
         settings = override({}, overrides)
@@ -117,16 +119,17 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """A recipe that knows which code only stored layers name; a sweep of the user's names code too."""
-    users: list[tuple[str, str]] = []
+    """Return a recipe that knows which of its code only stored layers name.."""
+    of_user: list[tuple[str, str]] = []
     for layer in layers:
         if not layer.is_stored:
             for key, value in flatten(dict(layer.keys)).items():
-                users += [(key, name) for name in _leaves(value)]
+                of_user += [(key, name) for name in _leaves(value)]
 
     def is_users(place: str, name: str) -> bool:
-        # By value: a key that the user sets to one function grants no other, which an arm may get from below.
-        return any(place in key and name == value for key, value in users)
+        # Compare values too: the user's choice of one function must not grant another one that a stored layer sets. A
+        # sweep of the user's names code as well, hence `in`: its key is `sweep.grid.method.name`.
+        return any(place in key and name == value for key, value in of_user)
 
     return recipe.of_strangers(
         place
@@ -136,7 +139,7 @@ def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """Every value within lists and dictionaries, as `Recipe.code` names it."""
+    """Yield every value within lists and dictionaries, in the spelling of `Recipe.code`."""
     if isinstance(value, list | dict):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _leaves(inner)
@@ -145,16 +148,20 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def merged_keys(layers: Iterable[Layer]) -> dict[str, Any]:
+    """Return the keys of all layers, later layers over earlier ones."""
     return functools.reduce(overlay, (layer.keys for layer in layers), {})
 
 
 def read_tree(file: Path) -> dict[str, Any]:
-    """A recipe file as nested dictionaries, laid over its ``base``."""
+    """Return a recipe file as nested dictionaries, over its ``base``."""
     return merged_keys(_files(file))
 
 
 def _files(file: Path) -> list[Layer]:
-    """A file and its bases, lowest first; a base is a path relative to the file, or the name of a bundled recipe."""
+    """Return a file and its bases as layers, lowest first.
+
+    A base is a path relative to the file, or the name of a bundled recipe.
+    """
     layers: list[Layer] = []
     seen: set[Path] = set()
     is_stored = False
@@ -164,7 +171,7 @@ def _files(file: Path) -> list[Layer]:
         seen.add(file.resolve())
         keys = _read_keys(file)
         base = keys.pop("base", None)
-        # What a stored recipe builds on is as foreign as the recipe itself.
+        # The base of a stored recipe is as foreign as the recipe itself.
         is_stored = is_stored or file.with_name("manifest.json").exists()
         layers.insert(0, Layer(str(file), keys, is_stored))
         if base is None:
@@ -173,6 +180,7 @@ def _files(file: Path) -> list[Layer]:
 
 
 def _find_base(file: Path, base: object) -> Path:
+    """Return the file of a base; raise if there is none."""
     if isinstance(base, str):
         beside = file.parent / base
         if base_file := beside if os.path.isfile(beside) else _bundled(Path(base)):
@@ -185,7 +193,7 @@ def _find_base(file: Path, base: object) -> Path:
 
 
 def merged_text(file: Path) -> str:
-    """A recipe's text, comments and all; if it builds on a base, the merged keys under its header instead."""
+    """Return a recipe's text with its comments, or, if it has a base, its header and the merged keys."""
     tree = _read_keys(file)
     text = read_text(file, at_most=MOST_BYTES)
     if "base" not in tree:
@@ -197,11 +205,12 @@ def merged_text(file: Path) -> str:
 
 
 def _read_keys(file: Path) -> dict[str, Any]:
+    """Return the keys of one file; raise if it holds anything else."""
     tree = read_yaml(file)
     if tree is None:
         return {}
     if not isinstance(tree, dict):
-        # A text is not quoted: the file may be a secret that is no recipe.
+        # Do not quote a text: the file may be a secret and no recipe at all.
         kind = "a list" if isinstance(tree, list) else f"the value {shown(tree)}"
         kind = "text" if isinstance(tree, str) else kind
         raise UserError(
@@ -215,11 +224,11 @@ def _read_keys(file: Path) -> dict[str, Any]:
 
 
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """`top` laid over `base`, section by section.
+    """Return `top` over `base`, section by section.
 
-    If `top` changes the kind of a section (another noise, another engine), the base's keys that the new kind does not
-    have are dropped. Another method drops all of them: it starts from its own defaults. An extractor is one kind
-    and its text, so another one replaces it.
+    If `top` changes the kind of a section (another noise, another engine), keys of the base that the new kind lacks are
+    dropped. A new method drops all of them, because it starts from its own defaults. An extractor is replaced as a
+    whole: it is one kind with its text.
     """
     merged = dict(base)
     for name, value in top.items():
@@ -238,19 +247,25 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 def _keys_of_kind(
     name: str, below: Mapping[str, Any], value: Mapping[str, Any]
 ) -> Mapping[str, Any]:
+    """Return the keys of a section that still apply under the kind that `value` sets."""
     tag, kinds = KINDS.get(name, ("", {}))
     new = value.get(tag)
     if not isinstance(new, str) or new == below.get(tag):
         return below
+    # Keys of the same name may have other defaults there: warmup_epochs is 5 for OLR and 0 for a rule of your own.
     if name == "method":
         return {}
+    # Leave it to the validation to name an unknown kind.
     if new not in kinds:
         return below
     return {key: kept for key, kept in below.items() if key in kinds[new].model_fields}
 
 
 def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """`tree` with ``key=value`` settings laid over it; values are read as YAML, kinds of sections come first."""
+    """Return `tree` with ``key=value`` settings over it; values are read as YAML.
+
+    The settings are collected first, so a section's kind takes effect before its other keys in any order.
+    """
     changes: dict[str, Any] = {}
     for setting in overrides:
         key, equals, text = setting.partition("=")
@@ -267,17 +282,18 @@ def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
 
 
 def read_pairs(words: Iterable[str]) -> dict[str, Any]:
-    """The ``key=value`` settings of another program, as `override` reads them; ``-`` in a key is ``_``."""
+    """Return another program's ``key=value`` settings as `override` reads them; ``-`` in a key becomes ``_``."""
     return {key.replace("-", "_"): value for key, value in override({}, words).items()}
 
 
 def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set a dotted key in `tree`; the keys of a section that is there already stay."""
+    """Set a dotted key in `tree`; other keys of an existing section stay."""
     names = dotted.split(".")
-    # A later key may be put into it, for this run of a sweep alone
+    # A later key may be put into this value, and only for this run of a sweep.
     value = copy.deepcopy(value)
     for depth, name in enumerate(names, start=1):
         is_section = depth < len(names) or isinstance(value, dict)
+        # Otherwise the second setting would silently replace the first one.
         if name in tree and isinstance(tree[name], dict) != is_section:
             raise UserError(
                 f"{shortened(dotted)}: '{name}' is set to a value and to a section at once",
@@ -292,19 +308,20 @@ def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def validate(tree: Mapping[str, Any], source: str) -> Recipe:
-    """The recipe in `tree`, nested keys; errors name `source`."""
+    """Return the recipe in `tree`, nested keys; errors name `source`."""
     return _resolved([Layer(source, tree)])
 
 
 def _resolved(layers: Sequence[Layer]) -> Recipe:
-    """The recipe of these layers, lowest first; an error names the layer that it is in, else the lowest."""
+    """Return the recipe of these layers, lowest first; an error names the layer that it is in, else the lowest."""
     for layer in layers:
+        # pydantic accepts text with a NUL, say, which no file can hold: the run could not store its recipe.
         require_plain(layer.keys, layer.source)
     tree = merged_keys(layers)
     for name, (tag, _) in KINDS.items():
         section = tree.get(name)
         if isinstance(section, Mapping):
-            # A section that does not name its kind keeps the recipe's default one; noise, which has none, is inactive.
+            # A section that does not name its kind keeps the default kind; noise has no default and becomes inactive.
             default = Recipe.model_fields[name].get_default()
             tree[name] = {tag: getattr(default, tag, "inactive"), **section}
     try:
@@ -314,8 +331,8 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
 
 
 def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
-    """Return pydantic's errors as one, with the layer that the first of them is in."""
-    # A key that takes a number or a text has an error of each kind, of which the first counts.
+    """Return pydantic's errors as one error, with the layer of the first."""
+    # A key that takes a number or a text has one error for each type; only the first counts.
     by_place: dict[str, Any] = {}
     for detail in errors:
         by_place.setdefault(dotted_key(detail["loc"]), detail)
@@ -332,8 +349,9 @@ def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
 
 
 def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
-    """The uppermost layer with the key that an error is at, or that its sentence names; else the lowest."""
+    """Return the uppermost layer with the key that an error is at or names, else the lowest layer."""
     place = dotted_key(detail["loc"])
+    # Uppermost first: a value there overrides those below, so the error is about that value.
     for layer in reversed(layers):
         if any(_is_about(key, place, sentence) for key in flatten(dict(layer.keys))):
             return layer.source
@@ -341,12 +359,13 @@ def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
 
 
 def _is_about(key: str, place: str, sentence: str) -> bool:
-    """Whether an error is at a key, below or above it, or its sentence names the key."""
+    """Return whether an error is at, below or above a key, or its sentence names the key."""
     if place == key or place.startswith(f"{key}.") or key.startswith(f"{place}."):
         return True
     return re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", sentence) is not None
 
 
 def folder_name(text: str) -> str:
-    """Text as the name of one folder, which leads nowhere else."""
+    """Return text as the name of one folder; it cannot lead anywhere else."""
+    # A leading dot would hide the folder, and `..` would lead out of the sweep's.
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).lstrip(".") or "run"

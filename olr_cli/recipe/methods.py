@@ -1,4 +1,4 @@
-"""Methods: which label counts, what is rewarded, which prompts train and what the loss has."""
+"""Methods as four choices: label, reward, prompts that train, and additions to the loss."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from pydantic_core import PydanticCustomError
 from olr_cli.recipe.section import FUNCTION, Epochs, Exact, Number, Section, default
 
 Criterion = Literal["slope", "consistency"]
+"""A condition that a majority must meet to replace a label (R14)."""
+
 PromptRule = Literal["all", "small_loss", "random", "verified"]
+"""The prompts of a step that train."""
 
 
 class MethodSection(Section):
@@ -51,7 +54,8 @@ class MethodSection(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_its_row(cls, keys: Any) -> Any:
+    def _add_presets(cls, keys: Any) -> Any:
+        """Add the presets of the method's row below the given keys; raise for an unknown name."""
         if not isinstance(keys, dict) or ":" in str(keys.get("name")):
             return keys
         name = keys.get("name", cls.model_fields["name"].default)
@@ -61,9 +65,11 @@ class MethodSection(Section):
         return {**METHODS[name].presets, **keys}
 
     @model_validator(mode="after")
-    def _presets_stay(self) -> MethodSection:
+    def _refuse_other_presets(self) -> MethodSection:
+        """Raise if a preset was changed, because that is another method; a weight may be any number above 0."""
         for key, preset in self.row.presets.items():
             value, is_number = getattr(self, key), isinstance(preset, float)
+            # A penalty of another weight is the same method, and with 0 it would be plain GRPO.
             if value <= 0 if is_number else value != preset:
                 right = "above 0" if is_number else preset
                 raise ValueError(
@@ -72,7 +78,7 @@ class MethodSection(Section):
         return self
 
     @model_validator(mode="after")
-    def _a_fraction_of_something(self) -> MethodSection:
+    def _keep_fraction_needs_a_choice(self) -> MethodSection:
         if self.keep_fraction is not None and self.prompts in ("all", "verified"):
             raise ValueError(
                 f"keep_fraction is set, but prompts is {self.prompts}, which keeps every such prompt; set"
@@ -86,7 +92,7 @@ class MethodSection(Section):
         return METHODS[self.name]
 
     def default_of(self, key: str) -> Any:
-        """The value of a key that is left out."""
+        """Return the value of a key that is left out."""
         return self.row.presets.get(key, super().default_of(key))
 
 
@@ -114,9 +120,12 @@ class OlrMethod(MethodSection):
 
     @field_validator("criteria")
     @classmethod
-    def _each_once(cls, criteria: tuple[Criterion, ...]) -> tuple[Criterion, ...]:
+    def _refuse_repeated_criteria(
+        cls, criteria: tuple[Criterion, ...]
+    ) -> tuple[Criterion, ...]:
         if len(set(criteria)) < len(criteria):
             raise ValueError("each criterion at most once")
+        # One order, that of the default, so that the same criteria give the same digest.
         return tuple(sorted(criteria, reverse=True))
 
 
@@ -144,40 +153,46 @@ class OwnMethod(MethodSection):
 
     @property
     def row(self) -> MethodRow:
-        """The label is what the function says, which may need none."""
+        """The choices of a user's rule: the function decides the label, and may need no given label."""
         return MethodRow("", "own")
 
 
 LabelChoice = Literal["given", "refined", "majority", "other_view", "none", "own"]
+"""The label that a method trains on (`olr_cli.supervision.methods` has the rules)."""
+
 IntrinsicReward = Literal["self_certainty", "token_entropy", "sequence_entropy"]
+"""A reward computed from the policy's own token probabilities."""
+
 RewardChoice = Literal["verifier"] | IntrinsicReward
+"""The verifier's verdict, or an intrinsic reward."""
 
 
 class MethodRow(NamedTuple):
-    """A method is four choices: label, reward, and in `presets` which prompts train and what the loss has.
-
-    Attributes:
-        summary: with its source, for `olr recipes keys`.
-        label: `olr_cli.supervision.methods` has the rule.
-        reward: `olr_cli.supervision.rewards` has the score.
-        presets: keys of the section with another default.
-        section: the class with the keys that only this method has.
-    """
+    """The four choices of a method: label, reward, and in `presets` the prompts that train and the loss."""
 
     summary: str
+    """A sentence with the source, for `olr recipes keys`."""
+
     label: LabelChoice = "given"
+    """The rule for it is in `olr_cli.supervision.methods`."""
+
     reward: RewardChoice = "verifier"
+    """The score for it is in `olr_cli.supervision.rewards`."""
+
     presets: Mapping[str, Any] = {}
+    """Keys of the section with another default than usual."""
+
     section: type[MethodSection] = PlainMethod
+    """The class with the keys that only this method has."""
 
     @property
     def uses_labels(self) -> bool:
-        """Whether the file's labels decide anything; a rule of your own may use them or not."""
+        """Whether the file's labels can decide anything; a rule of your own may ignore them."""
         return self.label in ("given", "refined", "own")
 
     @property
     def needs_labels(self) -> bool:
-        """Whether a prompt without a given label is an error; the paper calls methods that need none unsupervised."""
+        """Whether a prompt without a given label is an error; the paper calls the other methods unsupervised."""
         return self.label in ("given", "refined")
 
 
@@ -226,12 +241,15 @@ METHODS: Mapping[str, MethodRow] = {
         presets={"prompts": "random"},
     ),
 }
-"""Every built-in method."""
+"""Name -> choices of every built-in method."""
 
 
 def tag_of_method(value: Any) -> str:
+    """Return the name of the class that holds a method's keys, for pydantic's choice among the classes."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    # Only functions have a colon: `file.py:function`.
     if ":" in str(name):
         return OwnMethod.__name__
     row = METHODS.get(name) if isinstance(name, str) else None
+    # An unknown name goes to PlainMethod too, whose validator raises a sentence that lists the methods.
     return (PlainMethod if row is None else row.section).__name__

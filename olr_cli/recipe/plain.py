@@ -1,4 +1,4 @@
-"""YAML of plain values: read, written, and what may stand in it."""
+"""YAML of plain values: reading, writing, and the limits of a recipe's values."""
 
 from __future__ import annotations
 
@@ -19,63 +19,71 @@ if TYPE_CHECKING:
     from ruamel.yaml.error import YAMLError
 
 MOST_BYTES = 256 * 1024
+"""Largest file of settings in bytes."""
+
 MOST_LEVELS = 32
-"""Levels of nested lists and mappings."""
+"""Most levels of nested lists and mappings."""
 
 _SECTION = re.compile(r"^(?=[a-z_]+:)", re.MULTILINE)
-"""Where a key of the outermost level begins in a file as olr writes it."""
+"""Beginning of a key at the outermost level, in the layout that olr writes."""
 _KEY = re.compile(r"^(?=  [a-z_]+:)", re.MULTILINE)
-"""Where a key within a section begins."""
+"""Beginning of a key inside a section."""
 
 
 class NotPlain(ValueError):
-    """Text that is not YAML of plain values; the message continues a sentence that names the place."""
+    """Text that is not YAML of plain values; the message continues a sentence that begins with the place."""
 
 
 def read_yaml(file: Path) -> Any:
-    """The value in a YAML file."""
+    """Return the value in a YAML file."""
     try:
         text = read_text(file, at_most=MOST_BYTES)
+        # The fast way first: the commands on a sweep read many nearly equal recipes.
         return _parse_sections(text) or parse_yaml(text)
     except NotPlain as error:
         raise UserError.of(f"{file} {error}", remedy="correct it") from None
 
 
 def _parse_sections(text: str) -> dict[str, Any] | None:
-    """As `parse_yaml`, section by section, since the runs of a sweep share most; None if it cannot be done so."""
+    """Parse like `parse_yaml` but section by section, or return None if that is impossible.
+
+    The runs of a sweep share most sections, so their parts can be cached.
+    """
     head, *sections = _SECTION.split(text)
-    # Text may go on after a document's end, which only a whole reading tells.
+    # A document's end may come before the file's end, which only a complete parse notices.
     has_end = "\n..." in text.removesuffix("\n...\n")
     if not sections or head not in ("", "---\n") or has_end:
+        # Then the whole text is parsed, and its error names the right line.
         return None
     try:
         tree = _merged(map(_parse_section, sections))
     except NotPlain:
-        return None  # read as a whole, so that the error names its line
-    # The parts are cached, so callers get copies.
+        return None
+    # The parts are cached, so callers get copies to change.
     return copy.deepcopy(tree)
 
 
 @functools.lru_cache(maxsize=1024)
 def _parse_section(text: str) -> Any:
-    """Parse a section key by key, since the arms of a sweep differ in few keys; None if it cannot be done so."""
+    """Parse a section key by key, since the arms of a sweep differ in few keys; None if that is impossible."""
     head, *keys = _KEY.split(text)
     name = head.removesuffix(":\n")
     if not keys or not name.isidentifier():
         return _parse_part(text)
     parts = [_parse_part(head + key) for key in keys]
-    # A line that begins another key, of the section or of the file, is for a reading of the whole.
+    # A part may hold a further key that the patterns do not match, such as a quoted one; then parse the whole.
     values = _merged(part[name] if part.keys() == {name} else None for part in parts)
     return None if values is None else {name: values}
 
 
 @functools.lru_cache(maxsize=4096)
 def _parse_part(text: str) -> Any:
+    """Parse a text once."""
     return parse_yaml(text)
 
 
 def _merged(parts: Iterable[Any]) -> dict[str, Any] | None:
-    """Return mappings of one key each as one; None if a part is something else, or a key comes twice."""
+    """Return mappings of one key each as one mapping; None if a part is something else, or a key comes twice."""
     tree: dict[str, Any] = {}
     for part in parts:
         if not isinstance(part, dict) or len(part) != 1 or not tree.keys().isdisjoint(part):
@@ -85,7 +93,7 @@ def _merged(parts: Iterable[Any]) -> dict[str, Any] | None:
 
 
 def parse_yaml(text: str) -> Any:
-    """The value of YAML 1.2 text; a date stays text.
+    """Return the value of YAML 1.2 text; a date stays text.
 
     Raises:
         NotPlain: it is not YAML, or has anchors, aliases or types; the message says where.
@@ -105,14 +113,16 @@ def parse_yaml(text: str) -> Any:
 
 
 def _reader() -> YAML:
+    """Return a YAML parser that refuses all but plain values."""
     from ruamel.yaml import YAML
     from ruamel.yaml.composer import Composer as AnyComposer
     from ruamel.yaml.constructor import SafeConstructor
 
     class Composer(AnyComposer):
-        """Nodes without anchors, aliases and types."""
+        """Composes nodes, and refuses anchors, aliases and types."""
 
         def compose_node(self, parent: Any, index: int) -> Any:
+            # An alias can grow exponentially ("billion laughs"), and a type can name a Python object.
             event = self.parser.peek_event()
             if getattr(event, "anchor", None) or getattr(event, "tag", None) not in (
                 None,
@@ -124,18 +134,19 @@ def _reader() -> YAML:
             return super().compose_node(parent, index)
 
     class Constructor(SafeConstructor):
-        """YAML 1.2's plain values; a date stays the text that it is."""
+        """YAML 1.2's plain values; a date stays text, as in JSON."""
 
     Constructor.add_constructor(
         "tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str
     )
+    # `pure`, because the C parser ignores a Composer of our own.
     yaml = YAML(typ="safe", pure=True)
     yaml.Composer, yaml.Constructor = Composer, Constructor
     return yaml
 
 
 def _reason(error: YAMLError) -> str:
-    """The parser's problem and its place, on one line."""
+    """Return the parser's problem and its place on one line."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
     if problem is None or mark is None:
@@ -144,7 +155,7 @@ def _reason(error: YAMLError) -> str:
 
 
 def dump_yaml(tree: Mapping[str, Any]) -> str:
-    """Plain values as YAML text, in their order."""
+    """Return plain values as YAML text, in their order."""
     from ruamel.yaml import YAML
 
     text = io.StringIO()
@@ -153,10 +164,11 @@ def dump_yaml(tree: Mapping[str, Any]) -> str:
 
 
 _NO_FILE_HOLDS = re.compile("[\0\ud800-\udfff]")
+"""Characters that no YAML file in UTF-8 can hold."""
 
 
 def require_plain(value: Any, place: str, key: str = "") -> None:
-    """Make sure that a tree can be written as YAML and read again; `key` is the dotted key of `value` in it."""
+    """Raise if a tree cannot be written as YAML and read again; `key` is the dotted key of `value` in it."""
     problem = _problem(value, key)
     if problem is not None:
         raise UserError.of(
@@ -172,7 +184,9 @@ def require_plain(value: Any, place: str, key: str = "") -> None:
 
 
 def _problem(value: Any, key: str) -> str | None:
-    """Return what keeps a value or its key from a file, apart from the values in it; None if nothing does."""
+    """Return what prevents a value or its key from being written, ignoring the values inside it; None if nothing
+    does.
+    """
     if key.count(".") >= MOST_LEVELS:
         return f"is more than {MOST_LEVELS} levels deep; check its dots"
     if _NO_FILE_HOLDS.search(f"{key} {value}" if isinstance(value, str) else key):

@@ -1,4 +1,4 @@
-"""The reference of recipe keys: what `olr recipes keys` prints, and docs/recipe-keys.md."""
+"""The reference of recipe keys: the output of `olr recipes keys`, and docs/recipe-keys.md."""
 
 from __future__ import annotations
 
@@ -20,11 +20,15 @@ _TYPES = {
     "string": "text",
     "object": "keys and values",
 }
+"""Type in JSON schema -> its words in the reference."""
+
 _UNLIMITED = 1_000_000
-"""Larger bounds only keep numbers within what files and libraries hold; the reference leaves them out."""
+"""Bounds beyond this are technical (64 bits), so the reference does not print them."""
 
 _WIDEST = 40
-"""Characters for the values of a key in a terminal; only lists of kinds, which follow there anyway, are longer."""
+"""Most characters of a key's values in a terminal. Only lists of kinds are longer, and the kinds follow there
+anyway.
+"""
 
 _INTRODUCTION = """# Recipe keys
 
@@ -37,12 +41,13 @@ This page is made by `olr recipes keys --format markdown > docs/recipe-keys.md` 
 
 
 Key = dict[str, Any]
-"""A key: its dotted name (`key`), its `type` in words, which values are allowed (`range`, in words; empty for all), its
-`default` and `description`; and the only `kind` of the section that has it with this meaning, or None."""
+"""A key: its dotted name (`key`), its `type` in words, its allowed values (`range`, in words; empty for all), its
+`default` and its `description`. `kind` is the only kind of the section that has the key with this meaning, or None.
+"""
 
 
 class _Group(NamedTuple):
-    """Keys under one title: of a section (``method``), or of one of its kinds (``method.name=olr``)."""
+    """Keys under one title: those of a section (``method``), or of one of its kinds (``method.name=olr``)."""
 
     title: str
     summary: str
@@ -50,7 +55,7 @@ class _Group(NamedTuple):
 
 
 def key_table(prefix: str = "") -> Table:
-    """The keys that begin with `prefix`: a block a section, in which kinds with their own keys have a title."""
+    """Return the keys that begin with `prefix`, one block per section; kinds with keys of their own have a title."""
     columns = [
         Column("key"),
         Column("value", is_text=True),
@@ -81,6 +86,7 @@ def key_table(prefix: str = "") -> Table:
 
 
 def _rows(key: Key) -> tuple[Row, Row]:
+    """Return the row of a key and, for terminals, a row with its description."""
     type_, null, _ = key["type"].partition(" or null")
     words = (
         key["range"]
@@ -98,7 +104,7 @@ def _rows(key: Key) -> tuple[Row, Row]:
 
 
 def key_page(prefix: str = "") -> str:
-    """The keys that begin with `prefix` as a page of Markdown, a heading for each section."""
+    """Return the keys that begin with `prefix` as a page of Markdown, one heading per section."""
     parts = [_INTRODUCTION]
     for block in key_table(prefix).blocks:
         title, _, summary = block.title.partition(": ")
@@ -111,7 +117,9 @@ def key_page(prefix: str = "") -> str:
 
 
 def _sections() -> list[list[_Group]]:
-    """The groups of every section, a section's own first; `recipe` stands for the keys outside of sections."""
+    """Return the groups of every section, the section's own group first; `recipe` stands for keys outside of
+    sections.
+    """
     schema = Recipe.model_json_schema()
     models, plain, sections = schema["$defs"], {}, []
     for name, key in schema["properties"].items():
@@ -133,11 +141,12 @@ def _sections() -> list[list[_Group]]:
 def _groups_of_kinds(
     name: str, section: Mapping[str, Any], models: Mapping[str, Any]
 ) -> Iterator[_Group]:
-    """The keys that all kinds of a section have, and for each kind those that it adds or gives another default."""
+    """Yield the keys that all kinds of a section share, then for each kind those that it adds or presets."""
     tag, kinds = KINDS[name]
     (base,) = {kind.__base__ for kind in kinds.values()}
     assert base is not None and issubclass(base, Section)
     shared = base.model_json_schema()["properties"]
+    # Noise is null by default; its section, once it is written, is inactive by default.
     default = (section["default"] or {tag: "inactive"})[tag]
     shared = {
         tag: {
@@ -155,6 +164,7 @@ def _groups_of_kinds(
             properties = properties | {
                 key: _preset(properties[key], it) for key, it in row.presets.items()
             }
+        # A kind's class repeats the shared keys; only those with another default or range are listed again.
         keys = {
             key: v for key, v in properties.items() if key != tag and v != shared.get(key)
         }
@@ -166,7 +176,7 @@ def _groups_of_kinds(
 
 
 def _preset(value: Mapping[str, Any], preset: Any) -> dict[str, Any]:
-    """The JSON schema of a key that a method sets: a number stays above 0, a choice is made."""
+    """Return the JSON schema of a key that a method presets: a number stays above 0, and a choice is fixed."""
     if isinstance(preset, str):
         return {"const": preset, "default": preset, "description": value["description"]}
     bounds = {name: bound for name, bound in value.items() if name != "minimum"}
@@ -174,14 +184,17 @@ def _preset(value: Mapping[str, Any], preset: Any) -> dict[str, Any]:
 
 
 def _summary(model: Mapping[str, Any]) -> str:
+    """Return the first line of a section's docstring."""
     return str(model.get("description", "")).partition("\n")[0]
 
 
 def _keys(prefix: str, properties: Mapping[str, Any], kind: str | None = None) -> list[Key]:
+    """Return the keys with these JSON schemas, in words."""
     keys = []
     for name, schema in properties.items():
         type_, range_ = _type_and_range(schema)
         default = schema.get("default", {})
+        # A Decimal's default is text in pydantic's JSON schema.
         if type_.startswith("number") and isinstance(default, str):
             default = float(default)
         key = {
@@ -216,7 +229,7 @@ def _alternatives(value: Mapping[str, Any]) -> tuple[str, str]:
     bounds = {name: bound for name, bound in value.items() if name != "anyOf"}
     parts = [bounds | part for part in value["anyOf"]]
     types = [part.get("type") for part in parts]
-    # A decimal may be written as text, which is no type of its own.
+    # A decimal may be written as text, which the reference need not mention.
     left_out = {"null", "string"} if "number" in types else {"null"}
     words = [_type_and_range(part) for part in parts if part.get("type") not in left_out]
     names = [type_ for type_, _ in words] + ["null"] * ("null" in types)
@@ -224,8 +237,12 @@ def _alternatives(value: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _range(value: Mapping[str, Any]) -> str:
-    """The bounds of a number, in words; pydantic names some as JSON schema does, and some as its own."""
-    step = 1 if value["type"] == "integer" else 0  # whole numbers above 0 are at least 1
+    """Return the bounds of a number in words.
+
+    pydantic names some bounds as JSON schema does, and others in its own way.
+    """
+    # Whole numbers above 0 are at least 1; say it this way for both bounds.
+    step = 1 if value["type"] == "integer" else 0
     lower = _bounds(value, ("minimum", "ge"), ("exclusiveMinimum", "gt"), step)
     upper = _bounds(value, ("maximum", "le"), ("exclusiveMaximum", "lt"), -step)
     least, is_open = max(lower, default=(-_UNLIMITED, False))
@@ -241,13 +258,15 @@ def _range(value: Mapping[str, Any]) -> str:
 def _bounds(
     value: Mapping[str, Any], at: Sequence[str], beyond: Sequence[str], step: int
 ) -> list[tuple[float, bool]]:
-    """Return the bounds under the names `at`, and under `beyond` with a step, each with whether it is left out."""
+    """Return the bounds under the names `at`, and those under `beyond` moved by `step`, each with whether it is
+    excluded.
+    """
     bounds = [(value[name], False) for name in at if name in value]
     return bounds + [(value[name] + step, not step) for name in beyond if name in value]
 
 
 def _written(value: Any) -> str:
-    """A default as YAML writes it."""
+    """Return a default as YAML writes it."""
     if isinstance(value, list):
         return f"[{', '.join(value)}]"
     if isinstance(value, float):

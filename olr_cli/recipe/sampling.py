@@ -1,4 +1,4 @@
-"""How responses are drawn, in training, on held-out prompts and in evaluations: one value for all of them."""
+"""How responses are drawn in training, on held-out prompts and in evaluations, as one value for all of them."""
 
 from __future__ import annotations
 
@@ -12,25 +12,28 @@ from olr_cli.recipe.sections import TrainSection
 
 @dataclass(frozen=True)
 class Sampling:
-    """How responses are drawn; every penalty is off.
-
-    Attributes:
-        temperature: 0 takes the most likely token.
-        max_new_tokens: of a response, its end token included.
-        top_p: draw from the most likely tokens that together have this probability.
-        top_k: draw from this many of the most likely tokens; None: from all.
-        min_p: draw from the tokens that are at least this share as likely as the most likely one; 0: from all.
-        stop: texts that end a response, which then lacks them.
-    """
+    """The parameters of sampling; every penalty is off."""
 
     temperature: float = 0.6
+    """0 takes the most likely token."""
+
     max_new_tokens: int = 4096
+    """Most tokens of a response, including its end token."""
+
     top_p: float = 1.0
+    """Draw from the fewest most likely tokens that together have this probability."""
+
     top_k: int | None = None
+    """Draw from this many of the most likely tokens; None: from all."""
+
     min_p: float = 0.0
+    """Draw from the tokens that are at least this share as likely as the most likely one; 0: from all."""
+
     stop: tuple[str, ...] = ()
+    """Texts that end a response; the response does not contain them."""
 
     def __post_init__(self) -> None:
+        # Checked here too: evaluations set these values without a recipe.
         if not (self.temperature == 0 or LEAST_TEMPERATURE <= self.temperature < math.inf):
             least = f"give 0, or a number from {LEAST_TEMPERATURE} on"
             raise UserError(f"the temperature is {self.temperature}", least)
@@ -45,7 +48,7 @@ class Sampling:
 
     @classmethod
     def of(cls, train: TrainSection) -> Sampling:
-        """Return how a run draws the rollouts that it trains on."""
+        """Return the parameters of a run's training rollouts."""
         return cls(
             train.temperature,
             train.max_new_tokens,
@@ -57,5 +60,5 @@ class Sampling:
 
     @classmethod
     def held_out(cls, train: TrainSection) -> Sampling:
-        """Return how a run draws rollouts of its held-out prompts: alike, at a temperature of their own."""
+        """Return the parameters of a run's held-out rollouts: those of training, but with their own temperature."""
         return replace(cls.of(train), temperature=train.evaluation_temperature)

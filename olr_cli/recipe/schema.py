@@ -1,4 +1,4 @@
-"""A recipe as a whole: its sections, what decides its result, and which code it names.
+"""A recipe as a whole: its sections, the keys that decide its result, and the code that it names.
 
 Unknown keys are refused, never ignored. The keys are in `sections.py`, `methods.py` and `verifier.py`.
 """
@@ -61,6 +61,7 @@ _Engine = Annotated[
 
 
 def _kinds(union: Any) -> tuple[str, dict[str, type[Section]]]:
+    """Return a union's key that names the kind, and kind -> class."""
     sections, field = get_args(union)
     tag = field.discriminator
     return tag, {
@@ -73,7 +74,7 @@ KINDS: dict[str, tuple[str, Mapping[str, type[Section]]]] = {
     "method": ("name", {name: row.section for name, row in METHODS.items()}),
     "engine": _kinds(_Engine),
 }
-"""Sections of several kinds: the key that names the kind, and kind -> its class."""
+"""Section -> (the key that selects its kind, {kind: class}), for sections of several kinds."""
 
 
 class Recipe(Section):
@@ -102,10 +103,11 @@ class Recipe(Section):
     logging: LoggingSection = LoggingSection()
     sweep: SweepSection | None = None
 
+    # No field, so that it reaches neither recipe.yaml nor the digest.
     _of_strangers: frozenset[str] = PrivateAttr(default=frozenset())
 
     @model_validator(mode="after")
-    def _one_rule_for_who_trains(self) -> Recipe:
+    def _verified_prompts_need_verified_labels(self) -> Recipe:
         if self.method.prompts == "verified" and self.data.verified is None:
             raise ValueError(
                 "method.prompts is verified, and no label is verified; name a file of verified labels in data.verified"
@@ -113,7 +115,7 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _somebody_asks_the_verifier(self) -> Recipe:
+    def _verifier_section_needs_a_verifier(self) -> Recipe:
         asks = (
             self.method.row.label in ("given", "refined", "own")
             or self.method.majority_graded_by == "verifier"
@@ -127,7 +129,7 @@ class Recipe(Section):
         return self
 
     @model_validator(mode="after")
-    def _the_engine_has_the_keys(self) -> Recipe:
+    def _refuse_local_only_keys(self) -> Recipe:
         for key in LOCAL_KEYS:
             if self.engine.name == "openrlhf" and not self.is_default(key):
                 raise ValueError(
@@ -136,18 +138,18 @@ class Recipe(Section):
         return self
 
     def of_strangers(self, keys: Iterable[str]) -> Recipe:
-        """The same recipe, of which these keys stand in a stored file alone, so that they run no code."""
+        """Return the same recipe, with the keys marked that only a stored file sets; they run no code."""
         recipe = self.model_copy()
         recipe._of_strangers = frozenset(keys) & self.code().keys()
         return recipe
 
     @property
     def strangers(self) -> frozenset[str]:
-        """The keys of `code` that stand in a stored file alone."""
+        """The keys of `code` that only a stored file sets."""
         return self._of_strangers
 
     def code(self) -> dict[str, list[str]]:
-        """The keys that make code run which is not olr's, and what they name."""
+        """Return the keys that run code from outside olr -> the functions that they name."""
         extractor, method = self.data.extractor, self.method
         rules = self.verifier.where if self.verifier else ()
         named = {
@@ -161,7 +163,7 @@ class Recipe(Section):
         return {key: names for key, names in named.items() if names}
 
     def code_settings(self) -> dict[str, str]:
-        """For every key of `code` the words that set it again, after ``--set``."""
+        """Return for every key of `code` the setting that names it again, as after ``--set``."""
         texts = {key: names[0] for key, names in self.code().items()}
         if "verifier.where" in texts:
             assert self.verifier is not None
@@ -169,40 +171,47 @@ class Recipe(Section):
                 rule.model_dump(mode="json", exclude_none=True)
                 for rule in self.verifier.where
             ]
+            # JSON is YAML too, so `--set` reads the whole list back.
             texts["verifier.where"] = json.dumps(rules)
         return {key: f"{key}={text}" for key, text in texts.items()}
 
     def named_again(self) -> list[str]:
-        """Return the words that let a stored recipe's own code run again."""
+        """Return the command-line words that allow a stored recipe's own code to run again."""
         return [
             word for setting in self.code_settings().values() for word in ("--set", setting)
         ]
 
     def require_named(self, *keys: str) -> None:
-        """Refuse to run code that only a stored recipe names, which may be somebody else's; by default of any key."""
+        """Raise if one of these keys (default: any) names code and only a stored recipe set it.
+
+        A stored recipe may be a stranger's.
+        """
         for key in sorted(self._of_strangers.intersection(keys or self._of_strangers)):
-            what = (
+            deed = (
                 "trusts code that comes with the model"
                 if key.startswith("model")
                 else "names a function"
             )
             raise UserError(
-                f"only a stored file {what}",
+                f"only a stored file {deed}",
                 f"if you trust it too, set {self.code_settings()[key]} again",
                 key,
             )
 
     @property
     def can_be_extended(self) -> bool:
-        """Whether a run may get more epochs: with a constant learning rate no step depends on how many follow."""
+        """Whether a run may get more epochs: with a constant learning rate, no step depends on the number of later
+        ones.
+        """
         return self.train.lr_schedule == "constant" and self.train.lr_warmup_ratio == 0
 
     def digest(self) -> str:
-        """A digest of every key that decides the run's result on a CPU, down to rounding: all but `UNDECIDING`.
+        """Return a digest of every key that decides the run's result on a CPU, to the bit: all but `UNDECIDING`.
 
-        Keys at their default are left out, so that a recipe keeps its digest when olr gets new keys. A default that
-        changes does change the digests of stored runs.
+        Keys at their default are left out, so a recipe keeps its digest when olr gets new keys. A changed default,
+        however, changes the digests of stored runs.
         """
+        # From the values, not from the text of a file: comments, order and spelling of numbers do not count.
         values = flatten(self.model_dump(mode="json"))
         deciding = {
             key: value
@@ -214,10 +223,11 @@ class Recipe(Section):
         ]
 
     def is_default(self, key: str) -> bool:
-        """Whether a dotted key has its default; the key that names the kind of a section never has."""
+        """Return whether a dotted key has its default; False for the key that names the kind of a section."""
         section, *names = key.split(".")
         model: Section = getattr(self, section) if names else self
         name = names[0] if names else section
+        # The kind decides the defaults of the section's other keys, so it is always part of the digest.
         if section in KINDS and name == KINDS[section][0]:
             return False
         return bool(getattr(model, name) == model.default_of(name))
@@ -230,7 +240,7 @@ LOCAL_KEYS = (
     "train.top_k",
     "train.min_p",
 )
-"""Keys that the local engine has and OpenRLHF has not; of another trainer they say what it does."""
+"""Keys that only the local engine supports, not OpenRLHF. For another trainer they describe what it does."""
 
 UNDECIDING = frozenset(
     {
@@ -257,15 +267,15 @@ UNDECIDING = frozenset(
         "engine.sleep",
     }
 )
-"""Keys, or sections of keys, that do not decide what is trained; a resume may change them.
+"""Keys, or sections of keys, that a resume may change because they do not decide what is trained.
 
-They change rounding at most, and on OpenRLHF, where sampling does not repeat either, which samples of a step meet in a
-mini-batch.
+They change rounding at most. On OpenRLHF they also change which samples of a step share a mini-batch, but its sampling
+does not repeat either.
 """
 
 
 def changed_keys(old: Recipe, new: Recipe) -> list[str]:
-    """Dotted keys in which two recipes differ and that decide the result, as ``key: old -> new``."""
+    """Return the dotted keys that differ between two recipes and decide the result, as ``key: old -> new``."""
     before, after = flatten(old.plain()), flatten(new.plain())
     keys = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
     return [
@@ -276,9 +286,9 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
 
 
 def refused_changes(old: Recipe, new: Recipe) -> list[str]:
-    """The changes that keep a run begun with `old` from continuing with `new`, as ``key: old -> new``.
+    """Return the changes that forbid resuming a run of `old` with `new`, as ``key: old -> new``.
 
-    The epochs may be raised: no step before depends on their number, unless the learning rate follows a schedule.
+    More epochs are allowed: no earlier step depends on their number, unless the learning rate follows a schedule.
     """
     refused = [
         change
@@ -296,4 +306,5 @@ def refused_changes(old: Recipe, new: Recipe) -> list[str]:
 
 
 def _decides(key: str) -> bool:
+    """Return whether a dotted key decides the result of a run."""
     return key not in UNDECIDING and key.split(".")[0] not in UNDECIDING

@@ -1,4 +1,4 @@
-"""The parts of a recipe's sections: types of values, and keys with their line in the reference."""
+"""Building blocks of a recipe's sections: types of values, and keys with their line in the reference."""
 
 from __future__ import annotations
 
@@ -16,17 +16,20 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 _MOST_PLACES = 30
+"""Most decimal places of an exact number."""
+
 LEAST_TEMPERATURE = 0.001
-"""A smaller one turns logits into numbers that float32 does not have."""
+"""Smallest temperature: below it, logits / temperature overflow float32."""
 
 
 def _as_written(number: Decimal) -> float | str:
-    """An exact number for JSON and YAML: a float if that is the same number, else its digits as text."""
+    """Return an exact number for JSON and YAML: a float if that is the same number, else its digits as text."""
+    # `repr` is the shortest text of a float: 0.05 stays a number, and 0.12345678901234567890 becomes text.
     return float(number) if Decimal(repr(float(number))) == number else str(number)
 
 
 def _require_few_places(number: Decimal) -> Decimal:
-    """Refuse a number whose fraction could have more digits than memory holds."""
+    """Raise for a number with so many decimal places that computing with its fraction could exhaust memory."""
     exponent = number.as_tuple().exponent
     if isinstance(exponent, int) and exponent < -_MOST_PLACES:
         raise PydanticCustomError(
@@ -36,7 +39,7 @@ def _require_few_places(number: Decimal) -> Decimal:
 
 
 def require_number(value: Any) -> Any:
-    """Refuse true and false, which pydantic would take for 1 and 0."""
+    """Raise for true and false, which pydantic would read as 1 and 0."""
     if isinstance(value, bool):
         raise PydanticCustomError(
             "truth", "Input should be a number, neither true nor false"
@@ -45,6 +48,7 @@ def require_number(value: Any) -> Any:
 
 
 def _require_not_tiny(temperature: float) -> float:
+    """Raise for a temperature between 0 and the smallest one."""
     if 0 < temperature < LEAST_TEMPERATURE:
         raise PydanticCustomError(
             "tiny",
@@ -58,7 +62,7 @@ _EXTRACTOR_KINDS = ("regex", "after", "tag", "function")
 
 
 def _extractor_as_text(value: Any) -> Any:
-    """``{after: "####"}`` as ``after:####``, the form in which a command line gives it too."""
+    """Return ``{after: "####"}`` as ``after:####``, the form that command lines use."""
     if not isinstance(value, dict):
         return value
     kind, setting = next(iter(value.items()), ("", None))
@@ -76,6 +80,7 @@ def _extractor_as_text(value: Any) -> Any:
 
 
 def _require_text(text: str) -> str:
+    """Raise for an empty text."""
     if not text.strip():
         raise ValueError("the text is empty; fill it in, or leave the key out")
     return text
@@ -93,8 +98,14 @@ Number = Annotated[float, BeforeValidator(require_number)]
 Tolerance = Annotated[Number, Field(ge=0, lt=1)]
 Temperature = Annotated[Number, Field(ge=0), AfterValidator(_require_not_tiny)]
 Whole = Annotated[int, BeforeValidator(require_number), Field(ge=-(2**63), lt=2**63)]
+"""A whole number of 64 bits."""
+
 Count = Annotated[Whole, Field(gt=0, lt=2**31)]
+"""A number of things, at least 1, that fits 32 bits."""
+
 Epochs = Annotated[Whole, Field(ge=0, lt=2**31)]
+"""A number of epochs, which may be 0."""
+
 Text = Annotated[str, AfterValidator(_require_text)]
 FUNCTION = r"^(.+\.py|[\w.]+):[^\W\d]\w*$"
 """The pattern of `file.py:function` and `package.module:function`."""
@@ -103,7 +114,7 @@ ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
 
 
 def default(value: Any, description: str, **bounds: Any) -> Any:
-    """A key's default, with what the key means, its line in `olr recipes keys`."""
+    """Return a key's default with its description, the key's line in `olr recipes keys`."""
     return Field(default=value, description=description, **bounds)
 
 
@@ -113,7 +124,8 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def plain(self) -> dict[str, Any]:
-        """The resolved section as YAML/JSON values, without the keys that are null and null by default."""
+        """Return the resolved section as YAML/JSON values, without the keys that are null and null by default."""
+        # A null is written if it is not the default: the key would otherwise get its default when it is read again.
         nested = {name: value.plain() for name, value in self if isinstance(value, Section)}
         return {
             name: value
@@ -122,13 +134,13 @@ class Section(BaseModel):
         }
 
     def default_of(self, key: str) -> Any:
-        """The value of a key that is left out; None of a key that the section does not know."""
+        """Return the default of a key, or None if the section has no such key."""
         field = type(self).model_fields.get(key)
         return None if field is None else field.get_default()
 
 
 def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested sections as one dictionary of dotted keys."""
+    """Return nested sections as one dictionary of dotted keys."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
         if isinstance(value, dict):

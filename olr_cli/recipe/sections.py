@@ -1,7 +1,7 @@
-"""Every key of a recipe's sections: its type, range, default and what it means.
+"""The keys of a recipe's sections with their types, ranges, defaults and meanings.
 
-The defaults are the paper's settings (R17). A recipe file says what differs; `--set key=value` says what differs from
-the file. `olr recipes keys` prints what is written here, in `methods.py` and in `verifier.py`.
+The defaults are the paper's settings (R17). A recipe file sets the keys that differ from them, and `--set key=value`
+those that differ from the file. `olr recipes keys` prints the descriptions here, in `methods.py` and in `verifier.py`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from olr_cli.recipe.section import (
 # Prompts and labels -----------------------------------------------------------------------------------------------
 
 ColumnRole = Literal["question", "answer", "choices", "id", "system"]
-"""What a column can hold."""
+"""The possible contents of a column."""
 
 OTHER_ROLES: Mapping[str, ColumnRole] = {
     "prompt": "question",
@@ -39,13 +39,15 @@ OTHER_ROLES: Mapping[str, ColumnRole] = {
     "given_label": "answer",
     "label": "answer",
 }
-"""What the columns of logs are called that hold the same (`olr_cli.data.log_formats`)."""
+"""Name of a column in logs -> its role here (`olr_cli.data.log_formats`)."""
 
 
 def _roles_by_our_names(columns: Any) -> Any:
+    """Replace the names of logs by our names of roles."""
     if not isinstance(columns, dict):
         return columns
     ours = {OTHER_ROLES.get(role, role): path for role, path in columns.items()}
+    # `{prompt: a, question: b}` gives one role two columns, and either choice would be a guess.
     if len(ours) < len(columns):
         raise ValueError("two columns for one role; leave one out")
     return ours
@@ -120,6 +122,7 @@ class DataSection(Section):
 
 
 NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
+"""How a noisy label is drawn from the wrong answers of a visit (R3)."""
 
 
 class NoiseSection(Section):
@@ -182,8 +185,10 @@ class ModelSection(Section):
 # Training ---------------------------------------------------------------------------------------------------------
 
 LossAverage = Literal["token", "sequence"]
+"""The unit with equal weight in a mini-batch's loss."""
 
 LrSchedule = Literal["constant", "linear", "cosine", "cosine_with_min_lr"]
+"""How the learning rate falls after the warm-up."""
 
 
 class TrainSection(Section):
@@ -298,11 +303,12 @@ class TrainSection(Section):
 
     @property
     def held_out_rollouts(self) -> int:
-        """Rollouts of each held-out prompt."""
+        """The number of rollouts per held-out prompt."""
         return self.evaluation_samples or self.rollouts_per_prompt
 
 
 Device = Literal["auto", "cpu", "cuda"]
+"""The kind of processor that computes."""
 
 
 class LocalEngine(Section):
@@ -363,6 +369,7 @@ class OpenRlhfEngine(Section):
     vllm_memory: Number = default(
         0.5, "Share of a GPU's memory that vLLM may take.", gt=0, lt=1
     )
+    # `require_number`, because pydantic reads true as 1 in a Literal of numbers.
     zero_stage: Annotated[Literal[1, 2, 3], BeforeValidator(require_number)] = default(
         2,
         "DeepSpeed's ZeRO: 1 shards the optimiser's state, 2 also gradients, 3 also weights.",
@@ -387,8 +394,11 @@ class OpenRlhfEngine(Section):
     @field_validator("flags")
     @classmethod
     def _flags_are_values(cls, flags: dict[str, Any]) -> dict[str, Any]:
-        """A value with a dash would be a flag of its own on OpenRLHF's command line, past all checks of flags."""
+        """Raise for a value that begins with a dash: OpenRLHF would read it as another flag, which no check has
+        seen.
+        """
         for name, value in flatten(flags).items():
+            # A list becomes several words on the command line, each of which could begin with a dash.
             for word in value if isinstance(value, list) else [value]:
                 if isinstance(word, list | dict):
                     raise ValueError(
@@ -402,12 +412,12 @@ class OpenRlhfEngine(Section):
 
     @property
     def policy_gpus(self) -> int:
-        """GPUs that hold the policy."""
+        """The number of GPUs that hold the policy."""
         return self.nodes * self.gpus_per_node
 
     @property
     def engines(self) -> int:
-        """How many vLLM engines."""
+        """The number of vLLM engines."""
         if self.vllm_engines is not None:
             return self.vllm_engines
         return max(1, self.policy_gpus // self.tensor_parallel) if self.colocate else 1

@@ -1,4 +1,4 @@
-"""The mistakes that pydantic finds in a recipe as sentences, with the key that was meant."""
+"""Errors of pydantic about a recipe as sentences, with the key that the user probably meant."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ OTHER_NAMES: Mapping[str, str] = {
     "engine.name": "use_vllm backend trainer framework",
     "logging.wandb": "report_to use_wandb wandb_project project_name",
 }
-"""What TRL, OpenRLHF, verl and others call the keys, for suggestions."""
+"""Key -> its names in TRL, OpenRLHF, verl and others, for suggestions."""
 
 
 def sentence_of(detail: Any) -> str:
-    """One of pydantic's errors as a sentence that names the key."""
+    """Return one of pydantic's errors as a sentence that names the key."""
     place = dotted_key(detail["loc"])
     value = f"{place} is {shown(detail.get('input'))}"
     match detail["type"]:
@@ -57,10 +57,12 @@ def sentence_of(detail: Any) -> str:
         case "union_tag_invalid" | "unknown_method":
             return _unknown_kind(place, detail["input"], detail["ctx"])
         case "value_error":
+            # This error is from a validator of ours and already a sentence.
             message = str(detail["ctx"]["error"])
             return f"{place}: {message}" if place else message
         case "literal_error":
             expected = detail["ctx"]["expected"]
+            # pydantic lists the allowed values as text in quotes; read them back for the suggestion.
             hint = did_you_mean(str(detail["input"]), re.findall("'([^']*)'", expected))
             return f"{value}{hint}: expected {expected}"
         case "tuple_type" | "list_type":
@@ -71,7 +73,7 @@ def sentence_of(detail: Any) -> str:
 
 
 def _unknown_kind(place: str, section: Any, context: Any) -> str:
-    """Return the sentence for a section whose kind there is not."""
+    """Return the sentence for an unknown kind of a section."""
     tag = context.get("discriminator", "name").strip("'")
     expected = context.get("expected_tags") or context["expected"]
     hint = did_you_mean(str(section.get(tag)), expected.replace("'", "").split(", "))
@@ -79,37 +81,42 @@ def _unknown_kind(place: str, section: Any, context: Any) -> str:
 
 
 def _unknown_key(place: str) -> str:
+    """Return the sentence for an unknown key, with a suggestion."""
     if place.startswith("sweep."):
         example = f"sweep: {{grid: {{{place.removeprefix('sweep.')}: [1, 2]}}}}"
         return f"unknown key '{place}'; a sweep has a grid of keys and values, as {example}, or arms"
-    known = _known_keys()
-    alike = [key for key in known if key.count(".") == place.count(".")]
-    if place in alike:  # a key of another kind of the section
+    keys = _known_keys()
+    alike = [key for key in keys if key.count(".") == place.count(".")]
+    # The key exists, but under another kind of the section.
+    if place in alike:
         section, _, key = place.partition(".")
         tag, kinds = KINDS[section]
         owners = [kind for kind, model in kinds.items() if key in model.model_fields]
         return f"'{place}' is a key of {section}.{tag} {' and '.join(owners)} alone"
     named = place.rpartition(".")[2]
-    # A key without its section, then what other trainers call it, then one of the same name elsewhere.
-    deeper = [key for key in known if key.endswith(f".{place}")]
-    deeper += [
+    # Suggest, in this order: the key inside its section, the key for another trainer's name, a key of this name
+    # elsewhere.
+    matches = [key for key in keys if key.endswith(f".{place}")]
+    matches += [
         key for key, others in OTHER_NAMES.items() if named.lower() in others.split()
     ]
-    deeper += [key for key in known if key.endswith(f".{named}")]
-    hint = f" (did you mean '{deeper[0]}'?)" if deeper else did_you_mean(place, alike)
+    matches += [key for key in keys if key.endswith(f".{named}")]
+    hint = f" (did you mean '{matches[0]}'?)" if matches else did_you_mean(place, alike)
     return f"unknown key '{place}'{hint}"
 
 
 _TYPE = re.compile(r"function-|constrained-|(?:int|str|float|bool)$")
+"""Parts of pydantic's location that name a type, not a key."""
+
 _TAGS = {
     section: {*kinds, *(kind.__name__ for kind in kinds.values()), OwnMethod.__name__}
     for section, (_, kinds) in KINDS.items()
 }
-"""What pydantic calls the kinds of a section."""
+"""Section -> the tags that pydantic puts into a location for the section's kind."""
 
 
 def dotted_key(location: tuple[int | str, ...]) -> str:
-    """A pydantic location as the key that a user wrote: without the tag of a section's kind, or the name of a type."""
+    """Return a location in pydantic's errors as the key that the user wrote, without names of kinds and types."""
     names = [str(part) for part in location]
     names[2:] = [name for name in names[2:] if not _TYPE.match(name)]
     if len(names) > 1 and names[1] in _TAGS.get(names[0], ()):
@@ -118,6 +125,7 @@ def dotted_key(location: tuple[int | str, ...]) -> str:
 
 
 def _known_keys() -> list[str]:
+    """Return the dotted keys of all sections and kinds."""
     keys: list[str] = []
     for name, field in Recipe.model_fields.items():
         keys.append(name)

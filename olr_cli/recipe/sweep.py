@@ -1,4 +1,4 @@
-"""A sweep: every run that a recipe's arms and grid ask for."""
+"""A sweep: all runs that a recipe's arms and grid describe."""
 
 from __future__ import annotations
 
@@ -24,20 +24,24 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import SweepSection
 
 _LOGS = "logs"
-"""Where `olr train --sweep` puts what its runs print (`olr_cli.engines.sweep`)."""
+"""Folder for the output of the runs of `olr train --sweep` (`olr_cli.engines.sweep`)."""
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One run of a sweep: its arm (without the seed), its place below the sweep's folder, and its recipe."""
+    """One run of a sweep."""
 
     arm: str
+    """Its arm and values of the grid, without the seed."""
+
     place: str
+    """Its folder below the sweep's."""
+
     recipe: Recipe
 
 
 def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepRun]:
-    """Every run of a recipe's ``sweep``: arms times grid, in the file's order."""
+    """Return every run of a recipe's ``sweep``: arms times grid, in the file's order."""
     overrides = list(overrides)
     whole, layers = with_layers(path, overrides)
     if whole.sweep is None:
@@ -50,7 +54,7 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
     alone = {key: value for key, value in merged_keys(layers).items() if key != "sweep"}
     _require_no_conflict(whole.sweep, overrides)
     runs = list(_sweep_runs(alone, whole.sweep, str(path), layers))
-    # Some file systems treat `a` and `A` as one.
+    # Compare in lower case, because some file systems treat `a` and `A` as one name.
     places = Counter([_LOGS, *(run.place.casefold() for run in runs)])
     for run in runs:
         if places[run.place.casefold()] > 1:
@@ -64,7 +68,7 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
 
 
 def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
-    """Refuse to override a key that arms or the grid set: it would apply to some runs and not to others."""
+    """Raise for an override of a key that arms or the grid set: it would apply to some runs and not to others."""
     for key in (setting.partition("=")[0].strip() for setting in overrides):
         if key in sweep.grid:
             raise UserError(
@@ -82,6 +86,7 @@ def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
 def _sweep_runs(
     tree: dict[str, Any], sweep: SweepSection, source: str, layers: Sequence[Layer]
 ) -> Iterator[SweepRun]:
+    """Yield the runs of a sweep; arms are the outer loop, the grid the inner one."""
     # A grid alone has one arm, without a name.
     for arm, settings in (sweep.arms or {"": {}}).items():
         for values in itertools.product(*sweep.grid.values()):
@@ -90,13 +95,16 @@ def _sweep_runs(
             for key, value in (*settings.items(), *point.items()):
                 with at(f"{source}: the sweep's arm '{shortened(arm)}'"):
                     put(changes, key, value)
+            # The last part of a key is enough for a name; `expand_sweep` refuses names that become equal.
             parts = {
                 key: f"{key.rpartition('.')[2]}-{value}" for key, value in point.items()
             }
+            # The seed is part of the folder's name but not of the arm's: runs that differ only in it are averaged.
             seed = parts.pop("seed", "")
             label = "_".join(filter(None, (arm, *parts.values()))) or "run"
             place = folder_name("_".join(filter(None, (label, seed))))
             recipe = validate(overlay(tree, changes), f"{source} [{shortened(place)}]")
+            # Marked for each run, because an arm may name code that the recipe itself does not.
             recipe = marked(recipe, layers)
             if recipe.sweep is not None:
                 raise UserError(

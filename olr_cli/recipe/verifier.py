@@ -36,7 +36,7 @@ class VerifierRule(Section):
 
     @property
     def conditions(self) -> list[str]:
-        """The keys that say where the rule holds; one, if it is valid."""
+        """The keys that say where the rule holds; exactly one if the rule is valid."""
         return [name for name in _CONDITIONS if getattr(self, name) is not None]
 
     @model_validator(mode="after")
@@ -49,6 +49,7 @@ class VerifierRule(Section):
             raise ValueError(
                 "a rule needs false_negative_rate, false_positive_rate or both"
             )
+        # The default refuses an empty list too, which would match no answer.
         if self.error is not None and min(self.error, default=-1) < 0:
             raise ValueError(
                 "error is a list of distances, which count above and below; name some, without signs"

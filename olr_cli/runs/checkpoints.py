@@ -1,9 +1,9 @@
-"""Checkpoints: step-000050/ in Hugging Face layout plus what the engine needs to continue.
+"""Checkpoints: step-000050/ in Hugging Face layout, plus the files that the engine needs to continue.
 
 A checkpoint is filled under a temporary name and renamed when everything in it is on the disk, so a folder named step-…
-is always whole. Damage done later, by a copy to a full disk or by the disk, shows in its list of files and digests.
-The digests are made before the rename: a thread that made them while training went on left a time in which damage could
-not be seen.
+is always whole. Its list of files and digests shows later damage, by a copy to a full disk or by the disk itself. The
+digests are computed before the rename. A thread that computed them during further training was tried; damage in the
+meantime could not be noticed.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ VALIDATION = "validation/avg"
 """The metric that chooses the best checkpoint."""
 
 _LIST = "files.json"
-"""The size in bytes and the sha256 of every other file of a checkpoint, by its path in the folder."""
+"""Path of every other file in the checkpoint -> its size in bytes and its sha256."""
 
 _NAME = re.compile(r"step-(\d{6,9})")
 
 
 def checkpoint_path(run: Path, step: int) -> Path:
-    """The folder of the checkpoint after `step` steps."""
+    """Return the folder of the checkpoint after `step` steps."""
     return run / "checkpoints" / f"step-{step:06d}"
 
 
 def checkpoint_steps(run: Path) -> list[int]:
-    """The steps that have a checkpoint, ascending."""
+    """Return the steps that have a checkpoint, ascending."""
     matches = (_NAME.fullmatch(path.name) for path in (run / "checkpoints").glob("step-*"))
     return sorted(int(match.group(1)) for match in matches if match)
 
@@ -44,15 +44,15 @@ def checkpoint_steps(run: Path) -> list[int]:
 def write_checkpoint(
     run: Path, step: int, fill: Callable[[Path], None], *, keep: int
 ) -> None:
-    """Write the checkpoint after `step` steps and remove all but the newest `keep` and the best one (`best_step`).
+    """Write the checkpoint after `step` steps; keep only the newest `keep` and the best one (`best_step`).
 
-    `fill` puts the files into the folder that it gets.
+    `fill` writes the files into the folder that it receives.
     """
     target = checkpoint_path(run, step)
     temporary = target.with_name(f".{target.name}.tmp")
     with writing(target):
         remove(temporary)
-        # Not its parents: the run may have been moved
+        # Without `parents`: if the run has been moved, a checkpoint must not recreate its old folder.
         temporary.parent.mkdir(exist_ok=True)
         temporary.mkdir()
         try:
@@ -66,7 +66,8 @@ def write_checkpoint(
                 sync(path)
             os.replace(temporary, target)
         except BaseException:
-            shutil.rmtree(temporary, ignore_errors=True)  # it may be what fills the disk
+            # Not left for the next attempt: these files may be what fills the disk.
+            shutil.rmtree(temporary, ignore_errors=True)
             raise
         sync(target.parent)
         sync(run)
@@ -82,9 +83,9 @@ def keep_newest(run: Path, keep: int) -> None:
 
 
 def best_step(run: Path) -> int | None:
-    """The step, from 1, after which accuracy on the validation set was highest, the first of equals (R22).
+    """Return the step, from 1, with the highest accuracy on the validation set, the first one in a tie (R22).
 
-    None as long as no validation set was measured. A test set never chooses a checkpoint.
+    None until a validation set has been measured. A test set never chooses a checkpoint.
     """
     measured = [line for line in read_metrics(run, VALIDATION) if line["step"]]
     return (
@@ -93,57 +94,57 @@ def best_step(run: Path) -> int | None:
 
 
 def is_best(run: Path, step: int, metrics: Metrics) -> bool:
-    """Whether the validation set was measured after this step, with the best accuracy so far (R22).
+    """Return whether the validation set was measured after this step with the best accuracy so far (R22).
 
-    The run's metrics.jsonl has this step's line already.
+    The run's metrics.jsonl must already have this step's line.
     """
     return VALIDATION in metrics and best_step(run) == step
 
 
 def drop_unfinished(run: Path) -> None:
-    """Remove what an interrupted checkpoint, or the list of one, left behind; nobody may be writing."""
+    """Remove the remains of interrupted checkpoints and of their lists; nobody may be writing."""
     for pattern in (".step-*", "step-*/.*.tmp"):
         for leftover in (run / "checkpoints").glob(pattern):
-            if not leftover.parent.is_symlink():  # what a link leads to is not ours
+            # The user may have linked a checkpoint to another place, which is not ours to clean.
+            if not leftover.parent.is_symlink():
                 remove(leftover)
 
 
 def _remove(checkpoint: Path) -> None:
-    # Renamed first: a kill while the files go must not leave half a checkpoint under a whole one's name.
+    """Remove a checkpoint so that no moment leaves half of it under a whole one's name."""
+    # Renamed first, because a kill may come while the files are removed.
     doomed = checkpoint.with_name(f".{checkpoint.name}.removed")
     try:
         os.replace(checkpoint, doomed)
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.EBUSY):
             raise
-        # A folder in a lower layer of overlayfs cannot be renamed, nor one in use on NFS. A list with a missing file
-        # makes it a damaged checkpoint, which no resume takes.
+        # A folder in a lower layer of overlayfs cannot be renamed, nor one in use on NFS. A list that names a missing
+        # file makes it a damaged checkpoint instead, which no resume takes.
         write_text(checkpoint / _LIST, json.dumps({"(removed)": {"bytes": 0}}))
         doomed = checkpoint
     remove(doomed)
 
 
 def set_aside(checkpoint: Path) -> Path:
-    """Rename a damaged checkpoint, so that it can be written again; returns where it is now."""
+    """Rename a damaged checkpoint so that it can be written again; return its new path."""
     aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
     with writing(aside):
         remove(aside)
-        # Not `os.replace`, which fails for a folder in a lower layer of overlayfs: `move` copies it then.
+        # `os.replace` fails for a folder in a lower layer of overlayfs; `move` then copies the folder.
         shutil.move(checkpoint, aside)
     return aside
 
 
 def damage_of(checkpoint: Path) -> str | None:
-    """The damage done to a checkpoint since it was written, in a few words; None if there is none.
-
-    Every byte is read.
-    """
+    """Describe in a few words the damage to a checkpoint since it was written, or return None; every byte is read."""
     try:
         files = read_json(checkpoint / _LIST).items()
         listed = {name: (facts["bytes"], facts["sha256"]) for name, facts in files}
     except (UserError, OSError, AttributeError, KeyError, TypeError):
         return f"{_LIST} has gone, is cut off, or is no list of files"
     there = {name: file.stat().st_size for name, file in _files(checkpoint).items()}
+    # Names and sizes first, since they cost nothing; a digest reads the whole file.
     for name, (size, _) in listed.items():
         if name not in there:
             return f"{name} has gone"
@@ -156,7 +157,7 @@ def damage_of(checkpoint: Path) -> str | None:
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:
-    """Every file of a checkpoint but its list, by its path in the folder."""
+    """Return the files of a checkpoint by their path in it, without its list."""
     files = sorted(
         file for file in checkpoint.rglob("*") if file.is_file() and file.name != _LIST
     )

@@ -1,4 +1,4 @@
-"""A run directory: made once, held by one process at a time, never overwritten.
+"""The run directory: created once, held by one process at a time, never overwritten.
 
 recipe.yaml  manifest.json  metrics.jsonl  labels/  rollouts/  checkpoints/  evaluation/  figures/
 """
@@ -25,17 +25,17 @@ from olr_cli.recipe.sections import ExternalEngine
 from olr_cli.runs.locks import LOCK, is_held
 
 MANIFEST_VERSION = 1
-"""Raised whenever a key of manifest.json changes its meaning."""
+"""Increased whenever a key of manifest.json changes its meaning."""
 
 PROMPTS = "prompts.jsonl"
-"""The prompts of a run that another trainer makes, in the interchange format: what its `data.train` names."""
+"""The prompts of another trainer's run in the interchange format; the recipe's `data.train` names this file."""
 HELD_OUT_FILE = "held-out.parquet"
-"""The prompts of `data.held_out`, which this run never trains on."""
+"""The prompts of `data.held_out`, which the run never trains on."""
 GIVEN_UP = "given_up.jsonl"
-"""Pairs of answers that verification gave up on, so that a resume and a replay do too (R8)."""
+"""Pairs of answers that verification gave up on; a resume and a replay give up on them too (R8)."""
 
-_NEEDED = {"schema_version", "name", "status", "attempts"}
-_KINDS: dict[str, type] = {
+_REQUIRED_KEYS = {"schema_version", "name", "status", "attempts"}
+_TYPES: dict[str, type] = {
     **dict.fromkeys(
         (
             "id",
@@ -55,8 +55,10 @@ _KINDS: dict[str, type] = {
     **dict.fromkeys(("versions", "data", "rule"), dict),
     **dict.fromkeys(("attempts", "departures"), list),
 }
+"""Key of the manifest -> the type of its value; a key may be missing in older manifests."""
+
 _START, _END = "---\n", "...\n"
-"""First and last line of recipe.yaml, which show that it is whole: the first half of a recipe is a recipe too."""
+"""First and last line of recipe.yaml. They show that the file is whole, because half a recipe may be a valid recipe."""
 
 Status = Literal["running", "finished", "interrupted", "failed", "diverged"]
 Kind = Literal["training", "rollouts"]
@@ -66,11 +68,12 @@ Kind = Literal["training", "rollouts"]
 def create_run(
     path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = ""
 ) -> None:
-    """Put recipe and manifest into a new run directory, a free folder (`require_free`) held by this process.
+    """Write recipe and manifest into a new run directory: a free folder (`require_free`) held by this process.
 
-    `arm` is the name, given by a sweep, of all runs that differ in their seed alone.
+    A sweep gives `arm`, the common name of all runs that differ only in their seed.
     """
     require_free(path)
+    # The manifest comes last, because it makes the folder a run: after a kill before that, the folder is still free.
     write_recipe(path, recipe)
     manifest = {
         "schema_version": MANIFEST_VERSION,
@@ -89,9 +92,9 @@ def create_run(
 
 
 def require_free(path: Path) -> None:
-    """Make sure that nothing would be overwritten by a new run at `path`.
+    """Raise if a new run at `path` would overwrite anything.
 
-    A folder is free if it is empty or missing, or if it has only what a kill left of a run without a manifest.
+    A folder is free if it is empty or missing, or if it holds only what a killed process left before the manifest.
     """
     with writing(path):
         if (path / "manifest.json").exists():
@@ -108,7 +111,7 @@ def require_free(path: Path) -> None:
             )
         files = set(path.iterdir()) if path.is_dir() else {path} if path.exists() else set()
         lock, recipe = path / LOCK, path / "recipe.yaml"
-        # A recipe without a lock beside it is the user's own, and not what a kill left.
+        # A recipe without a lock beside it is the user's own file, not the remains of a killed process.
         if files and not lock in files <= {lock, recipe, *path.glob(".*.tmp")}:
             raise taken(path, " and is not an empty folder", "run_dir")
 
@@ -119,15 +122,16 @@ def write_recipe(path: Path, recipe: Recipe) -> None:
 
 
 def recipe_yaml(recipe: Recipe) -> str:
-    """A recipe as YAML text, resolved, in the order of its sections."""
+    """Return a resolved recipe as YAML text, in the order of its sections."""
     return dump_yaml(recipe.plain())
 
 
 def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe:
-    """Read the recipe a run was made with; `manifest` is the run's, if it has been read already."""
+    """Read the recipe that a run was made with; pass `manifest` if it has been read already."""
     require_run(path)
     file = path / "recipe.yaml"
     text = file.read_text(encoding="utf-8", errors="replace")
+    # A file cut off within its first line is a beginning of `_START`, an empty file too.
     if (text.startswith(_START) or _START.startswith(text)) and not text.endswith(_END):
         raise UserError(
             f"{file} is cut off",
@@ -135,11 +139,11 @@ def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe
         )
     recipe = load_recipe(file)
     if isinstance(recipe.engine, ExternalEngine):
-        # Such a run's prompts lie in its own folder, which may have moved since the recipe named it.
+        # The prompts of such a run lie in its own folder, which may have moved since the recipe was written.
         data = recipe.data.model_copy(update={"train": str((path / PROMPTS).absolute())})
         return recipe.model_copy(update={"data": data})
     manifest, digest = manifest or read_manifest(path), recipe.digest()
-    # Any attempt's digest will do: a later one may have had more epochs.
+    # Any attempt's digest will do: a later attempt may have had more epochs.
     attempts = (manifest, *manifest["attempts"])
     if digest not in {attempt.get("recipe_digest", digest) for attempt in attempts}:
         raise UserError(
@@ -150,15 +154,15 @@ def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe
 
 
 def has_run(path: Path) -> bool:
-    """Whether there is a run at `path`, or what is left of one."""
+    """Return whether `path` holds a run, or the remains of one."""
     return any(
         (path / name).exists() for name in ("manifest.json", "recipe.yaml", "labels")
     )
 
 
 def is_run(path: Path | str) -> bool:
-    """Whether a folder has a run's two first files."""
-    # os.path takes a name that is too long for one that does not exist; pathlib raises.
+    """Return whether a folder has the two files that every run begins with."""
+    # os.path returns False for a name that is too long; pathlib raises.
     return all(
         os.path.isfile(os.path.join(path, name))
         for name in ("manifest.json", "recipe.yaml")
@@ -166,7 +170,7 @@ def is_run(path: Path | str) -> bool:
 
 
 def require_run(path: Path) -> None:
-    """Make sure that `path` is a run directory."""
+    """Raise if `path` is not a run directory."""
     if is_run(path):
         return
     if not os.path.exists(path):
@@ -178,7 +182,7 @@ def require_run(path: Path) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a run."""
+    """Return the manifest of a run."""
     file = path / "manifest.json"
     if not os.path.isfile(file):
         require_run(path)
@@ -192,9 +196,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def start_day(path: Path) -> date:
-    """Return the day on which a run was begun, which chat templates that write the date are given at every attempt."""
+    """Return the day on which a run began; chat templates that write the date get this day at every attempt."""
     manifest = read_manifest(path)
     try:
+        # Manifests without `day` have at least the time of their creation.
         return date.fromisoformat(manifest.get("day", manifest.get("created", "")[:10]))
     except ValueError:
         raise UserError(
@@ -204,14 +209,17 @@ def start_day(path: Path) -> date:
 
 
 def run_id(path: Path) -> str:
-    """The id that marks a run's files; empty where there is no manifest. Errors are those of `read_manifest`."""
+    """Return the id that marks a run's files, or "" without a manifest; raises like `read_manifest`."""
     return str(read_manifest(path).get("id", "")) if is_run(path) else ""
 
 
 def _is_manifest(manifest: Any) -> bool:
-    if not isinstance(manifest, dict) or not manifest.keys() >= _NEEDED:
+    """Return whether a JSON value has the required keys of a manifest, with values of their types."""
+    if not isinstance(manifest, dict) or not manifest.keys() >= _REQUIRED_KEYS:
         return False
-    if not all(isinstance(manifest.get(key, kind()), kind) for key, kind in _KINDS.items()):
+    if not all(
+        isinstance(manifest.get(key, dtype()), dtype) for key, dtype in _TYPES.items()
+    ):
         return False
     sets = manifest.get("data", {}).values()
     return (
@@ -225,12 +233,12 @@ def _is_manifest(manifest: Any) -> bool:
 
 
 def kind_of(manifest: Mapping[str, Any]) -> Kind:
-    """The command that made the run of a manifest; training where it doesn't say."""
+    """Return the command that made a run; a manifest that does not name it is of a training run."""
     return "rollouts" if manifest.get("kind") == "rollouts" else "training"
 
 
 def kind_note(path: Path, kind: Kind) -> str | None:
-    """A caution about a run without training; None for a training run."""
+    """Return a caution about a run without training, or None for a training run."""
     if kind == "training":
         return None
     return (
@@ -240,7 +248,7 @@ def kind_note(path: Path, kind: Kind) -> str | None:
 
 
 def require_kind(path: Path, kind: Kind) -> None:
-    """Make sure that a run was begun by the command that is to continue it."""
+    """Raise if another command began the run than the one that is to continue it."""
     if kind_of(read_manifest(path)) != kind:
         if kind == "training":
             problem = (
@@ -254,14 +262,14 @@ def require_kind(path: Path, kind: Kind) -> None:
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the manifest of a run, whole."""
+    """Replace the whole manifest of a run."""
     write_text(
         path / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
     )
 
 
 def versions() -> dict[str, str]:
-    """Versions of this program, Python, and the packages on which results may depend, where they are installed."""
+    """Return the versions of olr, Python, and the installed packages that results may depend on."""
     packages = ("torch", "transformers", "math-verify", "pyarrow", "polars")
     installed = {
         name: version
@@ -272,5 +280,5 @@ def versions() -> dict[str, str]:
 
 
 def now() -> str:
-    """The time in UTC, as manifests have it."""
+    """Return the time in UTC in the format of manifests."""
     return datetime.now(UTC).isoformat(timespec="seconds")

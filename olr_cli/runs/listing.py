@@ -1,4 +1,4 @@
-"""`olr runs`: the runs below a folder, a row each."""
+"""`olr runs`: the runs in a folder, one row each."""
 
 from __future__ import annotations
 
@@ -21,25 +21,23 @@ from olr_cli.runs.stored import arm_name, read_run, runs_below, whole_epochs
 from olr_cli.tables import NOTHING, Answer, Block, Column, Row, Table, percent
 
 STATUSES = ("finished", "running", "stopped", "failed", "diverged", "crashed", "damaged")
-"""``stopped`` by Ctrl-C or SIGTERM; ``failed`` with an error; ``diverged``: a loss, gradient or logit was not finite;
-``crashed``: killed, without a word in the manifest; ``damaged``: its files cannot be read.
+"""The states of a run:
+
+- ``stopped``: by Ctrl-C or SIGTERM;
+- ``failed``: with an error;
+- ``diverged``: a loss, gradient or logit was not finite;
+- ``crashed``: killed, without a note in the manifest;
+- ``damaged``: its files cannot be read.
 """
 
 
 @dataclass(frozen=True)
 class RunEntry:
-    """A run in a line; what is not known is None.
-
-    Attributes:
-        name: its path, below the folder that was named.
-        epoch: the last one with a stored step, of the `epochs` that its recipe asks for.
-        accuracy: held out, the last that was measured, from 0 to 1.
-        wrong_labels: share of wrong effective labels in the last whole epoch, as figures and reports have it.
-        size: bytes.
-        problem: of a damaged run.
-    """
+    """A run in one line; an unknown value is None."""
 
     name: str
+    """Its path below the folder that was searched."""
+
     path: str
     kind: str = "training"
     engine: str = ""
@@ -47,12 +45,23 @@ class RunEntry:
     seed: int | None = None
     status: str = "damaged"
     epoch: int | None = None
+    """The epoch of the last stored step."""
+
     epochs: int | None = None
+    """The number of epochs that its recipe asks for."""
+
     accuracy: float | None = None
+    """The latest held-out accuracy, from 0 to 1."""
+
     wrong_labels: float | None = None
+    """Share of wrong effective labels in the last whole epoch, the same value as in figures and reports."""
+
     created: str = ""
     size: int = 0
+    """Size of all files in bytes."""
+
     problem: str | None = None
+    """Why a damaged run cannot be read."""
 
 
 SORT_KEYS: dict[str, Callable[[RunEntry], Any]] = {
@@ -73,7 +82,7 @@ def list_runs(
     arm: str | None = None,
     sort: str = "created",
 ) -> list[RunEntry]:
-    """The runs at and below folders, those of one status and with a text in their arm, sorted."""
+    """Return the runs at and below folders, sorted; `status` and `arm` (a part of the arm's name) choose among them."""
     if status is not None and status not in STATUSES:
         raise unknown("status", status, STATUSES)
     if sort not in SORT_KEYS:
@@ -83,6 +92,7 @@ def list_runs(
         if not folder.is_dir():
             raise no_path(folder, "`olr train` makes runs, by default in runs/")
         for path in [folder] if is_run(folder) else runs_below(folder):
+            # Two folders, or a link, may lead to the same run.
             entries.setdefault(path.resolve(), _entry(path, folder))
     chosen = [
         run
@@ -93,7 +103,7 @@ def list_runs(
 
 
 def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
-    """The table of runs, and what to do with them."""
+    """Return the table of runs, with the commands that are likely next."""
     named = " ".join(quote(str(folder)) for folder in folders)
     table = Table(
         [Block(_COLUMNS, [Row(_cells(run)) for run in entries])] if entries else [],
@@ -102,9 +112,9 @@ def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
         nothing=f"no runs below {named}",
     )
     notes = [f"{run.path}: {run.problem}" for run in entries if run.problem]
-    can_go_on = ("stopped", "failed", "crashed")
+    resumable = ("stopped", "failed", "crashed")
     unfinished = [
-        run for run in entries if run.status in can_go_on and run.engine != "external"
+        run for run in entries if run.status in resumable and run.engine != "external"
     ]
     commands = {}
     if any(run.epoch is not None for run in entries):
@@ -116,7 +126,8 @@ def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
             command = join(
                 ["olr", "train", *words, *read_recipe(Path(last.path)).named_again()]
             )
-        else:  # which is asked for by options, not by a recipe
+        else:
+            # Rollouts have no recipe to resume from: `olr rollouts` needs its arguments again.
             if (url := read_manifest(Path(last.path)).get("url")) is not None:
                 words = ["--url", url, *words]
             command = f"olr rollouts MODEL DATA {join(words)}"
@@ -143,6 +154,7 @@ _COLUMNS = [
 
 
 def _cells(run: RunEntry) -> list[str]:
+    """Return the texts of a run's row."""
     return [
         run.name,
         run.arm,
@@ -157,6 +169,7 @@ def _cells(run: RunEntry) -> list[str]:
 
 
 def _entry(path: Path, folder: Path) -> RunEntry:
+    """Read a run; a run that cannot be read is an entry with its problem."""
     entry = RunEntry(
         path.name if path == folder else os.path.relpath(path, folder),
         str(path),
@@ -171,7 +184,8 @@ def _entry(path: Path, folder: Path) -> RunEntry:
     prompts = Counter[float]()
     for line in trained:
         prompts[line["epoch"]] += int(line.get("rollout/groups", 0))
-    whole = [[*prompts][place] for place in whole_epochs([*prompts.values()])]
+    # Noisy prompts may be rare or frequent in a part of an epoch, so figures and reports leave it out too.
+    whole = [[*prompts][index] for index in whole_epochs([*prompts.values()])]
     return replace(
         entry,
         kind=run.kind,
@@ -190,28 +204,28 @@ def _entry(path: Path, folder: Path) -> RunEntry:
 
 
 def status_of(path: Path, manifest: Mapping[str, Any]) -> str:
-    """One of `STATUSES`, of a run whose manifest can be read."""
+    """Return the status, one of `STATUSES`, of a run whose manifest can be read."""
     status = str(manifest["status"])
     if status != "running":
         return {"interrupted": "stopped"}.get(status, status)
-    # The lock of another host's process need not show here.
+    # A process on another host may hold the lock without this host seeing it, so believe the manifest there.
     attempts = manifest["attempts"]
     is_elsewhere = bool(attempts) and attempts[-1].get("host") != socket.gethostname()
     return "running" if is_held(path) or is_elsewhere else "crashed"
 
 
 def _size(path: Path) -> int:
-    """Bytes of all files; those that go meanwhile count nothing."""
+    """Return the bytes of all files; a file that disappears meanwhile counts 0."""
     total = 0
-    for place, _, files in os.walk(path):
+    for folder, _, files in os.walk(path):
         for name in files:
             with suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size
+                total += os.lstat(os.path.join(folder, name)).st_size
     return total
 
 
 def size_text(size: float) -> str:
-    """Bytes as text, in the largest unit that leaves a digit before the point."""
+    """Return bytes as text, in the largest unit that leaves a digit before the point."""
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}"

@@ -1,10 +1,10 @@
-"""One process at a time works on a folder: the system's lock on its `.lock` file, by the library filelock.
+"""One process at a time works on a folder: it holds the system's lock on the folder's `.lock` file (library filelock).
 
     with held(run, make=True):
         …
 
-The system releases the lock however a process ends. Where a file system has no locks, nothing is written: a
-heartbeat file in place of a lock was tried, and let a second writer in while the first was stopped.
+The system releases the lock however a process ends. On a file system without locks nothing is written. A heartbeat file
+in place of a lock was tried: it let a second writer in while the first was paused.
 """
 
 from __future__ import annotations
@@ -22,22 +22,26 @@ from olr_cli.errors import UserError
 from olr_cli.files import regular, sweep, writing
 
 LOCK = ".lock"
+"""Name of the lock file in a folder."""
 
 _ATTEMPTS = 3
+"""Attempts to lock a folder before giving up."""
+
 _OURS = re.compile(r"(\d+\n)?")
-"""The contents of a lock file of ours: nothing, or a process id."""
+"""The contents of an olr lock file: nothing, or a process id."""
 _PATIENCE = 0.1
-"""Seconds that a lock is waited for: `is_held` of another process takes it for an instant."""
+"""Seconds to wait for a lock, because `is_held` in another process takes it for an instant."""
 
 
 @contextmanager
 def held(path: Path, *, make: bool = False) -> Iterator[None]:
-    """Hold a run directory, or another folder, for this process, until the block or the process ends.
+    """Hold a run directory, or another folder, for this process until the block or the process ends.
 
-    With `make`, a missing folder is made, and removed again if it stays empty. What interrupted writes left right in
-    the folder goes.
+    With `make`, a missing folder is created, and removed again if it stays empty. Temporary files of interrupted writes
+    are removed from the folder itself, not from those below.
     """
     lock, file = _locked(path, make=make), path / LOCK
+    # Keep the folder open, so that `is_at` notices if it was moved or replaced.
     opened = os.open(path, os.O_RDONLY)
     try:
         if not _OURS.fullmatch(regular(file).read_text(errors="replace")):
@@ -56,7 +60,7 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
             ) from error
         raise
     finally:
-        # Before the release, so that nothing of another process is removed; a folder that was filled meanwhile stays.
+        # Before the release, so that nothing of another process is removed; a folder with files in it stays.
         with suppress(OSError):
             if (
                 make
@@ -70,6 +74,8 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
 
 
 def _locked(path: Path, *, make: bool) -> FileLock:
+    """Return the acquired lock of a folder, or raise if another process holds it."""
+    # `thread_local=False`: another thread may release the lock. `fallback_to_soft=False`: no heartbeat file, see above.
     lock = FileLock(
         path / LOCK, timeout=_PATIENCE, thread_local=False, fallback_to_soft=False
     )
@@ -81,7 +87,7 @@ def _locked(path: Path, *, make: bool) -> FileLock:
                 lock.acquire(poll_interval=_PATIENCE / 5)
             return lock
         except Timeout:
-            # It has gone, or a busy machine has let the patience pass
+            # The holder has gone, or a busy machine took longer than the patience.
             if not is_held(path):
                 continue
             holder = "unknown"
@@ -105,12 +111,14 @@ def _locked(path: Path, *, make: bool) -> FileLock:
 
 
 def is_held(path: Path) -> bool:
-    """Whether a live process works on a folder, which may be another user's."""
+    """Return whether a live process, perhaps another user's, works on a folder."""
     try:
+        # The flags make sure that a pipe or a link in that place is neither waited for nor followed.
         lock = os.open(path / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return False
     try:
+        # A shared lock, so that two processes that ask at once do not take each other for the holder.
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return isinstance(error, BlockingIOError)
@@ -120,7 +128,7 @@ def is_held(path: Path) -> bool:
 
 
 def is_at(path: Path, descriptor: int) -> bool:
-    """Whether a file or folder that was opened is still at a path."""
+    """Return whether an opened file or folder is still at its path."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except OSError:

@@ -1,7 +1,7 @@
 """metrics.jsonl: one line per step; step 0 is the policy before training.
 
-Names are those of `olr_cli.supervision.metrics` and `olr_cli.runs.throughput`. A metric that cannot be known on this
-machine is null in the file, and left out wherever the file is read.
+The names are those of `olr_cli.supervision.metrics` and `olr_cli.runs.throughput`. A metric that cannot be measured on
+this machine is null in the file, and readers leave it out.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Metrics = dict[str, float]
 
 
 def known(metrics: Mapping[str, float | None]) -> Metrics:
-    """The metrics that have a value."""
+    """Return the metrics that have a value."""
     return {name: value for name, value in metrics.items() if value is not None}
 
 
 def append_metrics(
     run: Path, step: int, epoch: int, metrics: Mapping[str, float | None]
 ) -> None:
-    """Append one step's metrics; None is written as null."""
+    """Append one step's metrics; None becomes null."""
     line = json.dumps({"step": step, "epoch": epoch, **metrics})
     file = run / "metrics.jsonl"
     with writing(file), file.open("a", encoding="utf-8") as lines:
@@ -36,22 +36,23 @@ def append_metrics(
 
 
 def read_metrics(run: Path, having: str = "") -> list[Metrics]:
-    """The lines, oldest first; a last line cut off by a kill is left out.
+    """Return the lines, oldest first, without a last line that a kill cut off.
 
-    With `having`, only lines that have this metric; the others, most of a long run's, are parsed only if they look
-    damaged.
+    With `having`, only lines with this metric are returned. Most of a long run's lines lack it; they are parsed only if
+    they look damaged.
     """
     lines = map(known, _whole_lines(run / "metrics.jsonl", having))
     return [line for line in lines if not having or having in line]
 
 
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
-    """The whole lines, with their nulls; most of those without `having` are left out."""
+    """Yield the whole lines with their nulls; most of those without `having` are left out."""
     key = json.dumps(having).encode() if having else b""
     if not file.exists():
         return
     with regular(file).open("rb") as lines:
         for number, line in enumerate(lines, start=1):
+            # Parsing takes most of the time, so first look for the key in the bytes.
             looks_whole = line.startswith(b'{"step": ') and line.endswith(b"}\n")
             if (
                 line == b"\n"
@@ -71,25 +72,29 @@ def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
 
 
 def _is_line(metrics: dict[str, Any]) -> bool:
-    """Whether an object can be a step's line: its number, and numbers or nulls."""
+    """Return whether an object can be a step's line: it has the step's number, and all values are numbers or null."""
     step = metrics.get("step")
     kinds = {type(value) for value in metrics.values()}
+    # `type`, not `isinstance`: true and false are instances of int.
     return type(step) is int and step >= 0 and kinds <= {int, float, NoneType}
 
 
 def drop_metrics_after(run: Path, step: int) -> None:
-    """Keep the lines up to `step`, whole lines only."""
+    """Keep the whole lines up to `step`, and drop all others."""
     file = run / "metrics.jsonl"
     kept = [line for line in _whole_lines(file) if line["step"] <= step]
     write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
 
 
 _FALL, _FALL_ERRORS = 0.05, 4.0
-"""Least fall of held-out accuracy from its best, and in standard errors, as there is a best of many."""
+"""Least fall of held-out accuracy from its best, and the same in standard errors.
+
+The best of many measurements is high by chance too, hence four standard errors.
+"""
 
 
 def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
-    """A sign of collapse: the first step whose held-out accuracy is clearly below its best before, and what is seen."""
+    """Return the first step whose held-out accuracy is clearly below its previous best, with a sentence; else None."""
     best: Metrics = {"eval/avg": 0.0, "eval/avg_stderr": 0.0}
     for line in lines:
         if not line.keys() >= best.keys():
@@ -106,26 +111,27 @@ def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
 
 
 class MetricsTail:
-    """Follows the lines that another process appends; those that are there already are left out."""
+    """The lines that another process appends to metrics.jsonl from now on."""
 
     def __init__(self, run: Path) -> None:
         self._file = run / "metrics.jsonl"
         self._read = self._file.stat().st_size if self._file.exists() else 0
 
     def new_lines(self) -> list[Metrics]:
-        """The lines that are complete since the last call."""
+        """Return the lines completed since the last call."""
         if not self._file.exists():
             return []
         with regular(self._file).open("rb") as lines:
             lines.seek(self._read)
             text = lines.read()
+        # The other process may be in the middle of a line; leave it for the next call.
         whole = text[: text.rfind(b"\n") + 1]
         self._read += len(whole)
         return [known(json.loads(line)) for line in whole.splitlines()]
 
 
 class Stopwatch:
-    """Seconds spent in each part of a step, in one or several goes."""
+    """The seconds spent in each part of a step, which may be measured in several blocks."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -133,13 +139,14 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, part: str) -> Iterator[None]:
-        """Count the block's time as `part`; blocks do not nest."""
+        """Add the block's time to `part`; blocks must not be nested."""
+        # No `finally` below: if the block fails, so does the step, and nobody reads its times.
         began = time.perf_counter()
         yield
         self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - began
 
     def metrics(self) -> Metrics:
-        """`time/<part>` for every part, and the whole step as `time/step`."""
+        """Return `time/<part>` for every part, and `time/step` for the whole step."""
         return {f"time/{part}": seconds for part, seconds in self._parts.items()} | {
             "time/step": time.perf_counter() - self._began
         }

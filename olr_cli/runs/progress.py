@@ -1,4 +1,4 @@
-"""What a run shows while it works: a live line in a terminal, plain lines elsewhere, JSON lines for machines."""
+"""The display of a run at work: a live line in a terminal, plain lines in logs and pipes, JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ _LINE_EVERY_SECONDS, _CHANGE_EVERY_SECONDS = 60.0, 0.5
 
 
 class Progress:
-    """Shows the steps of a run, as an engine reports them; this one shows nothing."""
+    """The display of a run's steps as an engine reports them; this base class shows nothing."""
 
     def know(self, *, truth: bool, held_out: bool) -> None:
-        """Called before `start`: whether there are true answers and a test set, which some columns need."""
+        """Choose the columns: some need true answers, some a test set. Called before `start`."""
 
     def start(
         self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()
     ) -> None:
-        """Training begins after step `done` of `steps`; `seen`: the metrics of the epoch's steps before that."""
+        """Begin after step `done` of `steps`; `seen` are the metrics of the current epoch's earlier steps."""
 
     def step(self, step: int, metrics: Metrics) -> None:
-        """A step is complete and stored."""
+        """Show a step that is complete and stored."""
 
     def within(self, done: int, of: int, what: str = "rollouts") -> None:
-        """So much of what the step in progress needs is done."""
+        """Show that `done` of the `of` items that the current step needs are ready."""
 
     def say(self, sentence: str) -> None:
-        """Print a line: a warning, a checkpoint."""
+        """Print a line, such as a warning or a checkpoint."""
 
     def stop(self) -> None:
-        """The work ended, however."""
+        """End the display, whether the work succeeded or not."""
 
 
 class JsonProgress(Progress):
-    """One JSON object a line on standard output; a step has the metrics that are known in any case."""
+    """One JSON object per line on standard output; a step has only the metrics that have a value."""
 
     def start(
         self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()
@@ -60,16 +60,17 @@ class JsonProgress(Progress):
 
 
 class _EpochProgress(Progress):
-    """One row per epoch: the means of its steps."""
+    """One row per epoch with the means over its steps."""
 
     def __init__(self, layout: Layout | None) -> None:
         self._whole = TRAINING if layout is None else layout
+        # Show all columns unless the engine says that some have no values.
         self.know(truth=True, held_out=True)
 
     def know(self, *, truth: bool, held_out: bool) -> None:
-        known = (it for it in self._whole.columns if it.needs_truth in (None, truth))
-        columns = tuple(it for it in known if held_out or not it.metric.startswith("eval/"))
-        self._layout = replace(self._whole, columns=columns)
+        columns = (it for it in self._whole.columns if it.needs_truth in (None, truth))
+        shown = tuple(it for it in columns if held_out or not it.metric.startswith("eval/"))
+        self._layout = replace(self._whole, columns=shown)
 
     def start(
         self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()
@@ -79,7 +80,7 @@ class _EpochProgress(Progress):
         self._began = self._said = time.monotonic()
 
     def left(self, step: int) -> str:
-        """The time that the steps after this one take at the pace of this attempt; "" before its first."""
+        """Return the time that the remaining steps take at this attempt's pace, or "" before its first step."""
         taken = step - self._done
         return (
             rough_duration((time.monotonic() - self._began) / taken * (self._steps - step))
@@ -88,14 +89,14 @@ class _EpochProgress(Progress):
         )
 
     def is_time(self, seconds: float) -> bool:
-        """Whether so much time has passed since the display last changed; if so, it changes now."""
+        """Return whether this long has passed since the display last changed; if so, count this call as a change."""
         now = time.monotonic()
         is_time = now - self._said >= seconds
         self._said = now if is_time else self._said
         return is_time
 
     def row(self, step: int, metrics: Metrics) -> str | None:
-        """Take a step's metrics; a row if the epoch is complete."""
+        """Add a step's metrics; return the epoch's row if the step completes it, else None."""
         self._seen.append(metrics)
         if step % self._per_epoch and step != self._steps:
             return None
@@ -125,6 +126,7 @@ class LineProgress(_EpochProgress):
     def step(self, step: int, metrics: Metrics) -> None:
         row, self._step = self.row(step, metrics), step
         if row is not None:
+            # Step 0 is the evaluation before training; no step has set a pace yet.
             self.say(f"{row}{self.left(step):>5}" if step else row.rstrip())
 
     def within(self, done: int, of: int, what: str = "rollouts") -> None:
@@ -140,7 +142,7 @@ class LineProgress(_EpochProgress):
 
 
 class LiveProgress(_EpochProgress):
-    """One row per epoch above a progress bar, in a terminal."""
+    """One row per epoch above a progress bar, for a terminal."""
 
     def __init__(self, layout: Layout | None = None) -> None:
         from rich.console import Console
@@ -185,9 +187,9 @@ class LiveProgress(_EpochProgress):
         row = self.row(step, metrics)
         if row is not None:
             self.say(row.rstrip())
-        known = (column for column in self._layout.latest if column.metric in metrics)
-        latest = "".join(f"  {it.heading} {it.cell(metrics[it.metric])}" for it in known)
-        # Not rich's estimate, which forgets a step after half a minute.
+        columns = (column for column in self._layout.latest if column.metric in metrics)
+        latest = "".join(f"  {it.heading} {it.cell(metrics[it.metric])}" for it in columns)
+        # Not rich's estimate: it only looks at the last half minute, and a step may take longer.
         left = self.left(step)
         epoch = max(0, step - 1) // self._per_epoch + 1
         self._bar.update(
@@ -216,17 +218,18 @@ class LiveProgress(_EpochProgress):
 @dataclass(frozen=True, slots=True)
 class _Column:
     above: str
-    """The first line of its heading; may reach over, and replace, those of columns to the left."""
+    """First line of its heading; it may be wider than the column and then covers the headings to its left."""
     heading: str
     width: int
-    """Includes the space before it."""
+    """Number of characters, including the space before the value."""
     metric: str
     decimals: int | None = None
-    """The most decimals of a number, fewer if it has more than four digits; None: a share, in percent."""
+    """Most decimals of a number; numbers of more than four digits get fewer. None: the value is a share, in percent."""
     needs_truth: bool | None = None
-    """Shown where true answers are known; False: where none is; None: always."""
+    """True: shown if true answers are known; False: shown only if none is; None: always shown."""
 
     def cell(self, value: float) -> str:
+        """Return a value as the column shows it."""
         if self.decimals is None:
             return f"{value:.0%}"
         digits = len(f"{abs(value):.0f}")
@@ -235,17 +238,19 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The rows that are shown, one for each epoch (or visit)."""
+    """The columns of the rows, one row per epoch (or visit)."""
 
     row: str
+    """Name of a row, ``epoch`` or ``visit``."""
+
     columns: tuple[_Column, ...]
-    """From left to right; `Progress.know` leaves out those of what is not known."""
+    """From left to right; `Progress.know` drops those without values."""
     latest: tuple[_Column, ...]
     """Metrics of the latest step, shown beside the progress bar."""
 
     @property
     def header(self) -> tuple[str, str]:
-        """Two lines above the rows; with the time left, 80 columns at most."""
+        """Two lines above the rows; together with the time left they take at most 80 columns."""
         above = " " * len(self.row)
         for column in self.columns:
             above += " " * column.width
@@ -305,14 +310,14 @@ ROLLOUTS = Layout(
 
 
 def choose_progress(*, as_json: bool, layout: Layout = TRAINING) -> Progress:
-    """The display that fits where the output goes."""
+    """Return the display that suits standard output."""
     if as_json:
         return JsonProgress()
     return LiveProgress(layout) if sys.stdout.isatty() else LineProgress(layout=layout)
 
 
 def headline(lines: Sequence[Metrics]) -> str:
-    """A run's last epoch in a line, from the lines of its metrics.jsonl."""
+    """Return a run's last epoch in one line, from the lines of its metrics.jsonl."""
     epoch = [line for line in lines if line["epoch"] == lines[-1]["epoch"]]
     values = {
         "held-out accuracy": of_epoch("eval/avg", epoch),
@@ -325,23 +330,24 @@ def headline(lines: Sequence[Metrics]) -> str:
 
 
 def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
-    """The mean of a metric over an epoch's steps, weighted by the prompts it is a mean of; held-out: the latest value.
+    """Return a metric's mean over an epoch's steps, weighted by the prompts behind each value; None if no step has it.
 
-    metrics.jsonl has shares of noisy and of replaced labels, whose product with a step's prompts counts them.
+    A held-out metric is not averaged: its latest value counts. For metrics of noisy prompts and of replaced labels, the
+    weights come from the shares in metrics.jsonl, times the step's prompts.
     """
-    known = [metrics for metrics in steps if name in metrics]
-    if known and name.startswith("eval/"):
-        return known[-1][name]
-    if not known:
+    measured = [metrics for metrics in steps if name in metrics]
+    if measured and name.startswith("eval/"):
+        return measured[-1][name]
+    if not measured:
         return None
-    weights = [_prompts_of(name, metrics) for metrics in known]
+    weights = [_prompts_of(name, metrics) for metrics in measured]
     return sum(
-        metrics[name] * weight for metrics, weight in zip(known, weights, strict=True)
+        metrics[name] * weight for metrics, weight in zip(measured, weights, strict=True)
     ) / sum(weights)
 
 
 def _prompts_of(name: str, metrics: Metrics) -> float:
-    """How many of a step's prompts a metric is a mean of."""
+    """Return the number of the step's prompts that a metric averages over."""
     prompts = metrics.get("rollout/groups", 1)
     if name.endswith("_clean"):
         return prompts * (1 - metrics.get("label/initial_noise", 0))
@@ -355,14 +361,14 @@ def _prompts_of(name: str, metrics: Metrics) -> float:
 
 
 def clock(seconds: float) -> str:
-    """A duration as h:mm:ss or m:ss."""
+    """Return a duration as h:mm:ss or m:ss."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def rough_duration(seconds: float) -> str:
-    """A duration in at most four characters: 45s, 12m, 3.5h, 26h, 12d."""
+    """Return a duration in at most four characters: 45s, 12m, 3.5h, 26h, 12d."""
     for most, unit, size, decimals in (
         (99.5, "s", 1, 0),
         (99.5, "m", 60, 0),

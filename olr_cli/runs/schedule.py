@@ -1,10 +1,10 @@
-"""The plan of a run: which prompts each step visits, what is due after it, and the learning rate of every update.
+"""The plan of a run: the prompts of each step, the work due after it, and the learning rate of every update.
 
     prompts = 20, size = 8          step    1        2         3     | 4  …
     epochs = 3, mini = 4            rows    8        8         4     | 8
                                     updates 0 1      2 3       4     | 5 6
 
-Nothing here depends on what the steps compute, so a run that is resumed after any step continues by the same plan.
+Nothing here depends on results of the steps, so a run that is resumed after any step follows the same plan.
 """
 
 from __future__ import annotations
@@ -18,36 +18,40 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import LrSchedule
 
 MIN_LR_RATIO = 0.1
-"""Where `cosine_with_min_lr` ends, as a share of the learning rate."""
+"""The final learning rate of `cosine_with_min_lr`, as a share of the highest."""
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Steps and epochs count from 1, updates (optimiser steps) and rows of prompts from 0.
-
-    Attributes:
-        prompts: number of training prompts; every epoch visits each of them once.
-        size: prompts of a step; the last step of an epoch may have fewer.
-        mini: prompts of an update, at most `size`; the last update of a step may have fewer.
-        epochs: passes over the prompts.
-        seed: of the order within each epoch (R18).
-        highest: the learning rate at its highest.
-        decay: how the learning rate falls after the warm-up.
-        warmup_ratio: share of all updates in which the learning rate rises from 0.
-    """
+    """Steps and epochs count from 1; updates (optimiser steps) and rows of prompts count from 0."""
 
     prompts: int
+    """Number of training prompts; every epoch visits each of them once."""
+
     size: int
+    """Prompts per step; the last step of an epoch may have fewer."""
+
     mini: int
+    """Prompts per update, at most `size`; the last update of a step may have fewer."""
+
     epochs: int
+    """Passes over the prompts."""
+
     seed: int
+    """Seed of the order within each epoch (R18)."""
+
     highest: float = 1.0
+    """The learning rate at its highest."""
+
     decay: LrSchedule = "constant"
+    """How the learning rate falls after the warm-up."""
+
     warmup_ratio: float = 0.0
+    """Share of all updates during which the learning rate rises from 0."""
 
     @classmethod
     def of(cls, recipe: Recipe, prompts: int) -> Schedule:
-        """The schedule of a recipe for this number of training prompts."""
+        """Return the schedule of a recipe for this number of training prompts."""
         train = recipe.train
         return cls(
             prompts=prompts,
@@ -64,35 +68,35 @@ class Schedule:
 
     @property
     def per_epoch(self) -> int:
-        """Steps of an epoch."""
+        """Number of steps per epoch."""
         return -(-self.prompts // self.size)
 
     @property
     def last(self) -> int:
-        """The last step, which is the number of steps."""
+        """The last step, and so the number of steps."""
         return self.epochs * self.per_epoch
 
     def epoch(self, step: int) -> int:
-        """The epoch of a step; 0, before training, is in epoch 0."""
+        """Return the epoch of a step; step 0, before training, is in epoch 0."""
         return -(-step // self.per_epoch)
 
     def rows(self, step: int) -> list[int]:
-        """Rows of the prompts that a step visits, in their order."""
+        """Return the rows of the prompts that a step visits, in order."""
         first = (step - 1) % self.per_epoch * self.size
         return _order(self.prompts, self.seed, self.epoch(step))[first : first + self.size]
 
     def after(self, done: int) -> range:
-        """The steps that remain after `done` steps."""
+        """Return the steps that remain after `done` steps."""
         return range(done + 1, self.last + 1)
 
     def is_due(self, step: int, every: int | None) -> bool:
-        """Whether something that is due after the last step, and every `every` steps, is due after this one."""
+        """Return whether work is due after this step that is due every `every` steps and after the last one."""
         return step == self.last or (every is not None and step % every == 0)
 
     def updates_before(self, step: int) -> int:
-        """Updates of all steps before this one, those included that train no prompt.
+        """Return the number of updates in all steps before this one, including updates in which no prompt trains.
 
-        Only so does the learning rate after a resume depend on nothing that earlier steps computed.
+        Counted this way, the learning rate after a resume does not depend on anything that earlier steps computed.
         """
         epochs, steps = divmod(step - 1, self.per_epoch)
         in_full_step, rest = -(-self.size // self.mini), self.prompts % self.size
@@ -100,16 +104,18 @@ class Schedule:
         return epochs * in_epoch + steps * in_full_step
 
     def learning_rates(self, step: int) -> list[float]:
-        """The learning rate of each update of a step."""
+        """Return the learning rate of each update of a step."""
         updates = range(self.updates_before(step), self.updates_before(step + 1))
         return [self.learning_rate(update) for update in updates]
 
     def learning_rate(self, update: int) -> float:
-        """The learning rate of an update, by transformers' schedules, which TRL takes too.
+        """Return the learning rate of an update, by the schedules of transformers, which TRL uses too.
 
-        With a warm-up the first update's is 0. Operations are in transformers' order: the values are equal to the bit.
+        With a warm-up, the first update's rate is 0. The operations are in transformers' order, so the values are equal
+        to the bit.
         """
         updates = self.updates_before(self.last + 1)
+        # `ceil`, as in transformers' `get_warmup_steps`.
         warmup = math.ceil(self.warmup_ratio * updates)
         if update < warmup:
             return self.highest * (update / warmup)
@@ -123,7 +129,8 @@ class Schedule:
         return self.highest * (share * (1 - lowest) + lowest)
 
 
+# Every step of an epoch asks again, and a permutation takes one hash per prompt.
 @lru_cache(maxsize=2)
 def _order(prompts: int, seed: int, epoch: int) -> list[int]:
-    """An epoch's order of the prompts: keyed by the epoch, so that more epochs change none before them."""
+    """Return an epoch's order of the prompts. It is keyed by the epoch, so that more epochs change no earlier one."""
     return seeding.permutation(prompts, "order", seed, epoch)

@@ -1,4 +1,4 @@
-"""The shards of a run, a pair of Parquet files per step: where they are, whether they are whole, and what damage is.
+"""The shards of a run, a pair of Parquet files per step: their places, checks that they are whole, and damage.
 
     labels/step-000251.parquet                rollouts/step-000251.parquet
 
@@ -38,41 +38,46 @@ _RECORDS: dict[str, type[LabelRecord] | type[RolloutRecord]] = {
 _SHARD = re.compile(r"step-(\d{6,9})\.parquet")
 _SHARD_IN_TEXT = re.compile(rf"(?:[^':]*/)?(?:{'|'.join(_RECORDS)})/{_SHARD.pattern}")
 _SHARDS_OF_A_QUERY = 100
+"""Number of shards that one query checks, a limit of memory."""
+
 RESTORE = (
     "restore it from a copy, or train anew in another run directory (of an unfinished run, a resume makes the steps"
     " after the last checkpoint again)"
 )
+"""The remedy for a damaged shard."""
+
 _DECODERS = ("polars", "pyo3_runtime", "pyarrow")
-"""Modules of decoders' errors; pyo3_runtime: a panic in polars."""
+"""Modules that raise a decoder's errors; pyo3_runtime stands for a panic in polars."""
 
 
 class Shard(NamedTuple):
-    """A shard that is whole, with what changes when its bytes do: what was read from an equal one need not be again."""
+    """A shard that is whole, with what changes when its bytes change: results for an equal shard can be reused."""
 
     path: Path
     is_of_today: bool
-    """Whether it has exactly the columns of today."""
+    """Whether it has exactly the columns that olr writes today."""
     modified_ns: int
     size: int
 
     @classmethod
     def at(cls, path: Path, table: str, run: str = "") -> Shard:
-        """Look at a shard of `table`; errors as of `check_shard`."""
+        """Check a shard of `table`; raises like `check_shard`."""
         is_of_today, status = check_shard(path, table, run), path.stat()
         return cls(path, is_of_today, status.st_mtime_ns, status.st_size)
 
 
 def shard_path(folder: Path, step: int) -> Path:
-    """The file of a step's rows in a table's folder."""
+    """Return the file of a step's rows in a table's folder."""
     return folder / f"step-{step:06d}.parquet"
 
 
 def step_of(shard: Path) -> int:
+    """Return the step in a shard's name."""
     return int(shard.stem.removeprefix("step-"))
 
 
 def table_shards(folder: Path) -> dict[int, Path]:
-    """Step -> its shard in a table's folder, steps ascending; what is no file is no shard."""
+    """Return step -> shard of a table's folder, steps ascending; only files count."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         named = ((_SHARD.fullmatch(entry.name), entry) for entry in entries)
         steps = sorted(
@@ -84,7 +89,7 @@ def table_shards(folder: Path) -> dict[int, Path]:
 
 @cache
 def table_schema(table: str) -> Any:
-    """The `pyarrow.Schema` of `table`, with its version in the metadata."""
+    """Return the `pyarrow.Schema` of `table`, with its version in the metadata."""
     schema = arrow_schema(_RECORDS[table])  # type: ignore[arg-type]  # mypy takes a class of two for unhashable
     return schema.with_metadata(
         {"olr.table": table, "olr.schema_version": str(SCHEMA_VERSION)}
@@ -93,33 +98,34 @@ def table_schema(table: str) -> Any:
 
 @cache
 def _polars_schema(table: str) -> pl.Schema:
+    """Return the schema of `table` for polars."""
     empty = pl.from_arrow(table_schema(table).empty_table())
     assert isinstance(empty, pl.DataFrame)
     return empty.schema
 
 
 def stored_steps(run: Path) -> list[int]:
-    """The complete steps of a run, ascending."""
+    """Return the complete steps of a run, ascending."""
     return sorted(set.intersection(*(set(table_shards(run / table)) for table in _RECORDS)))
 
 
 def newest_shard(run: Path) -> int:
-    """The newest step that has a shard, complete or not; 0 if there is none."""
+    """Return the newest step that has a shard, complete or not, or 0 if there is none."""
     return max(
         (step for table in _RECORDS for step in table_shards(run / table)), default=0
     )
 
 
 def scan_shards(table: str, shards: Iterable[Shard], **options: Any) -> pl.LazyFrame:
-    """Return the rows of shards, whichever olr wrote them: what a shard lacks is null, what it has too many left out.
+    """Return the rows of shards that any olr wrote: a missing column is null, an extra one is left out.
 
-    So a column that may be null can be added, and runs of before can still be read and resumed.
+    Nullable columns can thus be added to the schema, and older runs can still be read and resumed.
     """
     schema = _polars_schema(table)
 
     def scan(alike: Iterable[Shard], is_of_today: bool) -> pl.LazyFrame:
-        # Only a shard that was written with other columns may lack one. In any other a missing column is a damaged
-        # name, and its values would silently be nulls.
+        # Only a shard written with other columns may lack one. In any other shard, a missing column means a damaged
+        # name, and its values would silently become nulls.
         lenient: Any = (
             {} if is_of_today else {"missing_columns": "insert", "extra_columns": "ignore"}
         )
@@ -133,7 +139,7 @@ def scan_shards(table: str, shards: Iterable[Shard], **options: Any) -> pl.LazyF
 
 
 def run_number(shards: Iterable[Shard]) -> pl.Expr:
-    """Return the number of the run whose ``shard`` a row is from, counted in the order of these shards."""
+    """Return the number of the run that a row's ``shard`` belongs to, counted in the order of these shards."""
     numbers: dict[Path, int] = {}
     of_shard = {
         str(shard.path): numbers.setdefault(shard.path.parent, len(numbers))
@@ -143,19 +149,21 @@ def run_number(shards: Iterable[Shard]) -> pl.Expr:
 
 
 def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
-    """Return the shards of the runs' complete steps, each of them checked."""
+    """Return the shards of the runs' complete steps after checking each of them."""
     try:
-        return _checked(runs, table)
+        return _check_steps(runs, table)
     except FileNotFoundError:
-        return _checked(runs, table)  # a resume has removed some since they were listed
+        # A resume has removed some shards since they were listed. List again; it does not happen twice in a moment.
+        return _check_steps(runs, table)
 
 
-def _checked(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
+def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
+    """Check the shards of `table` for all complete steps, and that rollouts belong to their step's labels."""
     steps = {run: _complete_steps(run) for run in runs}
-    shards = _as_they_are(steps, table)
+    shards = _check_shards(steps, table)
     visits = _prompt_visits(table, shards)
     if table == "rollouts":
-        labelled = _prompt_visits("labels", _as_they_are(steps, "labels"))
+        labelled = _prompt_visits("labels", _check_shards(steps, "labels"))
         for shard, of_rollouts, of_labels in zip(shards, visits, labelled, strict=True):
             if of_rollouts not in (None, of_labels):
                 raise UserError(
@@ -166,7 +174,7 @@ def _checked(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
 
 def _complete_steps(run: Path) -> list[int]:
-    """Return the complete steps of a run, which must be 1, 2, … without a gap."""
+    """Return the complete steps of a run; raise if they are not 1, 2, … without a gap."""
     steps = stored_steps(run)
     if not steps:
         raise UserError(
@@ -181,8 +189,8 @@ def _complete_steps(run: Path) -> list[int]:
     return steps
 
 
-def _as_they_are(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, ...]:
-    """Return the shards of the steps of runs, each of them checked."""
+def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, ...]:
+    """Check each shard of the runs' steps and return them."""
     shards = []
     for run, complete in steps.items():
         of_run = run_id(run)
@@ -194,12 +202,12 @@ def _as_they_are(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, ..
 
 @lru_cache(maxsize=8)
 def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int] | None]:
-    """Return how many prompt visits each of these shards has, and a digest of them; None where it has no rows.
+    """Return for each shard its number of prompt visits and a digest of them; None for a shard without rows.
 
-    Refuse rows that cannot be a run's: a shard must have the step of its name, and no prompt's visit comes twice in a
-    run.
+    Raises for rows that cannot belong to the run. Every row must have the step of its shard's name, and no visit of a
+    prompt may come twice in a run.
     """
-    # A query for each shard takes longer than its rows, and one for all takes memory for the rows of a whole run.
+    # One query per shard would take longer than reading its rows; one query for all would need memory for a whole run.
     facts = pl.concat(
         _facts_by_shard(table, shards[start : start + _SHARDS_OF_A_QUERY])
         for start in range(0, len(shards), _SHARDS_OF_A_QUERY)
@@ -208,20 +216,23 @@ def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int
     of_shards = [(shard.path, rows.get(str(shard.path))) for shard in shards]
     for path, row in of_shards:
         number = step_of(path)
-        is_of_step = table == "rollouts"  # the labels of a step may stand alone
+        # The rollouts of a step may be empty, because its labels may stand alone; its labels may not be empty.
+        is_of_step = table == "rollouts"
         if row is not None:
             is_of_step = (row["first"], row["last"], row["unknown"]) == (number, number, 0)
         if not is_of_step:
             raise UserError(f"{path} has no rows, or rows of another step", RESTORE)
-    if table == "labels":  # in rollouts, samples of a visit may stand in any order
+    # Not for rollouts: their rows repeat a visit, once per sample and in any order.
+    if table == "labels":
         _require_no_visit_twice(shards, facts)
     return [None if row is None else (row["visits"], row["digest"]) for _, row in of_shards]
 
 
 def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
-    """Return a row a shard that has rows: its steps, its prompt visits, a digest of these, and the hash of each."""
+    """Return one row per shard with rows: its steps, number of visits, their digest, and the hash of each visit."""
     step, visit = pl.col("step"), pl.struct("prompt_id", "visit").hash()
-    if table == "rollouts":  # a visit has several rollouts
+    # Count a visit once, not once per rollout.
+    if table == "rollouts":
         visit = pl.when(pl.col("sample") == 0).then(visit)
     return (
         scan_shards(table, shards, include_file_paths="shard")
@@ -232,7 +243,8 @@ def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
             step.max().alias("last"),
             step.null_count().alias("unknown"),
             pl.col("visit").count().alias("visits"),
-            pl.col("visit").sum().alias("digest"),  # the same in any order
+            # A sum, because labels and rollouts may have the visits in different orders.
+            pl.col("visit").sum().alias("digest"),
             pl.col("visit").alias("hashes"),
         )
         .with_columns(pl.col("shard").cast(pl.String))
@@ -241,12 +253,12 @@ def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
 
 
 def _require_no_visit_twice(shards: Sequence[Shard], facts: pl.DataFrame) -> None:
-    """Refuse labels that have a prompt's visit twice in a run."""
+    """Raise if the labels of a run have a visit of a prompt twice."""
     run = run_number(shards).alias("run")
     different = facts.select(run, "hashes").explode("hashes").group_by("run").n_unique()
     if different["hashes"].sum() == facts["visits"].sum():
         return
-    # Different visits may have one hash, so the rows decide; comparing them takes several times the memory.
+    # Two visits may share a hash, so now the rows decide. Comparing them always would take several times the memory.
     rows = scan_shards("labels", shards, include_file_paths="shard").with_columns(run)
     is_twice = pl.struct("run", "prompt_id", "visit").is_duplicated()
     damaged = rows.filter(is_twice).select(pl.col("shard").min()).collect().item()
@@ -255,11 +267,11 @@ def _require_no_visit_twice(shards: Sequence[Shard], facts: pl.DataFrame) -> Non
 
 
 def check_shard(shard: Path, table: str, run: str = "") -> bool:
-    """Make sure that a file is a whole shard of `table`, of a version this program reads and of the run of this id.
+    """Raise if a file is no whole shard of `table`, of a version that this olr reads, and of the run with this id.
 
-    Returns whether it has exactly the columns of today; FileNotFoundError if it has gone.
+    Returns whether it has exactly the columns of today. A removed file raises FileNotFoundError.
     """
-    marks = _marks(shard)
+    marks = _metadata(shard)
     if marks.get("olr.table") != table:
         raise UserError(
             f"{shard} is not a shard of olr's {table} table",
@@ -273,17 +285,17 @@ def check_shard(shard: Path, table: str, run: str = "") -> bool:
         )
     if run and marks.get("olr.run", run) != run:
         raise UserError(f"{shard} is of another run", RESTORE)
-    there = _columns(marks.get("ARROW:schema", ""))
+    names = _written_columns(marks.get("ARROW:schema", ""))
     for field in table_schema(table):
-        if not field.nullable and field.name not in there:
+        if not field.nullable and field.name not in names:
             raise UserError(f"{shard} has no column {field.name}", RESTORE)
-    return there == tuple(table_schema(table).names)
+    return names == tuple(table_schema(table).names)
 
 
-def _marks(shard: Path) -> dict[str, str]:
-    """The metadata of a shard."""
+def _metadata(shard: Path) -> dict[str, str]:
+    """Return the metadata of a shard."""
     try:
-        # By polars, in a quarter of pyarrow's time, which matters with one shard per step.
+        # polars takes a quarter of pyarrow's time for this, which matters with one shard per step.
         return pl.read_parquet_metadata(shard)
     except FileNotFoundError:
         raise
@@ -298,9 +310,10 @@ def _marks(shard: Path) -> dict[str, str]:
         ) from None
 
 
+# Cached, because all shards of a run have the same schema.
 @lru_cache(maxsize=64)
-def _columns(schema: str) -> tuple[str, ...]:
-    """The columns that a shard was written with, by Arrow's schema in its metadata; all shards of a run have one."""
+def _written_columns(schema: str) -> tuple[str, ...]:
+    """Return the columns that a shard was written with, from Arrow's schema in its metadata; empty if unreadable."""
     try:
         return tuple(pa.ipc.read_schema(pa.py_buffer(b64decode(schema))).names)
     except (ValueError, OSError, pa.ArrowException):
@@ -308,7 +321,7 @@ def _columns(schema: str) -> tuple[str, ...]:
 
 
 def explain_removed_shard(error: FileNotFoundError) -> str | None:
-    """A sentence for the user if the missing file is a shard, removed after it had been listed; else None."""
+    """Return a sentence for the user if the missing file is a shard that was removed after it was listed, else None."""
     shard = _SHARD_IN_TEXT.search(str(error))
     if shard is None:
         return None
@@ -319,12 +332,12 @@ def explain_removed_shard(error: FileNotFoundError) -> str | None:
 
 
 def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
-    """A sentence for the user if an error comes from a damaged shard of a run at or below `places`; else None.
+    """Return a sentence for the user if an error comes from a damaged shard in a run at or below `places`, else None.
 
-    A shard that is cut off is noticed before it is read (`check_shard`), one that is damaged in the middle only while
-    its rows are decoded, by an error that names no file; so every shard is read whole, however long it takes.
+    `check_shard` notices a shard that is cut off before it is read. Damage in the middle only shows while rows are
+    decoded, by an error that names no file. So every shard is read completely here, however long it takes.
     """
-    # pyarrow raises some as errors of the system, without the system's number.
+    # pyarrow raises some decoding errors as OSError, but without the system's error number.
     is_of_system = isinstance(error, OSError) and error.errno is None
     if not is_of_system and type(error).__module__.partition(".")[0] not in _DECODERS:
         return None
@@ -338,7 +351,8 @@ def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
             try:
                 scan_shards(table, [Shard.at(shard, table)]).collect()
             except (UserError, FileNotFoundError):
-                continue  # it has its own sentence, or was removed meanwhile
+                # This error has a sentence of its own, or the shard was removed meanwhile.
+                continue
             except (Exception, pl.exceptions.PanicException) as damage:
                 return f"{shard} is damaged ({first_line(damage)}); {RESTORE}"
     return None

@@ -1,11 +1,13 @@
-"""The two tables of a run as Parquet shards: one pair of files per step.
+"""The two tables of a run as Parquet shards, one pair of files per step.
 
     labels/step-000251.parquet                rollouts/step-000251.parquet
 
-A shard is written under a temporary name and renamed, the rollouts first: where the labels of a step stand, the
-step is complete. Shards reach the disk for good when a checkpoint needs them (`RunStore.sync`), so an ordinary
-step does not wait for the disk. Merging old shards into blocks of 250 steps was tried: it paid from 5,000 steps on,
-where the paper's runs have 50 to 250, and every reader had to know two kinds of shard.
+A shard is written under a temporary name and renamed, the rollouts first. A step is therefore complete as soon as its
+labels exist. Shards are only forced to the disk when a checkpoint needs them (`RunStore.sync`), so an ordinary step
+does not wait for the disk.
+
+Merging old shards into blocks of 250 steps was tried. It paid from 5,000 steps on, while the paper's runs have 50 to
+250, and every reader had to know two kinds of shard.
 """
 
 from __future__ import annotations
@@ -39,20 +41,21 @@ from olr_cli.runs.shards import (
 from olr_cli.supervision.history import History, Past
 
 _SHARDS_OF_A_SCAN = 500
+"""Number of shards in one query: few queries for many small runs, little memory for large ones."""
 
 Columns = Mapping[str, Sequence[Any]]
-"""The columns of one of the tables, by name."""
+"""The columns of one table, by name."""
 
 
 class RunStore:
-    """Writes and prunes the tables of one run, whose folders are made when they are needed."""
+    """The two tables of one run, for writing and pruning; their folders are created when needed."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
         self._unsynced: list[Path] = []
 
     def append(self, step: int, labels: Columns, rollouts: Columns) -> tuple[Any, Any]:
-        """Store a complete step from the columns of both tables; returns both as they are stored (`pyarrow.Table`)."""
+        """Store a complete step from the columns of both tables; return both as stored (`pyarrow.Table`)."""
         stored_rollouts = self._write("rollouts", step, rollouts)
         return self._write("labels", step, labels), stored_rollouts
 
@@ -61,6 +64,7 @@ class RunStore:
         return run_id(self._run)
 
     def _write(self, table: str, step: int, columns: Columns) -> Any:
+        """Write the shard of one table for a step, marked with the run's id."""
         shard = shard_path(self._run / table, step)
         with writing(shard):
             shard.parent.mkdir(exist_ok=True)
@@ -68,8 +72,9 @@ class RunStore:
         marked = arrow.replace_schema_metadata(
             {**arrow.schema.metadata, "olr.run": self._run_id}
         )
-        # A shard is small and of one step: dictionaries and statistics would cost more than they save. lz4 would save a
-        # fifth of the time, but a reader may take one wrong byte of the footer for another compression, unnoticed.
+        # A shard is small and holds one step, so dictionaries and statistics would cost more than they save. With lz4,
+        # writing would take a fifth less time. But a reader may take one wrong byte of the footer for another
+        # compression, unnoticed.
         options = {
             "compression": "zstd",
             "use_dictionary": False,
@@ -92,10 +97,10 @@ class RunStore:
         self._unsynced.clear()
 
     def drop_after(self, step: int) -> None:
-        """Remove the shards of later steps, and what an interrupted write left behind.
+        """Remove the shards of later steps and the remains of interrupted writes.
 
-        The labels go first and the newest step first, so that the complete steps are 1, 2, … at any moment, for
-        whoever reads the run meanwhile and after a kill.
+        Labels go before rollouts, and new steps before old ones. At any moment, and after a kill, the complete steps
+        are therefore 1, 2, … without a gap.
         """
         for table in ("labels", "rollouts"):
             folder = self._run / table
@@ -106,7 +111,7 @@ class RunStore:
 
 
 def arrow_table(table: str, columns: Columns) -> Any:
-    """Columns as a `pyarrow.Table` with the schema of `table`."""
+    """Return columns as a `pyarrow.Table` with the schema of `table`."""
     schema = table_schema(table)
     return pa.table(
         [pa.array(columns[field.name], field.type) for field in schema], schema=schema
@@ -114,19 +119,19 @@ def arrow_table(table: str, columns: Columns) -> Any:
 
 
 def scan_labels(run: Path) -> pl.LazyFrame:
-    """The labels table: the steps that are complete now, also of a run that is being written.
+    """Return the labels of the steps that are complete now; the run may be still training.
 
-    Collecting it raises FileNotFoundError if the run is resumed meanwhile, which removes the steps after the checkpoint
-    (`olr_cli.runs.shards.explain_removed_shard`).
+    Collecting it raises FileNotFoundError if somebody resumes the run meanwhile, because a resume removes the steps
+    after the checkpoint (`olr_cli.runs.shards.explain_removed_shard`).
     """
     return scan_shards("labels", whole_shards([run], "labels"))
 
 
 def scan_labels_of(runs: Sequence[Path]) -> Iterator[pl.LazyFrame]:
-    """The labels of all the runs, with a column ``run`` that counts the runs of a scan, some runs to a scan.
+    """Yield the labels of all runs in batches of several runs; the column ``run`` is a run's index in its batch.
 
-    A query costs more than the rows of a small run, and the rows of many large ones more memory than there may be.
-    Errors are those of `scan_labels`.
+    One query per run would take longer than a small run's rows; one query for all runs could need more memory than
+    there is. Collecting raises as in `scan_labels`.
     """
     shards_so_far = itertools.accumulate(len(table_shards(run / "labels")) for run in runs)
     numbers = (shards // _SHARDS_OF_A_SCAN for shards in shards_so_far)
@@ -137,12 +142,12 @@ def scan_labels_of(runs: Sequence[Path]) -> Iterator[pl.LazyFrame]:
 
 
 def scan_rollouts(run: Path) -> pl.LazyFrame:
-    """The rollouts table, complete steps only; errors as for `scan_labels`."""
+    """Return the rollouts of the complete steps; collecting raises as in `scan_labels`."""
     return scan_shards("rollouts", whole_shards([run], "rollouts"))
 
 
 def stored_responses(run: Path) -> list[str]:
-    """A hundred of a run's responses; none before the first step is stored."""
+    """Return a hundred of a run's responses, or none before its first step is stored."""
     if not stored_steps(run):
         return []
     return list(scan_rollouts(run).select("response").head(100).collect()["response"])
@@ -154,30 +159,31 @@ def read_rollout_steps(
     steps: Container[int] | None = None,
     prompts: pl.Series | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Columns of the rollouts of all complete steps, or of some, step by step, in the order they were made.
+    """Yield the rollouts of all complete steps, or of `steps`, step by step in the order of training.
 
-    With `prompts`, ids, only those of these prompts. Errors are those of `scan_labels`.
+    `columns` are the columns to read; `prompts`, if given, are the ids of the prompts to read. Raises as `scan_labels`.
     """
     for shard in whole_shards([run], "rollouts"):
         if steps is not None and step_of(shard.path) not in steps:
             continue
         rows = scan_shards("rollouts", [shard])
         if prompts is not None:
-            # While they are read: rows that are left out later stay in memory as long as those that are kept.
+            # Filtered during the read: filtered afterwards, the other prompts' rows would stay in memory as long as
+            # these.
             rows = rows.filter(pl.col("prompt_id").is_in(prompts.implode()))
         yield rows.select(columns).collect()
 
 
 def stored_history(path: Path, judge: Judge) -> History:
-    """The history in a run's labels table; `judge` finds the classes of its majority answers."""
-    # The labels must be of the rollouts, as every other reader asks
+    """Return the history that a run's labels table holds; `judge` finds the classes of its majority answers."""
+    # Also checks that labels and rollouts belong together, as every other reader does.
     whole_shards([path], "rollouts")
     columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
     labels = scan_labels(path).select(columns).cast({pl.Int32: pl.Int64}).collect()
     _require_all_visits(labels, path)
-    # Keys are made anew, not stored: those of another version of the rules need not equal today's.
+    # Keys are computed again, not stored: another version of the rules may have other keys.
     keys = judge.keys(labels["majority_answer"].drop_nulls().unique(maintain_order=True))
-    # A run has far more visits than majorities: visits that differ in nothing else are added together.
+    # A run has far more visits than different majorities, so add up the visits that differ in nothing else.
     count = pl.col("majority_count")
     sums = labels.group_by("prompt_id", "majority_answer", "rollouts").agg(
         count.sum(), visits=pl.len(), moment=(pl.col("visit") * count).sum()
@@ -192,7 +198,7 @@ def stored_history(path: Path, judge: Judge) -> History:
 
 
 def _require_all_visits(labels: pl.DataFrame, path: Path) -> None:
-    """Make sure that the visits of each prompt are 1, 2, …; none comes twice in a run (`whole_shards`)."""
+    """Raise if the visits of a prompt are not 1, 2, …; `whole_shards` has already excluded duplicates."""
     visit = pl.col("visit")
     of_prompts = labels.group_by("prompt_id").agg(
         visit.min(), last=visit.max(), visits=pl.len()

@@ -1,4 +1,4 @@
-"""A run as it is stored: its recipe, what its manifest says, its labels; the runs below a folder."""
+"""A stored run: its recipe, the facts in its manifest, its labels; and a search for runs in a folder."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ _SAME_ARM = UNDECIDING | {
     "engine.dtype",
     "engine.threads",
 }
-"""Keys, or sections of keys, in which runs of one arm may differ: the seeds, and what changes rounding alone."""
+"""Keys, or sections of keys, in which runs of one arm may differ: the seeds, and settings that only change rounding."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory.
-
-    Attributes:
-        arm: what its sweep calls runs of this recipe; empty for a run of its own.
-        created: when it was made, as an ISO time; empty if unknown.
-        log: what another trainer logged, in place of a run directory; its recipe says nothing.
-        rule_defaults: keys of a label rule of its own that the recipe may leave out, and their values in this run.
-    """
+    """One run directory."""
 
     path: Path
     recipe: Recipe
     arm: str
+    """The name that its sweep gave to runs of this recipe; empty for a run outside of a sweep."""
+
     created: str
+    """Time of its creation in ISO format; empty if unknown."""
+
     kind: Kind = "training"
     log: RolloutLog | None = field(default=None, compare=False)
+    """Another trainer's log that stands in for a run directory; its recipe then says nothing about the training."""
+
     rule_defaults: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Keys of a user's label rule that the recipe may leave out -> their values in this run."""
 
     @property
     def seed(self) -> int:
-        """The seed, by which runs of several arms are paired."""
+        """The seed, which pairs runs of different arms."""
         return self.recipe.seed
 
     @cached_property
     def method(self) -> str:
-        """The method's name, with what is added to it."""
+        """The method's name with its additions."""
         return compose(self.recipe.method).name
 
     @cached_property
@@ -67,16 +67,16 @@ class Run:
 
     @cached_property
     def epochs(self) -> int:
-        """How many epochs all prompts have gone through; 1 at least, even if the first is under way."""
+        """The number of epochs that all prompts have completed; at least 1, even during the first."""
         return complete_epochs(by_visit(self.labels, {}))
 
     def last_logged(self, name: str) -> float | None:
-        """The last value of a metric in metrics.jsonl; None if there is none since training began (step 0)."""
+        """Return the last value of a metric in metrics.jsonl since training began, or None if there is none."""
         lines = reversed(read_metrics(self.path, name))
         return next((line[name] for line in lines if line["step"] > 0), None)
 
     def logged_before_training(self, name: str) -> float | None:
-        """The value of a metric at step 0, of the policy before training; None if it was not measured."""
+        """Return the value of a metric at step 0, before training, or None if it was not measured."""
         return next(
             (line[name] for line in read_metrics(self.path, name) if line["step"] == 0),
             None,
@@ -84,7 +84,7 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings that make the run's arm: its recipe's dotted keys, without those that may differ."""
+        """The settings that define the run's arm: its recipe's dotted keys without those of `_SAME_ARM`."""
         flat = flatten({"method": dict(self.rule_defaults)}) | flatten(self.recipe.plain())
         return {
             k: v
@@ -94,8 +94,10 @@ class Run:
 
     @cached_property
     def noise(self) -> str:
-        """Kind and ratio of the labels' noise, the recipe's or, where the training file marks labels, the share of the
-        unverified ones; and the verifier's errors.
+        """Kind and ratio of the labels' noise, and the verifier's errors.
+
+        The ratio is the recipe's. If the training file marks the noisy labels, it is their share of the unverified
+        labels.
         """
         noise, verifier = self.recipe.noise, self.recipe.verifier
         if noise is not None and noise.ratio is not None:
@@ -110,17 +112,20 @@ class Run:
 
 
 def complete_epochs(visits: pl.DataFrame) -> int:
-    """How many rows of `by_visit` have all prompts; the first always counts."""
+    """Return how many rows of `by_visit` have all prompts; the first always counts."""
     return len(whole_epochs(visits["prompts"].to_list()))
 
 
 def whole_epochs(prompts: Sequence[float]) -> list[int]:
-    """Return which epochs have all prompts (the first is 0), given how many each has; the first always counts."""
-    return [place for place, count in enumerate(prompts) if count >= prompts[0]]
+    """Return the epochs that have all prompts, counted from 0, given each epoch's number of prompts; the first always
+    counts.
+    """
+    return [epoch for epoch, count in enumerate(prompts) if count >= prompts[0]]
 
 
 def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
-    """Kind and share of the noise that a training file marks among labels that nobody verified; None without marks."""
+    """Return kind and share of the noise that a training file marks on unverified labels, or None without marks."""
+    # First visits only, so that every prompt counts once.
     first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "verified")
     kinds = first.select("noise_type").collect()["noise_type"]
     marks = kinds.filter(kinds.is_not_null() & (kinds != "clean"))
@@ -130,7 +135,7 @@ def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
 
 
 def read_run(path: Path, manifest: Mapping[str, Any] | None = None) -> Run:
-    """Read a run by its recipe and manifest; `manifest` is the run's, if it has been read already."""
+    """Read a run from its recipe and manifest; pass `manifest` if it has been read already."""
     manifest = manifest or read_manifest(path)
     arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
     defaults = (manifest.get("rule") or {}).get("defaults", {})
@@ -145,7 +150,7 @@ def read_run(path: Path, manifest: Mapping[str, Any] | None = None) -> Run:
 
 
 def arm_name(run: Run) -> str:
-    """The arm as the sweep calls it, else noise and method; two arms may have one name."""
+    """Return the arm's name in its sweep, else noise and method; two arms may share a name."""
     if run.arm:
         return run.arm
     method = "rollouts" if run.kind == "rollouts" else run.method
@@ -153,12 +158,13 @@ def arm_name(run: Run) -> str:
 
 
 def runs_below(folder: Path) -> Iterator[Path]:
-    """The run directories at or below a folder, links followed; a run is not searched for others."""
+    """Yield the run directories at or below a folder, following links; runs inside a run do not count."""
     seen = set[str]()
-    for place, below, _ in os.walk(folder, followlinks=True):
-        real = os.path.realpath(place)
-        if real in seen or is_run(place):
+    for path, below, _ in os.walk(folder, followlinks=True):
+        real = os.path.realpath(path)
+        if real in seen or is_run(path):
             below.clear()
-        if real not in seen and is_run(place):
-            yield Path(place)
-        seen.add(real)  # a link may lead to a folder above it
+        if real not in seen and is_run(path):
+            yield Path(path)
+        # A link may lead to a folder above itself; without this, the walk would never end.
+        seen.add(real)

@@ -1,4 +1,4 @@
-"""A finished run in a few lines."""
+"""The summary of a finished run in a few lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from olr_cli.tables.table import three_digits
 
 
 def run_summary(run: Path) -> Answer:
-    """The results of a finished run: outcomes, throughput, whether accuracy fell, and the likely next command."""
+    """Return the results of a finished run: outcomes, throughput, a fall of accuracy, and the likely next command."""
     name, fall = read_manifest(run)["name"], accuracy_fall(read_metrics(run, "eval/avg"))
     facts = outcomes(run)
     for metric, value in medians(read_metrics(run)).items():
@@ -50,8 +50,10 @@ def run_summary(run: Path) -> Answer:
 
 
 def outcomes(run: Path) -> list[tuple[str, str]]:
-    """Held-out accuracy before and after, accuracy of selected labels, effective noise against initial noise."""
-    # Without the texts, which are most of what a large run would take.
+    """Return held-out accuracy before and after, the accuracy of replaced labels, and effective against initial
+    noise.
+    """
+    # Read without the texts, which would be most of a large run's memory.
     counted = {
         name for metric in LABEL_METRICS.values() for name in metric.meta.root_names()
     }
@@ -62,7 +64,7 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
         right = label_metrics(labels).get("label/selected_accuracy")
         shown = "" if right is None else f", right in {right:.1%}"
         facts.append(("labels replaced by the majority", f"{selected:,} times{shown}"))
-    # Half an epoch has its own share of marked prompts.
+    # The last whole epoch, because half an epoch has another share of marked prompts.
     epoch = complete_epochs(by_visit(labels.lazy(), {}))
     last = label_metrics(labels.filter(pl.col("visit") == epoch))
     if "label/effective_noise" in last:
@@ -75,6 +77,7 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
 
 
 def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
+    """Return held-out accuracy at the first and the last measurement; empty with fewer than two."""
     measured = [line for line in lines if "eval/avg" in line]
     if len(measured) < 2:
         return []
@@ -84,6 +87,7 @@ def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
         "not in metrics.jsonl",
     )
     if "eval/avg_stderr" in last:
+        # Half of a normal distribution's 95 % interval, cut below where accuracy would leave 0 to 1.
         reach = 1.96 * last["eval/avg_stderr"]
         low, high = max(last["eval/avg"] - reach, 0.0), min(last["eval/avg"] + reach, 1.0)
         accuracy += f" (95 % over prompts: [{low:.1%}, {high:.1%}])"

@@ -1,4 +1,4 @@
-"""How fast a step was and how much GPU memory it took: names, units and formulas of the metrics."""
+"""Speed and GPU memory of a step: names, units and formulas of the metrics."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
     PEAK_MEMORY: ("GPU memory, peak", "GB"),
     "time/weights": ("waiting for weights", "s"),
 }
-"""What the throughput metrics of metrics.jsonl are called, and their units; GB are 10⁹ bytes.
+"""Throughput metric in metrics.jsonl -> its name in words and its unit; GB are 10⁹ bytes.
 
-- generated: response tokens over the seconds of sampling;
-- trained: prompt and response tokens of the rollouts that train over the seconds of the update;
-- samples: rollouts over the seconds of the whole step without held-out evaluation;
+- generated: response tokens per second of sampling;
+- trained: prompt and response tokens of the rollouts that train, per second of the update;
+- samples: rollouts per second of the whole step without held-out evaluation;
 - memory: the most that torch held on one GPU during the step, in the policy's processes; null on a CPU;
 - weights: how long the step waited until vLLM had the new weights (OpenRLHF alone).
 """
 
 
 def medians(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The median of each of `QUANTITIES` over the lines of metrics.jsonl that have it."""
+    """Return the median of each of `QUANTITIES` over the lines of metrics.jsonl that have it."""
     values = {name: [line[name] for line in lines if name in line] for name in QUANTITIES}
-    return {name: median(known) for name, known in values.items() if known}
+    return {name: median(numbers) for name, numbers in values.items() if numbers}
 
 
 @dataclass(frozen=True)
 class StepWork:
-    """The rollouts of a step: tokens of each one's prompt and response, and whether it takes part in the update."""
+    """The rollouts of a step: tokens of each prompt and response, and whether the rollout takes part in the update."""
 
     prompt_tokens: Sequence[int]
     response_tokens: Sequence[int]
@@ -48,7 +48,7 @@ class StepWork:
 def throughput(
     work: StepWork, times: Mapping[str, float], peak_bytes: int | None
 ) -> dict[str, float | None]:
-    """The metrics of `QUANTITIES` for one step, but for those that are times; None where unknown.
+    """Return the metrics of `QUANTITIES` for one step, except the times; None if unknown.
 
     `times` has the seconds ``time/rollouts``, ``time/update`` and ``time/step``; `peak_bytes` is the most memory that
     torch held on one GPU, None on a CPU.

@@ -1,4 +1,4 @@
-"""The one writer of a run directory, whoever trains: its steps, metrics and checkpoints, and how an attempt ended.
+"""The only writer of a run directory, for every trainer: steps, metrics, checkpoints, and how an attempt ended.
 
     with RunWriter.create(path, recipe) as writer:        # or `resume`, then `roll_back`
         writer.begin(after=0, data=…, facts=…)
@@ -7,8 +7,8 @@
         writer.checkpoint(step, fill)
         writer.close("finished")
 
-It holds the run's lock until it is closed, and shows nothing. Where a controller in another process writes while the
-command holds the lock, that one joins the attempt.
+It holds the run's lock until it is closed, and prints nothing. If the command holds the lock and a controller in
+another process writes, the controller joins the command's attempt.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ from olr_cli.runs.store import Columns, RunStore
 from olr_cli.supervision.own_rule import rule_facts
 
 Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
-"""Puts verified labels on prompts."""
+"""Adds verified labels to prompts."""
 
 
 class RunWriter(AbstractContextManager["RunWriter"]):
-    """Writes one attempt of a run."""
+    """The writer of one attempt of a run."""
 
     def __init__(
         self, path: Path, recipe: Recipe, lock: ExitStack, joined: int | None = None
     ) -> None:
         self.path, self.recipe = path, recipe
         self.prompts: dict[str, Prompt] = {}
-        """By id, those that `add_prompts` got: of a run whose prompts are known only as they come."""
+        """Prompt id -> prompt, from `add_prompts`: the prompts of another trainer are known only when they arrive."""
         self._digest = hashlib.sha256()
         self._store = RunStore(path)
         self._lock = lock
@@ -80,7 +80,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def create(
         cls, path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = ""
     ) -> RunWriter:
-        """Make a run directory and hold it; see `create_run`."""
+        """Create a run directory and hold it; see `create_run`."""
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path, make=True))
             create_run(path, recipe, kind=kind, arm=arm)
@@ -88,7 +88,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     @classmethod
     def resume(cls, path: Path, recipe: Recipe) -> RunWriter:
-        """Hold a run that is there; nothing is changed before `roll_back`."""
+        """Hold an existing run; nothing changes before `roll_back`."""
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path))
             _require_same_rule(path, recipe)
@@ -96,13 +96,15 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     @classmethod
     def join(cls, path: Path, recipe: Recipe) -> RunWriter:
-        """Join the attempt of another process, which holds the lock; every write checks that it is still the latest."""
+        """Join the attempt of the process that holds the lock; every write checks that this attempt is still the
+        latest.
+        """
         return cls(path, recipe, ExitStack(), joined=len(read_manifest(path)["attempts"]))
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool | None:
-        """Let the run go; an attempt that an error ends is noted with the status that the error names."""
+        """Release the run; an error that ends the attempt is noted with the status that it names."""
         if error is not None and self._is_open:
-            # On a full disk even this note may fail; the reason to report is the first error.
+            # On a full disk even this note may fail; the user should see the first error.
             is_stop = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
             with suppress(UserError, OSError):
                 self._end(
@@ -111,12 +113,12 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         return self._lock.__exit__(kind, error, trace)
 
     def roll_back(self, step: int, damaged: Iterable[int] = ()) -> None:
-        """Remove what is stored after a step, and what interrupted writes left; set damaged checkpoints aside."""
+        """Remove everything stored after a step and all unfinished writes; rename damaged checkpoints."""
         drop_unfinished(self.path)
         self.drop_after(step)
-        # Step 0 has a line too, the held-out score before training: a run that starts anew writes it again.
+        # Step 0 has a line too, the held-out score before training; a run that starts again writes it again.
         drop_metrics_after(self.path, step if step else -1)
-        # Last: a kill in between would leave steps without their checkpoints, as if somebody had removed them.
+        # Last: a kill before this point must not leave steps without checkpoints, as if somebody had deleted them.
         for number in damaged:
             set_aside(checkpoint_path(self.path, number))
         keep_newest(self.path, read_recipe(self.path).train.keep_checkpoints)
@@ -127,12 +129,13 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         """Note in the manifest that this process works on the run.
 
         Args:
-            after: complete steps so far.
-            facts: what the process works with (device, threads …); kept for each attempt, the latest at the top too.
-            data: the data sets, which are the same in every attempt; by default the prompts that came so far.
+            after: number of complete steps.
+            facts: what the process works with (device, threads …). Each attempt keeps its own; the manifest's top level
+                has the latest.
+            data: the data sets, which are the same in every attempt; by default the prompts received so far.
         """
         manifest = read_manifest(self.path)
-        working_with = {
+        circumstances = {
             "versions": versions(),
             "recipe_digest": self.recipe.digest(),
             **facts,
@@ -141,16 +144,16 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             "status": "running",
             "data": self._prompt_facts if data is None else data,
         }
-        manifest |= rule_facts(self.recipe.method) | working_with
+        manifest |= rule_facts(self.recipe.method) | circumstances
         process = {
             "started": now(),
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "from_step": after,
         }
-        manifest["attempts"].append(process | working_with)
+        manifest["attempts"].append(process | circumstances)
         write_manifest(self.path, manifest)
-        # Now, not at the end: wherever this attempt ends, a resume takes the number of epochs from here.
+        # Now, not at the end: however this attempt ends, a resume reads the number of epochs from this file.
         if read_recipe(self.path) != self.recipe:
             write_recipe(self.path, self.recipe)
         self._is_open = True
@@ -158,27 +161,27 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def store(
         self, step: int, labels: Columns, rollouts: Columns
     ) -> tuple[pa.Table, pa.Table]:
-        """Store what was decided about a complete step, the labels last; both tables as they are stored."""
+        """Store the decisions about a complete step, the labels last, and return both tables as stored."""
         self._require_attempt()
         return self._store.append(step, labels, rollouts)
 
     def log(self, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:
-        """Write a step's line of metrics; apart from `store`, as held-out evaluation lies between."""
+        """Write a step's line of metrics; not part of `store`, because held-out evaluation comes between the two."""
         self._require_attempt()
         append_metrics(self.path, step, epoch, metrics)
 
     def add_prompts(self, prompts: Iterable[Prompt], mark: Mark) -> None:
-        """Write the prompts that have not come before, as they came; the data's digest is of the marked ones."""
+        """Append new prompts as they arrived; the digest of the data covers them with their verified labels."""
         new = [prompt for prompt in prompts if prompt.prompt_id not in self.prompts]
         if not new:
             return
-        self._note(new, mark)
+        self._add(new, mark)
         with (self.path / PROMPTS).open("ab") as file:
             file.write(encode(prompt_set(new, PROMPTS), self.path / PROMPTS))
         write_manifest(self.path, {**read_manifest(self.path), "data": self._prompt_facts})
 
     def read_prompts(self, mark: Mark) -> None:
-        """Read the prompts that came in earlier attempts; a last line that a kill has cut off is removed."""
+        """Read the prompts of earlier attempts; remove a last line that a kill cut off."""
         file = self.path / PROMPTS
         if not file.exists():
             return
@@ -187,39 +190,43 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         if whole != content:
             file.write_bytes(whole)
         if whole:
-            self._note(read_prompts(file).prompts, mark)
+            self._add(read_prompts(file).prompts, mark)
 
     def sync(self) -> None:
-        """Make sure that all steps are on the disk."""
+        """Wait until all steps are on the disk."""
         self._store.sync()
         if (lines := self.path / "metrics.jsonl").exists():
             with writing(lines):
                 sync(lines)
 
     def checkpoint(self, step: int, fill: Callable[[Path], None], **state: Any) -> None:
-        """Write the checkpoint after a step: the files that `fill` puts into a folder, and where the trainer stands."""
+        """Write the checkpoint after a step: the files that `fill` puts into a folder, and the trainer's state."""
 
         def fill_alone(folder: Path) -> None:
             fill(folder)
-            stands = {"step": step, "run": run_id(self.path), **state}
-            (folder / "trainer.json").write_text(json.dumps(stands), encoding="utf-8")
-            self._require_attempt()  # again: filling takes long, and another attempt may have begun
+            trainer = {"step": step, "run": run_id(self.path), **state}
+            (folder / "trainer.json").write_text(json.dumps(trainer), encoding="utf-8")
+            # Checked again: filling takes long, and another attempt may have begun meanwhile.
+            self._require_attempt()
 
         self._require_attempt()
-        # First: after a power cut, a run cannot continue from a checkpoint whose steps are missing.
+        # First, because after a power cut no run can continue from a checkpoint whose steps are missing.
         self.sync()
         write_checkpoint(
             self.path, step, fill_alone, keep=self.recipe.train.keep_checkpoints
         )
 
     def drop_after(self, step: int) -> None:
-        """Remove the records of later steps."""
+        """Remove the tables of later steps."""
         self._store.drop_after(step)
 
     def close(self, status: Status, *, recipe: Recipe | None = None, **facts: Any) -> None:
-        """Note how the attempt ended, facts about the run, and the recipe if more of it is known; let the run go."""
+        """Note how the attempt ended and facts about the run, write `recipe` if more of it is known now, and release
+        the run.
+        """
         if recipe is not None and recipe != self.recipe:
-            # First, so that `read_recipe` finds the digest of the one or the other, wherever a kill comes.
+            # The manifest first: `read_recipe` accepts the digest of any attempt or the manifest's, so a kill between
+            # the two writes leaves a readable run.
             write_manifest(
                 self.path, {**read_manifest(self.path), "recipe_digest": recipe.digest()}
             )
@@ -228,6 +235,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._lock.close()
 
     def _end(self, status: Status, **facts: Any) -> None:
+        """Note the end of the attempt, and what the file system could not do during it."""
         self._is_open = False
         manifest = read_manifest(self.path)
         manifest |= {"status": status, **facts}
@@ -237,6 +245,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         write_manifest(self.path, manifest)
 
     def _require_attempt(self) -> None:
+        """Raise if another process has resumed the run since this one joined it."""
         if self._joined is not None and self._joined != len(
             read_manifest(self.path)["attempts"]
         ):
@@ -245,13 +254,15 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 "let that one go on",
             )
 
-    def _note(self, prompts: Sequence[Prompt], mark: Mark) -> None:
+    def _add(self, prompts: Sequence[Prompt], mark: Mark) -> None:
+        """Add prompts to `prompts` and to the digest of the data."""
         self.prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         for marked in mark(prompts):
             self._digest.update(digested(marked))
 
     @property
     def _prompt_facts(self) -> dict[str, Any]:
+        """The manifest's entry about prompts that arrived one step at a time."""
         size = len(self.prompts)
         return {
             "train": {
@@ -263,7 +274,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
 
 def _require_same_rule(path: Path, recipe: Recipe) -> None:
-    """Refuse to go on by a label rule whose text has changed, as by a recipe that has."""
+    """Raise if the text of the run's label rule has changed since the run began."""
     before, now = read_manifest(path).get("rule"), rule_facts(recipe.method).get("rule")
     if before and now and before["digest"] != now["digest"]:
         raise UserError(

@@ -1,4 +1,4 @@
-"""Wrong answers in stored rollouts, a run's or another trainer's log, which can become frozen noise (R4)."""
+"""Wrong answers in the rollouts of a run or of another trainer's log, which can become frozen noise (R4)."""
 
 from __future__ import annotations
 
@@ -17,23 +17,28 @@ from olr_cli.grouping import gathered
 from olr_cli.runs.store import scan_rollouts
 
 _ANSWERS = ("answer_class", "answer")
+"""Columns that hold an answer; the first one that exists counts."""
 
 
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
-    """Return the different answers to each prompt that are marked wrong, over all its visits; none for other prompts.
+    """Return the different answers to each prompt that are marked wrong, over all its visits; other prompts are left
+    out.
 
-    Where no rollout is marked, as on data without truth, all answers: `proved_wrong` tells which are wrong.
+    If no rollout has a mark, as on data without true answers, all answers are returned; `proved_wrong` then finds the
+    wrong ones.
 
     Args:
-        source: a run directory (its complete steps), or the log of any trainer (`read_log`). It says itself which
-            rollouts are right, or a reward does; stored answers go before responses.
-        prompts: whose rollouts they must be, by prompt_id or by text.
+        source: a run directory (its complete steps), or the log of any trainer (`read_log`). Its verdicts decide which
+            rollouts are right, or else its rewards. A stored answer is preferred to one extracted from the response.
+        prompts: the prompts of the rollouts, matched by prompt_id or by text.
     """
     if (source / "labels").is_dir() or (source.is_dir() and not is_log(source)):
         rollouts = _of_run(source)
     else:
         rollouts = _of_log(source, prompts)
+    # `is_correct` comes first: it is a verdict by the true answer, while a reward may come from a noisy label.
     marks = [name for name in ("is_correct", "is_rewarded") if name in rollouts.columns]
+    # On data without true answers the column exists, but all its values are null.
     marked = [name for name in marks if rollouts[name].null_count() < len(rollouts)]
     if marked:
         rollouts = rollouts.filter(~pl.col(marked[0]))
@@ -83,11 +88,13 @@ def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
 def proved_wrong(
     answers: Mapping[str, Sequence[str]], prompts: Sequence[Prompt], judge: Judge
 ) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
-    """Return stored answers, by prompt_id, that may become frozen noise (R4), and those that may not though R3 may.
+    """Return stored answers by prompt_id that may become frozen noise (R4), and refused answers that R3 would take.
 
-    That is the lexicographically first spelling of each class that is parsed and proved to be wrong; the labels of
-    `prompts` count as true. A label that stands in a file is met by other graders too, so a class of which one of them
-    may call a spelling right (`Judge.may_match`) is refused: it is returned beside the label.
+    An answer may become noise if it is parsed and proved wrong, given that the labels of `prompts` are true. Each class
+    contributes its lexicographically first spelling.
+
+    A label in a file meets other graders too. So a class is refused if another grader may call one of its spellings
+    right (`Judge.may_match`); it is returned as a pair of label and spelling.
     """
     labels = {
         prompt.prompt_id: prompt.asked(prompt.given_label)

@@ -1,9 +1,9 @@
-"""One table for everything that is printed: blocks of rows under columns, and what a reader should know.
+"""One kind of table for all output: blocks of rows under columns, plus notes for the reader.
 
-    whoever counts ──► Table ──► terminal, Markdown, LaTeX, CSV, JSON, HTML
+    any computation ──► Table ──► terminal, Markdown, LaTeX, CSV, JSON, HTML
 
 A command returns an `Answer`: tables, lines, notes, files and next commands, printed once by `olr_cli.cli.printing`.
-Whoever counts decides what the cells say; how they are laid out is decided here, once for each medium.
+The computation decides the contents of the cells. This package decides their layout, once for each medium.
 """
 
 from olr_cli.tables.answer import (

@@ -1,4 +1,4 @@
-"""What a command answers; `olr_cli.cli.printing.show` prints it, as text or as one JSON object."""
+"""The output of a command; `olr_cli.cli.printing.show` prints it as text or as one JSON object."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from typing import Any
 from olr_cli.tables.table import Cell, Table
 
 SCHEMA = 1
-"""Raised whenever what ``--json`` prints changes its meaning."""
+"""Increased whenever the output of ``--json`` changes its meaning."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A line of text under a head: ``Audited     24 prompts, 6 visits of each``.
-
-    Attributes:
-        head: bold, in the first `Answer.indent` columns; empty to continue the line above, None for a line that begins
-            at the margin.
-        style: of the text, as rich names it: ``dim``, ``yellow``.
-        is_wrapped: wrapped at the terminal's width, or 120 columns. Never for paths and commands, which must stay in
-            one piece.
-    """
+    """A line of text under a head: ``Audited     24 prompts, 6 visits of each``."""
 
     head: str | None
+    """Printed bold in the first `Answer.indent` columns. Empty continues the line above; None begins at the margin."""
+
     text: str = ""
     style: str = ""
+    """Style of the text in rich's notation, such as ``dim`` or ``yellow``."""
+
     is_wrapped: bool = False
+    """Whether the text is wrapped at the terminal's width, or at 120 columns.
+
+    Never set it for paths and commands, which must stay in one piece.
+    """
 
 
 @dataclass(frozen=True)
 class File:
-    """A file that was written, and what the line that names it says after its path.
+    """An output file, with the text that follows its path in the output.
 
-    A file is not new if it was there already with the same bytes.
+    It is not new if a file with the same bytes existed already.
     """
 
     path: Path
@@ -45,29 +45,31 @@ class File:
 
     @classmethod
     def written(cls, path: Path, text: str = "", *, is_new: bool) -> File:
-        """Return the file that `olr_cli.files.write_new` was asked for, whether it wrote it or found it there."""
+        """Return a file that `olr_cli.files.write_new` has written, or has found with the same bytes."""
         return cls(path, text if is_new else " is already there with these bytes", is_new)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command answers.
-
-    Attributes:
-        parts: what a terminal shows, in order. A string is printed as it is; ``markdown``, ``latex`` and ``csv`` show
-            the tables alone.
-        result: the JSON object, as `as_json` makes it: a dataclass, or a mapping.
-        notes: sentences about the input; on standard error, unless a table has the same sentence as its footnote.
-        next: likely next commands, each with its purpose (or an empty string).
-        indent: columns that the heads of lines take; 0 for ``Wrote FILE`` and ``Next: COMMAND``.
-    """
+    """The output of a command."""
 
     parts: Sequence[Line | Table | str] = ()
+    """The output in a terminal, in order. A string is printed as it is; ``markdown``, ``latex`` and ``csv`` only show
+    tables.
+    """
+
     result: Any = field(default_factory=dict)
+    """The JSON object, converted by `as_json`: a dataclass or a mapping."""
+
     notes: Sequence[str] = ()
+    """Sentences about the input. They go to standard error, unless a table has the same sentence as its footnote."""
+
     files: Sequence[File] = ()
     next: Mapping[str, str] = field(default_factory=dict)
+    """Likely next commands, each with its purpose (or an empty string)."""
+
     indent: int = 0
+    """Width of the column of heads; 0 for ``Wrote FILE`` and ``Next: COMMAND``."""
 
     @property
     def tables(self) -> list[Table]:
@@ -75,12 +77,13 @@ class Answer:
         return [part for part in self.parts if isinstance(part, Table)]
 
     def plain(self) -> dict[str, Any]:
-        """`result`, with notes, files and next commands where there are any and it has no such key."""
+        """Return `result` with notes, files and next commands, unless they are empty or `result` has such a key."""
         rest = {
             "notes": self.notes,
             "written": [file.path for file in self.files],
             "next": [*self.next],
         }
+        # A result with a key of its own named `notes`, `written` or `next` keeps it.
         result = {"schema": SCHEMA, **as_json(self.result)}
         return result | {
             key: as_json(value)
@@ -90,11 +93,13 @@ class Answer:
 
 
 def as_json(value: Any) -> Any:
-    """Return a result as JSON values: a dataclass as its fields, without those that its ``repr`` leaves out.
+    """Return a result as JSON values; a dataclass becomes its fields, without those that its ``repr`` leaves out.
 
-    A data frame is a list of its rows, a cell its value and interval, a section of a recipe its keys; NaN is null.
+    A data frame becomes a list of its rows, a cell its value and interval, a section of a recipe its keys. NaN becomes
+    null.
     """
     match value:
+        # Python would write NaN and Infinity, which are not JSON.
         case float() if not isfinite(value):
             return None
         case None | str() | int() | float():
@@ -111,6 +116,7 @@ def as_json(value: Any) -> Any:
         return {str(key): as_json(inner) for key, inner in value.items()}
     if isinstance(value, Sequence):
         return [as_json(inner) for inner in value]
+    # By method, not by type: importing polars and pydantic for a type check would slow every command down.
     for name in ("to_dicts", "plain"):
         if hasattr(value, name):
             return as_json(getattr(value, name)())
@@ -118,8 +124,9 @@ def as_json(value: Any) -> Any:
 
 
 def one_line(text: str | None, width: int | None = None) -> str:
-    """Text from a data set on one line, without control characters; longer than `width`, it is cut."""
+    """Return a text from a data set on one line, without control characters, cut at `width`."""
     line = "\N{EN DASH}" if text is None else " ".join(text.split())
+    # A data set could otherwise send escape sequences to the terminal.
     line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)
     return (
         line

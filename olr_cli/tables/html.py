@@ -1,4 +1,4 @@
-"""HTML elements from Python values, and tables as HTML; whatever is put into an element becomes text."""
+"""HTML elements from Python values, and tables as HTML; everything put into an element becomes text, never markup."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ _LONGEST = 40
 """Rows beyond which a table scrolls within the page."""
 
 _NOT_HTML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
+"""Characters that no HTML file may contain."""
 
 
 def element(tag: str, *children: Element | str | None, **attributes: str) -> Element:
-    """An HTML element; of its children None is left out.
+    """Build an HTML element; None among its children is left out.
 
-    ``class_`` is the attribute ``class``, and other underscores are hyphens.
+    ``class_`` is the attribute ``class``, and other underscores become hyphens.
     """
     parent = Element(
         tag,
@@ -39,17 +40,20 @@ def element(tag: str, *children: Element | str | None, **attributes: str) -> Ele
 
 
 def isolated(value: str) -> Element:
-    """Text from a run, whose direction of writing ends with it."""
+    """Wrap a text from a run, so that its direction of writing ends with it."""
     return element("bdi", value)
 
 
 def text(value: str) -> str:
-    """The same text, with U+FFFD for what no HTML file can hold: controls, and halves of characters."""
+    """Return the text with U+FFFD for characters that no HTML file may contain: controls and halves of surrogate
+    pairs.
+    """
     return _NOT_HTML.sub("\N{REPLACEMENT CHARACTER}", value)
 
 
 def html(elements: Iterable[Element]) -> str:
-    """Elements as HTML."""
+    """Return elements as HTML."""
+    # `method="html"`: XML's `<td />` would be read as an opening tag, and the next cells would land inside it.
     return "\n".join(
         ElementTree.tostring(element, encoding="unicode", method="html")
         for element in elements
@@ -57,7 +61,7 @@ def html(elements: Iterable[Element]) -> str:
 
 
 def table_elements(table: Table, caption: str) -> Iterator[Element]:
-    """The blocks of a table, each with its title in its caption, and the notes below."""
+    """Yield the blocks of a table, each with its title in the caption, and the notes below."""
     for block in table.shown("document"):
         yield _grid(block, f"{caption}: {block.title}" if block.title else caption)
         yield from map(_note, block.notes)
@@ -67,13 +71,14 @@ def table_elements(table: Table, caption: str) -> Iterator[Element]:
 
 
 def _note(sentence: str) -> Element:
+    """Build a paragraph for a note."""
     return element("p", isolated(sentence), class_="note")
 
 
 def _grid(block: Block, caption: str) -> Element:
-    """A block in a region that scrolls if it is wide or long; the first column names the rows."""
+    """Build a block in a region that scrolls if it is wide or long; the first column names the rows."""
     columns, rows = block.grid("document")
-    kinds = [
+    attributes = [
         {} if not place or column.is_text else {"class_": "number"}
         for place, column in enumerate(columns)
     ]
@@ -83,16 +88,17 @@ def _grid(block: Block, caption: str) -> Element:
             title = element(
                 "th", isolated(texts[0]), colspan=str(len(columns)), scope="rowgroup"
             )
+            # A focusable region, so that keyboards can scroll it too.
             return element("tr", title, class_="block")
         cells = [
             element("td", isolated(value), **kind)
-            for value, kind in zip(texts[1:], kinds[1:], strict=True)
+            for value, kind in zip(texts[1:], attributes[1:], strict=True)
         ]
         return element("tr", element("th", isolated(texts[0]), scope="row"), *cells)
 
     heads = [
         element("th", isolated(column.text("document")), **kind, scope="col")
-        for column, kind in zip(columns, kinds, strict=True)
+        for column, kind in zip(columns, attributes, strict=True)
     ]
     table = element(
         "table",

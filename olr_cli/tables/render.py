@@ -1,4 +1,4 @@
-"""A table for a terminal, as Markdown, as LaTeX, as comma-separated values."""
+"""A table for a terminal, as Markdown, as LaTeX, or as comma-separated values."""
 
 from __future__ import annotations
 
@@ -18,15 +18,20 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _WIDTH = 80
+"""Columns of the terminal that tables are made for."""
+
 _SHORTEST_NAME = 12
+"""Least width of the rows' names; with less room, the table may be wider than 80 columns."""
+
 _LONGEST_NAME = 24
+"""Width of the rows' names in a table wider than 80 columns."""
+
 _INDENT = " " * 4
 
 
 def print_table(table: Table, shape: str) -> None:
-    """Print a table on standard output, as ``markdown``, ``latex``, ``csv``, or for a ``terminal`` with its footnotes.
-
-    A table that is wider than the terminal is wrapped by it, not squeezed.
+    """Print a table on standard output as ``markdown``, ``latex``, ``csv``, or for a ``terminal`` with its
+    footnotes.
     """
     from rich.console import Console
 
@@ -35,6 +40,8 @@ def print_table(table: Table, shape: str) -> None:
         print(printable(text), flush=True)
         return
     console, shown = Console(highlight=False, markup=False), terminal(table)
+    # A table wider than the terminal is printed at full width, for the terminal to wrap; rich would squeeze its
+    # columns.
     width = Console(width=1000).measure(shown).maximum
     Console(width=max(console.width, width)).print(shown)
     for footnote in table.footnotes:
@@ -42,7 +49,7 @@ def print_table(table: Table, shape: str) -> None:
 
 
 def terminal(table: Table) -> RenderableType:
-    """The blocks of a table below one another, in 80 columns if their numbers fit."""
+    """Return the blocks of a table below one another, in 80 columns if their numbers fit."""
     from rich.console import Group
     from rich.text import Text
 
@@ -59,6 +66,7 @@ def terminal(table: Table) -> RenderableType:
 
 
 def _terminal_block(block: Block) -> Iterable[RenderableType]:
+    """Yield a block as tables of rich, with its titles and notes between them."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -69,13 +77,13 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
         table = RichTable(
             box=None, padding=(0, 1, 0, 0), header_style="dim", show_header=show_header
         )
-        for place, (column, head, width) in enumerate(
+        for index, (column, head, width) in enumerate(
             zip(columns, heads, widths, strict=True)
         ):
             table.add_column(
                 Text(head),
                 width=width,
-                justify="right" if place and not column.is_text else "left",
+                justify="right" if index and not column.is_text else "left",
                 overflow="fold",
                 vertical="bottom",
                 style="dim" if column.is_dim else "",
@@ -83,7 +91,7 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
         return table
 
     yield rich_table([column.head for column in columns], show_header=True)
-    # rich cannot span cells, so rows between titles are tables of their own, of equal widths.
+    # rich cannot span cells, so the rows between two titles are a table of their own, all with the same widths.
     for is_spanning, members in groupby(rows, lambda row: row[0].is_spanning):
         if is_spanning:
             for row, (text,) in members:
@@ -98,6 +106,7 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
             continue
         table = rich_table([""] * len(columns), show_header=False)
         for row, texts in members:
+            # Wrapped in `Text`, because rich reads `[red]` in a plain string as markup.
             table.add_row(
                 *map(Text, texts),
                 style={"published": "dim", "average": "bold"}.get(row.kind, ""),
@@ -106,14 +115,14 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    """The widths of the texts in each column; the names get the room that the numbers leave of 80 columns."""
+    """Return the width of each column; the names get the room that the numbers leave of 80 columns."""
     from rich.cells import cell_len
 
     widths = [
         max(cell_len(line) for text in texts for line in text.split("\n"))
         for texts in zip([column.head for column in columns], *rows, strict=True)
     ]
-    # Each column takes a space more than its text.
+    # Each column takes one space more than its text.
     room = _WIDTH - sum(widths[1:]) - len(widths)
     widths[0] = min(widths[0], room if room >= _SHORTEST_NAME else _LONGEST_NAME)
     return widths
@@ -142,7 +151,7 @@ def _markdown_block(block: Block) -> str:
 
 
 def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
-    """Return the cells of a row of so many columns, marked by what kind of row it is."""
+    """Return the cells of a row of this width, marked by the kind of the row."""
     if row.kind == "title":
         return [f"**{texts[0]}**", *[""] * (width - 1)]
     if row.kind == "published":
@@ -151,7 +160,10 @@ def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
 
 
 def _literally(text: str, block: Block) -> str:
-    """Text of a cell, which Markdown must not read: names come from recipes and data. A ``|`` would end any cell."""
+    """Escape a cell's text so that Markdown shows it literally: names come from recipes and data.
+
+    A ``|`` would end the cell even in text that is Markdown already.
+    """
     return re.sub(r"\|" if block.is_markdown else r"[\\|*`<$]", r"\\\g<0>", text)
 
 
@@ -159,33 +171,39 @@ _SIGNS = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
-    # LaTeX's usual fonts have other signs in their places
+    # LaTeX's usual fonts show other characters for these three: `<` prints as an inverted exclamation mark.
     "|": r"\textbar{}",
     "<": r"\textless{}",
     ">": r"\textgreater{}",
 }
+"""Character -> command in LaTeX, where a backslash in front would not do."""
+
 _ESCAPES = str.maketrans(_SIGNS | {sign: f"\\{sign}" for sign in "&%$#_{}"})
 _NUMBERS = re.compile(r"(?=.*\d)[-+±<>\d.,/()\[\] ]+")
+"""A number, its sd or its interval, without words."""
+
 _ENDS = re.compile(r"(\S+) \[(.+), (.+)\]")
+"""A value with its interval: ``+4.3 [+1.1, +7.5]``."""
 
 
 def escaped(text: str) -> str:
-    """Text with the signs that LaTeX would read as commands escaped."""
+    """Escape the characters of a text that LaTeX would read as commands."""
     return text.translate(_ESCAPES)
 
 
 def _latex_number(text: str, column: Column) -> str:
-    """A number with its sd or interval, as in ``+4.3 [+1.1, +7.5]``, in math mode; all else as text."""
+    """Return a number with its sd or interval, as in ``+4.3 [+1.1, +7.5]``, in math mode; any other text escaped."""
     if _NUMBERS.fullmatch(text) is None:
         return escaped(text)
     ends = _ENDS.fullmatch(text) if column.has_ends else None
     if ends is not None:
         return f"${ends[1]}_{{{ends[2]}}}^{{{ends[3]}}}$"
+    # chr(92) is a backslash, which Python 3.11 does not allow inside an f-string's braces.
     return f"${text.replace('±', chr(92) + 'pm').replace(' [', chr(92) + ';[')}$"
 
 
 def latex(table: Table) -> str:
-    """A `tabular` a block, with the rules of booktabs; notes go in front as comments."""
+    """Return one `tabular` per block, with the rules of booktabs; notes come first, as comments."""
     blocks = table.shown("document")
     parts = [
         _tabular(
@@ -198,6 +216,7 @@ def latex(table: Table) -> str:
 
 
 def _tabular(block: Block, notes: Iterable[str]) -> str:
+    """Return a block as a `tabular`."""
     columns, rows = block.grid("document")
     has_ends = any(column.has_ends for column in columns)
     ends = (
@@ -220,12 +239,13 @@ def _tabular(block: Block, notes: Iterable[str]) -> str:
 
 
 def _group_heads(columns: Sequence[Column]) -> list[str]:
-    """The heads above columns that belong together, and the rules below them."""
+    """Return the heads above columns that belong together, and the rules below them."""
     if not any(column.group for column in columns):
         return []
     heads, rules, last = "", [], 1
     for group, members in groupby(columns[1:], lambda column: column.group):
         size = len(list(members))
+        # The first column is left out of the groups, hence `columns[1:]` and the rules from column 2 on.
         heads += f" & \\multicolumn{{{size}}}{{c}}{{{group}}}"
         rules += [f"\\cmidrule(lr){{{last + 1}-{last + size}}}"] * bool(group)
         last += size
@@ -235,11 +255,14 @@ def _group_heads(columns: Sequence[Column]) -> list[str]:
 def _latex_body(
     columns: Sequence[Column], rows: Sequence[tuple[Row, list[str]]]
 ) -> Iterable[str]:
-    for place, (row, (name, *numbers)) in enumerate(rows):
-        if row.kind == "compared" != rows[place - 1][0].kind:
+    """Yield the rows, with rules around compared rows and before titles."""
+    for index, (row, (name, *numbers)) in enumerate(rows):
+        # A chain of two comparisons: this row is `compared`, and the row before is not.
+        if row.kind == "compared" != rows[index - 1][0].kind:
             yield "\\midrule"
         if row.kind == "title":
-            yield from ["\\midrule"] * bool(place)  # the first has that below the heads
+            # The first row already has a rule above it, below the heads.
+            yield from ["\\midrule"] * bool(index)
             yield f"\\multicolumn{{{len(columns)}}}{{l}}{{\\emph{{{escaped(name)}}}}} \\\\"
         else:
             shown = (
@@ -255,11 +278,13 @@ def _latex_body(
 
 
 def _latex_row(cells: Iterable[str]) -> str:
+    """Return cells as a row of a `tabular`."""
     return f"{' & '.join(cells)} \\\\"
 
 
 def comma_separated(table: Table) -> str:
-    """Return a line for each of the table's rows, without a final line break; None is an empty cell."""
+    """Return one line per row of the table, without a final line break; None is an empty cell."""
+    # The values, not the texts of the cells: a program that reads CSV needs all digits.
     rows = as_json(table.rows)
     text = io.StringIO()
     writer = csv.DictWriter(

@@ -1,4 +1,4 @@
-"""A table before it is printed, and its cells."""
+"""Tables before they are printed, and their cells."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ from typing import Any, Literal, TypeAlias
 from olr_cli.errors import printable
 
 NOTHING = "\N{EN DASH}"
-"""Stands for a value that is unknown."""
+"""Printed for an unknown value."""
 
 Ends: TypeAlias = tuple[float, float]
 """The ends of an interval."""
 
 
 def percent(share: float | None) -> str:
-    """A share from 0 to 1 in percent, with one decimal."""
+    """Return a share from 0 to 1 in percent, with one decimal."""
     return NOTHING if share is None else f"{100 * share:.1f}"
 
 
 def three_digits(value: float) -> str:
-    """Three significant digits, or a whole number from 100 on."""
+    """Return a number with three significant digits, or as a whole number from 100 on."""
+    # From 99.95 on, three digits round to 100, which `#.3g` would print as `100.`.
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
 
 def joined(*parts: str) -> str:
-    """Parts with a space between them; empty ones are left out."""
+    """Join parts with a space, leaving out empty ones."""
     return " ".join(filter(None, parts))
 
 
 def _duration(seconds: float) -> str:
-    """Three digits, in the unit in which they are easiest to read."""
+    """Return a duration with three digits, in the unit in which it is easiest to read."""
     units = {"h": 3600.0, "min": 60.0, "s": 1.0}
     name, size = next(
         ((name, size) for name, size in units.items() if seconds >= size), ("ms", 0.001)
@@ -42,12 +43,13 @@ def _duration(seconds: float) -> str:
 Kind: TypeAlias = Literal[
     "share", "points", "percent", "seconds", "count", "number", "text"
 ]
-"""What a value is: ``share`` and its differences, ``points``, are printed without a sign of percent, ``percent`` with
-it; ``seconds`` in the unit that suits them.
+"""The kind of a value, which decides how it is printed: ``share`` and its differences, ``points``, in percent without a
+sign, ``percent`` with a sign, ``seconds`` in a suitable unit.
 """
 
 _TEXTS: Mapping[Kind, Callable[[Any], str]] = {
     "share": percent,
+    # Always with a sign, which tells a difference from a share.
     "points": lambda share: f"{100 * share:+.1f}",
     "percent": "{:.1%}".format,
     "seconds": _duration,
@@ -55,34 +57,38 @@ _TEXTS: Mapping[Kind, Callable[[Any], str]] = {
     "number": three_digits,
     "text": str,
 }
+"""Kind -> how a value of it is printed."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A value, and how sure it is. Terminal, documents, CSV and JSON derive from it.
-
-    Attributes:
-        value: a text where `kind` is ``text``; None if it is unknown.
-        sd: of the numbers whose mean the value is.
-        ends: of an interval around the value.
-        n: how many numbers the value was made of (seeds, problems; of a change: pairs).
-        change: the difference to a baseline, paired.
-        recovered: the share that the change is of the gap between the baseline and the best that can be had.
-        short: a text for a terminal, where the column has no room for the value.
-    """
+    """A value and its uncertainty. Terminal, documents, CSV and JSON all derive from it."""
 
     value: float | str | None = None
+    """A text if `kind` is ``text``; None if unknown."""
+
     kind: Kind = "share"
     sd: float | None = None
+    """Standard deviation of the numbers whose mean is the value."""
+
     ends: Ends | None = None
+    """Interval around the value."""
+
     n: int = 0
+    """Number of values behind it (seeds or problems; pairs for a change)."""
+
     change: Cell | None = None
+    """Paired difference to a baseline."""
+
     recovered: Cell | None = None
+    """The change as a share of the gap between the baseline and the best possible value."""
+
     short: str = ""
+    """Text for a terminal, if the column has no room for the value."""
 
     @property
     def number(self) -> float:
-        """The value of a cell that has a number."""
+        """The value of a cell that holds a number."""
         assert isinstance(self.value, int | float)
         return self.value
 
@@ -99,7 +105,7 @@ class Cell:
         return self.ends[1]
 
     def text(self, value: float | str | None) -> str:
-        """A value of the same kind as it is printed."""
+        """Return a value of the same kind as it is printed."""
         return NOTHING if value is None else _TEXTS[self.kind](value)
 
     @property
@@ -109,17 +115,17 @@ class Cell:
 
     @property
     def interval(self) -> str:
-        """``[low, high]``; empty if there is none."""
+        """``[low, high]``, or empty without an interval."""
         return f"[{self.text(self.low)}, {self.text(self.high)}]" if self.ends else ""
 
     @property
     def full(self) -> str:
-        """The value with its sd and interval, where there is room."""
+        """The value with its sd and interval, for media with room."""
         sd = "" if self.sd is None else f"± {self.text(self.sd)}"
         return joined(self.text(self.value), sd, self.interval)
 
     def flat(self, *names: str) -> dict[str, Any]:
-        """The value, and the ends of its interval, under these names: for CSV and JSON."""
+        """Return the value and the ends of its interval under these names, for CSV and JSON."""
         return dict(zip(names, (self.value, *(self.ends or (None, None))), strict=True))
 
 
@@ -128,33 +134,36 @@ UNKNOWN = Cell()
 
 
 Medium: TypeAlias = Literal["terminal", "document"]
-"""A terminal of 80 columns, or a page that has room: Markdown, LaTeX, HTML."""
+"""A terminal of 80 columns, or a page with more room: Markdown, LaTeX, HTML."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column.
-
-    Attributes:
-        head: a terminal may break it where it has a line break.
-        full: the head where there is room, if it is another.
-        only: the one medium that shows the column; None for both.
-        group: columns of one group that stand side by side share a head above theirs in LaTeX.
-        is_dim: in a terminal.
-        is_text: words, aligned to the left like the first column.
-        has_ends: LaTeX sets the ends of an interval as sub- and superscript.
-    """
+    """A column of a block."""
 
     head: str
+    """Its heading; a terminal breaks it at its line breaks."""
+
     full: str = ""
+    """A longer heading for pages; by default `head`."""
+
     only: Medium | None = None
+    """The only medium that shows the column; None for both."""
+
     group: str = ""
+    """Neighbouring columns with the same group have a common heading above theirs in LaTeX."""
+
     is_dim: bool = False
+    """Whether a terminal shows it dimmed."""
+
     is_text: bool = False
+    """Whether it holds words, which are aligned to the left like the first column."""
+
     has_ends: bool = False
+    """Whether LaTeX sets the ends of an interval as subscript and superscript."""
 
     def text(self, medium: Medium) -> str:
-        """The head in a medium."""
+        """Return the heading for a medium."""
         return (
             self.head if medium == "terminal" else self.full or self.head.replace("\n", " ")
         )
@@ -162,40 +171,42 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A row: its cells, the first of which is its name.
-
-    A ``title`` has one cell and names the rows below it; ``published`` rows are the paper's; an ``average`` is one of
-    other rows; ``compared`` rows say what the others are compared with, and how they differ from it. A ``note`` has one
-    cell, a sentence about the row above it; only a terminal shows it, where no column has room for sentences.
-    """
+    """A row; its first cell is its name."""
 
     cells: Sequence[str | Cell]
     kind: Literal["", "title", "published", "average", "compared", "note"] = ""
+    """The role of a special row:
+
+    - ``title``: one cell, which names the rows below it;
+    - ``published``: a row of the paper;
+    - ``average``: an average of other rows;
+    - ``compared``: the baseline of a comparison, or a difference to it;
+    - ``note``: one cell with a sentence about the row above, only in a terminal, where no column has room for
+      sentences.
+    """
 
     @property
     def is_spanning(self) -> bool:
-        """Whether its one cell is as wide as the table."""
+        """Whether its only cell is as wide as the table."""
         return self.kind in ("title", "note")
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows under one head; the first column has the rows' names.
-
-    Attributes:
-        only: the one medium that shows the block.
-        is_markdown: its texts are Markdown already, and not to be taken literally in it.
-    """
+    """Rows under one heading; the first column has the rows' names."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
     title: str = ""
     notes: Sequence[str] = ()
     only: Medium | None = None
+    """The only medium that shows the block; None for both."""
+
     is_markdown: bool = False
+    """Whether its texts are Markdown already and must not be escaped."""
 
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
-        """The columns that a medium shows, and each row with its texts in them, which steer no terminal."""
+        """Return the columns that a medium shows, and each row with its texts in them, without control characters."""
         places = [
             place
             for place, column in enumerate(self.columns)
@@ -203,6 +214,7 @@ class Block:
         ]
         rows = []
         for row in self.rows:
+            # A page has room for such sentences in a column of its own.
             if row.kind == "note" and medium == "document":
                 continue
             texts = [
@@ -223,23 +235,24 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """Blocks, one below the other.
-
-    Attributes:
-        rows: the same as flat mappings or dataclasses, one per line of CSV.
-        notes: what a reader should know, where there is room.
-        footnotes: what the reader of a terminal should know.
-        fields: the columns of CSV, where `rows` may be empty.
-        nothing: printed where there are no blocks.
-    """
+    """Blocks below one another."""
 
     blocks: Sequence[Block] = field(repr=False)
     rows: Sequence[Any] = ()
+    """The same contents as flat mappings or dataclasses, one per line of CSV."""
+
     notes: Sequence[str] = ()
+    """Notes for the reader of a page."""
+
     footnotes: Sequence[str] = field(default=(), repr=False)
+    """Notes for the reader of a terminal."""
+
     fields: Sequence[str] = field(default=(), repr=False)
+    """The columns of CSV, needed if `rows` may be empty."""
+
     nothing: str = field(default="", repr=False)
+    """Printed if there are no blocks."""
 
     def shown(self, medium: Medium) -> list[Block]:
-        """The blocks that a medium shows."""
+        """Return the blocks that a medium shows."""
         return [block for block in self.blocks if block.only in (None, medium)]

@@ -1,1 +1,1 @@
-"""Rewards for other trainers, each in the form that its trainer takes: TRL's and verl's (docs/trainers.md)."""
+"""Rewards for other trainers, TRL and verl, each in the form that the trainer expects (docs/trainers.md)."""

@@ -1,4 +1,6 @@
-"""What trainers share: their rows as prompts, by the rules that `olr train` reads files by; the start of a run."""
+"""Common parts of the trainers' rewards: rows as prompts, by the rules of `olr train` for files, and the start of a
+run.
+"""
 
 from __future__ import annotations
 
@@ -28,13 +30,12 @@ from olr_cli.trainers.grading import row_turns
 
 
 class PromptIndex:
-    """The prompts of a table, by what a trainer hands to its reward: a row's id, or its prompt.
+    """The prompts of a table, found by the row's id or by the prompt that a trainer passes to its reward.
 
     Args:
-        table: rows in the interchange format, or with plain columns; the column `prompt` is what the trainer samples
-            from.
-        recipe: whose method may need labels, and whose noise types sentinel rows.
-        place: names the table in errors.
+        table: rows in the interchange format, or with plain columns; the trainer samples from the column `prompt`.
+        recipe: its method may need labels, and it decides the noise type of sentinel rows.
+        place: the table's name in errors.
     """
 
     def __init__(self, table: pa.Table, recipe: Recipe, place: str) -> None:
@@ -46,11 +47,12 @@ class PromptIndex:
         for turns, prompt in zip(map(row_turns, asked), self.prompts, strict=False):
             wordings = self._by_question.setdefault(normal_question(turns), {})
             wordings.setdefault(turns, []).append(prompt)
+        # With neither column, the trainer can only pass the prompt, so prompts have to differ.
         if not {"prompt_id", "extra_info"} & set(table.column_names):
-            self._require_told_apart()
+            self._require_different_prompts()
 
-    def _require_told_apart(self) -> None:
-        """Refuse rows without ids that have the same prompt."""
+    def _require_different_prompts(self) -> None:
+        """Raise if rows without ids have the same prompt."""
         of_one_wording = chain.from_iterable(
             wordings.values() for wordings in self._by_question.values()
         )
@@ -64,17 +66,17 @@ class PromptIndex:
 
     @property
     def questions(self) -> set[str]:
-        """The prompts' questions, in the form of `normal_question`."""
+        """The prompts' questions in the form of `normal_question`."""
         return set(self._by_question)
 
     def of(self, row: Mapping[str, Any]) -> Prompt:
-        """The prompt of a row as the trainer hands it on, of which `prompt` or an id is enough."""
+        """Return the prompt of a row that the trainer passes on; the row needs an id or `prompt`."""
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
             if name is not None and str(name) in self._by_id:
                 return self._by_id[str(name)]
         turns = row_turns(row["prompt"])
         wordings = self._by_question.get(normal_question(turns), {})
-        # Rows that ask one question are told apart by their words.
+        # Several rows may ask one question in different words; then the exact words decide.
         same = wordings.get(turns) or [
             prompt for prompts in wordings.values() for prompt in prompts
         ]
@@ -88,7 +90,7 @@ class PromptIndex:
 
 
 def _training_prompts(table: pa.Table, recipe: Recipe, place: str) -> Sequence[Prompt]:
-    """Return a prompt for every row of a table, with a label where the recipe's method needs one."""
+    """Return a prompt for every row of a table, with a label if the recipe's method needs one."""
     prompts = read_rows(
         Rows(table, Origins(place)),
         data_source=DATA_SOURCE,
@@ -97,6 +99,7 @@ def _training_prompts(table: pa.Table, recipe: Recipe, place: str) -> Sequence[P
     )
     if recipe.method.row.needs_labels:
         prompts.require_labels(f"method '{recipe.method.name}'")
+    # `olr train` would leave such rows out, but the trainer has them already and would sample from them.
     if len(prompts) < table.num_rows:
         raise UserError(
             f"the trainer samples from every row, and {prompts.notes[0]}",
@@ -114,7 +117,7 @@ def begin(
     table: pa.Table,
     place: str,
 ) -> tuple[OnlineLabelRefinement, PromptIndex]:
-    """The run of a trainer, and the prompts of its training data; likely mistakes are printed.
+    """Start the run of a trainer and read the prompts of its training data; print likely mistakes.
 
     The arguments are those of `OnlineLabelRefinement` and `PromptIndex`.
     """
@@ -134,7 +137,7 @@ def grade_held_out(
     rows: Sequence[Mapping[str, Any]],
     completions: Sequence[Any],
 ) -> list[float]:
-    """1.0 for every completion that is right by its row of the evaluation data, else 0.0."""
+    """Return 1.0 for every completion that is right by its row of the evaluation data, else 0.0."""
     prompts = [_held_out_prompt(row) for row in rows]
     return olr.grade(
         completions,
@@ -145,10 +148,11 @@ def grade_held_out(
 
 
 def _require_answers_only(recipe: Recipe) -> None:
-    """Make sure that a method needs nothing but responses, which is all that a reward function gets."""
+    """Raise if a method needs more than responses, which are all that a reward function gets."""
     section, method = recipe.method, compose(recipe.method)
     by_answers = method.score is None and not method.statistics and len(method.views) == 1
-    chooses = method.rank is not None  # among the prompts of a step, which come one by one
+    # A choice needs all prompts of a step, which arrive here one by one.
+    chooses = method.rank is not None
     if by_answers and not chooses and not section.penalty_weight and not section.smoothing:
         return
     raise UserError(
@@ -159,13 +163,14 @@ def _require_answers_only(recipe: Recipe) -> None:
 
 
 def _held_out_prompt(row: Mapping[str, Any]) -> Prompt:
-    """A row of the evaluation data as a prompt whose `gold` is what completions are graded by."""
+    """Return a row of the evaluation data as a prompt; completions are graded by its `gold`."""
     rows = read_rows(
         Rows(pa.Table.from_pylist([dict(row)]), Origins("the evaluation data")),
         data_source=DATA_SOURCE,
         split="test",
     )
     (prompt,) = rows.prompts
+    # No response matches a placeholder, so accuracy would silently be too low.
     if is_placeholder(prompt.gold or ""):
         raise UserError(
             f"the evaluation data has neither a true answer nor a clean label for the prompt"

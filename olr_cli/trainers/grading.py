@@ -1,6 +1,6 @@
-"""The grader alone as a reward function of TRL's or verl's; imports neither, and no torch.
+"""The grader alone as a reward function for TRL or verl; it imports neither of them, and no torch.
 
-It keeps no state but counts of what could not be scored, and works in any thread, process or Ray worker.
+It keeps no state except counts of responses that could not be scored. It works in any thread, process or Ray worker.
 """
 
 from __future__ import annotations
@@ -31,9 +31,13 @@ from olr_cli.data.values import Origins
 from olr_cli.errors import UserError
 
 _counted: Counter[Verdict] = Counter()
+"""Number of responses by verdict, for the report at exit."""
+
 _unread: list[str] = []
+"""Responses without an answer, for a hint how to read them."""
+
 _MOST_UNREAD = 100
-"""Responses without an answer that are kept, to find out how they could be read."""
+"""Most responses to keep in `_unread`."""
 
 
 def accuracy_reward(
@@ -45,13 +49,13 @@ def accuracy_reward(
 ) -> list[float | None]:
     """Reward a right answer with 1.0 and any other with 0.0, for `GRPOTrainer(reward_funcs=…)`.
 
-    What is right stands in the data set's first column of `reward_model` (with ground_truth), `answer`, `label`,
-    `ground_truth`, `final_answer`, `expected_answer`, `answer_number` and `solution`, as in files (docs/data.md); of
-    several answers any is right. Where there is none, or none that can be read, the reward is None, and TRL leaves it
-    out. Completions, texts or chats, are read as `extractor` says, as by `data.extractor`.
+    The right answer is in the first of these columns that the data set has: `reward_model` (with ground_truth),
+    `answer`, `label`, `ground_truth`, `final_answer`, `expected_answer`, `answer_number` and `solution`, as in files
+    (docs/data.md). Any of several answers is right. If there is no readable answer, the reward is None, and TRL leaves
+    it out. Completions are texts or chats; `extractor` says how to read them, like `data.extractor`.
 
-    Where the chat template opens the thinking, `opened` is the mark, such as ``<think>``: TRL tells a reward function
-    only how a prompt of plain text ends. TRL hands on columns of the names `extractor` and `opened`.
+    If the chat template opens the thinking, pass the mark in `opened`, such as ``<think>``: TRL shows a reward function
+    the end of a prompt only if the prompt is plain text. Columns named `extractor` and `opened` arrive here too.
     """
     known = ("reward_model", *LABEL_COLUMNS)
     name = next((name for name in known if columns.get(name) is not None), None)
@@ -91,29 +95,29 @@ def compute_score(
 ) -> float:
     """Reward a right answer with 1.0 and any other with 0.0, for verl's `reward.custom_reward_function`.
 
-    `ground_truth` is read as in files (docs/data.md); of several answers any is right, and one there must be. verl
-    cannot leave a reward out: where no gold can be read, all responses but its own text get 0, so that the group
-    teaches nothing. A question is known where the row has `extra_info.question`.
+    `ground_truth` is read as in files (docs/data.md). Any of several answers is right, and at least one is required.
+    verl cannot leave out a reward. If no gold can be read, only a response with the gold's exact text gets 1, so that
+    the group usually teaches nothing. The question is known if the row has `extra_info.question`.
 
-    `custom_reward_function.reward_kwargs` sets `extractor`, as `data.extractor` (by default the row's `data_source`
+    `custom_reward_function.reward_kwargs` sets `extractor`, like `data.extractor` (by default the row's `data_source`
     decides how its answer is read), and `opened`, the mark such as ``<think>`` if the chat template opens the thinking.
     """
-    right: Sequence[str] = ()
+    golds: Sequence[str] = ()
     try:
-        right, what = golds_of(ground_truth), "empty"
+        golds, problem = golds_of(ground_truth), "empty"
     except ValueError as error:
-        what = str(error)
+        problem = str(error)
     info = extra_info or {}
-    if not right:
+    if not golds:
         row = info.get("index", "unknown")
         raise UserError(
-            f"{data_source}: 'reward_model.ground_truth' of the row with extra_info.index {row} is {what}, and it"
+            f"{data_source}: 'reward_model.ground_truth' of the row with extra_info.index {row} is {problem}, and it"
             " should be text or a number",
             "fix it or leave the row out",
         )
     (verdict,) = _verdicts(
         [solution_str],
-        [right],
+        [golds],
         extractors=[extractor or default_extractor(data_source)],
         prompts=[info.get("question") or ""],
         marks=[opened],
@@ -129,9 +133,10 @@ def _verdicts(
     prompts: Sequence[Any],
     marks: Sequence[str | None],
 ) -> list[Verdict]:
-    """Return the verdict on each completion, of whose golds any is right, and count it.
+    """Return the verdict on each completion, which may match any of its golds, and count it.
 
-    A gold may hold its answer after the extractor's mark. `marks`: what each chat template has opened, if known.
+    A gold may contain its answer after the extractor's mark. `marks` are the marks that the chat template opened, if
+    known.
     """
     for mark in {*marks} - {None, ""}:
         if not opened_by(str(mark)):
@@ -157,6 +162,7 @@ def _verdicts(
         in_percent=[in_percent(asked) for asked in turns],
     )
     _counted.update(found)
+    # Keep only a sample: a training run has millions of responses.
     unread = (
         response
         for response, verdict in zip(responses, found, strict=True)
@@ -167,18 +173,19 @@ def _verdicts(
 
 
 def _answer_of_gold(gold: str, extractor: str) -> str:
-    """Return the answer in a gold, which may be a solution that ends as the extractor reads responses."""
+    """Return the answer in a gold, which may be a whole solution that ends like a response."""
+    # Only extractors with a setting, such as `after:####`: GSM8K's golds are solutions that end in `#### 72`.
     return (extract(gold, extractor) if ":" in extractor else None) or gold
 
 
 def row_turns(prompt: Any) -> tuple[Message, ...]:
-    """Return the turns of a row's prompt: a text, or any sequence of messages; none for anything else."""
+    """Return the turns of a row's prompt, a text or a sequence of messages; empty for anything else."""
     return prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or ()
 
 
 @atexit.register
 def _report() -> None:
-    """Print how many responses could not be scored, and how answers that were not found could be read."""
+    """Print how many responses could not be scored, and a hint how to read answers that were not found."""
     if counted := unscorable(_counted):
         print(
             f"olr: of {_counted.total():,} responses these could not be scored: {counted}",

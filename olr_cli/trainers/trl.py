@@ -3,13 +3,13 @@
     reward = OlrReward("runs/mine")
     GRPOTrainer(model, reward_funcs=reward, callbacks=[reward], args=config, train_dataset=data).train()
 
-One object is both: as the reward function it gets the completions, as the callback it learns what is trained on, how
-many completions a group has, whether the model is being evaluated, and when a checkpoint is saved or loaded.
+The same object has two roles. As the reward function it receives the completions. As the callback it learns the
+training data, the size of groups, whether the model is being evaluated, and when a checkpoint is saved or loaded.
 
     every rank:  completions ──► gathered on the first rank ──► OnlineLabelRefinement ──► rewards, back to each rank
 
-A group may be split over ranks, in any way. What TRL averages, clips and logs is its own affair. A checkpoint's
-trainer_state.json names the run and its step, to which `trainer.train(resume_from_checkpoint=True)` goes back.
+Ranks may split a group in any way. TRL alone decides what it averages, clips and logs. A checkpoint's
+trainer_state.json names the run and its step; `trainer.train(resume_from_checkpoint=True)` returns to that step.
 """
 
 from __future__ import annotations
@@ -42,28 +42,28 @@ _METRICS = {
     "time/step": "step_time",
     "eval/avg": "eval_rewards/olr/mean",
 }
-"""Our names for TRL's."""
+"""Our name of a metric -> TRL's."""
 
 
 _IDENTITY = ("prompt", "prompt_id", "extra_info")
-"""The columns of a row by which its prompt is found, all that other ranks hand over of it."""
+"""Columns of a row that identify its prompt; other ranks send only these."""
 
 
 class OlrReward(TrainerCallback, ExportableState):
-    """Rewards by refined labels, for one call of `GRPOTrainer.train`; it is the reward function and a callback.
+    """Rewards from refined labels, for one call of `GRPOTrainer.train`; both the reward function and a callback.
 
-    The data set has the column `prompt` (text or messages) and one of labels: `answer`, `label`, `ground_truth`,
-    `solution`, or `reward_model.ground_truth` as in the files that `olr inject-noise` writes. While the model is
-    evaluated, completions are graded by the labels of the evaluation data, and nothing is recorded.
+    The data set needs the column `prompt` (text or messages) and a column of labels: `answer`, `label`, `ground_truth`,
+    `solution`, or `reward_model.ground_truth` as in the files of `olr inject-noise`. During evaluation, completions are
+    graded by the labels of the evaluation data, and nothing is recorded.
 
     Args:
-        run_dir: where labels, rollouts and metrics are stored; by default in `olr/` in the trainer's output_dir.
+        run_dir: the directory for labels, rollouts and metrics; by default `olr/` in the trainer's output_dir.
         recipe: keys of a recipe (method, seed, data.extractor …), or the name of a recipe file; `train` and the model
             are TRL's.
     """
 
     __name__ = "olr"
-    """What TRL calls its metrics by: rewards/olr/mean."""
+    """TRL names its metrics after this: rewards/olr/mean."""
 
     def __init__(
         self, run_dir: PathName | None = None, recipe: RecipeSource | None = None
@@ -87,7 +87,9 @@ class OlrReward(TrainerCallback, ExportableState):
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float]:
-        """A reward a completion of this rank; `columns` are the data set's others, and what else TRL hands over."""
+        """Return one reward per completion of this rank; `columns` are the data set's other columns and TRL's
+        extras.
+        """
         if self._model is None:
             raise UserError(
                 "OlrReward is a reward function and a callback",
@@ -98,9 +100,12 @@ class OlrReward(TrainerCallback, ExportableState):
         samples = zip(prompts, completions, completion_ids, strict=True)
         rollouts = [self._rollout(*sample) for sample in samples]
         if not self._model.training:
-            if self._olr is None:  # on ranks that only compute
+            # Ranks other than the first have no run, nor has an evaluation without training: grade with an object that
+            # records nothing.
+            if self._olr is None:
                 self._olr = OnlineLabelRefinement(recipe=self._recipe)
             return grade_held_out(self._olr, rows, rollouts)
+        # A row may have large columns, such as images; the first rank finds the prompt without them.
         identities = [
             {name: row[name] for name in _IDENTITY if name in row} for row in rows
         ]
@@ -114,7 +119,7 @@ class OlrReward(TrainerCallback, ExportableState):
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled: TRL's asynchronous trainer calls a copy of its rewards in another process.
 
-        Labels would be refined there, while checkpoints, metrics and resumes ask the object here.
+        That copy would refine the labels, while checkpoints, metrics and resumes ask this object.
         """
         raise UserError(
             "OlrReward works in the process that trains, and cannot be copied into another one",
@@ -124,7 +129,7 @@ class OlrReward(TrainerCallback, ExportableState):
     def _supervise(
         self, samples: Sequence[tuple[Mapping[str, Any], Rollout]]
     ) -> tuple[list[float], Any]:
-        """The rewards of all ranks' samples, groups after groups."""
+        """Return the rewards of all ranks' completions, group by group, and the metrics to log."""
         if self._olr is None or self._index is None:
             raise UserError(
                 "OlrReward has not seen training begin",
@@ -134,6 +139,8 @@ class OlrReward(TrainerCallback, ExportableState):
         groups = []
         for start in range(0, len(samples), size):
             members = samples[start : start + size]
+            # TRL samples a group's completions one after the other; a group of several prompts would get a meaningless
+            # vote.
             prompts = {
                 self._index.of(row).prompt_id: self._index.of(row) for row, _ in members
             }
@@ -154,6 +161,7 @@ class OlrReward(TrainerCallback, ExportableState):
         }
 
     def _rollout(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> Rollout:
+        """Return a completion as a rollout, with its number of tokens and whether it was truncated."""
         is_cut, end_token = None, getattr(self._tokenizer, "eos_token_id", None)
         if end_token is not None and self._args.max_completion_length is not None:
             is_cut = (
@@ -164,14 +172,15 @@ class OlrReward(TrainerCallback, ExportableState):
         )
 
     def _text(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> str:
-        """Return a completion as text, with marks of thinking that TRL leaves out (R6).
+        """Return a completion as text with the marks of thinking that TRL removes (R6).
 
-        TRL drops those that are special tokens, and does not tell what the chat template opened.
+        TRL removes marks that are special tokens, and does not say what the chat template opened.
         """
         text = completion_text(completion)
         if self._tokenizer is None:
             return text
-        if isinstance(completion, str) or len(completion) == 1:  # no turns of tools
+        # With turns of tools, the tokens are more than the answer's text.
+        if isinstance(completion, str) or len(completion) == 1:
             (decoded,) = ResponseTexts(self._tokenizer).decode([tokens])
             text = decoded if is_thinking(decoded) is not None else text
         if not isinstance(prompt, str):
@@ -184,13 +193,14 @@ class OlrReward(TrainerCallback, ExportableState):
     # The callback -------------------------------------------------------------------------------------------------
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Learn which model it is; TRL evaluates it also without training it."""
+        """Learn the model's object; TRL can also evaluate it without training."""
         self._args, self._model = args, kwargs["model"]
         processor = kwargs.get("processing_class")
+        # A processor for images and text wraps its tokenizer.
         self._tokenizer = getattr(processor, "tokenizer", processor)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Read the data set, and make or continue the run."""
+        """Read the data set, and create or continue the run."""
         self.on_init_end(args, state, control, **kwargs)
         self._micro_batches = 0
         if not state.is_world_process_zero:
@@ -232,7 +242,7 @@ class OlrReward(TrainerCallback, ExportableState):
     on_step_end = on_substep_end
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep TRL's metrics of the step with ours."""
+        """Store TRL's metrics of the step with ours."""
         logs = kwargs.get("logs") or {}
         if self._olr is not None and state.is_world_process_zero:
             self._olr.log(
@@ -245,7 +255,7 @@ class OlrReward(TrainerCallback, ExportableState):
             self._olr.close()
 
     def state(self) -> dict[str, Any]:
-        """For trainer_state.json, by `transformers.trainer_callback.ExportableState`."""
+        """Return the state for trainer_state.json (`transformers.trainer_callback.ExportableState`)."""
         saved = None
         if self._olr is not None:
             saved = self._olr.state_dict()
@@ -254,7 +264,9 @@ class OlrReward(TrainerCallback, ExportableState):
                 of_a_batch > self._args.gradient_accumulation_steps
                 and self._micro_batches % of_a_batch
             ):
-                saved["step"] -= 1  # TRL will generate for this step again
+                # The checkpoint is in the middle of a generated batch. TRL does not store the rest of the batch, so
+                # after a resume it generates for this step again.
+                saved["step"] -= 1
         return {"args": {}, "attributes": {"olr": saved}}
 
 
@@ -269,7 +281,7 @@ def _rows(columns: Mapping[str, Any], size: int) -> list[dict[str, Any]]:
 
 
 def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
-    """The recipe's `train` and `model` in the names of TRL's configuration."""
+    """Return TRL's configuration as the `train` and `model` keys of a recipe."""
     adapter = next(iter((getattr(model, "peft_config", None) or {}).values()), None)
     schedule = str(args.lr_scheduler_type.value)
     train = {
@@ -290,7 +302,8 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
         "loss_average": "sequence" if args.loss_type == "grpo" else "token",
         "temperature": args.temperature,
         "top_p": args.top_p,
-        "top_k": max(args.top_k or 0, 0) or None,  # -1, as vLLM has it, is all tokens too
+        # In TRL, 0, None and vLLM's -1 all mean all tokens.
+        "top_k": max(args.top_k or 0, 0) or None,
         "min_p": args.min_p or 0.0,
         **({"lr_schedule": schedule} if schedule in get_args(LrSchedule) else {}),
         "lr_warmup_ratio": args.get_warmup_steps(state.max_steps) / state.max_steps,
@@ -312,9 +325,9 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
 def _on_first_rank(
     here: list[Any], decide: Callable[[Sequence[Any]], tuple[list[float], Any]]
 ) -> tuple[list[float], dict[str, float]]:
-    """Rewards of this rank's samples, decided on the first rank over those of all ranks in their order.
+    """Return the rewards of this rank's completions; the first rank decides over all ranks' completions, rank by rank.
 
-    An error of the first rank ends every rank, so that none waits for it.
+    An error on the first rank ends every rank, so that none waits for it.
     """
     import torch.distributed as dist
 
@@ -332,6 +345,8 @@ def _on_first_rank(
             left = iter(rewards)
             reply = [([list(islice(left, len(of_rank))) for of_rank in gathered], metrics)]
         except Exception as error:
+            # Broadcast the error too: the other ranks wait for a reply, and would otherwise only time out after
+            # minutes.
             reply = [error]
     dist.broadcast_object_list(reply, src=0)
     if isinstance(reply[0], Exception):

@@ -1,19 +1,19 @@
-r"""Online Label Refinement as a reward manager of verl's (0.9, trainer v1).
+r"""Online Label Refinement as a reward manager of verl (0.9, trainer v1).
 
     python -m verl.trainer.main_ppo … \
         reward.reward_manager.source=importlib reward.reward_manager.name=OlrRewardManager \
         reward.reward_manager.module.path=pkg://olr_cli.trainers.verl \
         +reward.reward_kwargs.run_dir=runs/mine +reward.reward_kwargs.recipe=olr.yaml
 
-verl asks for the reward of each response by itself, in one of `reward.num_workers` processes that it draws at random.
-A label takes a whole group, so every worker hands its responses to one process and waits for the group:
+verl requests the reward of each response separately, from one of `reward.num_workers` processes that it draws at
+random. A label needs a whole group. Every worker therefore sends its responses to one process and waits for the group:
 
     agent loop ──► a reward worker: OlrRewardManager.run_single ──► RewardServer, once a run ──► supervise the group
                       └──────────────────── the reward, when the group's last response is there ◄──┘
 
-Waiting costs no time that verl would not wait for: a step needs all its rewards. Rows of `data.val_files` are graded by
-their answers at once, and not recorded. Steps are stored under verl's numbers; when verl goes on from a checkpoint, the
-run directory goes back to that step by itself.
+The wait costs no extra time, because a step of verl needs all its rewards. Rows of `data.val_files` are graded by
+their answers at once, and not recorded. Steps are stored under verl's numbers. If verl resumes from a checkpoint, the
+run directory is rolled back to that step automatically.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ from olr_cli.trainers.dataset import begin, grade_held_out
 from olr_cli.trainers.grading import compute_score as compute_score, row_turns
 
 GLOBAL_STEP = "trainer/global_step"
-"""Metric: verl's number of the step to which a stored step belongs."""
+"""Metric with verl's number of a stored step."""
 
 _MOST_WAITING = 800
-"""Responses that may wait in one reward worker; Ray lets 1,000 calls of an actor run at a time."""
+"""Most responses that may wait in one reward worker; Ray runs at most 1,000 calls of an actor at a time."""
 
 
 class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
-    """Rewards by refined labels, group by group; `reward.reward_kwargs` has its settings.
+    """Rewards from refined labels, group by group; `reward.reward_kwargs` has its settings.
 
     | setting | meaning |
     |---|---|
-    | run_dir | where labels, rollouts and metrics are stored; by default `olr/` in `trainer.default_local_dir` |
+    | run_dir | the directory for labels, rollouts and metrics; by default `olr/` in `trainer.default_local_dir` |
     | recipe | a recipe file, or its keys: method, seed, data.extractor …; `train` and `model` are verl's |
     | group_timeout | seconds without a further response after which an incomplete group fails (3600) |
     """
@@ -74,14 +74,16 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
             name=f"olr {run_path(config).absolute()}",
             get_if_exists=True,
             num_cpus=0,
+            # Every waiting response is a call in progress; the limit must be above the responses of a step.
             max_concurrency=1_000_000,
         )
         self._server = server.remote(config)
         _unwrapped(self._server.start.remote())
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """The reward of one response, when its group is complete."""
-        item = data[len(data) - 1]  # of several sequences of a trajectory the last one
+        """Return the reward of one response as soon as its group is complete."""
+        # A trajectory may have several sequences; the last one holds the answer.
+        item = data[len(data) - 1]
         tokens = item.batch["responses"]
         length = int(item.batch["attention_mask"][-tokens.shape[-1] :].sum())
         tokens = tokens[:length].tolist()
@@ -93,27 +95,29 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
         )
         is_cut = length >= self._length and tokens[-1] != self.tokenizer.eos_token_id
         columns = {
-            name: value.tolist() if hasattr(value, "tolist") else value  # no numpy
+            # Plain Python values instead of numpy's, as in rows from files.
+            name: value.tolist() if hasattr(value, "tolist") else value
             for name, value in item.non_tensor_batch.items()
         }
         rollout = Rollout(opened + text, tokens=length, truncated=is_cut)
         try:
             reward = await self._server.reward.remote(columns, rollout)
         except ray.exceptions.RayTaskError as error:
+            # Ray wraps the error in a traceback of the remote process; the user needs only the sentence.
             raise error.cause from None
         return {"reward_score": reward, "reward_extra_info": {"acc": reward}}
 
 
 @dataclass
 class _Group:
-    """The responses of a group that are there, and the reward that each is waited for with."""
+    """The responses of a group so far, each with the future of its reward."""
 
     row: Mapping[str, Any]
     rollouts: list[tuple[int, Rollout, asyncio.Future[float]]] = field(default_factory=list)
 
 
 class RewardServer:
-    """The one process of a run that decides, as a Ray actor."""
+    """The one process per run that decides all labels, as a Ray actor."""
 
     def __init__(self, config: Any) -> None:
         self._config = config
@@ -122,7 +126,7 @@ class RewardServer:
         self._global_step = 0
 
     async def start(self) -> None:
-        """Read the data and the settings; any worker may ask for it, the first one's call does it."""
+        """Read the data and the settings; every worker calls this, and the first call does the work."""
         if self._olr is not None:
             return
         from omegaconf import OmegaConf
@@ -162,7 +166,7 @@ class RewardServer:
         self._olr = olr
 
     async def reward(self, columns: Mapping[str, Any], rollout: Rollout) -> float:
-        """The reward of a response; waits for the other responses of its group."""
+        """Return the reward of a response, after waiting for the other responses of its group."""
         olr = self._olr
         assert olr is not None
         row = {**columns, "prompt": columns["raw_prompt"]}
@@ -172,6 +176,7 @@ class RewardServer:
         waiting: asyncio.Future[float] = asyncio.get_running_loop().create_future()
         group.rollouts.append((int(columns["session_id"]), rollout, waiting))
         if len(group.rollouts) == self._config.actor_rollout_ref.rollout.n:
+            # Before the decision, so that an error cannot leave a complete group behind.
             del self._groups[columns["uid"]]
             try:
                 self._supervise(olr, group, int(columns["global_steps"]))
@@ -183,10 +188,13 @@ class RewardServer:
     async def _waited(
         self, waiting: asyncio.Future[float], group: _Group, uid: str
     ) -> float:
-        """The reward; the group fails if it does not grow for too long: verl may have lost the rest of it."""
+        """Return the reward; raise if the group does not grow for too long, because verl may have lost its other
+        responses.
+        """
         while True:
             size = len(group.rollouts)
             try:
+                # `shield`, because a timeout would cancel the future, and the group may still grow.
                 return await asyncio.wait_for(asyncio.shield(waiting), self._timeout)
             except TimeoutError:
                 if len(group.rollouts) == size:
@@ -200,12 +208,14 @@ class RewardServer:
     def _supervise(
         self, olr: OnlineLabelRefinement, group: _Group, global_step: int
     ) -> None:
-        """Decide a complete group; the steps are stored as they become complete."""
+        """Decide a complete group; store each step once it is complete."""
+        # The first group of a process that starts after step 1: verl has resumed from a checkpoint.
         if self._global_step == 0 and global_step > 1:
             self._go_back(olr, global_step - 1)
         if global_step > self._global_step:
             self._finish(olr)
             self._global_step = global_step
+        # Responses arrive in any order; a repeatable run needs a fixed one.
         members = sorted(group.rollouts, key=lambda member: member[0])
         prompt = self._index.of(group.row)
         decided = olr.supervise(
@@ -217,6 +227,7 @@ class RewardServer:
             waiting.set_result(reward)
 
     def _finish(self, olr: OnlineLabelRefinement) -> None:
+        """Store the current step, and close the run after the last one."""
         if olr.finish_step():
             olr.log({GLOBAL_STEP: self._global_step})
             olr.flush()
@@ -224,7 +235,7 @@ class RewardServer:
                 olr.close()
 
     def _go_back(self, olr: OnlineLabelRefinement, global_step: int) -> None:
-        """Continue the run in the run directory after verl's step `global_step`, which it has a checkpoint of."""
+        """Continue the run in the run directory after verl's step `global_step`, of which verl has a checkpoint."""
         path = run_path(self._config)
         require_run(path)
         steps = [
@@ -245,7 +256,7 @@ class RewardServer:
 
 
 def run_path(config: Any) -> Path:
-    """The run directory."""
+    """Return the run directory."""
     settings = config.reward.get("reward_kwargs") or {}
     return Path(
         settings.get("run_dir") or os.path.join(config.trainer.default_local_dir, "olr")
@@ -253,7 +264,7 @@ def run_path(config: Any) -> Path:
 
 
 def require_supported(config: Any) -> None:
-    """Make sure that groups come whole, and step after step."""
+    """Raise unless groups arrive whole, and step after step."""
     if not config.trainer.use_v1:
         raise UserError(
             "OlrRewardManager needs verl's trainer v1",
@@ -268,7 +279,7 @@ def require_supported(config: Any) -> None:
 
 
 def _require_free_or_resumed(config: Any) -> None:
-    """Make sure, before anything is sampled, that verl continues the run in the run directory, if there is one."""
+    """Raise, before anything is sampled, if the run directory holds a run that verl does not continue."""
     path, trainer = run_path(config), config.trainer
     checkpoints = os.path.join(
         trainer.default_local_dir, "latest_checkpointed_iteration.txt"
@@ -284,7 +295,7 @@ def _require_free_or_resumed(config: Any) -> None:
 
 
 def require_enough_workers(config: Any) -> None:
-    """Make sure that all responses of a step can wait for their groups at the same time."""
+    """Raise if the responses of a step cannot all wait for their groups at the same time."""
     responses = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
     least = -(-responses // _MOST_WAITING)
     if config.reward.num_workers < least:
@@ -296,7 +307,7 @@ def require_enough_workers(config: Any) -> None:
 
 
 def trainer_settings(config: Any) -> dict[str, Any]:
-    """The recipe's `train` and `model` in the names of verl's configuration."""
+    """Return verl's configuration as the `train` and `model` keys of a recipe."""
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     train = {
         "epochs": config.trainer.total_epochs,
@@ -318,7 +329,7 @@ def trainer_settings(config: Any) -> dict[str, Any]:
 
 
 def read_data(files: str | Sequence[str], key: str) -> Any:
-    """The rows of verl's data files as one table, whose prompts are in the column `prompt`."""
+    """Return the rows of verl's data files as one table with the prompts in the column `prompt`."""
     names = [files] if isinstance(files, str) else list(files)
     table = read_table([Path(copy_to_local(name)) for name in names])
     return table.rename_columns(
@@ -327,7 +338,7 @@ def read_data(files: str | Sequence[str], key: str) -> Any:
 
 
 def _unwrapped(reference: Any) -> Any:
-    """The result of a remote call, or the error itself that ended it."""
+    """Return the result of a remote call, or raise the error that ended it."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
