@@ -80,7 +80,7 @@ def grade(
     return [
         replace(
             sample,
-            # No answer, no class: missing answers do not vote (R8).
+            # A response without an answer has no class, so it does not vote.
             answer_class=sample.answer
             and votes[sample.problem_id].spelling[grading.keys[sample.answer]],
             is_correct=bool(verdict),

@@ -1,8 +1,8 @@
 """The request of an `olr evaluate` call, and the evaluations that follow from it.
 
 An evaluation needs models, benchmarks with their problems, and a protocol. Under the protocol `paper`, samples and
-templates are those behind the paper's printed scores. docs/evaluation.md ("Beside the paper's scores") lists where the
-authors' files depart from the paper's text, and other differences.
+templates are those behind the paper's printed scores. Section "Beside the paper's scores" of docs/evaluation.md lists
+where the authors' files depart from the paper's text, and other differences.
 """
 
 from __future__ import annotations
@@ -290,9 +290,9 @@ def default_benchmarks(
     With data, these are the ones among the paper's nine that the data contain, or else the data themselves. Without
     data, the first that exists counts:
 
-    1. the held-out sets of the runs among the models (`data.test` or `data.held_out`);
-    2. the task of a built-in policy, or of the policy that a run started from;
-    3. the paper's nine.
+    1. The held-out sets of the runs among the models (`data.test` or `data.held_out`).
+    2. The task of a built-in policy, or of the policy that a run started from.
+    3. The paper's nine.
 
     Args:
         models: folders, hub ids, built-in policies or runs.
