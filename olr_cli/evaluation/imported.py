@@ -113,7 +113,7 @@ def import_log(
     Args:
         request: benchmarks, data, extractor and tolerance to grade with, and where to store the evaluation.
         log: the log's file or folder.
-        columns: as for `read_log`.
+        columns: the columns of the log's parts, in the form of `read_log`.
         say: is given notes on the log, and the tasks that are left out.
     """
     benchmarks = _named_benchmarks(request)
@@ -283,7 +283,7 @@ def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _Logge
             "columns",
         )
     sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
-    # inspect_ai writes one log per task, and `step` counts them: several would mix their prompts.
+    # Several logs of inspect_ai come as several steps, and taking the last visits would mix them.
     if log.trainer == INSPECT and log.rows["step"].n_unique() > 1:
         raise UserError(f"{file} holds several logs of {INSPECT}", "name one of them")
     if log.trainer == INSPECT and "model" in log.rows.columns:
