@@ -311,6 +311,7 @@ def choose(words: str, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
     for word in filter(None, map(str.strip, words.split(","))):
         for name in PAPER if word == "all" else (word,):
             benchmark = further.get(name) or find_benchmark(name)
+            # Results are stored by name, so a second benchmark of the same name would replace the first.
             if chosen.setdefault(benchmark.name, benchmark) != benchmark:
                 raise UserError(
                     f"two different benchmarks are called '{benchmark.name}'",

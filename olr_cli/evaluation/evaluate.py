@@ -49,6 +49,7 @@ def evaluate(
     """
     target, tasks, request = evaluation.target, evaluation.tasks, evaluation.request
     store = target.store
+    # Two processes on one evaluation would generate the same samples and mix their parts.
     with store.locked():
         record = store.begin(evaluation.record(), tasks, is_local=target.is_local)
         pool = pool_of(store, tasks, request.seed)

@@ -248,6 +248,7 @@ def _parted(target: Target, *, is_held_out: bool) -> Target:
     A run's held-out set is sampled as in training, every other benchmark as for any model. One evaluation has only one
     sampling, so the two cannot share a folder.
     """
+    # The default of a run with a held-out set is that set; the default of any other model is a benchmark.
     run = target.origin.get("run")
     if is_held_out == (run is not None and held_out_set(Path(run)) is not None):
         return target
@@ -346,6 +347,7 @@ def _held_out(runs: Sequence[str]) -> Chosen | None:
 def _tasks_of(models: Sequence[str]) -> str:
     """Return the names of the models' default benchmarks: the task of a toy policy, or ``all``."""
     kinds = {model: toy_kind(origin(model)) for model in models}
+    # A benchmark of addition is called `arithmetic`, the other toy tasks `arithmetic:subtraction` and so on.
     words_of = {None: "all", "addition": "arithmetic"}
     of_models = {
         model: words_of.get(kind, f"arithmetic:{kind}") for model, kind in kinds.items()
@@ -382,6 +384,7 @@ def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
         asked: the protocol on the command line; None if it names none.
         targets: the models; their folders may hold evaluations that the command continues.
     """
+    # A stored evaluation decides: the same command has to continue it without repeating --protocol.
     begun = {
         target.store.record().protocol for target in targets if is_evaluation(target.folder)
     }

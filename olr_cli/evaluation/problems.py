@@ -107,6 +107,7 @@ def _hub_table(benchmark: Benchmark) -> pa.Table:
         hub_id = HubId(source.place, source.config, source.split, source.revision)
         return load_hub_table(hub_id, source.split)[0]
     except UserError as error:
+        # The hub's own message does not say where the terms are, nor that a token has to be set.
         if source.gated:
             page = benchmark.page or f"https://huggingface.co/datasets/{source.hub}"
             raise UserError(
@@ -134,6 +135,7 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     if tables:
         table = pa.concat_tables(tables, promote_options="permissive")
         return _of_table(benchmark, None, table, str(data))
+    # A file or built-in set is at hand, so the user's data need not have it. A hub set was to be replaced.
     if benchmark.source.hub is None:
         return None
     wanted = " or ".join((benchmark.name, *benchmark.aliases))
@@ -186,6 +188,7 @@ def _of_table(
         if len(first) < len(prompts):
             prompts, _ = _prompts(table.take(list(first.values())), benchmark, place)
     _require_golds(prompts, place)
+    # Plain questions get the benchmark's prompt; messages of the interchange format are asked as they are.
     is_plain = not _has_messages(table)
     return [
         _problem(benchmark, prompt, is_plain=is_plain, place=place) for prompt in prompts
@@ -312,6 +315,7 @@ def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Tabl
             [column(fields.id).combine_chunks()], ["index"]
         )
     shown = _shown(benchmark, fields, rows)
+    # `read_rows` takes options from one column with a list, or from a column for each letter.
     names = CHOICE_COLUMNS if len(shown) == 1 else ascii_uppercase
     columns |= {name: column(path) for name, path in zip(names, shown, strict=False)}
     return pa.table(columns)
@@ -386,6 +390,7 @@ def _multiple_choice(
 def _checked(labels: Any, texts: Any, place: str) -> tuple[list[str], list[str]]:
     """Return the checked labels and texts of a problem's options, without empty columns at the end."""
     texts = list(texts) if isinstance(texts, list) else []
+    # A file with a column for each option leaves the last ones empty in rows with fewer options.
     while texts and texts[-1] is None:
         texts.pop()
     labels = (

@@ -155,7 +155,7 @@ class EvaluationRecord(Section):
     """`VERSION` of the olr that wrote the file."""
 
     name: str
-    """As in `Target`, like `model` and `origin`."""
+    """Name of the model in tables, as in `Target`, like `model` and `origin`."""
 
     model: str
     origin: dict[str, Any]
@@ -198,6 +198,7 @@ class EvaluationRecord(Section):
     def decisive(self) -> dict[str, object]:
         """Return the settings that must stay equal when an evaluation is resumed; problems are compared elsewhere."""
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
+        # The record leaves out defaults. They are named here, so that an error can show both sides of a change.
         settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}
         for name, task in self.benchmarks.items():
             settings |= {

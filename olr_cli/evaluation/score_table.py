@@ -143,6 +143,7 @@ def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
     }
     names = dict.fromkeys([*(name for name in registry() if name in scores), *scores])
     columns = []
+    # A column for an average makes sense only if some evaluation has all of the group's benchmarks.
     for group in GROUPS:
         in_group = [name for name in names if scores[name].distribution == group]
         columns += [ScoreColumn(name, scores[name].title, group) for name in in_group]
@@ -299,6 +300,7 @@ def _other_ends(evaluation: NamedScores) -> Iterator[str]:
 def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
     """Yield the notes under the table."""
     yield "Scores are avg@n; intervals are 95 % bootstrap intervals over problems."
+    # The paper's row has no notes; as a reference without notes, it would keep notes from being shared by all.
     noted: list[Reference] = [evaluation for evaluation, _ in rows]
     if (other := rows[0][0].before or reference) is not None:
         yield other.sentence
@@ -349,6 +351,7 @@ def _problems_not_paired(
     """Yield a sentence with the benchmarks whose differences leave out problems that only one of the two has."""
     theirs = {score.benchmark: score.problems for score in reference.scores}
     of_both = [score for score in evaluation.scores if score.benchmark in theirs]
+    # `n` counts the pairs; it is smaller than either number of problems if the two have different ones.
     pairs = {it.benchmark: changes.get(it.benchmark, UNKNOWN).n for it in of_both}
     partly = [
         f"{it.title} {pairs[it.benchmark]}"

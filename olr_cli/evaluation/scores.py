@@ -254,7 +254,7 @@ def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
     by_name = {score.benchmark: score for score in scores}
     shown = {name: Cell(score.avg, ends=score.interval) for name, score in by_name.items()}
     for group, names in groups(by_name).items():
-        # Each benchmark is a stratum: an average weighs benchmarks equally, whatever their number of problems.
+        # Each benchmark is a stratum: an average weighs all benchmarks equally, large or small.
         strata = [list(by_name[name].by_problem.values()) for name in names]
         mean = fmean(by_name[name].avg for name in names)
         shown[group] = Cell(mean, ends=bootstrap_interval(strata, group))

@@ -163,6 +163,7 @@ class EvaluationStore:
                 "ask as before, or choose another name",
                 "out",
             )
+        # A resumed evaluation keeps its first day, so that its prompts stay the same (`EvaluationRecord.day`).
         kept = {"generated_by": before.generated_by, "day": before.day}
         benchmarks = before.benchmarks | asked.benchmarks
         return asked.model_copy(update={"benchmarks": benchmarks, **kept})
@@ -207,6 +208,7 @@ class EvaluationStore:
         """Merge the parts of a complete task into one file, in the order of its problems, and return its score."""
         name = task.benchmark.name
         if self._parts(name).is_dir():
+            # Parts are in the order in which samples finished, which differs from run to run.
             ids = [problem.prompt_id for problem in task.problems]
             places = pl.DataFrame({"problem_id": ids}).with_row_index("place")
             rows = self.read(name).join(places, on="problem_id", how="left")
