@@ -1,4 +1,4 @@
-"""`olr regrade`: stored responses graded again, without a model; evaluations, or a log."""
+"""`olr regrade`: grade the stored responses of evaluations, or of a log, again without a model."""
 
 from __future__ import annotations
 
@@ -23,17 +23,19 @@ def regrade(
     benchmarks: list[str] | None = Option(
         None,
         metavar="NAME|FILE",
-        help="Only these, graded as they are defined now; of a log, those that its tasks asked. May be repeated.",
+        help="Only these, graded as they are defined now; for a log, those that its tasks asked. May be repeated.",
     ),
     extractor: str | None = options.EXTRACTOR,
     tolerance: float | None = options.TOLERANCE,
     data: Path | None = Option(
-        None, metavar="PATH", help="Of a log: where the problems of --benchmarks are."
+        None,
+        metavar="PATH",
+        help="For a log: file or folder with the problems of --benchmarks.",
     ),
     out: Path | None = Option(
         None,
         metavar="DIR",
-        help="Of a log: folder for the results; by default evaluations/<name>-<trainer>.",
+        help="For a log: folder for the results; by default evaluations/<name>-<trainer>.",
     ),
     columns: list[str] = options.LOG_COLUMNS,
     verified: list[Path] = options.VERIFIED_KEYS,
@@ -61,6 +63,7 @@ def regrade(
         compare=reference_of(compare, paper=paper),
     )
     say = partial(typer.echo, err=True)
+    # A log becomes an evaluation first; only that can then be graded under verified keys, next to its old scores.
     if holds_log(place):
         if verified:
             raise UserError(

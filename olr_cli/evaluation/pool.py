@@ -164,7 +164,7 @@ class Recorder(AbstractContextManager["Recorder"]):
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
         """Store the finished problems, unless the program has to end at once."""
         try:
-            # Ctrl-C and signals are no `Exception`: after them, grading would keep the user waiting.
+            # A first Ctrl-C (`Interrupted`) is an `Exception`. A second one is not, and must not wait for the grading.
             if kind is None or issubclass(kind, Exception):
                 self._hand_over()
                 for job in self._jobs:
