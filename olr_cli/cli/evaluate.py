@@ -14,13 +14,13 @@ from olr_cli.cli.printing import show
 
 
 class Problems(NamedTuple):
-    """Benchmarks."""
+    """What is scored."""
 
     benchmarks: list[str] = Option(
         [],
         metavar="NAME|FILE",
         help="Benchmark names or your own files (YAML, Parquet, JSONL), separated by commas; may be repeated. By"
-        " default a run's own held-out set, a built-in policy's own task, else the paper's nine.",
+        " default what a run holds out, a built-in policy's own task, else the paper's nine.",
     )
     data: Path | None = Option(
         None,

@@ -23,19 +23,19 @@ def regrade(
     benchmarks: list[str] | None = Option(
         None,
         metavar="NAME|FILE",
-        help="Only these, graded as they are defined now; for a log, those that its tasks asked. May be repeated.",
+        help="Only these, graded as they are defined now; of a log, those that its tasks asked. May be repeated.",
     ),
     extractor: str | None = options.EXTRACTOR,
     tolerance: float | None = options.TOLERANCE,
     data: Path | None = Option(
         None,
         metavar="PATH",
-        help="For a log: file or folder with the problems of --benchmarks.",
+        help="Of a log: where the problems of --benchmarks are.",
     ),
     out: Path | None = Option(
         None,
         metavar="DIR",
-        help="For a log: folder for the results; by default evaluations/<name>-<trainer>.",
+        help="Of a log: folder for the results; by default evaluations/<name>-<trainer>.",
     ),
     columns: list[str] = options.LOG_COLUMNS,
     verified: list[Path] = options.VERIFIED_KEYS,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Prompts(NamedTuple):
-    """Prompts."""
+    """What is asked."""
 
     limit: int | None = Option(
         None, metavar="N", min=1, help="Use only the first N prompts."
@@ -61,7 +61,7 @@ class Place(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """Run directory."""
+    """The run."""
 
     run_dir: Path | None = Option(
         None,

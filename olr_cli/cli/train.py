@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Recipes(NamedTuple):
-    """Settings and sweeps."""
+    """What is trained."""
 
     set_: list[str] = options.SETTINGS
     sweep: bool = Option(
@@ -47,7 +47,7 @@ class Recipes(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """Run directory."""
+    """The run."""
 
     run_dir: Path | None = Option(
         None,
