@@ -156,7 +156,7 @@ def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
 
 
 class Waiting:
-    """Prints the progress of something that takes long, on standard error."""
+    """Progress of something that takes long, on standard error."""
 
     def __init__(self) -> None:
         self._is_live = sys.stderr is not None and sys.stderr.isatty()

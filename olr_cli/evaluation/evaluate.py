@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 OpenModel = Callable[[], AbstractContextManager[Backend]]
-"""Loads a model when it is called; the model is released at the end of the block."""
+"""Function that loads a model, as a context manager that releases it."""
 
 _LINE_EVERY_SECONDS = 30
 """Time between two lines of progress outside a terminal."""

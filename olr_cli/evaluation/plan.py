@@ -59,7 +59,7 @@ _WITHOUT_TEMPLATE = frozenset({"DeepSeek-R1-Distill-Llama-8B"})
 """Models whose printed scores were made with plain text instead of their own chat templates."""
 
 Say = Callable[[str], None]
-"""Shows a sentence to the user during the work."""
+"""Function that shows a sentence to the user during the work."""
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,7 @@ def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
 
 @dataclass
 class Recorder(AbstractContextManager["Recorder"]):
-    """Grades and stores finished problems in a second thread while others are generated.
+    """A second thread that grades and stores finished problems while others are generated.
 
     The record is written with the first samples, and again if the backend's `facts` change: only the replies show
     which settings a server refuses.

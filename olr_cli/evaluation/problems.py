@@ -135,7 +135,8 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     if tables:
         table = pa.concat_tables(tables, promote_options="permissive")
         return _of_table(benchmark, None, table, str(data))
-    # A file or built-in set is at hand, so the user's data need not have it. A hub set was to be replaced.
+    # A file or built-in set is on this machine, so the data need not replace it. A set on the hub would need a network,
+    # which `data` is meant to avoid.
     if benchmark.source.hub is None:
         return None
     wanted = " or ".join((benchmark.name, *benchmark.aliases))
@@ -372,7 +373,7 @@ def _multiple_choice(
             "fill it in or leave the row out",
         )
     if fields.shuffle:
-        # A fixed column of right options would always be the same letter. Only benchmark and id decide the order.
+        # GPQA has the right option in one fixed column, so without this the right letter would always be the same.
         order = seeding.permutation(
             len(texts), "order of options", benchmark.name, prompt.prompt_id
         )

@@ -351,7 +351,7 @@ def _problems_not_paired(
     """Yield a sentence with the benchmarks whose differences leave out problems that only one of the two has."""
     theirs = {score.benchmark: score.problems for score in reference.scores}
     of_both = [score for score in evaluation.scores if score.benchmark in theirs]
-    # `n` counts the pairs; it is smaller than either number of problems if the two have different ones.
+    # `n` counts the pairs. It is below the larger number of problems if one of the two has problems of its own.
     pairs = {it.benchmark: changes.get(it.benchmark, UNKNOWN).n for it in of_both}
     partly = [
         f"{it.title} {pairs[it.benchmark]}"

@@ -208,7 +208,7 @@ class EvaluationStore:
         """Merge the parts of a complete task into one file, in the order of its problems, and return its score."""
         name = task.benchmark.name
         if self._parts(name).is_dir():
-            # Parts are in the order in which samples finished, which differs from run to run.
+            # Parts are in the order in which samples finished, which differs from call to call.
             ids = [problem.prompt_id for problem in task.problems]
             places = pl.DataFrame({"problem_id": ids}).with_row_index("place")
             rows = self.read(name).join(places, on="problem_id", how="left")
