@@ -1,4 +1,7 @@
-"""The command line: one thin module per subcommand. Heavy imports happen inside the commands."""
+"""The command line: one thin module per subcommand.
+
+Heavy imports (torch, polars, matplotlib) happen inside the commands, so that `olr --help` is instant.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,7 @@ from olr_cli.cli.printing import say, show_error
 from olr_cli.errors import UserError
 
 _SUGGESTION = re.compile(r"\.? Did you mean ([^?]*)\?$")
-"""How click ends a sentence about a name that is nearly right."""
+"""End of click's sentence about a misspelled name: ``. Did you mean --seed?``"""
 
 _OTHER_NAMES = {
     "--rollouts": "--samples",
@@ -43,21 +46,26 @@ _OTHER_NAMES = {
     "--epochs": "--visits",
     "--output": "--out",
 }
-"""Options as users of other programs, and of recipes, call them."""
+"""Option by its name in other programs or in recipes -> its name here."""
 
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """A mistake on the command line ends like every other mistake: in one sentence, not in a box."""
+    """Turn a mistake on the command line into one sentence and status 2, like every other mistake.
+
+    typer itself would draw a box around it.
+    """
     try:
         yield
     except Exception as error:
-        # Of click or of the copy of it in typer, so known by its attributes; without arguments the help is the answer.
+        # These are click's exceptions, or those of the copy inside typer: recognise them by their attributes. A command
+        # without arguments prints its help, which is no mistake.
         if (
             not hasattr(error, "format_message")
             or type(error).__name__ == "NoArgsIsHelpError"
         ):
             raise
+        # pydantic puts "Value error, " before the sentence of a validator.
         message = error.format_message().removesuffix(".").replace("Value error, ", "")
         message = _unknown_option(error) or message
         problem = _SUGGESTION.sub(r" (did you mean \1?)", message[:1].lower() + message[1:])
@@ -67,7 +75,7 @@ def _one_sentence() -> Iterator[None]:
         if problem.startswith("got unexpected extra argument"):
             remedy += ", and a name with spaces needs quotes"
         refusal = UserError(problem, remedy)
-        # Nothing is parsed yet, so the words themselves say whether a program reads the output.
+        # Parsing has failed, so look for --json among the words themselves: then a program reads the output.
         if "--json" in sys.argv:
             show_error(refusal)
         say(f"Error: {refusal}")
@@ -75,10 +83,11 @@ def _one_sentence() -> Iterator[None]:
 
 
 def _unknown_option(error: Any) -> str | None:
-    """Return the sentence on an option that the command lacks, with those that may be meant."""
+    """Return the sentence on an unknown option, with the options that may be meant, or None for another error."""
     name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if name is None or context is None or not hasattr(error, "possibilities"):
         return None
+    # Propose `--samples` for `--n` only if this command has it: `olr inject-noise` has not.
     other = _OTHER_NAMES.get(name)
     is_known = any(other in parameter.opts for parameter in context.command.params)
     meant = [other] if other is not None and is_known else error.possibilities
@@ -87,8 +96,9 @@ def _unknown_option(error: Any) -> str | None:
 
 
 class _Program(Group):
-    """`olr`, whose mistakes on the command line look like those in files."""
+    """The command `olr`. Its mistakes on the command line end in the same form as mistakes in files."""
 
+    # Two places parse words: `make_context` those before the subcommand, `invoke` those of the subcommand.
     def make_context(self, *args: Any, **settings: Any) -> Any:
         with _one_sentence():
             return super().make_context(*args, **settings)
@@ -99,13 +109,14 @@ class _Program(Group):
 
 
 def main() -> None:
-    """Entry point of the `olr` command."""
-    # Prompts and labels live until the end, and every collection walks them all to find nothing. A replay of 100,000
-    # prompts, 3 visits and 4 rollouts takes 24.8 CPU s in place of 26.9 so, in the same memory.
+    """Run the `olr` command; the entry point of the package."""
+    # Prompts and labels live until the end, and every garbage collection walks them all to find nothing. With fewer
+    # collections, a replay of 100,000 prompts, 3 visits and 4 rollouts takes 24.8 instead of 26.9 CPU s, in the same
+    # memory.
     gc.set_threshold(100_000, 50, 100)
-    # A package that OpenRLHF needs makes torch warn at every start.
+    # OpenRLHF needs pynvml, and torch warns about it at every start. Users cannot do anything about that.
     warnings.filterwarnings("ignore", message="The pynvml package is deprecated")
-    # A terminal that lacks a character gets a question mark, not a traceback.
+    # Print a question mark for a character that the terminal's encoding lacks, instead of a traceback.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
     with program():
@@ -119,7 +130,7 @@ app = typer.Typer(
     " training.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    # The object of the context: a sweep has `main` run once more, in a process for each of its runs.
+    # The context carries `main`, because a sweep runs it again in a new process for each of its runs (`cli.train`).
     context_settings={"help_option_names": ["-h", "--help"], "obj": main},
 )
 _COMMANDS: dict[str, list[tuple[Any, str]]] = {
@@ -151,6 +162,7 @@ _COMMANDS: dict[str, list[tuple[Any, str]]] = {
 }
 """Panel of `olr --help` -> its commands, each with an example."""
 
+# typer takes the commands in this order, which is the order of `olr --help`.
 for _panel, _commands in _COMMANDS.items():
     for _command, _example in _commands:
         _name, _epilog = _example.split()[1], f"Example: {_example}"
@@ -162,8 +174,9 @@ for _panel, _commands in _COMMANDS.items():
             )
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_wanted: bool) -> None:
+    """Print the version and exit, if `--version` is given."""
+    if is_wanted:
         from olr_cli import __version__
 
         typer.echo(f"olr {__version__}")

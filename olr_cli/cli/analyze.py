@@ -39,7 +39,7 @@ class Figures(NamedTuple):
     pdf: bool = Option(
         False,
         "--pdf",
-        help="Write PDF besides PNG; a single figure that is named has one anyway.",
+        help="Also write PDF (a single named figure always gets one).",
     )
 
 
@@ -137,6 +137,7 @@ def analyze(
     asked = options.given(figures, tables, runs_)
     asked |= {name: options.read_list(asked[name]) for name in ("figure", "over")}
     asked["columns"] = options.read_log_columns(runs_.columns)
+    # `--out x.csv` is a table and `--out DIR` a folder of figures: one option for both, told apart by the suffix.
     if output.out is not None and output.out.suffix == ".csv":
         asked |= {"csv": output.out, "table": tables.table or "arms"}
     else:
@@ -145,7 +146,7 @@ def analyze(
         runs or [], **asked, report=output.report, verified=output.verified, shape=shape
     )
     answer = carry_out(request)
-    # Else a program calls this, whose words nobody can type
+    # The next command repeats the words that the user typed. If a program calls this function, there are none.
     if sys.argv[1:2] == ["analyze"]:
         again = shlex.join(["olr", *sys.argv[1:]])
         following = {

@@ -1,4 +1,4 @@
-"""`olr audit`: a queue of doubtful labels for people; what is left of the data set."""
+"""`olr audit`: a queue of doubtful labels to check, and an export of the data set without them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from olr_cli.cli.printing import Waiting, show
 
 
 class Known(NamedTuple):
-    """What is known besides."""
+    """More input."""
 
     data: str | None = Option(
         None,
@@ -43,7 +43,7 @@ class Known(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The data set that is left."""
+    """Export."""
 
     export: Path | None = Option(
         None,
@@ -77,7 +77,7 @@ class Rows(NamedTuple):
     repair: bool = Option(
         False,
         "--repair",
-        help="Replace labels where verified labels show that more of them are right then; fill in missing ones.",
+        help="Replace labels if verified labels show that this makes more labels right; fill in missing ones.",
     )
 
 
@@ -136,6 +136,7 @@ def audit(
     from olr_cli.errors import UserError
 
     options.require_no_file(output.out, "the table of prompts", as_json=output.json)
+    # Early versions wrote `--only first:25`.
     if count := re.fullmatch("(first|random):([0-9]+)", ",".join(rows.only)):
         raise UserError(
             f"--only takes statuses, and {count[0]} is none",
@@ -147,6 +148,7 @@ def audit(
         name: options.read_list(getattr(rows, name)) for name in ("drop", "only")
     }
     export = choice.pop("export")
+    # `carry_out` also gets `show`: if the table of --out cannot be written, the audit is still printed.
     waiting = Waiting()
     request = Request(history, **asked, choice=Choice(**choice), export=export)
     answer = carry_out(request, waiting.say, show)

@@ -1,4 +1,4 @@
-"""`olr benchmarks`: the benchmarks and their sources, and a prompt of one exactly as a model reads it."""
+"""`olr benchmarks`: the benchmarks with their sources, or a prompt of one exactly as a model reads it."""
 
 from __future__ import annotations
 
@@ -35,6 +35,7 @@ def benchmarks(
     from olr_cli.evaluation.plan import EvaluationRequest, show_prompt
     from olr_cli.evaluation.prompting import read_prompting
 
+    # The list depends on no option, so an option without a benchmark is a mistake.
     if name is None:
         if any((data, trust_remote_code, *prompts)):
             raise UserError(

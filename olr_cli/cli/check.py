@@ -1,4 +1,4 @@
-"""`olr check`: what is wrong with a data set, before any model sees it, and the rows without it."""
+"""`olr check`: the defects of a data set, found without a model, and an export of the rows without them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from olr_cli.data.check import Checked, Limit
 
 _WIDTH = 60
+"""Characters of an example that are shown."""
+
 _KEEPS_COMMAS = "The export has the labels as they stand in the file: train on it with data.decimal_comma=true."
 
 
@@ -84,6 +86,7 @@ def check(
             )
         show(_explanation(explain), shape)
         return
+    # typer cannot require SOURCE, because --explain needs none.
     if source is None:
         raise UserError(
             "missing argument 'SOURCE'", "`olr check --help` lists what it takes"
@@ -106,11 +109,12 @@ def check(
     if export is not None:
         files = [checked.export(export, options.read_list(drop))]
         notes += [_KEEPS_COMMAS] * decimal_comma
-        # It is UTF-8 in any case.
+        # The export is UTF-8, so the next command needs no --encoding for it.
         reading = replace(reading, encoding=None)
     words = [str(export or source), *reading.options]
     following = _next(checked, source, words, export)
     show(Answer([*_lines(checked)], checked, notes, files, following, indent=16), shape)
+    # Last, so that --strict still prints the findings and writes the export.
     if strict and not allowed.issuperset(map(attrgetter("kind"), checked.findings)):
         raise typer.Exit(1)
 
@@ -126,7 +130,7 @@ def _allowed(allow: Sequence[str], *, strict: bool) -> set[str]:
 
 
 def _limit(model: str | None, *, trust_remote_code: bool) -> Limit:
-    """Return the length from which on a prompt is long: in a model's tokens, as in training, or characters."""
+    """Return the length above which a prompt is too long: in a model's tokens, as in training, or in characters."""
     from olr_cli.data.check import CHARACTERS, Limit
 
     if model is None:
@@ -141,7 +145,7 @@ def _limit(model: str | None, *, trust_remote_code: bool) -> Limit:
 
 
 def _explanation(kind: str) -> Answer:
-    """Return what the table of findings says of a kind."""
+    """Return the output of `--explain`: the entry of a kind in the table of findings."""
     from olr_cli.data.findings import kind_named
 
     finding = kind_named(kind, "explain")
@@ -158,8 +162,10 @@ def _explanation(kind: str) -> Answer:
 
 
 def _lines(checked: Checked) -> Iterator[Line]:
+    """Yield the columns that were read, then the findings with their rows and examples."""
     size, name = checked.rows, partial(checked.table.origins.name, is_short=True)
     read = ", ".join(f"{role} in {path}" for role, path in checked.columns.items())
+    # Rows of a Parquet file are numbered; those of other files are named by their line.
     counted = " (counted from 1)" * any(
         name(it.rows[0]).startswith("row") for it in checked.findings
     )
@@ -181,7 +187,14 @@ def _lines(checked: Checked) -> Iterator[Line]:
 def _next(
     checked: Checked, named: str, words: Sequence[str], export: Path | None
 ) -> dict[str, str]:
-    """The next command, for a data set of this name; `words` name it, or its export, and how it is read."""
+    """Return the next command and its purpose.
+
+    Args:
+        checked: the findings.
+        named: the data set as the user named it.
+        words: the name of the data set, or of its export, and the options that say how to read it.
+        export: the file of the export, if the command wrote one.
+    """
     from olr_cli.data.findings import UNUSABLE
     from olr_cli.data.writers import csv_suffix
 

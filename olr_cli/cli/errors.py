@@ -1,7 +1,8 @@
-"""How commands end.
+"""The end of commands: their exit status and the sentence of an error.
 
-0 done, 1 a bug (with its traceback), 2 the user's to mend, 130 Ctrl-C, 143 SIGTERM, 129 a closed terminal, 141 where
-nobody reads the output any more (`olr replay … | head`).
+The exit status is 0 for success, 1 for a bug (with its traceback), and 2 for an error that the user can fix. It is 130
+after Ctrl-C, 143 after SIGTERM, and 129 after a closed terminal. It is 141 if the reader of the output is gone, as in
+`olr replay … | head`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_OF_A_PATH = {
+_PATH_ERRORS = {
     errno.EACCES,
     errno.EPERM,
     errno.EISDIR,
@@ -39,24 +40,26 @@ _OF_A_PATH = {
     errno.ENAMETOOLONG,
     errno.ELOOP,
 }
+"""Errors of the system that a user can fix by another path or other permissions."""
 
 
 def ends_well(command: Callable[P, R]) -> Callable[P, R]:
-    """Turn a `UserError` into its sentence and status 2; bugs keep their traceback.
+    """Return the command with `UserError` turned into its sentence and status 2. Bugs keep their traceback.
 
-    With ``--json``, standard output has the error too: one object, on one line.
+    With ``--json``, standard output gets the error too, as one object on one line.
     """
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
+            # First, since a name that is not UTF-8 would fail only when a finished run is written.
             _require_text(kwargs.values())
             return command(*args, **kwargs)
         except BaseException as bare_error:
             error = _user_error(bare_error, command, kwargs.values())
             if error is None:
                 raise
-            error = _spelled(error, command)
+            error = _with_options(error, command)
             if kwargs.get("json"):
                 show_error(error)
             say(f"Error: {error}")
@@ -68,7 +71,8 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
 def _user_error(
     error: BaseException, command: Callable[P, R], values: Iterable[object]
 ) -> UserError | None:
-    """Return the error as one that the user can fix; None for a bug, or a signal."""
+    """Return the error as one that the user can fix, or None for a bug or a signal."""
+    # A missing optional package is for the user to install; any other failed import is a bug.
     if isinstance(error, ModuleNotFoundError):
         package = missing_package(error)
         if package is not None:
@@ -83,12 +87,13 @@ def _user_error(
     return UserError.of(sentence, remedy="check its name and permissions")
 
 
-def _spelled(error: UserError, command: Callable[P, R]) -> UserError:
-    """Return an error whose place, if it is an argument of the command, is spelled as its option.
+def _with_options(error: UserError, command: Callable[P, R]) -> UserError:
+    """Return an error that names the command's options in place of arguments and recipe keys.
 
-    So is a recipe's key, as `data.columns`, where the command has an option for it and none for keys. An example of
-    its value ("as in data.columns=…") begins with what gives it to the command, so that it can be pasted.
+    A recipe's key, such as `data.columns`, becomes an option if the command has one for it and no `--set`. An example
+    of its value ("as in data.columns=…") becomes a text that can be pasted into the command.
     """
+    # Parameters such as `set_` and `format_` end in an underscore, since Python has these names itself.
     arguments = {name.removesuffix("_") for name in inspect.signature(command).parameters}
     key, space, rest = error.place.partition(" ")
     name, giving = key, f"--set {key}="
@@ -107,14 +112,15 @@ def _spelled(error: UserError, command: Callable[P, R]) -> UserError:
 
 
 def _require_text(values: Iterable[object]) -> None:
-    """Refuse arguments that are not UTF-8: Parquet and JSON cannot hold them."""
+    """Raise if an argument is not UTF-8, because Parquet and JSON cannot store it."""
     for word in _words(values):
+        # Python keeps bytes that are not UTF-8 as lone surrogates, which `errors="replace"` turns into `?`.
         if word != word.encode(errors="replace").decode():
             raise UserError(f"the name {word} is not UTF-8", "rename it")
 
 
 def _words(values: Iterable[object]) -> list[str]:
-    """The texts and paths among a command's arguments."""
+    """Return the texts and paths among a command's arguments."""
     words = [
         word for value in values for word in (value if isinstance(value, list) else [value])
     ]
@@ -122,7 +128,13 @@ def _words(values: Iterable[object]) -> list[str]:
 
 
 def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None:
-    """A sentence if the error is a shard that was removed or is damaged; the arguments of the command name the runs."""
+    """Return a sentence if the error comes from a removed or damaged shard of a run, else None.
+
+    Args:
+        error: any error.
+        values: the command's arguments, among them the runs.
+    """
+    # Do not import the module for this: if nothing has imported it, no shard was read.
     if "olr_cli.runs.shards" not in sys.modules:
         return None
     from olr_cli.runs.shards import explain_damage, explain_removed_shard
@@ -134,8 +146,8 @@ def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None
 
 
 def _system_problem(error: BaseException) -> str | None:
-    """A sentence if memory ran out, a path may not be read or is of another kind, or the system itself failed."""
-    if isinstance(error, OSError) and error.filename and error.errno in _OF_A_PATH:
+    """Return a sentence if memory ran out, a path cannot be used, or the system itself failed, else None."""
+    if isinstance(error, OSError) and error.filename and error.errno in _PATH_ERRORS:
         return f"{shortened(str(error.filename))}: {error.strerror}"
     if isinstance(error, OSError) and (problem := system_problem(error)):
         return f"{error.filename or first_line(error)}: {problem}"
@@ -155,10 +167,13 @@ def shown_until_stopped(
     *,
     kept_at_once: str = "checkpoint",
 ) -> Iterator[None]:
-    """End the display with the block; if the run is stopped, say where everything is and how it is continued.
+    """End the display with the block. If the run is stopped, say where it is stored and how to continue it.
 
-    `words` is the command that continues the run. A run that had to stop in the middle of a step keeps everything up to
-    the last `kept_at_once`.
+    Args:
+        progress: the display.
+        path: the run directory.
+        words: the command that continues the run.
+        kept_at_once: the unit that survives a second Ctrl-C, which stops the run in the middle of a step.
 
     Raises:
         Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.
@@ -168,7 +183,9 @@ def shown_until_stopped(
     try:
         yield
     except (Interrupted, KeyboardInterrupt, BrokenPipeError) as stop:
-        progress.stop()  # before the sentence, which would end up in the progress bar
+        # First, or the bar would overwrite the sentence.
+        progress.stop()
+        # The first Ctrl-C waits for the end of the step (`Interrupted`); the second one does not.
         kept = "complete step" if isinstance(stop, Interrupted) else kept_at_once
         stored = f"Everything up to the last {kept} is in {path}; continue with {shlex.join(words)}"
         if not (path / "manifest.json").exists():
@@ -184,16 +201,16 @@ def shown_until_stopped(
 
 @contextmanager
 def program() -> Iterator[None]:
-    """Around the whole program: what no command handles, which is signals, and output that cannot be written."""
+    """Handle everything that no command handles: signals, and output that cannot be written."""
     heed_signals()
     try:
         try:
             yield
         finally:
-            # Not at the interpreter's end, which can only complain
+            # Flush here: at the interpreter's own end, an error would become "Exception ignored" and status 120.
             print(end="", flush=True)
     except (SystemExit, KeyboardInterrupt, OSError) as end:
-        # rich and typer turn what stopped the program into exits with other statuses
+        # rich and typer turn an interrupt or a broken pipe into exits of their own, so look for the first cause.
         stops = (
             cause
             for cause in causes(end)
@@ -206,7 +223,8 @@ def program() -> Iterator[None]:
             drop_output(1, 2)
         elif isinstance(end, OSError) and (problem := system_problem(end)):
             drop_output(1)
-            if not getattr(end.__context__, "code", 0):  # no command has said it
+            # A command that failed for this reason has already printed its error.
+            if not getattr(end.__context__, "code", 0):
                 print(
                     f"Error: standard output could not be written: {problem}",
                     file=sys.stderr,

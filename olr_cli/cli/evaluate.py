@@ -58,8 +58,8 @@ class Draws(NamedTuple):
         None,
         metavar="T",
         min=0,
-        help="Sampling temperature; 0 takes the most likely token. By default 0.6; on what a run holds out, that"
-        " of its training, as for --samples and --max-new-tokens.",
+        help="Sampling temperature; 0 takes the most likely token. By default 0.6; for a run's own held-out set, the"
+        " training temperature, as for --samples and --max-new-tokens.",
     )
     max_new_tokens: int | None = Option(
         None,
@@ -103,7 +103,7 @@ class Results(NamedTuple):
 
 
 class Prompts(NamedTuple):
-    """More: how it is asked."""
+    """More: prompts."""
 
     system: str | None = Option(
         None,
@@ -119,7 +119,7 @@ class Prompts(NamedTuple):
 
 
 class More(NamedTuple):
-    """More: how it runs."""
+    """More: sampling and backend."""
 
     top_p: float | None = Option(
         None,
@@ -166,7 +166,7 @@ _AS_GIVEN = (
     "tolerance",
     "out",
 )
-"""Options that the request takes as they are."""
+"""Options that become fields of the request without a change."""
 
 
 @options.grouped
@@ -207,10 +207,13 @@ def evaluate(
     shape = options.shape_of(results.format_, as_json=results.json)
     with at("vllm"):
         asked["vllm"] = read_pairs(more.vllm)
+    # The backend's own field is called `name`. No --stop is None, so that it overrides nothing that training used.
     asked["name"], asked["stop"] = asked.pop("backend"), tuple(more.stop) or None
+    # Only options that are given count: the others are the protocol's, or those of the run's training.
     drawn = {field.name: asked.pop(field.name) for field in fields(Sampling)}
     say = partial(typer.echo, err=True)
-    if place.url is None:  # a server's model has whatever name the server gives it
+    # A server's name for a model may look like a folder, so it is not looked up on disk.
+    if place.url is None:
         models = with_runs_of_folders(models, say)
     request = EvaluationRequest(
         models=models,
@@ -231,6 +234,7 @@ def evaluate(
         try:
             evaluated.append((evaluation.target, evaluate_one(evaluation, progress)))
         except (Interrupted, KeyboardInterrupt) as stop:
+            # Models that are done have their own folders, and the same command skips them.
             done = (
                 f"What is done is in {folder}"
                 if folder.exists()

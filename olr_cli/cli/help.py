@@ -1,4 +1,4 @@
-"""What typer's help of a command shows."""
+"""Commands and groups for typer, with shorter help texts and an option whose value can be left out."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:
-    """Types only where they say something: `FILE`, not ``<bool>`` and ``<list[Path]>``."""
+    """Return parameters whose help shows the metavar alone, not a type such as ``<bool>`` or ``<list[Path]>``."""
     for parameter in parameters:
         if parameter.metavar is None or parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: None
@@ -17,13 +17,14 @@ def _without_types(parameters: list[Any]) -> list[Any]:
 
 
 class Command(TyperCommand):
-    """A command; an option with the metavar `[FILE.yaml]` needs no value, and then has the value `-`."""
+    """A command. An option with the metavar `[FILE.yaml]` needs no value; without one, its value is `-`."""
 
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))
 
     def parse_args(self, ctx: Any, args: list[str]) -> Any:
-        # Typer has no options whose value may be left out.
+        # typer has no options with an optional value, so insert `-` before the words are parsed. Only a word that ends
+        # in .yaml or .yml is the value; any other word after `--as-recipe` is an argument.
         optional = {
             name
             for option in self.params
@@ -39,7 +40,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A command of commands."""
+    """A command with subcommands."""
 
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))

@@ -1,4 +1,4 @@
-"""`olr inject-noise`: a data set whose labels are wrong in a known, exact and repeatable way."""
+"""`olr inject-noise`: a data set in which an exact and repeatable share of the labels is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from olr_cli.data.prompts import NoiseType, PromptSet
 
 _EXAMPLES = 3
+"""Number of prompts that are shown."""
 _PROMPT_WIDTH = 68
+"""Characters of a prompt that are shown."""
 
 _MEANINGS = {
     "inactive": "the label is a string that no policy gives",
@@ -26,6 +28,7 @@ _MEANINGS = {
     " are inactive noise; --rollouts RUN writes wrong answers into the file)",
     "active_frozen": "the label is a wrong answer from the stored rollouts",
 }
+"""Type of noise -> the text below the counts."""
 
 
 def inject_noise(
@@ -87,6 +90,7 @@ def inject_noise(
         encoding=encoding,
     )
     clean = read_prompts(dataset, sample=sample, seed=seed, reading=reading)
+    # Other trainers read the file too, so an answer that their graders may call right is refused as a wrong label (R4).
     frozen = refused = None
     if rollouts is not None:
         from olr_cli.answers import Judge
@@ -126,10 +130,18 @@ def _answer(
     file: File,
     notes: Sequence[str],
 ) -> Answer:
-    """The answer of a command that wrote `file`; `refused`: wrong answers that were not taken, with their labels."""
+    """Return the output of the command.
+
+    Args:
+        noisy: the prompts with their marks.
+        refused: rejected wrong answers of the rollouts, with the labels that they may equal; None without rollouts.
+        file: the file that was written.
+        notes: notes on the data set.
+    """
     from olr_cli.data.noise import counts
 
     is_addition = noisy.source in ("arithmetic", "arithmetic:addition")
+    # The quickstart's toy policy can only add; any other data set needs the user's model.
     recipe = "laptop/quickstart" if is_addition else "own-data --set model.path=MODEL"
     command = (
         f"olr train {recipe} --set {quote(f'data.train={file.path}')} --set noise=null"
@@ -150,7 +162,7 @@ def _lines(
     counted: Mapping[NoiseType, int],
     refused: Sequence[tuple[str, str]] | None,
 ) -> Iterator[Line | str]:
-    """Yield the counts of marks, what was refused, and a few prompts."""
+    """Yield the counts of marked prompts, the refused answers, and a few prompts."""
     labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
     yield Line("Read", f"{noisy.source}: {len(noisy)} prompts{labels}")
     yield from _marks(noisy, counted)
@@ -165,9 +177,10 @@ def _lines(
 
 
 def _marks(noisy: PromptSet, counted: Mapping[NoiseType, int]) -> Iterator[Line]:
-    """Yield how many prompts are marked, of which types, and what these mean."""
+    """Yield the number of marked prompts, their types of noise, and the meaning of each type."""
     prompts, marked = len(noisy), len(noisy) - counted.get("clean", 0)
     ratio, seed = noisy.facts["noise.ratio"], noisy.facts["noise.seed"]
+    # Compare exact fractions: rounding alone must not report another ratio.
     realised = Fraction(marked, prompts)
     exactly = "" if realised == Fraction(ratio) else f", realised {float(realised):.4f}"
     yield Line("Marked", f"{marked} of {prompts} (ratio {ratio}{exactly}, seed {seed})")
@@ -184,7 +197,7 @@ def _marks(noisy: PromptSet, counted: Mapping[NoiseType, int]) -> Iterator[Line]
 
 
 def _examples(noisy: PromptSet) -> Iterator[Line | str]:
-    """Yield a few prompts, with their true answers and what the file says."""
+    """Yield a few prompts, with their true answers and the labels in the file."""
     from olr_cli.data.noise import examples
 
     for prompt in examples(noisy, _EXAMPLES):

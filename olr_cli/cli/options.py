@@ -1,4 +1,4 @@
-"""Options that several subcommands have, what they take, and what the shell offers for them."""
+"""Options that several subcommands share, the parsing of their values, and the shell's completions."""
 
 from __future__ import annotations
 
@@ -18,27 +18,30 @@ if TYPE_CHECKING:
 
 
 FORMATS = ("terminal", "markdown", "latex", "csv")
-"""How tables can be printed; `--json` prints everything that is known."""
+"""Values of `--format`, the shapes of a printed table. `--json` prints more than any of them."""
 DEVICES = ("auto", "cpu", "cuda")
 """Values of `--device`."""
 
 
 def recipe_names() -> list[str]:
-    """The recipes that come with olr, of which typer offers those that fit; where none fits, the shell offers files."""
+    """Return the recipes that come with olr, for the shell's completion.
+
+    typer offers the names that begin with the typed text. If none does, the shell offers files.
+    """
     from olr_cli.recipe.layers import recipes_by_name
 
     return [*recipes_by_name()]
 
 
 def figures() -> list[str]:
-    """What `olr analyze --figure` draws."""
+    """Return the values of `olr analyze --figure`, for the shell's completion."""
     from olr_cli.analysis.figures import FIGURES
 
     return [*FIGURES, "all"]
 
 
 def tables() -> list[str]:
-    """What `olr analyze --table` prints."""
+    """Return the values of `olr analyze --table`, for the shell's completion."""
     from olr_cli.analysis.tables import TABLES
 
     return [*TABLES]
@@ -60,7 +63,7 @@ LOG_COLUMNS = Option(
     metavar="ROLE=COLUMN,...",
     help="For the log of another trainer: which columns hold its prompt, response, step, reward, given_label, …,"
     " as in prompt=query,response=generation. Logs of TRL, verl, ms-swift, NeMo-RL, AReaL,"
-    " verifiers, prime-rl, lm-eval, inspect_ai and other programs are recognised without.",
+    " verifiers, prime-rl, lm-eval, inspect_ai and other programs need no --columns.",
 )
 DATA_COLUMNS = Option(
     [],
@@ -127,7 +130,7 @@ STOP = Option([], metavar="TEXT", help="End a response before this text; may be 
 MAX_NEW_TOKENS = Option(
     4096, metavar="N", min=1, help="Maximum length of a response, in tokens."
 )
-SEED = Option(0, metavar="N", help="Random seed of the samples.")
+SEED = Option(0, metavar="N", help="Random seed of the sampling.")
 URL = Option(
     None,
     metavar="URL",
@@ -156,9 +159,10 @@ TRUST_REMOTE_CODE = Option(
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """A command for typer, in which a parameter that is a named tuple becomes one option for each of its fields.
+    """Return a command for typer in which each parameter that is a named tuple becomes an option for each field.
 
-    The class's docstring, up to a colon, is the title of its panel in the help: `More` for what few commands need.
+    The class's docstring, up to a colon, is the title of its panel in the help. Begin it with `More:` for rarely used
+    options.
     """
     keyword, parameters = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
     groups: dict[str, Any] = {}
@@ -166,6 +170,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
         if hasattr(parameter.annotation, "_fields"):
             group = groups[parameter.name] = parameter.annotation
             for name, hint in get_type_hints(group).items():
+                # A copy, because several commands share an option and put it into different panels.
                 option = copy(group._field_defaults[name])
                 option.rich_help_panel = group.__doc__.partition(":")[0].rstrip(".")
                 parameters.append(
@@ -177,10 +182,12 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=keyword))
 
     def flat(**values: Any) -> None:
+        """Call the command with its options put back into named tuples."""
         for name, group in groups.items():
             values[name] = group(**{field: values.pop(field) for field in group._fields})
         command(**values)
 
+    # typer reads the command's name, help and options from these attributes.
     flat.__name__, flat.__doc__ = command.__name__, command.__doc__
     flat.__annotations__ = {
         parameter.name: parameter.annotation for parameter in parameters
@@ -190,7 +197,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def given(*groups: Any) -> dict[str, Any]:
-    """The values of groups, by the names of the options."""
+    """Return the values of groups of options by the options' names."""
     return {name: value for group in groups for name, value in group._asdict().items()}
 
 
@@ -198,15 +205,15 @@ def given(*groups: Any) -> dict[str, Any]:
 
 
 def read_list(values: Sequence[str]) -> list[str]:
-    """The items of a list: ``a,b``, or an option that is repeated, or both."""
+    """Return the items of a list that is written as ``a,b``, as a repeated option, or both."""
     return [item.strip() for value in values for item in value.split(",")]
 
 
 def one_file(files: Sequence[Path], option: str) -> Path | None:
-    """The file that an option names; None if it is not given.
+    """Return the file that an option names, or None if the option is not given.
 
     Raises:
-        UserError: it is given several times, of which typer would take the last in silence.
+        UserError: the option is given several times. typer alone would silently use the last one.
     """
     if len(files) > 1:
         raise UserError(
@@ -216,7 +223,7 @@ def one_file(files: Sequence[Path], option: str) -> Path | None:
 
 
 def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
-    """The value of `--columns` for files of prompts; errors as of `read_log_columns`."""
+    """Return the value of `--columns` for files of prompts; errors as of `read_log_columns`."""
     from olr_cli.recipe.sections import OTHER_ROLES, ColumnRole
 
     columns = _columns(
@@ -226,7 +233,11 @@ def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
 
 
 def read_log_columns(values: Sequence[str]) -> dict[str, str]:
-    """The value of `--columns` for a log of another trainer."""
+    """Return the value of `--columns` for a log of another trainer, as role -> path of the column.
+
+    Raises:
+        UserError: the text has another form, names an unknown role, or names a role twice.
+    """
     from olr_cli.data.columns import COLUMNS
 
     names = {"question": "prompt", "id": "prompt_id", "label": "given_label"}
@@ -236,7 +247,14 @@ def read_log_columns(values: Sequence[str]) -> dict[str, str]:
 def _columns(
     values: Sequence[str], roles: Sequence[str], names: Mapping[str, str], example: str
 ) -> dict[str, str]:
-    """Return the path of each role; `names` are what other commands call some of the roles."""
+    """Return the path of each role.
+
+    Args:
+        values: the texts of `--columns`, which may be repeated.
+        roles: the roles of this command.
+        names: a role by its name in other commands -> its name in this one.
+        example: a value to show in an error.
+    """
     text = ",".join(values)
     if not text:
         return {}
@@ -254,20 +272,22 @@ def _columns(
         raise UserError(
             f"--columns names {', '.join(strange)}", f"known: {', '.join(roles)}"
         )
+    # `label` and `given_label` are one role of a log, so both at once are ambiguous.
     if len(ours) < len(columns):
         raise UserError(f"--columns {text} names two columns for one role", "leave one out")
     return ours
 
 
 def _named_columns(text: str) -> dict[str, str] | None:
-    """Return what `--columns` names, as it is written; None if the text has another form."""
+    """Return the roles and columns that `--columns` names, unchecked, or None if the text has another form."""
     from olr_cli.recipe.plain import NotPlain, parse_yaml
 
     try:
-        # As recipes have it, and errors that propose what to paste
+        # `{question: Question}` is the form in recipes, and in errors that propose a text to paste.
         if text.startswith("{"):
             columns = parse_yaml(text)
-        else:  # the name of a column may have a comma
+        # Split only at a comma before `role=`, because the name of a column may contain a comma.
+        else:
             columns = dict(pair.split("=", 1) for pair in re.split(r",\s*(?=\w+=)", text))
     except (NotPlain, ValueError):
         return None
@@ -278,7 +298,7 @@ def _named_columns(text: str) -> dict[str, str] | None:
 
 
 def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:
-    """Refuse an `--out` file that `--json` leaves nothing for."""
+    """Raise if `--out` names a file although `--json` prints its content instead."""
     if out is not None and as_json:
         raise UserError(
             f"--out is for {content}, and --json writes to standard output",
@@ -287,7 +307,7 @@ def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:
 
 
 def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS) -> str:
-    """The shape of the answer: that of ``--format``, or json."""
+    """Return the shape of the output: that of ``--format``, or ``json``."""
     require_known("format", format_, formats)
     if as_json and format_ != "terminal":
         raise UserError(
@@ -297,7 +317,7 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
 
 
 def require_extractor(text: str | None) -> None:
-    """Refuse an `--extractor` that does not exist."""
+    """Raise if `--extractor` names something that does not exist, before anything is loaded."""
     from olr_cli.answers import find_extractor
 
     if text is not None:
@@ -306,6 +326,6 @@ def require_extractor(text: str | None) -> None:
 
 
 def require_known(name: str, value: str | None, known: tuple[str, ...]) -> None:
-    """Refuse a value that an option does not know; the likely one is suggested."""
+    """Raise if an option's value is unknown, and suggest the likely one."""
     if value is not None and value not in known:
         raise unknown(name, value, known)

@@ -1,4 +1,4 @@
-"""The one place that prints: what a command answers, and on standard error how far it is meanwhile."""
+"""The only module that prints: the output of a command, and its progress on standard error."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from olr_cli.tables import Answer, Line, Table, print_table
 from olr_cli.tables.answer import SCHEMA
 
 _WIDEST = 120
-"""Columns at which lines are wrapped in a wider terminal."""
-_FIRST = {True: 2.0, False: 30.0}
-"""Seconds of waiting that need no explanation: in a terminal, and elsewhere, where a line stays."""
+"""Largest width of wrapped lines, also in a wider terminal."""
+_FIRST_AFTER = {True: 2.0, False: 30.0}
+"""Whether standard error is a terminal -> seconds before the first line of progress."""
 _EVERY = {True: 0.5, False: 30.0}
-"""Seconds between two lines: in a terminal, where one replaces the other, and elsewhere."""
+"""Whether standard error is a terminal -> seconds between two lines. In a terminal, each replaces the last."""
 
 
 def say(sentence: str, *, err: bool = True) -> None:
-    """Print a sentence: in a terminal wrapped at words, its first word in colour if it says what kind it is of."""
+    """Print a sentence: in a terminal wrapped at words, with a first word such as "Error:" in colour."""
     stream = sys.stderr if err else sys.stdout
+    # Logs and pipes get the sentence on one line. The stream is None in a program without a console (pythonw).
     if stream is None or not stream.isatty():
         print(sentence, file=stream, flush=True)
         return
@@ -44,14 +45,18 @@ def say(sentence: str, *, err: bool = True) -> None:
 
 
 def show(answer: Answer, shape: str = "terminal") -> None:
-    """Print an answer in a shape.
+    """Print the output of a command.
 
-    ``terminal``; ``markdown``, ``latex`` or ``csv``: standard output has the tables and nothing else; ``json``: it has
-    one object with everything; ``event``: the object is the last of a run's JSON lines.
+    Args:
+        answer: the output.
+        shape: ``terminal`` prints everything as text. ``markdown``, ``latex`` and ``csv`` print only the tables to
+            standard output. ``json`` prints one object with everything, and ``event`` prints it as a run's last JSON
+            line.
     """
     if shape == "json":
         typer.echo(_json(answer))
         return
+    # `event` first in the object, like in the other lines of a run (`olr_cli.runs.progress`).
     if shape == "event":
         typer.echo(json.dumps({"event": "finished", **answer.plain()}))
         return
@@ -69,26 +74,29 @@ def show(answer: Answer, shape: str = "terminal") -> None:
 
 
 def show_error(error: UserError) -> None:
-    """Print the fields of an error for a program that reads standard output: one object, on one line."""
+    """Print an error for a program that reads standard output, as one object on one line."""
     fields = {"problem": error.problem, "remedy": error.remedy, "place": error.place}
     typer.echo(json.dumps({"schema": SCHEMA, "error": fields}))
 
 
 def _json(answer: Answer) -> str:
-    """Return one object with everything, in characters that standard output can take."""
+    """Return the output as one JSON object, in characters that standard output can encode."""
     text = json.dumps(answer.plain(), indent=2, ensure_ascii=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
-    except UnicodeEncodeError:  # of the terminal; and the name of a file need not be text
+    # The terminal may lack a character, and the name of a file may have bytes that are no text: escape both.
+    except UnicodeEncodeError:
         return json.dumps(answer.plain(), indent=2)
     return text
 
 
 def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
+    """Print a table, a line with a head, or plain text."""
     if isinstance(part, Table):
         print_table(part, shape)
     elif isinstance(part, Line):
         _print_line(part, indent)
+    # The line that ends a run is wrapped and coloured; other texts, such as recipes, must stay as they are.
     elif part.startswith("Finished "):
         say(printable(part), err=False)
     else:
@@ -96,12 +104,12 @@ def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
 
 
 def _is_footnote(note: str, answer: Answer) -> bool:
-    """Whether a note stands below a table already."""
+    """Return whether a table already shows a note below it."""
     return any(note in table.footnotes for table in answer.tables)
 
 
 def _print_next(answer: Answer) -> None:
-    """Print the commands that may come next."""
+    """Print the proposed next commands."""
     for place, (command, purpose) in enumerate(answer.next.items()):
         head = ("  or" if place else "Next") + ("" if answer.indent else ":")
         text = f"{command}   ({purpose})" if purpose else command
@@ -112,11 +120,12 @@ def show_dry_run(answer: Answer, *, as_json: bool) -> None:
     """Print a dry run (`olr_cli.engines.rehearse`) and the command that starts the run."""
     missing = answer.result["missing"]
     words = [word for word in sys.argv[1:] if word not in ("--dry-run", "--json")]
+    # A run that cannot start has no command that starts it.
     following = {} if missing else {shlex.join(["olr", *words]): "starts the run"}
     show(replace(answer, next=following), "json" if as_json else "terminal")
     if missing:
         things = "one thing is" if len(missing) == 1 else f"{len(missing)} things are"
-        # Not raised: standard output has its one object already.
+        # Do not raise a `UserError`: it would print a second object to standard output.
         say(
             f"Error: this run cannot start here: {things} missing; provide what is listed above"
         )
@@ -124,7 +133,10 @@ def show_dry_run(answer: Answer, *, as_json: bool) -> None:
 
 
 def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
-    """Text, not markup: prompts and labels are data."""
+    """Print a line with its head in bold.
+
+    The text is never read as rich's markup, because prompts and labels are data: `[1, 2]` has to stay `[1, 2]`.
+    """
     from rich.console import Console
     from rich.text import Text
 
@@ -144,11 +156,11 @@ def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
 
 
 class Waiting:
-    """Says how far something is, once that takes long."""
+    """Progress of something that takes long, on standard error."""
 
     def __init__(self) -> None:
         self._is_live = sys.stderr is not None and sys.stderr.isatty()
-        self._due = time.monotonic() + _FIRST[self._is_live]
+        self._next_line = time.monotonic() + _FIRST_AFTER[self._is_live]
         self._is_shown = False
 
     def done(self) -> None:
@@ -159,10 +171,11 @@ class Waiting:
         self._is_shown = False
 
     def say(self, sentence: str) -> None:
-        """How far it is, without a full stop."""
+        """Print a sentence on the progress, without a full stop, unless the last one is too recent."""
         now = time.monotonic()
-        if now < self._due or sys.stderr is None:
+        if now < self._next_line or sys.stderr is None:
             return
-        self._due, self._is_shown = now + _EVERY[self._is_live], True
+        self._next_line, self._is_shown = now + _EVERY[self._is_live], True
+        # `\r\x1b[K` clears the line in a terminal, so the new sentence replaces the last one.
         sys.stderr.write(f"\r\x1b[K{sentence} …" if self._is_live else f"{sentence} …\n")
         sys.stderr.flush()

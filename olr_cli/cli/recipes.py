@@ -1,4 +1,4 @@
-"""`olr recipes ls|show|keys|cp|validate`: the recipes that come with olr, and one's own."""
+"""`olr recipes ls|show|keys|cp|validate`: the recipes that come with olr, and the user's own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _GROUPS = {
     "laptop/": "Studies on a laptop",
     "paper/": "The paper's experiments, on GPUs",
 }
-"""How the name of a recipe begins -> what it is for."""
+"""Beginning of a recipe's name -> heading of its group."""
 
 
 @app.command("ls", cls=Command)
@@ -41,6 +41,7 @@ def ls(json: bool = options.JSON_OBJECT) -> None:
             "group": next(
                 group for beginning, group in _GROUPS.items() if name.startswith(beginning)
             ),
+            # The first line of every recipe is a comment that says what it is for.
             "about": file.read_text("utf-8").partition("\n")[0].lstrip("# "),
             "file": str(file),
         }
@@ -78,6 +79,7 @@ def show(
         keys = load_recipe(recipe).model_dump(mode="json")
         text = dump_yaml(keys)
     else:
+        # The file itself, with its comments. It may be wrong YAML, which only --json and --resolved have to read.
         text = read_text(find_recipe(recipe), at_most=MOST_BYTES)
         keys = read_tree(find_recipe(recipe)) if json else {}
     data = {"name": recipe, "file": find_recipe(recipe), "recipe": keys}
@@ -120,6 +122,7 @@ def cp(
     from olr_cli.recipe.layers import find_recipe, load_recipe, merged_text
 
     source = find_recipe(recipe)
+    # An empty name: the error names the file, and no option.
     require_new({"": target})
     sweep = " --sweep" if load_recipe(source).sweep else ""
     write_new(target, lambda path: path.write_text(merged_text(source), encoding="utf-8"))

@@ -1,4 +1,4 @@
-"""`olr regrade`: stored responses graded again, without a model; evaluations, or a log."""
+"""`olr regrade`: grade the stored responses of evaluations, or of a log, again without a model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def regrade(
     extractor: str | None = options.EXTRACTOR,
     tolerance: float | None = options.TOLERANCE,
     data: Path | None = Option(
-        None, metavar="PATH", help="Of a log: where the problems of --benchmarks are."
+        None,
+        metavar="PATH",
+        help="Of a log: where the problems of --benchmarks are.",
     ),
     out: Path | None = Option(
         None,
@@ -61,6 +63,7 @@ def regrade(
         compare=reference_of(compare, paper=paper),
     )
     say = partial(typer.echo, err=True)
+    # A log becomes an evaluation first; only that can then be graded under verified keys, next to its old scores.
     if holds_log(place):
         if verified:
             raise UserError(

@@ -1,4 +1,4 @@
-"""`olr replay`: decisions from stored rollouts under other criteria, without a model."""
+"""`olr replay`: repeat the label decisions on stored rollouts under other criteria, without a model."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def replay(
     ),
 ) -> None:
     """Repeat the label decisions on stored rollouts, under other criteria."""
+    # Start before the imports: they may take seconds, and the user waits for them too.
     waiting = Waiting()
     from olr_cli.analysis.histories import contradictions, read_history
     from olr_cli.analysis.replay import (
@@ -56,6 +57,7 @@ def replay(
             waiting.done()
             show(answer)
             return
+        # Standard output has the JSON lines of the visits alone, so notes go to standard error.
         for note in (*source.notes, *contradictions(source, judge)):
             typer.echo(f"Note: {note}", err=True)
         with writing(Path("standard output")):

@@ -1,4 +1,4 @@
-"""`olr rollouts`: sampling only, into a run directory, so that labels can be audited before anything is trained."""
+"""`olr rollouts`: rollouts without training, in a run directory, so that labels can be audited before training."""
 
 from __future__ import annotations
 
@@ -122,10 +122,12 @@ def rollouts(
         timeout=place.timeout,
     )
     recipe = _recipe(model, data, prompts, draws, place)
+    # A server's model has no files here, so its origin is unknown.
     started_from = origin(model) if place.url is None else model
     if resume and not storage.dry_run:
         run_dir = run_dir or unfinished_run(recipe, kind="rollouts")
         check_same_recipe(run_dir, recipe, "rollouts")
+        # A resumed run keeps its backend: another one would draw other rollouts from the same seeds.
         name = backend_of(run_dir, backend.name if place.url is None else "openai")
         backend = replace(backend, name=name)
         if is_complete(run_dir, recipe):
@@ -139,6 +141,7 @@ def rollouts(
             rehearse(recipe, make_engine, kind="rollouts").answer(), as_json=storage.json
         )
         return
+    # The command that continues after a stop is this one, with --resume and the run directory that was chosen.
     words = ["olr", *sys.argv[1:], *([] if resume else ["--resume"])]
     if run_dir is None:
         run_dir = unused_run_path(recipe.name)
@@ -150,10 +153,12 @@ def rollouts(
 
 
 def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place) -> Recipe:
+    """Return the recipe that the options describe; rollouts are stored like a run, and a run has a recipe."""
     from olr_cli.engines.models import is_builtin
     from olr_cli.engines.rollouts import rollouts_recipe
     from olr_cli.evaluation.targets import origin, targets
 
+    # Option -> key of the recipe, if they have different names.
     keys = {"system": "system_prompt", "visits": "epochs", "samples": "rollouts_per_prompt"}
     of_data = {
         "train": data,
@@ -166,6 +171,7 @@ def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place)
         if name != "chat_template"
     }
     of_train = {**draws._asdict(), "prompts_per_step": place.prompts_per_step}
+    # Keep these names as they are; any other model may be a run, whose last checkpoint is used.
     is_named = place.url is not None or is_builtin(model)
     return rollouts_recipe(
         model if is_named else targets(model, [], None)[0].model,

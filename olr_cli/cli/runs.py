@@ -1,4 +1,4 @@
-"""`olr runs`: the runs below a folder."""
+"""`olr runs`: a table of the runs below folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`olr show`: what a model answered, prompt by prompt, in the terminal."""
+"""`olr show`: the answers of a model in the terminal, prompt by prompt."""
 
 from __future__ import annotations
 
@@ -59,6 +59,7 @@ def show(
     waiting = Waiting()
     read_columns = options.read_log_columns(columns)
     found = read_shown([history], set_, read_columns, benchmark, waiting.say)
+    # The next commands name the same history, so they repeat the options that say how to read it.
     given = [("--set", text) for text in set_] + [("--columns", text) for text in columns]
     named = ["--benchmark", benchmark] if benchmark is not None else []
     words = [
@@ -88,6 +89,7 @@ def show(
                 visit=visit,
             )
     waiting.done()
+    # A pipe gets the text itself: a pager would wait for keys that nobody presses.
     if json or not sys.stdout.isatty():
         show_answer(answer, "json" if json else "terminal")
     else:
@@ -95,14 +97,15 @@ def show(
 
 
 class _Terminal(io.StringIO):
-    """What is printed, in colours, kept for the pager."""
+    """A buffer for the pager that claims to be a terminal, so that the text is printed in colour."""
 
+    # rich leaves out colours if this is false.
     def isatty(self) -> bool:
         return True
 
 
 def _page(answer: Answer) -> None:
-    """Print an answer, through a pager where it is longer than the terminal."""
+    """Print an answer, through a pager if it is longer than the terminal."""
     kept = _Terminal()
     with redirect_stdout(kept):
         show_answer(answer)
@@ -110,5 +113,6 @@ def _page(answer: Answer) -> None:
     if text.count("\n") < get_terminal_size().lines:
         typer.echo(text, nl=False, color=True)
     else:
-        os.environ.setdefault("LESS", "-R")  # colours
+        # Without -R, less shows colours as codes such as `ESC[1m`.
+        os.environ.setdefault("LESS", "-R")
         pydoc.pager(text)

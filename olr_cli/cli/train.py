@@ -1,4 +1,4 @@
-"""`olr train`: GRPO from a recipe, with the labels supervised on the way."""
+"""`olr train`: GRPO with the settings of a recipe, while a method supervises the labels."""
 
 from __future__ import annotations
 
@@ -87,6 +87,7 @@ def train(
         _sweep(recipe, recipes, storage, context.obj)
         return
     alone = load_recipe(recipe, recipes.set_)
+    # Training the base recipe of a sweep by mistake would cost hours and answer nothing.
     if alone.sweep is not None:
         raise UserError(
             f"{recipe} is a sweep of {len(expand_sweep(recipe, recipes.set_))} runs",
@@ -97,7 +98,7 @@ def train(
 
 
 def _recipe_of_run(storage: Storage) -> str:
-    """Return the recipe file of the run that is resumed, where no recipe is named."""
+    """Return the recipe file of the run to resume, and raise if the command names neither a recipe nor a run."""
     from olr_cli.runs.directory import read_recipe
 
     if not storage.resume or storage.run_dir is None:
@@ -106,12 +107,13 @@ def _recipe_of_run(storage: Storage) -> str:
             "name one (`olr recipes ls` lists those that come with olr), or continue a run with --resume"
             " --run-dir DIR (`olr runs` lists the runs)",
         )
+    # Raises if there is no run, or its recipe was written by a newer olr.
     read_recipe(storage.run_dir)
     return str(storage.run_dir / "recipe.yaml")
 
 
 def _require_fitting(recipes: Recipes, storage: Storage) -> None:
-    """Refuse options that do not go together."""
+    """Raise if options contradict each other."""
     _, sweep, index, jobs = recipes
     for option, value in {"--index": index, "--jobs": jobs}.items():
         if value is not None and not sweep:
@@ -127,7 +129,14 @@ def _require_fitting(recipes: Recipes, storage: Storage) -> None:
 def _sweep(
     recipe: str, recipes: Recipes, storage: Storage, program: Callable[[], None]
 ) -> None:
-    """Train the runs of a sweep, or one of them, or show what would run; `program` is all of `olr`."""
+    """Train the runs of a sweep, or one of them, or show what would run.
+
+    Args:
+        recipe: name or file of the recipe.
+        recipes: the settings, and the run to train if it is only one.
+        storage: the folder of all runs, and whether only to show them.
+        program: the whole of `olr`, which is called again in a process for each run.
+    """
     from olr_cli.engines.rehearse import sweep_answer
     from olr_cli.engines.sweep import train_all
     from olr_cli.recipe.layers import load_recipe
@@ -141,8 +150,10 @@ def _sweep(
             f"--index {index}: {recipe} has runs 0 to {len(runs) - 1}", "name one of them"
         )
     folder = run_dir or Path("runs") / load_recipe(recipe, settings).name
+    # --index names one run, so that each job of an array trains its own.
     if index is not None:
         chosen, path = runs[index], folder / runs[index].place
+        # A job array restarts with the same words, so an existing run is resumed without --resume.
         resume = (path / "manifest.json").exists()
         _train_one(
             chosen.recipe,
@@ -162,7 +173,10 @@ def _sweep(
 
 
 def _be_olr(program: Callable[[], None], words: list[str], number: int) -> None:
-    """Be `olr` with the words that train one run of a sweep, in a process of its own."""
+    """Run `olr` with the words that train one run of a sweep, in a new process.
+
+    Errors and the output of the run are then the same as if a user had typed the words.
+    """
     sys.argv = ["olr", *words, "--index", str(number)]
     program()
 
@@ -176,6 +190,16 @@ def _train_one(
     as_json: bool,
     arm: str = "",
 ) -> None:
+    """Train one run or show what would run.
+
+    Args:
+        recipe: the run's recipe.
+        path: the run directory; None: a new one, or this recipe's unfinished run if it is resumed.
+        resume: continue a stored run.
+        dry_run: only show what would run.
+        as_json: print JSON lines.
+        arm: the name of the run's arm in a sweep.
+    """
     from olr_cli.engines.launch import engine_of, launch, unfinished_run, unused_run_path
     from olr_cli.engines.rehearse import rehearse
     from olr_cli.engines.reporting import signs_of_no_reward
@@ -184,6 +208,7 @@ def _train_one(
     from olr_cli.runs.summary import run_summary
 
     shape = "event" if as_json else "terminal"
+    # A stored recipe may name a stranger's code; refuse it before anything imports it.
     recipe.require_named()
     if dry_run:
         show_dry_run(rehearse(recipe).answer(), as_json=as_json)

@@ -1,1 +1,1 @@
-"""What a policy can do: benchmarks, the backends that generate, grading, scores and tables (R19 to R22)."""
+"""Evaluation of models: benchmarks, sampling, grading, scores and tables (R19 to R22)."""

@@ -1,7 +1,7 @@
-"""What a benchmark is, which come with the project (R19), and benchmarks of one's own.
+"""Benchmarks: their definition, the built-in ones (R19), and the user's own.
 
-A benchmark is a YAML file, the built-in ones too: where its problems lie, what the policy is shown, how responses are
-graded and how often each problem is sampled. A data file, and the set that a run holds out, are benchmarks as well.
+Every benchmark is defined by a YAML file, including the built-in ones. It names the source of the problems, the prompt,
+the grader and the number of samples. A data file and the held-out set of a run are benchmarks too.
 `olr_cli.evaluation.problems` reads the problems themselves.
 """
 
@@ -46,35 +46,40 @@ PAPER = (
     "gpqa_diamond",
     "mmlu_pro",
 )
-"""The paper's nine, in the order of its tables: what `all` means."""
+"""The paper's nine benchmarks, in the order of its tables; ``all`` stands for them."""
 
 _FOLDER = Path(__file__).parent / "benchmarks"
+# `str.format` would fail on the braces of LaTeX in a prompt, such as `\boxed{}`.
 _PLACEHOLDER = re.compile(r"\{(problem|choices)\}")
 
 
 class ProblemSource(Section):
-    """Where problems are: one of `hub`, `file` and `task`.
-
-    Attributes:
-        hub: ``org/name`` of a data set on the Hugging Face hub; the four keys below are of it alone.
-        revision: the commit to load; None: the newest.
-        config: the data set's configuration.
-        split: which rows; by default ``test``.
-        gated: the terms on the benchmark's page must be accepted before it can be loaded.
-        file: a Parquet or JSON file, or a folder of them, relative to the benchmark's own file.
-        task: the test split of a built-in set: ``arithmetic`` or ``arithmetic:subtraction``.
-    """
+    """Source of the problems: one of `hub`, `file` and `task`."""
 
     hub: Annotated[str, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")] | None = None
+    """``org/name`` of a data set on the Hugging Face hub. Only with it, the next four keys are allowed."""
+
     revision: Annotated[str, Field(pattern=r"^[\w./-]+$")] | None = None
+    """Commit to load; None: the newest."""
+
     config: Text | None = None
+    """Configuration of the data set."""
+
     split: Text = "test"
+    """Split to load, by default ``test``."""
+
     gated: bool = False
+    """Whether the terms on the benchmark's page must be accepted before it can be loaded."""
+
     file: Text | None = None
+    """Parquet or JSON file, or a folder of them, relative to the benchmark's own file."""
+
     task: Text | None = None
+    """Built-in set whose test split is used: ``arithmetic`` or ``arithmetic:subtraction``."""
 
     @model_validator(mode="after")
     def _is_one(self) -> ProblemSource:
+        """Raise unless exactly one kind of source is named, with no keys of another."""
         is_beside = self.hub is None and not self.model_fields_set <= {"file", "task"}
         if [self.hub, self.file, self.task].count(None) != 2 or is_beside:
             raise ValueError(
@@ -84,6 +89,7 @@ class ProblemSource(Section):
 
     @model_serializer
     def _keys_of_its_kind(self) -> dict[str, Any]:
+        """Return only the keys that belong to the kind of source, so that what is written can be read again."""
         if self.hub is None:
             return {"task": self.task} if self.file is None else {"file": self.file}
         return {
@@ -93,82 +99,98 @@ class ProblemSource(Section):
 
     @property
     def place(self) -> str:
-        """Its hub id, file or task."""
+        """The hub id, file or task."""
         return self.hub or self.file or self.task or ""
 
 
 class ProblemFields(Section):
-    """Which columns hold what, for rows that are not in the interchange format.
-
-    Attributes:
-        problem: the question.
-        answer: the answer; of multiple choice the label or index of the right option, or one of `choices`, the column
-            that always holds the right one.
-        id: a name for each problem; None: its row number and digest.
-        choices: the options: a column with a list of them or with ``{text, label}`` lists, or several columns, one an
-            option, in order.
-        answer_form: whether `answer` holds the label of the right option (``B``) or its index (the first is 0).
-        shuffle: put the options into an order drawn by benchmark and problem, the same for ever.
-        shown: of own data without `choices`, the options below its questions, as `choices` of `data.columns`; the
-            label is their letter. None: those in columns of the usual names.
-    """
+    """The columns of rows that are not in the interchange format."""
 
     problem: Text
+    """Column of the question."""
+
     answer: Text
+    """Column of the answer. For multiple choice, the column of the right option's label or index, or the one of
+    `choices` that always holds the right option.
+    """
+
     id: Text | None = None
+    """Column with a name for each problem; None: the ids are made of row number and digest."""
+
     choices: Text | tuple[Text, ...] | None = None
+    """Column with a list of options or with ``{text, label}`` lists, or several columns with one option each, in
+    order.
+    """
+
     answer_form: Literal["label", "index"] = "label"
+    """Whether `answer` holds the label of the right option (``B``) or its index (the first is 0)."""
+
     shuffle: bool = False
+    """Put the options into an order that is drawn by benchmark and problem, and never changes."""
+
     shown: Text | None = None
+    """For own data without `choices`: the column of the options below the questions, as `choices` of `data.columns`;
+    the label is an option's letter. None: the columns of the usual names.
+    """
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The columns of `choices`; none if there are no options."""
+        """The columns of `choices`; empty if there are no options."""
         return (self.choices,) if isinstance(self.choices, str) else self.choices or ()
 
     @property
     def right_option(self) -> int | None:
-        """Which of the columns of `choices` always holds the right option (the first is 0); None if none does."""
+        """Index of the column of `choices` that always holds the right option; None if there is no such column."""
         if isinstance(self.choices, tuple) and self.answer in self.choices:
             return self.choices.index(self.answer)
         return None
 
 
 class Benchmark(Section):
-    """A set of problems with known answers, and how a policy is measured on it.
-
-    Attributes:
-        name: its name in commands, tables and results.
-        title: the head of its column in tables; by default the name.
-        distribution: whether it counts in the in- or the out-of-distribution average; None: in neither.
-        grader: ``math`` by equivalence with the gold, ``choice`` by the letter of the option (R20).
-        samples: responses to each problem.
-        problems: how many there must be; None: as many as there are. Of a built-in set: how many are made.
-        fields: the columns of the source; None: interchange rows, or plain question and answer columns.
-        system: system message of problems that have none (R21); None: none.
-        prompt: the user message; ``{problem}`` and ``{choices}`` (lines such as ``A) Venus``) are filled in.
-        extractor: how the answer is read from a response (R6), as a recipe's `data.extractor`.
-        tolerance: of numbers, as a recipe's `data.tolerance`.
-        aliases: other names, which interchange files may give as ``data_source``.
-        licence: the problems' licence.
-        page: where to read about them; of a gated set, where to accept its terms.
-    """
+    """A set of problems with known answers, and how a model is measured on it."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:+-]*$", max_length=100)]
+    """Name in commands, tables and results."""
+
     title: str
+    """Head of its column in tables; by default the name."""
+
     distribution: Literal["in", "out"] | None = None
+    """Whether it counts in the in- or the out-of-distribution average; None: in neither."""
+
     grader: Literal["math", "choice"] = "math"
+    """``math``: by equivalence with the gold; ``choice``: by the letter of the option (R20)."""
+
     samples: Count = 1
+    """Number of samples of each problem."""
+
     problems: Count | None = None
+    """Number of problems that there must be; None: any number. For a built-in set, the number that is made."""
+
     source: ProblemSource
     fields: ProblemFields | None = None
+    """Columns of the source; None: interchange rows, or plain question and answer columns."""
+
     system: str | None = SYSTEM_PROMPT
+    """System message of problems that have none (R21); None: no system message."""
+
     prompt: str = "{problem}"
+    """User message, in which ``{problem}`` and ``{choices}`` (lines such as ``A) Venus``) are filled in."""
+
     extractor: ExtractorText = "boxed"
+    """How the answer is read from a response (R6), as `data.extractor` of a recipe."""
+
     tolerance: Tolerance = 0.0
+    """Tolerance of numbers, as `data.tolerance` of a recipe."""
+
     aliases: tuple[str, ...] = ()
+    """Other names, which interchange files may give as ``data_source``."""
+
     licence: str = ""
+    """Licence of the problems."""
+
     page: str = ""
+    """Page to read about the problems; for a gated set, the page on which to accept its terms."""
 
     _is_named: bool = PrivateAttr(default=False)
     _notes: Sequence[str] = PrivateAttr(default=())
@@ -176,6 +198,7 @@ class Benchmark(Section):
     @model_validator(mode="before")
     @classmethod
     def _title_by_default(cls, tree: Any) -> Any:
+        """Fill in the name as title."""
         return (
             {"title": tree["name"], **tree}
             if isinstance(tree, Mapping) and "name" in tree
@@ -184,12 +207,14 @@ class Benchmark(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Benchmark:
+        """Raise if the prompt, the grader and the columns do not agree."""
         if "{problem}" not in self.prompt:
             raise ValueError(
                 "prompt has no {problem}, so the policy would not see the question"
             )
         fields = self.fields
         has_options = fields is not None and fields.choices is not None
+        # Interchange rows bring their options inside the question, so only named columns have to agree with the grader.
         is_choice = has_options if fields is None else self.grader == "choice"
         shuffles = fields is not None and fields.shuffle
         if (
@@ -213,17 +238,17 @@ class Benchmark(Section):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What was left out of the user's file, as `PromptSet.notes`."""
+        """Sentences on rows of the user's file that were left out, as in `PromptSet.notes`."""
         return self._notes
 
     def named(self) -> Benchmark:
-        """The same benchmark, whose file the command names, so that its extractor may be a function."""
+        """Return the benchmark with permission to call a function as extractor, since the command names its file."""
         benchmark = self.model_copy()
         benchmark._is_named = True
         return benchmark
 
     def require_named(self) -> None:
-        """Refuse a function that only a stored file names, which may be somebody else's."""
+        """Raise if a stored file alone names a function as extractor: that file may be a stranger's."""
         if is_function(self.extractor) and not self._is_named:
             raise UserError(
                 f"only a stored file names this function, for {self.name}",
@@ -233,24 +258,25 @@ class Benchmark(Section):
 
     @property
     def names(self) -> frozenset[str]:
-        """Its name and its aliases."""
+        """The name and the aliases."""
         return frozenset((self.name, *self.aliases))
 
     def ask(self, problem: str, choices: str = "") -> str:
-        """The user message: the prompt with the problem, and the options, filled in."""
+        """Return the user message: the prompt with the problem and its options filled in."""
+        # A single pass: a problem that contains `{choices}` itself must stay as it is.
         values = {"problem": problem, "choices": choices}
         return _PLACEHOLDER.sub(lambda match: values[match[1]], self.prompt)
 
 
 @functools.cache
 def registry() -> dict[str, Benchmark]:
-    """The built-in benchmarks by name: the paper's nine in its order, then the others."""
+    """Return the built-in benchmarks by name: the paper's nine in its order, then the others."""
     builtin = {b.name: b for b in map(read_benchmark, sorted(_FOLDER.glob("*.yaml")))}
     return {name: builtin[name] for name in dict.fromkeys((*PAPER, *builtin))}
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """The built-in benchmark of that name or alias, the one in that YAML file, or the one that a data file is."""
+    """Return the built-in benchmark of a name or alias, the one in a YAML file, or the one made of a data file."""
     for benchmark in registry().values():
         if name in benchmark.names:
             return benchmark
@@ -259,6 +285,7 @@ def find_benchmark(name: str) -> Benchmark:
         return file_benchmarks(path)[0]
     if path.suffix in (".yaml", ".yml") or os.path.isfile(path):
         benchmark = read_benchmark(path)
+        # A misspelled extractor would otherwise fail only after the samples are generated.
         with at(f"{path}: extractor"):
             find_extractor(benchmark.extractor)
         return benchmark.named()
@@ -273,15 +300,18 @@ def find_benchmark(name: str) -> Benchmark:
 
 
 def choose(words: str, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
-    """The benchmarks that a comma-separated list names, each once: names, aliases, files, or ``all``.
+    """Return the benchmarks in a comma-separated list, each once.
 
-    `own` are benchmarks with further names.
+    Args:
+        words: names, aliases, files, or ``all``.
+        own: further benchmarks that the list may name.
     """
     chosen: dict[str, Benchmark] = {}
     further = {benchmark.name: benchmark for benchmark in own}
     for word in filter(None, map(str.strip, words.split(","))):
         for name in PAPER if word == "all" else (word,):
             benchmark = further.get(name) or find_benchmark(name)
+            # Results are stored by name, so a second benchmark of the same name would replace the first.
             if chosen.setdefault(benchmark.name, benchmark) != benchmark:
                 raise UserError(
                     f"two different benchmarks are called '{benchmark.name}'",
@@ -295,7 +325,11 @@ def choose(words: str, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
 def read_by(
     extractor: str | None, benchmarks: Sequence[Benchmark], tolerance: float | None
 ) -> list[Benchmark]:
-    """Benchmarks with an extractor and a tolerance in place of their own; None: with their own."""
+    """Return benchmarks with another extractor and tolerance; None keeps their own.
+
+    Raises:
+        UserError: the extractor does not exist, only a stored file names it, or the tolerance is out of range.
+    """
     if tolerance is not None and not 0 <= tolerance < 1:
         raise UserError(
             f"{tolerance:g} is no tolerance", "give a number from 0 to below 1", "tolerance"
@@ -312,7 +346,7 @@ def read_by(
 
 
 def read_benchmark(file: Path) -> Benchmark:
-    """The benchmark in a YAML file."""
+    """Read the benchmark in a YAML file."""
     if not os.path.isfile(file):
         raise no_path(file, "`olr benchmarks` shows the benchmarks")
     tree = read_tree(file)
@@ -333,6 +367,7 @@ def read_benchmark(file: Path) -> Benchmark:
 
 
 def _sentence(detail: Any) -> str:
+    """Return the sentence on an error of pydantic; an unknown key is compared with the keys of all sections."""
     if detail["type"] != "extra_forbidden":
         return sentence_of(detail)
     known = (
@@ -347,10 +382,13 @@ def _sentence(detail: Any) -> str:
 def file_benchmarks(
     data: Path | None, names: Iterable[str] | None = None
 ) -> list[Benchmark]:
-    """A benchmark for each file at a place, called after the file.
+    """Return a benchmark for each file at a path, named after the file.
 
-    Rows are asked as training asks them: questions under R21's system message, messages as they are.
-    `names`: only benchmarks with these names.
+    Rows are asked as in training: questions under R21's system message, messages unchanged.
+
+    Args:
+        data: a file or folder; None: there are no files.
+        names: return only benchmarks with these names; None: all.
     """
     files = [] if data is None else matching_files(str(data))
     if names is not None:
@@ -366,6 +404,7 @@ def _problems(file: Path) -> PromptSet:
     try:
         return read_prompts(file, split="test", reading=Reading(is_text_only=True))
     except UserError as error:
+        # `data.columns` is a recipe's key. An evaluation has no recipe, so name the key of a benchmark file instead.
         if error.place != "data.columns":
             raise
         raise UserError(
@@ -377,7 +416,7 @@ def _problems(file: Path) -> PromptSet:
 
 
 def held_out_set(run: Path) -> str | None:
-    """The file, data set or task that a run holds out (`data.test`, `data.held_out`)."""
+    """Return the file, data set or task that a run holds out (`data.test`, `data.held_out`), or None."""
     test = read_recipe(run).data.test
     return (
         str(run / HELD_OUT_FILE)
@@ -387,13 +426,14 @@ def held_out_set(run: Path) -> str | None:
 
 
 def held_out_benchmark(run: Path) -> Benchmark | None:
-    """The set that a run holds out, asked and read as in training; None without one."""
+    """Return the held-out set of a run, asked and read as in training, or None if it has none."""
     recipe, test = read_recipe(run), held_out_set(run)
     if test is None:
         return None
     if parse_source(test) is not None:
         return find_benchmark(test)
     prompts = held_out_prompts(recipe, test, "test")
+    # A folder on disk may look like `org/name`; training reads the folder then, and so does this.
     hub_id = None if os.path.exists(os.path.expanduser(test)) else parse_hub_id(test)
     if hub_id is None:
         source, name = (
@@ -416,7 +456,10 @@ def held_out_benchmark(run: Path) -> Benchmark | None:
 def _fields(
     columns: Mapping[ColumnRole, str], source: ProblemSource
 ) -> ProblemFields | None:
-    """The recipe's columns; None where a held-out file has those of standard names (`data.sets.recipe_reading`)."""
+    """Return the recipe's columns, or None if the held-out file does not have them.
+
+    A held-out file may have columns of the standard names instead (`data.sets.recipe_reading`).
+    """
     if source.file is None or not {"question", "answer"} <= columns.keys() <= {
         "question",
         "answer",
@@ -438,6 +481,7 @@ def _fields(
 def _benchmark(
     source: ProblemSource, name: str, prompts: PromptSet, extractor: str | None = None
 ) -> Benchmark:
+    # Rows that disagree get the general choice: `boxed`, and R21's system message if all rows have some message.
     extractors = {default_extractor(prompt.data_source) for prompt in prompts.prompts}
     systems = {
         next((turn.content for turn in prompt.messages if turn.role == "system"), None)
@@ -447,7 +491,7 @@ def _benchmark(
         name=_free_name(name),
         title=_free_name(name),
         source=source,
-        # of `data.system_prompt`; rows that differ have messages of their own
+        # Usually the message of `data.system_prompt`. Rows with a message of their own keep it.
         system=systems.pop()
         if len(systems) == 1
         else None
@@ -460,7 +504,7 @@ def _benchmark(
 
 
 def _free_name(name: str) -> str:
-    """The name of a file's benchmark: the file's, without its suffix where no other benchmark has that name."""
+    """Return the name of a file's benchmark: the file's without its suffix, or with ``-data`` if that is taken."""
     stem, suffix = os.path.splitext(name)
     stem = folder_name(stem if suffix in SUFFIXES else name).strip("-._+") or "data"
     taken = {
@@ -470,7 +514,7 @@ def _free_name(name: str) -> str:
 
 
 def listing() -> Answer:
-    """The built-in benchmarks and their sources."""
+    """Return the output of `olr benchmarks`: the built-in benchmarks and their sources."""
     benchmarks = [*registry().values()]
     averages = {None: "", "in": "in distribution", "out": "out of distribution"}
     lines = []
@@ -493,7 +537,7 @@ def listing() -> Answer:
 
 
 def _place(source: ProblemSource) -> str:
-    """Return where problems come from, in one word: ``org/name/config:split@revision``."""
+    """Return the source of the problems in one word: ``org/name/config:split@revision``, a file or a built-in set."""
     if source.hub is None:
         return source.file or f"built in: {source.task}"
     revision = f"@{source.revision[:8]}" if source.revision else ""

@@ -1,7 +1,7 @@
-"""Evaluate a model: sample, grade and store the problems of all benchmarks; go on where an earlier call stopped.
+"""Evaluate a model: sample, grade and store the problems of all benchmarks, and resume an interrupted evaluation.
 
-A sample is a function of its prompt and its own seed, so an evaluation that was interrupted ends with the same bytes
-(`olr_cli.evaluation.pool`). `olr_cli.evaluation.grading` grades and scores again.
+A sample is a function of its prompt and its own seed, so an interrupted evaluation ends with the same bytes as one
+without an interruption (`olr_cli.evaluation.pool`). `olr_cli.evaluation.grading` grades stored samples again.
 """
 
 from __future__ import annotations
@@ -29,21 +29,27 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 OpenModel = Callable[[], AbstractContextManager[Backend]]
-"""Loads a model."""
+"""Function that loads a model, as a context manager that releases it."""
 
 _LINE_EVERY_SECONDS = 30
+"""Time between two lines of progress outside a terminal."""
 
 
 def evaluate(
     evaluation: Evaluation, progress: Progress, open_model: OpenModel | None = None
 ) -> list[Score]:
-    """Evaluate a model, or finish an evaluation that an earlier call began; a score for each task.
+    """Evaluate a model, or finish an evaluation that an earlier call began, and return a score for each task.
 
-    `open_model` takes the place of the request's backend; it is called only if something is left to generate.
-    After an error that the user can mend, and an interrupt, what is done is stored.
+    After an interrupt, and after an error that the user can fix, all finished samples are stored.
+
+    Args:
+        evaluation: the model, the tasks and how they are sampled.
+        progress: shows how many samples are stored.
+        open_model: replaces the request's backend. It is called only if samples are missing.
     """
     target, tasks, request = evaluation.target, evaluation.tasks, evaluation.request
     store = target.store
+    # Two processes on one evaluation would generate the same samples and mix their parts.
     with store.locked():
         record = store.begin(evaluation.record(), tasks, is_local=target.is_local)
         pool = pool_of(store, tasks, request.seed)
@@ -52,6 +58,7 @@ def evaluate(
             total = sum(len(task.problems) * task.samples for task in tasks)
             to_do = sum(len(entry.seeds) for entry in pool)
             progress.start(target.name, total, total - to_do, is_served=target.is_served)
+            # Some chat templates write the date. The day of the first call keeps a resumed evaluation's prompts equal.
             chat = replace(request.prompting.chat, day=record.day)
             open_here = partial(request.backend.open, target.model, chat)
             try:
@@ -61,13 +68,14 @@ def evaluate(
             finally:
                 progress.stop()
         else:
+            # Nothing is left to generate, so no backend is opened. Still refuse other weights or another backend.
             facts = {"name": str(request.backend.name)} if request.backend.name else {}
             if target.is_local:
                 facts["model_digest"] = model_digest(target.model)
             store.check_backend(record, facts)
             store.write_record(record)
         for task in tasks:
-            # What was killed after its last problem is in parts still.
+            # A call that was killed after a benchmark's last problem has left it in parts: merge them now.
             if task.benchmark.name not in scored:
                 scored[task.benchmark.name] = store.finish(task)
         scores = store.rescore(store.record(), scored)
@@ -81,7 +89,7 @@ def _sample(
     open_model: OpenModel,
     progress: Progress,
 ) -> dict[str, Score]:
-    """Generate, grade and store the missing samples; return the scores of the benchmarks that become complete."""
+    """Generate, grade and store the missing samples, and return the scores of the benchmarks that become complete."""
     store, request = evaluation.target.store, evaluation.request
     scores: dict[str, Score] = {}
 
@@ -96,7 +104,7 @@ def _sample(
         open_model() as backend,
         Judge(ledger=store.folder / GIVEN_UP) as judge,
     ):
-        _heed(stop)
+        _raise_if_stopped(stop)
         for note in backend.notes:
             progress.say(f"Warning: {note}")
         if not backend.has_chat_template and request.prompting.chat.template is None:
@@ -115,6 +123,7 @@ def _sample(
         ):
             refused: Collection[str] = ()
             for finished in stream:
+                # Only replies show which settings a server refuses, so the facts are not complete before the first one.
                 if (
                     finished
                     and not refused
@@ -127,22 +136,24 @@ def _sample(
                     (pool[number], [*pool[number].generations(prompts[number], rollouts)])
                     for number, rollouts in finished.items()
                 )
-                _heed(stop)
-        del recorder.counted[Verdict.NO_ANSWER]  # the table has their share
+                _raise_if_stopped(stop)
+        # The table already has the share of missing answers, in its column "no answer".
+        del recorder.counted[Verdict.NO_ANSWER]
         if reasons := unscorable(recorder.counted):
             progress.say(f"Warning: not scored, and counted as wrong: {reasons}")
     return scores
 
 
-def _heed(stop: StopRequest) -> None:
+def _raise_if_stopped(stop: StopRequest) -> None:
+    """Raise the interruption that was requested, if any."""
     if (interruption := stop.interruption()) is not None:
         raise interruption
 
 
 class Progress:
-    """How far an evaluation is, on standard error: a bar in a terminal; elsewhere lines, one each half minute.
+    """Progress of an evaluation on standard error: a bar in a terminal, elsewhere a line every 30 seconds.
 
-    The time left is at the pace since the first samples were stored, whose time may include the start of an engine.
+    The time left is estimated from all samples since the first were stored. Those may include the start of an engine.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -166,31 +177,43 @@ class Progress:
             console=self._console,
             transient=True,
             disable=not self._is_live,
+            # rich's default looks back 30 s, which is only two parts (`pool.STORED_EVERY`): the estimate would jump.
             speed_estimate_period=float("inf"),
         )
 
     def start(self, name: str, samples: int, done: int, *, is_served: bool = False) -> None:
-        """`done` of a model's samples are stored already; the model is loaded next, unless a server has it."""
+        """Begin with a model before it is loaded.
+
+        Args:
+            name: the model's name in tables.
+            samples: number of samples in all.
+            done: number of samples that an earlier call stored.
+            is_served: whether a server has the model, so that nothing is loaded here.
+        """
         there = f", {done:,} of them there already" if done else ""
         following = "asking the server" if is_served else "loading the model"
         self.say(f"{name}: {samples:,} samples{there}; {following} …")
         self._bar.add_task("", total=samples, completed=done)
 
     def generating(self, titles: Sequence[str]) -> None:
-        """The model is loaded, and samples of the benchmarks with these titles are generated from now on."""
+        """Show the bar: the model is loaded, and generation begins for the benchmarks with these titles."""
         title = titles[0] if len(titles) == 1 else f"{len(titles)} benchmarks"
-        self._bar.start()  # not before: loading the model may have much to say
+        # Not earlier: libraries print while they load a model, and their lines would break the bar.
+        self._bar.start()
         self._bar.update(self._bar.task_ids[-1], description=title)
-        self._said = self._console.get_time()
+        self._last_line = self._console.get_time()
         if not self._is_live:
             self.say(f"{', '.join(titles)} …")
 
     def advance(self, samples: int) -> None:
-        """More samples are stored."""
+        """Count samples that have been stored."""
         task, now = self._bar.tasks[-1], self._console.get_time()
         self._bar.advance(task.id, samples)
-        if not self._is_live and (now - self._said > _LINE_EVERY_SECONDS or task.finished):
-            self._said = now
+        # A log file has no bar, and it still needs a line when everything is done.
+        if not self._is_live and (
+            now - self._last_line > _LINE_EVERY_SECONDS or task.finished
+        ):
+            self._last_line = now
             left = (
                 "\N{EN DASH}" if task.time_remaining is None else clock(task.time_remaining)
             )
@@ -199,13 +222,13 @@ class Progress:
             )
 
     def say(self, sentence: str) -> None:
-        """A line of its own."""
+        """Print a sentence on its own line, above the bar if there is one."""
         self._console.print(
             printable(sentence), markup=False, highlight=False, soft_wrap=True
         )
 
     def stop(self) -> None:
-        """The work on a model ended, however."""
+        """Remove the bar at the end of the work on a model, successful or not."""
         self._bar.stop()
         for task in self._bar.task_ids:
             self._bar.remove_task(task)

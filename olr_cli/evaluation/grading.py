@@ -1,6 +1,6 @@
-r"""Which responses are right: mathematics by value (R6 to R8), multiple choice by letter (R20).
+r"""Grade responses: mathematics by value (R6 to R8), multiple choice by letter (R20).
 
-Stored responses can be graded again, without a model, after the grader or a benchmark's extractor was mended.
+Stored responses can be graded again without a model, for example after a fix of the grader or another extractor.
 """
 
 from __future__ import annotations
@@ -45,9 +45,13 @@ def grade(
     judge: Judge,
     counted: Counter[Verdict] | None = None,
 ) -> list[Generation]:
-    """Return the same samples, which are all of some problems, with their answers and grades.
+    """Return the samples with their answers and grades.
 
-    Verdicts are `counted`, but for multiple choice, where an answer names an option or none.
+    Args:
+        benchmark: decides the grader, the extractor and the tolerance.
+        samples: all samples of some problems. A class is spelled like most of its answers, so none may be left out.
+        judge: decides whether answers are equivalent.
+        counted: is increased by the verdicts; not for multiple choice, where an answer names an option or none.
     """
     read = [
         replace(
@@ -65,6 +69,7 @@ def grade(
     )
     answers = [[sample.answer for sample, _ in of_one] for of_one in problems.values()]
     grading = Grading(answers, judge, benchmark.tolerance)
+    # One request for all comparisons keeps every process of the judge busy.
     grading.ask(
         chain.from_iterable(right for _, right in of_one) for of_one in problems.values()
     )
@@ -75,6 +80,7 @@ def grade(
     return [
         replace(
             sample,
+            # A response without an answer has no class, so it does not vote.
             answer_class=sample.answer
             and votes[sample.problem_id].spelling[grading.keys[sample.answer]],
             is_correct=bool(verdict),
@@ -84,16 +90,17 @@ def grade(
 
 
 def _golds(sample: Generation) -> list[Gold]:
-    """The golds of a problem, any of which is right, as its question asks for them."""
+    """Return the golds of a problem. Any of them is right, read in percent if the question asks for a percentage."""
     asks = asks_for_percent(sample.prompt)
     return [Gold(gold, asks) for gold in right_answers(sample.gold)]
 
 
 def _by_letter(sample: Generation) -> Generation:
     """Grade a sample that names one of several options."""
-    # Of a problem that doesn't say how many it has
+    # An imported problem does not say how many options it has.
     options = sample.choices or MOST_OPTIONS
     golds = right_answers(sample.gold)
+    # Options are numbered only if every gold is a number: beside letters, `2` may be the text of an option.
     numbered = all(gold.strip().isdecimal() for gold in golds)
     right = [option_letter(gold, options, numbered=numbered) for gold in golds]
     if None in right or not right:
@@ -109,9 +116,9 @@ def _by_letter(sample: Generation) -> Generation:
 # ---- grading again --------------------------------------------------------------------------------------------------
 
 _READ = 1_000
-"""Responses without an answer that are read in other ways, where most have none."""
+"""Number of unanswered responses that other extractors are tried on, if most responses have no answer."""
 _SHOWN = 10
-"""Changed grades that are shown of each kind."""
+"""Number of changed grades to show in each direction."""
 
 
 def regrade(
@@ -123,13 +130,19 @@ def regrade(
     say: Say = lambda sentence: None,
     report: Say | None = None,
 ) -> list[Score]:
-    """Grade an evaluation's finished benchmarks again, by the golds that are stored with them; their scores.
+    """Grade an evaluation's finished benchmarks again by their stored golds, and return their scores.
 
-    `benchmarks`: only these, as they are defined now; by default all, as they were defined when they were graded.
-    `extractor` and `tolerance` take the place of the benchmarks' own. `say` takes what changed.
+    Args:
+        folder: the evaluation.
+        benchmarks: grade only these, by their present definitions. None: grade all by their stored definitions.
+        extractor: replaces the benchmarks' own extractors.
+        tolerance: replaces the benchmarks' own tolerances.
+        say: is given the changes.
+        report: is given sentences on the judge's progress.
     """
     store = EvaluationStore(folder)
-    store.record()  # or else a lock would be put into a folder of something else
+    # Raises if this is no evaluation, before the lock leaves a file in somebody else's folder.
+    store.record()
     with store.locked(make=False):
         record = store.record()
         stored = [task.definition for task in record.benchmarks.values()]
@@ -143,7 +156,7 @@ def regrade(
                 name: grade(benchmark, before[name], judge, counted)
                 for name, benchmark in done.items()
             }
-        # All at once, after what takes long: a definition must not stand beside grades of another one.
+        # Write everything only after the slow grading: a kill must not leave a definition beside grades of another.
         record = record.graded_by(done)
         store.write_record(record)
         for name, samples in after.items():
@@ -161,7 +174,7 @@ def regrade(
 def _summary(
     pairs: Sequence[tuple[Generation, Generation]], unfinished: Sequence[str]
 ) -> str:
-    """Return how many samples were graded again, how many grades changed, and what is not done yet."""
+    """Return how many samples were graded again, how many grades changed, and which benchmarks are unfinished."""
     changed = sum(old.is_correct != new.is_correct for old, new in pairs)
     left_out = f"; not done yet: {', '.join(unfinished)}" if unfinished else ""
     return f"{len(pairs):,} samples graded again, {changed:,} grades changed{left_out}"
@@ -170,7 +183,11 @@ def _summary(
 def _done(
     store: EvaluationStore, record: EvaluationRecord, chosen: Mapping[str, Benchmark]
 ) -> dict[str, Benchmark]:
-    """Return which of the chosen benchmarks are done, of which there must be one; all must have been begun."""
+    """Return the finished ones among the chosen benchmarks.
+
+    Raises:
+        UserError: a chosen benchmark was never begun, or none is finished.
+    """
     if unknown := ", ".join(name for name in chosen if name not in record.benchmarks):
         raise UserError(
             f"{store.folder} has no generations of {unknown}",
@@ -188,7 +205,7 @@ def _done(
 def _changes(
     pairs: Sequence[tuple[Generation, Generation]], unscored: str
 ) -> Iterator[str]:
-    """Yield why samples are not scored, an extractor that reads more where most have no answer, and changed grades."""
+    """Yield sentences on unscored samples, changed grades, and an extractor to try if most answers are missing."""
     if unscored:
         yield f"not scored, and counted as wrong: {unscored}"
     unread = [new.response for _, new in pairs if new.answer is None]
@@ -210,9 +227,16 @@ def _changes(
 def grade_again(
     request: EvaluationRequest, place: Path, say: Say, report: Say | None = None
 ) -> Answer:
-    """Grade the stored evaluations at a place again, with the request's benchmarks and extractor, or verified keys."""
+    """Grade the stored evaluations at a path again, and return the command's output.
+
+    Args:
+        request: benchmarks, extractor and tolerance to grade with, or a file of verified keys.
+        place: an evaluation, a run, or a folder of evaluations.
+        say: is given the changes, and the evaluations that are left out.
+        report: is given sentences on the judge's progress.
+    """
     found = evaluations_at(place)
-    # If none is done, regrading the first raises the error.
+    # If no evaluation has a finished benchmark, keep all: regrading the first then raises the error.
     stored = [target for target in found if target.store.finished()] or found
     for target in found:
         if target not in stored:
@@ -244,7 +268,7 @@ def _under_verified_keys(
     chosen: Sequence[Benchmark] | None,
     say: Say,
 ) -> Answer:
-    """Score stored evaluations under the keys that a file verifies, beside their scores under the old ones."""
+    """Score stored evaluations under verified keys, next to their scores under the old keys."""
     for place in ("compare", "extractor", "tolerance"):
         if getattr(request, place) is not None:
             raise UserError(
@@ -255,7 +279,7 @@ def _under_verified_keys(
     evaluated: list[tuple[Target, Sequence[Score]]] = []
     before = dict[Path, Sequence[Score]]()
     for target in stored:
-        # Some evaluations may be of other benchmarks.
+        # Other benchmarks' evaluations are left out without an error; only the last one may find that none fits.
         is_last = target is stored[-1] and not evaluated
         tasks = _verified_tasks(target, file, chosen, are_needed=is_last)
         if not tasks:
@@ -271,13 +295,21 @@ def _under_verified_keys(
 def _verified_tasks(
     target: Target, file: Path, chosen: Sequence[Benchmark] | None, *, are_needed: bool
 ) -> list[Task]:
-    """Return the finished benchmarks of an evaluation, or those of them that are chosen, under verified keys."""
+    """Return an evaluation's finished benchmarks under verified keys.
+
+    Args:
+        target: the evaluation.
+        file: the verified labels.
+        chosen: take only these benchmarks; None: all.
+        are_needed: raise an error if the file changes none of them.
+    """
     store, record = target.store, target.store.record()
     stored = {name: task.definition for name, task in record.benchmarks.items()}
-    # Refuses functions that nobody but the stored file names.
+    # Also refuses an extractor function that only the stored file names: importing it would run a stranger's code.
     named = read_by(None, [*stored.values()] if chosen is None else chosen, None)
     own = []
     for name, benchmark in _done(store, record, {it.name: it for it in named}).items():
+        # Unchanged keys keep their old grades, so both have to come from the same grader settings.
         if benchmark.grading != stored[name].grading:
             raise UserError(
                 f"{name} is graded otherwise now than in {store.folder}",
@@ -295,17 +327,17 @@ def _verified_tasks(
 def _rekey(
     target: Target, tasks: Sequence[Task]
 ) -> tuple[Target, list[Score], list[Score]]:
-    """Store an evaluation under verified keys, in a folder inside its own; what is there stays as it is.
+    """Store an evaluation under verified keys in a folder inside its own, which is not changed.
 
     Only samples whose key changed are graded again.
 
     Returns:
-        The new evaluation, its scores, and those under the old keys, which pair with them.
+        The new evaluation, its scores, and the scores under the old keys, whose problems pair with the new ones.
     """
     store = target.store
     [digest] = {task.verified.digest for task in tasks if task.verified}
     copy = replace(target, folder=target.folder / f"verified-{digest[:8]}")
-    # Of an earlier call, other benchmarks may be there.
+    # An earlier call with the same file may have stored other benchmarks here.
     there = copy.store.record().benchmarks if is_evaluation(copy.folder) else {}
     benchmarks = there | {task.benchmark.name: task.record() for task in tasks}
     record = store.record().model_copy(update={"benchmarks": benchmarks})
@@ -317,6 +349,7 @@ def _rekey(
             copy.store.replace(
                 name, _graded_by(golds, store.generations(name), task, judge)
             )
+            # Scores are paired by (id, gold), so the old shares get the new golds.
             by_problem = {
                 (key, golds.get(key, gold)): share
                 for (key, gold), share in old[name].by_problem.items()
@@ -330,7 +363,7 @@ def _rekey(
 def _graded_by(
     golds: Mapping[str, str], samples: Sequence[Generation], task: Task, judge: Judge
 ) -> list[Generation]:
-    """Return the samples of the problems that have golds, graded again where these are others than before."""
+    """Return the samples of the problems in `golds`. Those whose gold has changed are graded again."""
     kept = [it for it in samples if it.problem_id in golds]
     changed = [
         replace(it, gold=golds[it.problem_id])

@@ -1,11 +1,13 @@
-"""Evaluations of the responses in a log: of lm-evaluation-harness, or of any trainer (`olr_cli.data.log_formats`).
+"""Evaluations of the responses in a log of lm-evaluation-harness or of any trainer (`olr_cli.data.log_formats`).
 
-    DIR/<model>/results_<date>.json            of lm-eval: scores, versions
-    DIR/<model>/samples_<task>_<date>.jsonl    a task each (``lm_eval --log_samples --output_path DIR``, 0.4.13)
+lm-eval writes these files (``lm_eval --log_samples --output_path DIR``, version 0.4.13):
 
-Each task of lm-eval's is a benchmark; of any other log all prompts are one, each with the rollouts of its last visit.
-With benchmarks named, each becomes the benchmark whose problems it asked, so it can be compared, problem by problem,
-with any other evaluation of that benchmark. Without, the golds are those of the log.
+    DIR/<model>/results_<date>.json            scores and versions
+    DIR/<model>/samples_<task>_<date>.jsonl    the samples of one task
+
+Each task of lm-eval is a benchmark. All prompts of any other log are one benchmark, each with the responses of its last
+visit. If the command names benchmarks, each task becomes the benchmark whose problems it asked. It can then be
+compared, problem by problem, with any other evaluation of that benchmark. Otherwise the golds come from the log.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from olr_cli.runs.directory import GIVEN_UP, is_run
 from olr_cli.supervision import Rollout
 from olr_cli.tables import Answer
 
-_PATTERN = "samples_*.jsonl"
+_SAMPLE_LOGS = "samples_*.jsonl"
 _WANTED = (
     "response",
     "true_answer",
@@ -60,39 +62,45 @@ _WANTED = (
     "request",
 )
 _MAX_NEW_TOKENS = 256
-"""The length limit that lm-eval takes where a task names none."""
+"""lm-eval's length limit for a task that names none."""
 _LIMITS = ("max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens")
-"""Its names, the first of which counts."""
+"""Names of the length limit; the first in this order counts."""
+# `B`, `(B)`; at most as many letters as a problem may have options (`MOST_OPTIONS`)
 _LETTER = re.compile(r"\(?[A-J]\)?")
 
 
 class _Problem(NamedTuple):
-    """A problem of a log: its label is a cell that `golds_of` reads, and `texts` may each be its bare question."""
+    """A problem in a log."""
 
     prompt: Prompt
+    """The prompt; its label is still a cell that `golds_of` has to read."""
+
     text: str
+    """The prompt's messages as plain text."""
+
     texts: Sequence[str]
+    """Texts that may be the bare question."""
+
     rollouts: Sequence[Rollout]
 
 
 class _LoggedTask(NamedTuple):
-    """A task with generated text.
-
-    `results` is the file with its scores, of lm-eval; `unknown` are the settings that the log does not say: lm-eval
-    left them to the model's generation config or to a server.
-    """
+    """A task with generated text."""
 
     name: str
     file: Path
     trainer: str
     problems: Sequence[_Problem]
     results: Mapping[str, Any]
+    """Content of lm-eval's file with the scores; empty if there is none."""
+
     sampling: Sampling
     unknown: Sequence[str]
+    """Settings that the log does not contain. lm-eval left them to the model's generation config or to a server."""
 
 
 def holds_log(place: Path) -> bool:
-    """Whether there is a log at a place, and neither a run nor an evaluation."""
+    """Return whether there is a log at a path, and neither a run nor an evaluation."""
     is_olrs = is_run(place) or bool(evaluation_folders(place))
     return not is_olrs and (bool(_sample_logs(place)) or is_log(place))
 
@@ -100,11 +108,19 @@ def holds_log(place: Path) -> bool:
 def import_log(
     request: EvaluationRequest, log: Path, columns: Mapping[str, str], say: Say
 ) -> Answer:
-    """Grade the responses in a log; `columns` as of `read_log`."""
+    """Grade the responses in a log, store them as an evaluation, and return the command's output.
+
+    Args:
+        request: benchmarks, data, extractor and tolerance to grade with, and where to store the evaluation.
+        log: the log's file or folder.
+        columns: the columns of the log's parts, in the form of `read_log`.
+        say: is given notes on the log, and the tasks that are left out.
+    """
     benchmarks = _named_benchmarks(request)
     logged = _read_tasks(log, columns, request.extractor, say)
     tasks = _as_tasks(logged, benchmarks, request)
     temperatures = {task.sampling.temperature for task in logged}
+    # Tasks are stored by benchmark, and an evaluation has one temperature: a second one would replace the first.
     if len(tasks) < len(logged) or len(temperatures) > 1:
         raise UserError(
             f"{log} has tasks of one benchmark, or at several temperatures",
@@ -138,13 +154,14 @@ def import_log(
 
 
 def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
-    """Return the benchmarks that a request names, if what else it asks for goes with a log."""
+    """Return the benchmarks that a request names, and raise if its other options do not fit a log."""
     if request.data is not None and request.benchmarks is None:
         raise UserError(
             "data are the problems of a benchmark",
             "name the one that was asked",
             "benchmarks",
         )
+    # The paper's row depends on the model, which is not known before the log is read.
     if request.compare != "paper":
         check_reference(request.compare, [])
     return choose(request.benchmarks) if request.benchmarks else []
@@ -155,7 +172,7 @@ def _as_tasks(
     benchmarks: Sequence[Benchmark],
     request: EvaluationRequest,
 ) -> dict[str, Task]:
-    """Return what each task asks, by its benchmark: one of those that are named, if any, else one of its own."""
+    """Return the task of each logged task, by its benchmark: one of the named ones, or one made from the log."""
     known = [
         (benchmark, load_problems(benchmark, data=request.data)) for benchmark in benchmarks
     ]
@@ -176,8 +193,9 @@ def _target(
     out: Path | None,
     origin: Mapping[str, Any],
 ) -> Target:
-    """Return the model that a log is of, as its file of scores or its path names it, and its evaluation's folder."""
+    """Return the model of a log, named by its file of scores or its path, and the folder of the evaluation."""
     is_lm_eval = first.trainer == LM_EVAL
+    # lm-eval names the folder after the model, `Qwen__Qwen3-4B` for `Qwen/Qwen3-4B`.
     in_path = first.file.parent.name.replace("__", "/") if is_lm_eval else first.file.stem
     model = str(results.get("model_name") or in_path)
     name = model if re.fullmatch(r"[\w.-]+/[\w.-]+", model) else model_name(model)
@@ -187,7 +205,7 @@ def _target(
 
 
 def _common_sampling(logged: Sequence[_LoggedTask]) -> tuple[Sampling, dict[str, str]]:
-    """Return how the tasks' responses were drawn, and the settings that differ by task or that nobody knows."""
+    """Return the tasks' sampling, and the settings that differ between tasks or are unknown, with the reason."""
     sampling = max((task.sampling for task in logged), key=lambda it: it.max_new_tokens)
     first, *others = (asdict(task.sampling) for task in logged)
     left_open = {
@@ -208,14 +226,14 @@ def _samples(task: Task, logged: _LoggedTask) -> Iterator[Generation]:
 
 
 def _sample_logs(place: Path) -> list[Path]:
-    """The sample logs of lm-eval in a folder or right below it."""
-    return sorted({*place.glob(_PATTERN), *place.glob(f"*/{_PATTERN}")})
+    """Return the sample logs of lm-eval in a folder or right below it."""
+    return sorted({*place.glob(_SAMPLE_LOGS), *place.glob(f"*/{_SAMPLE_LOGS}")})
 
 
 def _read_tasks(
     place: Path, columns: Mapping[str, str], extractor: str | None, say: Say
 ) -> list[_LoggedTask]:
-    """The tasks of lm-eval's that have generated text, of each the latest run; any other log is one task."""
+    """Return lm-eval's tasks with generated text, each in its latest run. Any other log is one task."""
     files = _sample_logs(place)
     folders = sorted({str(file.parent) for file in files})
     if len(folders) > 1:
@@ -229,7 +247,8 @@ def _read_tasks(
                 [file], columns, wanted=_WANTED, extractor=extractor, keeps_responses=True
             )
         except NoRows:
-            if not file.match(_PATTERN):
+            # lm-eval also logs tasks that only compare likelihoods; they have no response to grade.
+            if not file.match(_SAMPLE_LOGS):
                 raise
             say(f"{name} has likelihoods of given answers and no generated text; left out")
             continue
@@ -246,15 +265,15 @@ def _latest(files: Sequence[Path]) -> dict[str, tuple[str, Path]]:
     """Return the latest file of each task, by the task's name, with its date."""
     latest: dict[str, tuple[str, Path]] = {}
     for file in files:
-        # Such as samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed one may lack the date.
+        # An example is samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed file may lack the date.
         name, _, date = file.stem.removeprefix("samples_").rpartition("_")
-        name, date = (name, date) if name and file.match(_PATTERN) else (file.stem, "")
+        name, date = (name, date) if name and file.match(_SAMPLE_LOGS) else (file.stem, "")
         latest[name] = max(latest.get(name, ("", file)), (date, file))
     return latest
 
 
 def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _LoggedTask:
-    """Return the task of a log that has been read; lm-eval's says how it sampled, and has its scores beside it."""
+    """Return the task of a log that has been read, with lm-eval's sampling and scores if it is lm-eval's."""
     for note in log.notes:
         say(note)
     if "response" not in log.rows.columns:
@@ -264,15 +283,18 @@ def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _Logge
             "columns",
         )
     sampling, unknown, results = Sampling(), [*asdict(Sampling()), "seed"], dict[str, Any]()
+    # Several logs of inspect_ai come as several steps, and taking the last visits would mix them.
     if log.trainer == INSPECT and log.rows["step"].n_unique() > 1:
         raise UserError(f"{file} holds several logs of {INSPECT}", "name one of them")
     if log.trainer == INSPECT and "model" in log.rows.columns:
         results = {"model_name": log.rows["model"][0]}
     if log.trainer == LM_EVAL:
-        if file.is_dir():  # whose tasks lie deeper
+        # `_sample_logs` found nothing here, so the tasks lie deeper than one folder below.
+        if file.is_dir():
             raise UserError(f"{file} is no sample log of {LM_EVAL}", "name another")
         sampling, unknown = _sampling(log.rows["request"][0], file)
-        with suppress(UserError):  # there may be none
+        # The file of scores may be missing, or renamed.
+        with suppress(UserError):
             read = read_json(file.with_name(f"results_{date}.json"))
             results = read if isinstance(read, dict) else {}
     problems = [*_problems(log.rows, log.questions, say)]
@@ -282,11 +304,12 @@ def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _Logge
 def _problems(
     rows: pl.DataFrame, questions: Mapping[str, tuple[Message, ...]], say: Say
 ) -> Iterator[_Problem]:
-    """The prompts of a log with the rollouts of their last visits, of each as many as every prompt has."""
+    """Yield the prompts of a log with the responses of their last visits, the same number of each."""
     if rows["visit"].max() != 1:
         say("Of each prompt, the rollouts of its last visit count.")
         rows = rows.filter(pl.col("visit") == pl.col("visit").max().over("prompt_id"))
     sizes = rows.group_by("prompt_id").len()["len"]
+    # A score is avg@n with one n for all problems (R19), so the smallest prompt decides.
     samples = int(sizes.min())  # type: ignore[arg-type]  # of whole numbers
     if sizes.max() != samples:
         say(f"Of each prompt, the first {samples} rollouts count: some have no more.")
@@ -295,11 +318,13 @@ def _problems(
         for name in ("true_answer", "given_label")
         if name in rows.columns
     ]
+    # A true answer is better than a label, which may be noise. Without either column, the gold is null.
     rows = rows.with_columns(gold=pl.coalesce(*golds, pl.lit(None, pl.String)))
     for part in rows.partition_by("prompt_id", maintain_order=True):
         logged = part.head(samples).to_dicts()
         prompt_id, gold = str(logged[0]["prompt_id"]), logged[0]["gold"]
         prompt = Prompt(prompt_id, questions.get(prompt_id, ()), gold, gold, None)
+        # The empty template joins the messages as plain text, as the model of a log is often unknown.
         [text] = render_all(None, [prompt.messages], ChatFormat(template=""))
         rollouts = [
             Rollout(it["response"] or "", it.get("tokens"), it.get("truncated"))
@@ -309,23 +334,25 @@ def _problems(
 
 
 def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
-    """Return how a request's settings draw a response, and the settings that they leave open."""
+    """Return the sampling of a logged request, and the settings that it leaves open."""
     try:
         asked = json.loads(request)
         sampling = _as_lm_eval_samples(asked)
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError):
         raise UserError(f"{file} is no sample log of {LM_EVAL}", "name another") from None
+    # At temperature 0 nothing is drawn, so these settings do not matter and count as known.
     by_chance = ("top_p", "top_k", "min_p", "seed") if sampling.temperature else ()
     return sampling, [name for name in by_chance if asked.get(name) is None]
 
 
 def _as_lm_eval_samples(asked: Mapping[str, Any]) -> Sampling:
-    """Return what lm-eval makes of a request's settings, with its own defaults."""
+    """Return the sampling that lm-eval derives from a request's settings and its own defaults."""
     limit = next(
         (int(asked[name]) for name in _LIMITS if asked.get(name) is not None),
         _MAX_NEW_TOKENS,
     )
     is_greedy = asked.get("do_sample") is False
+    # 0 and -1 mean all tokens, in transformers and in vLLM; `Sampling` has None for it.
     top_k = int(asked.get("top_k") or 0)
     until = asked.get("until") or []
     texts = [until] if isinstance(until, str) else until
@@ -340,8 +367,9 @@ def _as_lm_eval_samples(asked: Mapping[str, Any]) -> Sampling:
 
 
 def _metrics(task: _LoggedTask) -> dict[str, float]:
-    """``metric,filter`` -> lm-eval's own score; the filter only where there is one."""
-    with suppress(AttributeError):  # of a file that is none of lm-eval's
+    """Return lm-eval's own scores by ``metric,filter``, or by ``metric`` if the filter is ``none``."""
+    # Another program's file of the same name may hold other types.
+    with suppress(AttributeError):
         scores = task.results.get("results", {}).get(task.name, {})
         return {
             name.removesuffix(",none"): value
@@ -355,7 +383,7 @@ def _metrics(task: _LoggedTask) -> dict[str, float]:
 
 
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
-    """Return a benchmark with the problems and golds of the log."""
+    """Return a benchmark made from the problems and golds of the log."""
     prompts = [it.prompt for it in task.problems]
     golds = _golds_of(task)
     are_letters = all(_LETTER.fullmatch(gold) for of_one in golds for gold in of_one)
@@ -363,6 +391,7 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
         name=re.sub(r"[^A-Za-z0-9._:+-]+", "-", task.name).strip("-._:+")[:100] or "task",
         title=task.name,
         grader="choice" if are_letters else "math",
+        # inspect_ai's multiple choice asks for `ANSWER: B`, which `boxed` does not read.
         extractor="choice" if are_letters and task.trainer == INSPECT else "boxed",
         source=ProblemSource(file=str(task.file.absolute())),
         system=None,
@@ -377,12 +406,12 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
 
 
 def _as_letters(golds: Iterable[str]) -> tuple[str, ...]:
-    """Return the golds of a problem as letters of its options."""
+    """Return the golds of a problem as letters of options."""
     return tuple(option_letter(gold, MOST_OPTIONS) or gold for gold in golds)
 
 
 def _golds_of(task: _LoggedTask) -> list[tuple[str, ...]]:
-    """Return the golds of each problem of a log, of which there must be one."""
+    """Return the golds of each problem of a log, and raise if a problem has none."""
     cells = (it.prompt.given_label for it in task.problems)
     golds = read_cells(golds_of, cells, Origins(str(task.file)), "gold")
     if () in golds:
@@ -398,11 +427,14 @@ def _golds_of(task: _LoggedTask) -> list[tuple[str, ...]]:
 def _asked(
     task: _LoggedTask, known: Sequence[tuple[Benchmark, Sequence[Prompt]]]
 ) -> tuple[Benchmark, list[Prompt]]:
-    """The benchmark that a task asks, and its problems in the order of the log."""
+    """Return the benchmark that a task asks, and its problems in the order of the log."""
     for benchmark, problems in known:
-        places = _places(task, QuestionIndex([problem.messages for problem in problems]))
-        if len(places) == len(task.problems) == len(set(places)):
-            return benchmark, [problems[place] for place in places]
+        indices = _problem_indices(
+            task, QuestionIndex([problem.messages for problem in problems])
+        )
+        # Every prompt must be found, and no problem twice; otherwise the log is of another benchmark.
+        if len(indices) == len(task.problems) == len(set(indices)):
+            return benchmark, [problems[index] for index in indices]
     names = ", ".join(benchmark.name for benchmark, _ in known)
     raise UserError(
         f"{task.file} asks other problems than {names}, or one twice",
@@ -410,12 +442,13 @@ def _asked(
     )
 
 
-def _places(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
-    """Which problem each of a log's is: the longest that is one of its texts, else the longest that stands in its
-    prompt. Those of other benchmarks are left out.
+def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
+    """Return the benchmark's problem for each problem of a log, without problems of other benchmarks.
+
+    The problem with the longest question counts that equals one of the log's texts, or else is a part of the prompt.
     """
     within = problems.find_within({it.prompt.prompt_id: it.text for it in task.problems})
-    places: list[int] = []
+    indices: list[int] = []
     for it in task.problems:
         same = within.get(it.prompt.prompt_id, ())
         texts: list[tuple[Message, ...]] = [
@@ -423,6 +456,7 @@ def _places(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
         ]
         for turns in texts or [it.prompt.messages]:
             found = problems.find(turns)
+            # The texts are sorted by length, so the longest one that is a question is left in the end.
             same = problems.in_same_words(turns, found) or found or same
-        places += same[:1]
-    return places
+        indices += same[:1]
+    return indices

@@ -1,7 +1,7 @@
-"""The 95 % intervals that come from draws, by two methods.
+"""The 95 % intervals that are computed from draws, by two methods.
 
-Means of scores have the bootstrap that corrects bias and skewness (BCa); rates of an audit, which are no means, and
-gains, whose draws are of a posterior, have the percentiles of their draws, which correct neither.
+Means of scores have bootstrap intervals that are corrected for bias and skewness (BCa). Rates of an audit are no means,
+and gains are drawn from a posterior: their intervals are percentiles of the draws, without a correction.
 """
 
 from __future__ import annotations
@@ -19,23 +19,25 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 RESAMPLES = 9999
 _BATCH = 2_000_000
-"""Numbers of a bootstrap that are in memory at a time."""
+"""Number of resampled values that a bootstrap holds in memory at a time."""
 
 
 def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends | None:
-    """The 95 % bootstrap interval (BCa, Efron 1987) of the mean over strata of their means.
+    """Return the 95 % bootstrap interval (BCa, Efron 1987) of the mean over strata of their means.
 
     Args:
         strata: the values of each benchmark's problems, resampled within the benchmark.
-        purpose: names what is estimated, so that it is always resampled alike (R18).
+        purpose: names the estimated number. The seed is made from it, so the same number gets the same draws (R18).
 
     Returns:
-        None where a bootstrap can't tell: a stratum of one value, or no spread in any.
+        The interval, or None if a bootstrap is not possible: a stratum has one value, or no stratum has any spread.
     """
+    # BCa leaves out each value in turn to estimate skewness. With one value, or without spread, it divides by zero.
     if any(len(values) < 2 for values in strata) or all(
         min(values) == max(values) for values in strata
     ):
         return None
+    # scipy takes a second to import, and most commands compute no interval.
     import numpy as np
     from scipy.stats import bootstrap
 
@@ -56,7 +58,7 @@ def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends
 
 
 def percentile_interval(draws: NDArray[float64]) -> Ends:
-    """Return the middle 95 % of the draws of a number."""
+    """Return the interval that contains the middle 95 % of the draws of a number."""
     import numpy as np
 
     low, high = np.quantile(draws, (0.025, 0.975))

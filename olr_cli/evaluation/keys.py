@@ -1,4 +1,4 @@
-"""A benchmark's keys that people have verified (R23): its problems under them, and the problems of stored samples."""
+"""Verified keys of a benchmark (R23): its problems under them, and the problems of stored samples."""
 
 from __future__ import annotations
 
@@ -24,14 +24,19 @@ from olr_cli.evaluation.store import EvaluationStore
 def with_verified_keys(
     tasks: Sequence[Task], file: Path, *, are_needed: bool = True
 ) -> list[Task]:
-    """Return the tasks under the keys that a file verifies (`VerifiedLabels`), without the problems that it rejects.
+    """Return the tasks under verified keys (`VerifiedLabels`), without the problems that the file rejects.
 
-    A problem is rejected if its key is wrong or its question flawed, and the file has no true answer. Those that the
-    file does not name keep their keys, and so do tasks of which it names none.
+    A problem is rejected if its key is wrong or its question flawed, and the file has no true answer. All problems
+    that the file does not name keep their keys.
+
+    Args:
+        tasks: the benchmarks with their problems.
+        file: the verified labels.
+        are_needed: raise an error if the file names no problem.
 
     Raises:
-        UserError: the file names no problem (if it has to: `are_needed`), or problems of several tasks by the same ids,
-            or rejects all of a task.
+        UserError: the file names no problem, rejects all problems of a task, or names problems by ids that several
+            tasks have.
     """
     with at("verified"):
         labels = VerifiedLabels.read(file)
@@ -52,8 +57,8 @@ def with_verified_keys(
 
 
 def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
-    """Return a task under the verified keys; as it is if none of it is verified."""
-    # What people judged is the key, which for multiple choice is not what the row has.
+    """Return a task under the verified keys, or unchanged if no key of it is verified."""
+    # People judged the key. For multiple choice, the row's own label is another text, such as an index.
     keyed = [replace(it, given_label=it.gold, noise_type=None) for it in task.problems]
     answers = {key: label.answer for key, label in labels.of(keyed).items()}
     if not answers:
@@ -81,18 +86,18 @@ def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Pro
         answer = answers.get(problem.prompt_id, old)
         if answer is not None:
             key = answer if answer == old else _as_key(task.benchmark, problem, answer)
-            # Another spelling is no correction: the key stays, and so do pairs with other evaluations. But 75 % accepts
-            # 75, which does not accept 75 %.
+            # Another spelling is no correction: the key stays, so that pairs with other evaluations remain. Matching is
+            # tested both ways: 75 % accepts 75, but 75 does not accept 75 %.
             is_same = key == old or (is_match(old, key) and is_match(key, old))
             yield problem if is_same else replace(problem, true_answer=key)
 
 
 def _as_key(benchmark: Benchmark, problem: Prompt, answer: str) -> str:
-    """Return an answer in the form of the benchmark's keys: of multiple choice the option's letter, or its number."""
+    """Return an answer in the form of the benchmark's keys: for multiple choice, the option's letter or number."""
     if benchmark.grader != "choice":
         return answer
     options = problem.choices or MOST_OPTIONS
-    # Beside letters a number may be the text of an option.
+    # If keys are letters, a number may be the text of an option.
     is_numbered = (problem.gold or "").strip().isdecimal()
     letter = option_letter(answer, options, numbered=is_numbered)
     if letter is None:
@@ -105,16 +110,17 @@ def _as_key(benchmark: Benchmark, problem: Prompt, answer: str) -> str:
 
 
 def stored_task(store: EvaluationStore, task: TaskRecord) -> tuple[Task, str]:
-    """Return a finished benchmark with its problems under the stored keys, and why questions are uncertain, if so.
+    """Return a finished benchmark with its problems under the stored keys, and why its questions are uncertain.
 
-    The questions are those of the benchmark's source, if it still has them as they were asked; else the stored prompts.
+    The questions come from the benchmark's source if that still has them as they were asked, with an empty reason.
+    Otherwise they are the stored prompts.
     """
     benchmark = task.definition
     rows = store.read(benchmark.name, ["problem_id", "gold", "choices", "prompt"])
     stored = {
         problem_id: Prompt(
             problem_id,
-            # As plain text, a system message stands before the question.
+            # In a prompt of plain text, the system message comes before the question.
             (Message("user", prompt.removeprefix(f"{benchmark.system}\n")),),
             gold,
             gold,
@@ -133,6 +139,7 @@ def stored_task(store: EvaluationStore, task: TaskRecord) -> tuple[Task, str]:
         loaded = load_problems(
             benchmark, data=None if task.data is None else Path(task.data)
         )
+        # An evaluation with `--limit` has only the first problems of the source.
         known = [problem for problem in loaded if problem.prompt_id in stored]
         asked = [
             replace(it, true_answer=stored[it.prompt_id].gold)

@@ -1,7 +1,8 @@
-"""What a call of `olr evaluate` asks for, and the evaluations that it means: models, benchmarks, problems, protocol.
+"""The request of an `olr evaluate` call, and the evaluations that follow from it.
 
-Under the protocol `paper`, samples and templates are those behind the paper's printed scores. docs/evaluation.md
-("Beside the paper's scores") lists where the authors' files depart from the paper's text, and what else differs.
+An evaluation needs models, benchmarks with their problems, and a protocol. Under the protocol `paper`, samples and
+templates are those behind the paper's printed scores. Section "Beside the paper's scores" of docs/evaluation.md lists
+where the authors' files depart from the paper's text, and other differences.
 """
 
 from __future__ import annotations
@@ -49,55 +50,73 @@ from olr_cli.runs.directory import is_run, read_recipe
 from olr_cli.tables import Answer
 
 _SAMPLES = {"aime24": 8, "aime25": 8, "amc": 8}
-"""Samples of a problem behind the printed scores; 1 for the other benchmarks."""
+"""Samples of a problem behind the printed scores, by benchmark; 1 for benchmarks that are not listed."""
 
 _JOINED = "{{ bos_token }}{% for message in messages %}{{ message.content }}{% endfor %}"
 """A chat template that joins messages without a separator."""
 
 _WITHOUT_TEMPLATE = frozenset({"DeepSeek-R1-Distill-Llama-8B"})
+"""Models whose printed scores were made with plain text instead of their own chat templates."""
 
 Say = Callable[[str], None]
-"""Shows a sentence to the user while something is done."""
+"""Function that shows a sentence to the user during the work."""
 
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """The arguments and options of the command line, and what follows from them.
-
-    Attributes:
-        models: folders, hub ids, built-in policies or runs.
-        benchmarks: names and files, separated by commas.
-        data: interchange file, or folder of them, in place of the benchmarks' sources.
-        limit: only the first problems of each benchmark.
-        samples: how many for each problem; None: as many as the benchmark says, or one at temperature 0.
-        drawn: fields of `Sampling` that the command names.
-        sampling: how responses are drawn, decided by `plan`.
-        seed: every sample's seed is made from it (`olr_cli.evaluation.pool.sample_seed`).
-        protocol: whose choices the defaults are; None: those of an evaluation that goes on, else the standard ones.
-        extractor, tolerance: in place of the benchmarks' own.
-        verified: file of verified keys, which take the place of the benchmarks' own.
-    """
+    """The arguments and options of the command line, completed by `plan`."""
 
     models: Sequence[str] = ()
+    """Folders, hub ids, built-in policies or runs."""
+
     checkpoints: Sequence[str] = ()
+    """Checkpoints of the runs: ``last``, ``best`` or steps; empty: the last."""
+
     benchmarks: str | None = None
+    """Names and files, separated by commas; None: the default of the models (`default_benchmarks`)."""
+
     data: Path | None = None
+    """Interchange file, or folder of such files, that replaces the benchmarks' sources."""
+
     limit: int | None = None
+    """Number of problems to take from the beginning of each benchmark; None: all."""
+
     samples: int | None = None
+    """Number of samples for each problem; None: the benchmark's own number, or one at temperature 0."""
+
     drawn: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of `Sampling` that the command names."""
+
     sampling: Sampling = field(default_factory=Sampling)
+    """How responses are drawn; decided by `plan`."""
+
     seed: int = 0
+    """Seed of the evaluation, from which every sample's seed is made (`olr_cli.evaluation.pool.sample_seed`)."""
+
     prompting: Prompting = field(default_factory=Prompting)
+    """Changes to the prompts that the command names."""
+
     protocol: Protocol | None = None
+    """Protocol whose defaults apply; None: that of the stored evaluation, or ``standard`` for a new one."""
+
     backend: BackendOptions = field(default_factory=BackendOptions)
     extractor: str | None = None
+    """Replaces the benchmarks' own extractors."""
+
     tolerance: float | None = None
+    """Replaces the benchmarks' own tolerances."""
+
     verified: Path | None = None
+    """File of verified keys, which replace the benchmarks' own."""
+
     out: Path | None = None
+    """Folder for the results; None: in the run, or below ``evaluations/``."""
+
     compare: Compared = None
+    """Reference to show beside the scores."""
 
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
-        """The benchmarks with their problems, which are loaded, and their samples."""
+        """Load the problems of benchmarks, and return a task for each, with its number of samples."""
         tasks = []
         for chosen in benchmarks:
             benchmark = paper_benchmark(chosen) if self.protocol == "paper" else chosen
@@ -106,6 +125,7 @@ class EvaluationRequest:
             )
             if not problems:
                 raise UserError(f"{benchmark.name} has no problems", "name other data")
+            # At temperature 0 all samples of a problem are the same.
             by_default = benchmark.samples if self.sampling.temperature else 1
             data = None if self.data is None else str(self.data)
             tasks.append(Task(benchmark, problems, self.samples or by_default, data))
@@ -114,19 +134,17 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One model or checkpoint, with all that its evaluation needs.
-
-    Attributes:
-        tasks: benchmarks with their problems, in the order in which they are worked on.
-        request: how they are sampled; its protocol and prompting are decided.
-    """
+    """One model or checkpoint, with everything that its evaluation needs."""
 
     target: Target
     tasks: Sequence[Task]
+    """Benchmarks with their problems, in the order in which they are worked on."""
+
     request: EvaluationRequest
+    """How the problems are sampled. Its protocol and prompting are decided."""
 
     def record(self) -> EvaluationRecord:
-        """As evaluation.json has it, before anything is sampled."""
+        """Return the content of evaluation.json before anything is sampled."""
         target, request = self.target, self.request
         return EvaluationRecord(
             name=target.name,
@@ -142,8 +160,13 @@ class Evaluation:
 
 
 def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
-    """Return the evaluations that a request means, with their problems loaded."""
-    # First, so that a misspelled name is not hidden behind what models need.
+    """Return the evaluations of a request, with their problems loaded.
+
+    Args:
+        request: the command's arguments and options.
+        say: is given notes and warnings for the user.
+    """
+    # Benchmarks come first: a misspelled name should fail before a model is looked up on the hub.
     chosen = _benchmarks(request)
     is_held_out = chosen.samples is not None
     targets_by_model = _targets(request, is_held_out=is_held_out)
@@ -160,14 +183,15 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
     if (request.samples or 1) > 1 and request.sampling.temperature == 0:
         say(f"At temperature 0 all {request.samples} samples are the same; one is enough")
     evaluations = _evaluations(request, targets_by_model, chosen.benchmarks)
-    if not is_held_out:  # training has looked at what a run holds out
+    # Training has already checked the labels of a run's own held-out set.
+    if not is_held_out:
         for note in _label_notes(evaluations[0].tasks):
             say(f"Warning: {note}")
     return evaluations
 
 
 def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list[Target]]:
-    """Return the targets of each model, in other folders where they are not sampled as they are by default."""
+    """Return the targets of each model, in separate folders where the sampling is not the model's default."""
     is_served = request.backend.url is not None
     named = all_targets(
         request.models, request.checkpoints, request.out, is_served=is_served
@@ -181,7 +205,7 @@ def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list
 
 
 def _with_sampling(request: EvaluationRequest, chosen: Chosen) -> EvaluationRequest:
-    """Return the request with how responses are drawn, and how many: by its options, else as its benchmarks are."""
+    """Return the request with its sampling and number of samples: the options', else the benchmarks' defaults."""
     sampling, samples = replace(chosen.sampling, **request.drawn), request.samples
     if samples is None and sampling.temperature:
         samples = chosen.samples
@@ -193,13 +217,14 @@ def _evaluations(
     targets_by_model: Mapping[str, Sequence[Target]],
     benchmarks: Sequence[Benchmark],
 ) -> list[Evaluation]:
-    """Return an evaluation a target; models that are prompted alike share the problems, which are loaded once."""
+    """Return one evaluation for each target. Models with the same prompting share the problems, loaded once."""
     evaluations: list[Evaluation] = []
     for model, group in targets_by_model.items():
         decided = request
         if request.protocol == "paper":
             name = model_name(origin(model))
             decided = replace(request, prompting=paper_prompting(request.prompting, name))
+        # Equal requests have equal prompts. The paper's row of another model may be asked with another template.
         loaded = next((it.tasks for it in evaluations if it.request == decided), None)
         tasks = decided.tasks(benchmarks) if loaded is None else loaded
         evaluations += [Evaluation(target, tasks, decided) for target in group]
@@ -207,7 +232,7 @@ def _evaluations(
 
 
 def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
-    """Sentences about golds of own files with which no answer may be right."""
+    """Yield sentences about golds of the user's own files that no answer may match."""
     for task in tasks:
         source, fields = task.benchmark.source.file, task.benchmark.fields
         if source is not None and task.benchmark.grader == "math":
@@ -218,10 +243,12 @@ def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
 
 
 def _parted(target: Target, *, is_held_out: bool) -> Target:
-    """The target, in another folder where it is not sampled as this model is by default.
+    """Return the target, moved to another folder if its sampling is not this model's default.
 
-    A run is asked what it holds out as in training, all else as any model: one evaluation has one sampling.
+    A run's held-out set is sampled as in training, every other benchmark as for any model. One evaluation has only one
+    sampling, so the two cannot share a folder.
     """
+    # The default of a run with a held-out set is that set; the default of any other model is a benchmark.
     run = target.origin.get("run")
     if is_held_out == (run is not None and held_out_set(Path(run)) is not None):
         return target
@@ -230,21 +257,21 @@ def _parted(target: Target, *, is_held_out: bool) -> Target:
 
 
 class Chosen(NamedTuple):
-    """The benchmarks of a request.
-
-    Attributes:
-        note: a sentence where the choice may surprise, for before anything starts.
-        sampling: by default; that of training, like `samples` of a problem, of what runs hold out.
-        samples: None of everything else.
-    """
+    """The benchmarks of a request, with their default sampling."""
 
     benchmarks: Sequence[Benchmark]
     note: str | None = None
+    """Sentence to show before anything starts, where the choice may surprise."""
+
     sampling: Sampling = Sampling()
+    """Default sampling: that of training for a run's held-out set."""
+
     samples: int | None = None
+    """Default number of samples, as in training; None for anything but a held-out set."""
 
 
 def _benchmarks(request: EvaluationRequest) -> Chosen:
+    """Return the benchmarks that a request names, or those of its models by default."""
     if request.benchmarks:
         known = file_benchmarks(request.data, request.benchmarks.split(","))
         chosen = Chosen(choose(request.benchmarks, known))
@@ -259,12 +286,19 @@ def _benchmarks(request: EvaluationRequest) -> Chosen:
 def default_benchmarks(
     models: Sequence[str], data: Path | None, *, of_the_paper: bool = False
 ) -> Chosen:
-    """The benchmarks for models when the command names none.
+    """Return the benchmarks for models when the command names none.
 
-    With data: those of the paper's nine that the data contain, else the data themselves. Without: the sets that the
-    runs among the models hold out (`data.test` or `data.held_out`); else the task of a built-in policy, or of the one
-    that a run started from; else all nine.
-    `of_the_paper`: ignore the held-out sets of runs, which are compared with the paper.
+    With data, these are the ones among the paper's nine that the data contain, or else the data themselves. Without
+    data, the first that exists counts:
+
+    1. The held-out sets of the runs among the models (`data.test` or `data.held_out`).
+    2. The task of a built-in policy, or of the policy that a run started from.
+    3. The paper's nine.
+
+    Args:
+        models: folders, hub ids, built-in policies or runs.
+        data: interchange file, or folder of such files.
+        of_the_paper: ignore the held-out sets, because runs are compared with the paper.
     """
     if data is not None:
         return Chosen(*_benchmarks_of(data))
@@ -273,7 +307,7 @@ def default_benchmarks(
 
 
 def _held_out(runs: Sequence[str]) -> Chosen | None:
-    """Return the sets that runs hold out, sampled as in training; None if none does."""
+    """Return the held-out sets of runs, sampled as in training, or None if no run has one."""
     chosen: dict[str, Benchmark] = {}
     measured: set[tuple[Sampling, int]] = set()
     for run in runs:
@@ -292,6 +326,7 @@ def _held_out(runs: Sequence[str]) -> Chosen | None:
         measured.add(
             (Sampling(train.evaluation_temperature, *drawn), train.held_out_rollouts)
         )
+        # One table compares the runs, so sets of the same name and all samplings have to agree.
         if chosen.setdefault(benchmark.name, benchmark) != benchmark or len(measured) > 1:
             raise UserError(
                 f"these runs hold out different sets '{benchmark.name}', or measure them in different ways"
@@ -310,8 +345,9 @@ def _held_out(runs: Sequence[str]) -> Chosen | None:
 
 
 def _tasks_of(models: Sequence[str]) -> str:
-    """Return the words for the benchmarks of models by default: the task of a toy policy, or all nine."""
+    """Return the names of the models' default benchmarks: the task of a toy policy, or ``all``."""
     kinds = {model: toy_kind(origin(model)) for model in models}
+    # A benchmark of addition is called `arithmetic`, the other toy tasks `arithmetic:subtraction` and so on.
     words_of = {None: "all", "addition": "arithmetic"}
     of_models = {
         model: words_of.get(kind, f"arithmetic:{kind}") for model, kind in kinds.items()
@@ -327,6 +363,7 @@ def _tasks_of(models: Sequence[str]) -> str:
 
 
 def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
+    """Return the default benchmarks of data files, and a note if rows may be scored otherwise than expected."""
     names, sources = benchmarks_in(data)
     if not names:
         benchmarks = file_benchmarks(data)
@@ -341,7 +378,13 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
 
 
 def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
-    """The protocol of a command: that of the evaluation it goes on with, else the one that is asked for."""
+    """Return the protocol of a command: that of the stored evaluation, else the one on the command line.
+
+    Args:
+        asked: the protocol on the command line; None if it names none.
+        targets: the models; their folders may hold evaluations that the command continues.
+    """
+    # A stored evaluation decides: the same command has to continue it without repeating --protocol.
     begun = {
         target.store.record().protocol for target in targets if is_evaluation(target.folder)
     }
@@ -360,7 +403,7 @@ def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
 
 
 def paper_benchmark(benchmark: Benchmark) -> Benchmark:
-    """A benchmark with the paper's number of samples, and GPQA's questions without the last line break."""
+    """Return a benchmark with the paper's number of samples, and GPQA's prompt without its last line break."""
     changes: dict[str, object] = {"samples": _SAMPLES.get(benchmark.name, 1)}
     if benchmark.name == "gpqa_diamond":
         changes["prompt"] = benchmark.prompt.rstrip("\n")
@@ -368,7 +411,12 @@ def paper_benchmark(benchmark: Benchmark) -> Benchmark:
 
 
 def paper_prompting(prompting: Prompting, model: str) -> Prompting:
-    """The prompting of the paper's row of a model, called as in its tables; a template that the user chose stays."""
+    """Return the prompting behind the paper's row of a model. A template that the user chose is kept.
+
+    Args:
+        prompting: the command's changes to the prompts.
+        model: the model's name in the paper's tables.
+    """
     if model not in _WITHOUT_TEMPLATE or prompting.chat.template is not None:
         return prompting
     return replace(prompting, chat=ChatFormat(_JOINED, prompting.chat.variables))
@@ -377,7 +425,7 @@ def paper_prompting(prompting: Prompting, model: str) -> Prompting:
 def show_prompt(
     request: EvaluationRequest, name: str, *, trust_remote_code: bool = False
 ) -> Answer:
-    """One problem of a benchmark as the request's model reads it; without a model, its messages."""
+    """Return the first problem of a benchmark as the request's model reads it, or its messages without a model."""
     [task] = request.tasks([find_benchmark(name)])
     problem = task.problems[0]
     facts = {

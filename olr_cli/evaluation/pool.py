@@ -1,11 +1,11 @@
-"""One pool of all missing samples: generated in one stream, graded beside it, stored in small parts.
+"""One pool of all missing samples: generated in one stream, graded in parallel, stored in small parts.
 
     missing problems of all benchmarks  →  backend.stream  →  recorder: grade, store, finish a benchmark
                                            (this thread)      (another one, and the judge's processes)
 
-The backend gets everything at once, so that it is busy until the last samples of the last benchmark. What is finished
-is stored every `STORED_AT_ONCE` samples or `STORED_EVERY` seconds, whichever is first, so a kill loses little. Samples
-finish in an order that depends on the backend; a finished benchmark's file has them in the order of its problems.
+The backend gets everything at once, so that it is busy until the last samples of the last benchmark. Finished samples
+are stored every `STORED_AT_ONCE` samples or `STORED_EVERY` seconds, whichever comes first, so a kill loses little. The
+order in which samples finish depends on the backend; a finished benchmark's file is in the order of its problems.
 """
 
 from __future__ import annotations
@@ -28,36 +28,42 @@ from olr_cli.evaluation.store import EvaluationStore
 from olr_cli.supervision import Rollout
 
 STORED_AT_ONCE = 64
-"""Finished samples that are stored together."""
+"""Number of finished samples that are stored together."""
 STORED_EVERY = 15.0
-"""Seconds after which finished samples are stored, however few they are."""
+"""Seconds after which finished samples are stored, even if there are only a few."""
 
 
 @dataclass(frozen=True)
 class PooledProblem:
-    """A problem of the pool.
-
-    Attributes:
-        seeds: a seed for each missing sample, by the sample's number; None for one that was imported.
-        stored: its samples of an earlier call that asked for fewer.
-    """
+    """A problem in the pool."""
 
     task: Task
     problem: Prompt
     seeds: Mapping[int, int | None]
+    """Number of each missing sample -> its seed; None for a sample that was imported."""
+
     stored: Sequence[Generation] = ()
+    """Samples of an earlier call that asked for fewer."""
 
     def request(self, prompt: str) -> GenerationRequest:
-        """Return what a backend is asked for; `prompt` as the model reads it."""
+        """Return the request to a backend for the missing samples.
+
+        Args:
+            prompt: the prompt as the model reads it.
+        """
         seeds = [seed for seed in self.seeds.values() if seed is not None]
         return GenerationRequest(self.problem.messages, seeds, prompt)
 
     def generations(
         self, prompt: str, rollouts: Sequence[Rollout | None]
     ) -> Iterator[Generation]:
-        """All samples but those that are lost, the new ones not graded yet; `prompt` as the model read it.
+        """Yield the stored samples, then the new ones, which are not graded yet.
 
-        Samples that are stored are graded again with the others: how a class is spelt depends on all of them (R7).
+        Stored samples are graded again with the new ones, because all of them decide how a class is spelled (R7).
+
+        Args:
+            prompt: the prompt as the model read it.
+            rollouts: the responses in the order of `seeds`; None for a lost one, which stays missing.
         """
         gold, problem = self.problem.gold, self.problem
         assert gold is not None  # a benchmark's problems have one
@@ -82,11 +88,18 @@ class PooledProblem:
 def pool_of(
     store: EvaluationStore, tasks: Sequence[Task], seed: int
 ) -> list[PooledProblem]:
-    """The problems of all tasks that lack samples, in the order in which they are asked."""
+    """Return the problems of all tasks that lack samples, in the order in which they are asked.
+
+    Args:
+        store: has the samples of earlier calls.
+        tasks: the benchmarks with their problems.
+        seed: the evaluation's seed.
+    """
     pool = []
     for task in tasks:
         name, missing = task.benchmark.name, store.missing(task)
         stored: dict[str, list[Generation]] = {}
+        # Read the long responses only if a problem has some of its samples: they are graded again with the new ones.
         if any(len(numbers) < task.samples for numbers in missing.values()):
             for sample in filter(
                 lambda it: it.problem_id in missing, store.generations(name)
@@ -109,21 +122,19 @@ def pool_of(
 
 
 def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
-    """A sample's own seed, whatever else is sampled with it; 63 bits, as vLLM and torch take them."""
+    """Return the seed of a sample, a number of 63 bits, as vLLM and torch accept them.
+
+    It does not depend on the other samples of the call, so limits and interruptions do not change a sample.
+    """
     return seeding.key("evaluation", seed, benchmark, problem_id, sample) >> 1
 
 
 @dataclass
 class Recorder(AbstractContextManager["Recorder"]):
-    """Grades and stores finished problems in a thread of its own, while others are generated.
+    """A second thread that grades and stores finished problems while others are generated.
 
-    The record is written with the first samples, and again if the backend's `facts` change: replies show what a server
-    refuses.
-
-    Attributes:
-        stored: called in the thread with the number of new samples after each part.
-        finished: called in the thread with a benchmark when all its problems are stored.
-        counted: the verdicts on all samples so far, but for multiple choice; complete after the block.
+    The record is written with the first samples, and again if the backend's `facts` change: only the replies show
+    which settings a server refuses.
     """
 
     store: EvaluationStore
@@ -132,8 +143,13 @@ class Recorder(AbstractContextManager["Recorder"]):
     pool: Sequence[PooledProblem]
     judge: Judge
     stored: Callable[[int], None]
+    """Called in the thread with the number of new samples after each part."""
+
     finished: Callable[[Task], None]
+    """Called in the thread with a benchmark when all its problems are stored."""
+
     counted: Counter[Verdict] = field(default_factory=Counter)
+    """Verdicts on all samples so far, without multiple choice; complete after the block."""
 
     def __post_init__(self) -> None:
         self._left = Counter(
@@ -146,8 +162,9 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._jobs: list[Future[None]] = []
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """Store what is finished, unless the program ends at once."""
+        """Store the finished problems, unless the program has to end at once."""
         try:
+            # A first Ctrl-C (`Interrupted`) is an `Exception`. A second one is not, and must not wait for the grading.
             if kind is None or issubclass(kind, Exception):
                 self._hand_over()
                 for job in self._jobs:
@@ -158,6 +175,7 @@ class Recorder(AbstractContextManager["Recorder"]):
     def add(self, problems: Iterable[tuple[PooledProblem, list[Generation]]]) -> None:
         """Take problems with all their samples."""
         self._waiting += problems
+        # Raise an error of the thread now, not after hours of generation that cannot be stored.
         while self._jobs and self._jobs[0].done():
             self._jobs.pop(0).result()
         is_much = sum(len(samples) for _, samples in self._waiting) >= STORED_AT_ONCE
@@ -165,13 +183,14 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._hand_over()
 
     def _hand_over(self) -> None:
-        """Let the thread grade and store what waits."""
+        """Let the thread grade and store the waiting problems."""
         self._last = time.monotonic()
         if self._waiting:
             self._jobs.append(self._thread.submit(self._grade, self._waiting))
             self._waiting = []
 
     def _grade(self, problems: Sequence[tuple[PooledProblem, list[Generation]]]) -> None:
+        """Grade and store problems, benchmark by benchmark, and report benchmarks that become complete."""
         for task in {
             entry.task.benchmark.name: entry.task for entry, _ in problems
         }.values():
@@ -180,10 +199,11 @@ class Recorder(AbstractContextManager["Recorder"]):
             graded = grade(task.benchmark, samples, self.judge, self.counted)
             record = self.store.with_backend(self.record, self.facts)
             if record is not self.record or not self._is_recorded:
-                # Not before there are samples: until then, nothing ties the user to these settings.
+                # Write the record only with the first samples: until then, the user may still change the settings.
                 self.store.write_record(record)
                 self.record, self._is_recorded = record, True
             self.store.append(task.benchmark.name, graded)
+            # Samples of an earlier call are graded again and are not new.
             new = len(graded) - sum(len(entry.stored) for entry, _ in part)
             self.stored(new)
             self._left[task.benchmark.name] -= new

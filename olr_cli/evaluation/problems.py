@@ -1,7 +1,7 @@
 """The problems of a benchmark: from the hub, from files in the interchange format, or from a built-in set.
 
-    rows of the interchange format   messages as they are; R21's system message where a row has none
-    rows with columns of their own   the benchmark's prompt, filled in; options become lines ``A) Venus``
+Rows of the interchange format keep their messages, and get R21's system message if they have none. Rows with other
+columns are filled into the benchmark's prompt; their options become lines such as ``A) Venus``.
 
 Repeated interchange rows are one problem (R19: AIME's 240 rows are 30 problems, 8 times each).
 """
@@ -35,21 +35,31 @@ from olr_cli.errors import UserError
 from olr_cli.evaluation.benchmark import PAPER, Benchmark, ProblemFields, registry
 
 _TASK_SIZE = 400
-"""Problems of a built-in set where the benchmark doesn't say."""
+"""Number of problems of a built-in set if the benchmark does not name one."""
 
 MOST_OPTIONS = 10
+"""Largest number of options of a multiple-choice problem: MMLU-Pro has up to 10."""
+
 _LETTERS = tuple(ascii_uppercase[:MOST_OPTIONS])
 _NUMBERS = tuple(str(number) for number in range(1, MOST_OPTIONS + 1))
+# `A) Venus`, `(B) Mars`, `3) Earth` at the start of a line
 _OPTION = re.compile(r"^\(?([A-Z]|\d+)\) ", re.MULTILINE)
 
 
 def load_problems(
     benchmark: Benchmark, *, data: Path | None = None, limit: int | None = None
 ) -> list[Prompt]:
-    """The problems of a benchmark, in the order of their first appearance; each has a gold (`Prompt.gold`).
+    """Return the problems of a benchmark, in the order of their first appearance. Each has a gold (`Prompt.gold`).
 
-    `data` is an interchange file, or a folder of them. Its rows with the benchmark's name, or an alias, as
-    ``data_source`` take the place of the benchmark's source; without such rows, only a source on the hub is an error.
+    Args:
+        benchmark: the benchmark.
+        data: interchange file, or folder of such files. Its rows whose ``data_source`` is the benchmark's name or an
+            alias replace the benchmark's source. Without such rows the source is used, unless it is on the hub.
+        limit: return only this many problems, from the beginning.
+
+    Raises:
+        UserError: the problems cannot be read, have no golds, are too many or too few, or `data` replaces a hub source
+            and has no rows of the benchmark.
     """
     problems = None if data is None else _from_data(benchmark, data)
     if problems is None:
@@ -66,7 +76,7 @@ def load_problems(
 
 
 def digest(problems: Iterable[Prompt]) -> str:
-    """sha256 (hexadecimal) of everything that decides the questions and which answers are right."""
+    """Return the sha256 (hexadecimal) of everything that decides the questions and their right answers."""
     rows = [
         (p.prompt_id, [(m.role, m.content) for m in p.messages], p.gold, p.choices)
         for p in problems
@@ -75,6 +85,7 @@ def digest(problems: Iterable[Prompt]) -> str:
 
 
 def _from_source(benchmark: Benchmark, limit: int | None) -> list[Prompt]:
+    """Return the problems of the benchmark's own source."""
     source = benchmark.source
     if source.task is not None:
         size = min(filter(None, (limit, benchmark.problems or _TASK_SIZE)))
@@ -96,6 +107,7 @@ def _hub_table(benchmark: Benchmark) -> pa.Table:
         hub_id = HubId(source.place, source.config, source.split, source.revision)
         return load_hub_table(hub_id, source.split)[0]
     except UserError as error:
+        # The hub's own message does not say where the terms are, nor that a token has to be set.
         if source.gated:
             page = benchmark.page or f"https://huggingface.co/datasets/{source.hub}"
             raise UserError(
@@ -110,7 +122,7 @@ def _hub_table(benchmark: Benchmark) -> pa.Table:
 
 
 def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
-    """The benchmark's rows in interchange files; None if there are none and its own source needs no network."""
+    """Return the benchmark's rows in interchange files, or None if there are none and its source is local."""
     tables, sources = [], set[str]()
     for file, names in _data_sources(data):
         sources.update(filter(None, names))
@@ -123,6 +135,8 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
     if tables:
         table = pa.concat_tables(tables, promote_options="permissive")
         return _of_table(benchmark, None, table, str(data))
+    # A file or built-in set is on this machine, so the data need not replace it. A set on the hub would need a network,
+    # which `data` is meant to avoid.
     if benchmark.source.hub is None:
         return None
     wanted = " or ".join((benchmark.name, *benchmark.aliases))
@@ -134,7 +148,7 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
 
 
 def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
-    """The benchmarks among the paper's nine that files have rows of, and all data sources that the rows name."""
+    """Return the paper's benchmarks that have rows in files, and all data sources that the rows name."""
     sources = {
         name for _, names in _data_sources(data) for name in names if name is not None
     }
@@ -144,16 +158,16 @@ def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
 
 
 def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
-    """The interchange files at a place that have a column `data_source`, each with that column."""
+    """Yield the interchange files at a path that have a column `data_source`, with that column's values."""
     for file in matching_files(str(data)):
-        # Of a large file for something else, no more than this
+        # Read this column alone: the folder may hold large files that have nothing to do with the benchmark.
         table = read_table([file], {"data_source"})
         if "data_source" in table.column_names:
             yield file, Rows(table, Origins(str(file))).texts("data_source")
 
 
 def _has_messages(table: pa.Table) -> bool:
-    """Whether the rows are in the interchange format: their prompts are lists of messages."""
+    """Return whether the rows are in the interchange format, in which prompts are lists of messages."""
     return "prompt" in table.column_names and pa.types.is_nested(
         table.schema.field("prompt").type
     )
@@ -162,19 +176,20 @@ def _has_messages(table: pa.Table) -> bool:
 def _of_table(
     benchmark: Benchmark, fields: ProblemFields | None, table: pa.Table, place: str
 ) -> list[Prompt]:
-    """Problems of interchange rows, of plain question and answer columns, or of the columns that `fields` names."""
+    """Return the problems in interchange rows, in plain question and answer columns, or in the columns of `fields`."""
     if fields is not None:
         return _of_columns(benchmark, fields, Rows(table, Origins(place)))
     prompts, numbers = _prompts(table, benchmark, place)
-    # As many rows as problems are no repeats, even if the benchmark asks the same question twice.
+    # If there are exactly as many rows as problems, none is a repeat, even if the benchmark asks a question twice.
     if len(prompts) != benchmark.problems:
         first: dict[tuple[str, str | None], int] = {}
         for row, prompt in zip(numbers, prompts, strict=False):
             first.setdefault((normal_question(prompt.messages), prompt.gold), row)
-        # Read again, since row numbers and uniqueness decide the ids
+        # Read the first rows again: ids depend on row numbers, and on which questions are unique.
         if len(first) < len(prompts):
             prompts, _ = _prompts(table.take(list(first.values())), benchmark, place)
     _require_golds(prompts, place)
+    # Plain questions get the benchmark's prompt; messages of the interchange format are asked as they are.
     is_plain = not _has_messages(table)
     return [
         _problem(benchmark, prompt, is_plain=is_plain, place=place) for prompt in prompts
@@ -182,7 +197,7 @@ def _of_table(
 
 
 def _of_columns(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[Prompt]:
-    """Return the problems in columns that `fields` names, with their options as lines if there are any."""
+    """Return the problems in the columns of `fields`, with any options as lines of the question."""
     place = rows.place
     table = _renamed(benchmark, fields, rows)
     options = _options(fields, rows) if fields.options else None
@@ -204,7 +219,7 @@ def _of_columns(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list
 
 
 def _require_golds(prompts: Sequence[Prompt], place: str) -> None:
-    """Make sure that every problem has an answer to grade by."""
+    """Raise unless every problem has a true answer to grade by."""
     without = [prompt.prompt_id for prompt in prompts if prompt.gold in (None, SENTINEL)]
     if without:
         raise UserError(
@@ -215,7 +230,7 @@ def _require_golds(prompts: Sequence[Prompt], place: str) -> None:
 
 
 def _problem(benchmark: Benchmark, prompt: Prompt, *, is_plain: bool, place: str) -> Prompt:
-    """A row as it is asked: the options of a multiple-choice problem are read from its question."""
+    """Return a row as the model is asked it. The options of a multiple-choice problem are read from its question."""
     messages, gold = prompt.messages, prompt.gold
     if is_plain:
         messages = _messages(benchmark, benchmark.ask(messages[-1].content))
@@ -232,12 +247,12 @@ def _problem(benchmark: Benchmark, prompt: Prompt, *, is_plain: bool, place: str
 def _prompts(
     table: pa.Table, benchmark: Benchmark, place: str
 ) -> tuple[Sequence[Prompt], Sequence[int]]:
-    """The prompts of a table, and the rows in which they stand: those without a question are skipped."""
+    """Return the prompts of a table and their row numbers. Rows without a question are skipped."""
     prompts = read_rows(
         Rows(table, Origins(place)),
         data_source=benchmark.name,
         split="test",
-        # The order of options is drawn by these ids
+        # The order of options is drawn by these ids, so the way in which they are made must never change.
         reading=Reading(are_numbered=True, is_text_only=True),
     )
     return prompts.prompts, prompts.origins.numbers
@@ -249,15 +264,16 @@ def _messages(benchmark: Benchmark, question: str) -> tuple[Message, ...]:
 
 
 def _labels(question: str) -> list[str]:
-    """Labels of the options that a question ends with, in order: A, B, C … or 1, 2, 3 …; empty if it shows none."""
+    """Return the labels of the options at the end of a question: A, B, C … or 1, 2, 3 …; empty if there are none."""
     in_order: list[str] = _OPTION.findall(question)
-    # A lettered option may be a numbered list, not the other way round
+    # Letters first: an option with a letter may contain a numbered list, but not the other way round.
     for series in (
         _LETTERS,
         _NUMBERS,
     ):
         labels = [label for label in in_order if label in series]
         if series[0] in labels:
+            # The question itself may list `A)`, `B)` too, so the options begin at the last first label.
             labels = labels[len(labels) - 1 - labels[::-1].index(series[0]) :]
             if len(labels) > 1 and labels == list(series[: len(labels)]):
                 return labels
@@ -265,7 +281,8 @@ def _labels(question: str) -> list[str]:
 
 
 def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str:
-    """The label that a gold names; a number names an option by its place, also where options have letters."""
+    """Return the label that a gold names. A number is an option's position, also if the options have letters."""
+    # ARC has 22 golds that are digits (R20).
     name = gold.strip().strip("().").upper()
     if name in labels or name in _NUMBERS[: len(labels)]:
         return name
@@ -277,7 +294,7 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
 
 
 def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Table:
-    """The columns of question, answer and id under names that `read_rows` knows."""
+    """Return a table with the columns of question, answer and id under the names that `read_rows` expects."""
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
         if not rows.has(name):
             raise UserError(
@@ -299,13 +316,14 @@ def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Tabl
             [column(fields.id).combine_chunks()], ["index"]
         )
     shown = _shown(benchmark, fields, rows)
+    # `read_rows` takes options from one column with a list, or from a column for each letter.
     names = CHOICE_COLUMNS if len(shown) == 1 else ascii_uppercase
     columns |= {name: column(path) for name, path in zip(names, shown, strict=False)}
     return pa.table(columns)
 
 
 def _shown(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[str]:
-    """Return the columns of the options below the questions of own data, where the benchmark itself shows none."""
+    """Return the columns of options to show below the user's own questions; empty if the benchmark shows options."""
     if fields.options or benchmark.name in registry():
         return []
     path = fields.shown or choice_path(rows)
@@ -313,7 +331,7 @@ def _shown(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[str]
 
 
 def _options(fields: ProblemFields, rows: Rows) -> list[tuple[Any, Any]]:
-    """Labels (None: A, B, C …) and texts of every row's options, as found."""
+    """Return labels and texts of every row's options, unchecked. Labels of None stand for A, B, C …"""
     if isinstance(fields.choices, tuple):
         columns = [rows.values(name) for name in fields.choices]
         return [(None, list(texts)) for texts in zip(*columns, strict=True)]
@@ -333,6 +351,7 @@ def _multiple_choice(
     options: tuple[Any, Any],
     place: str,
 ) -> Prompt:
+    """Return a multiple-choice problem as the model is asked it, with the right option's label as gold."""
     labels, texts = _checked(*options, place)
     right = fields.right_option
     if right is None:
@@ -354,6 +373,7 @@ def _multiple_choice(
             "fill it in or leave the row out",
         )
     if fields.shuffle:
+        # GPQA has the right option in one fixed column, so without this the right letter would always be the same.
         order = seeding.permutation(
             len(texts), "order of options", benchmark.name, prompt.prompt_id
         )
@@ -369,8 +389,9 @@ def _multiple_choice(
 
 
 def _checked(labels: Any, texts: Any, place: str) -> tuple[list[str], list[str]]:
-    """Labels and texts of one problem's options; columns without an option at the end are left out."""
+    """Return the checked labels and texts of a problem's options, without empty columns at the end."""
     texts = list(texts) if isinstance(texts, list) else []
+    # A file with a column for each option leaves the last ones empty in rows with fewer options.
     while texts and texts[-1] is None:
         texts.pop()
     labels = (

@@ -1,4 +1,4 @@
-"""How problems are put to a model, where the command says so: system message and chat template."""
+"""The command's changes to the prompts of an evaluation: system message and chat template."""
 
 from __future__ import annotations
 
@@ -19,17 +19,15 @@ SETTINGS = ("system", "chat_template", "template")
 
 @dataclass(frozen=True)
 class Prompting:
-    """Settings that change what a model reads; by default a benchmark, its rows and the model decide.
-
-    Attributes:
-        system: takes the place of every system message; empty: there is none; None: as rows have it (R21).
-    """
+    """Changes to the prompts. By default a benchmark, its rows and the model decide what the model reads."""
 
     system: str | None = None
+    """Message that replaces every system message; empty: there is none; None: each row keeps its own (R21)."""
+
     chat: ChatFormat = AS_THE_MODEL_HAS_IT
 
     def ask(self, problems: Sequence[Prompt]) -> list[Prompt]:
-        """A benchmark's problems with the messages that the model is given."""
+        """Return problems with the messages that the model is given."""
         asked = []
         for problem in problems:
             system = [message for message in problem.messages if message.role == "system"]
@@ -40,9 +38,9 @@ class Prompting:
         return asked
 
     def settings(self) -> dict[str, Any]:
-        """What an evaluation's record says: the settings that differ from the defaults, as JSON values."""
+        """Return the settings that differ from the defaults, as JSON values for an evaluation's record."""
         template = self.chat.template
-        # Of an empty text there is no digest: like an empty system message, it stands for none.
+        # An empty template gets no digest: like an empty system message, it is recorded as `none`.
         digest = template and f"sha256:{hashlib.sha256(template.encode()).hexdigest()[:16]}"
         settings = {
             "system": NONE if self.system == "" else self.system,
@@ -55,7 +53,13 @@ class Prompting:
 def read_prompting(
     system: str | None, template: str | None, variables: Iterable[str]
 ) -> Prompting:
-    """How prompts are asked: a message, a file or ``none``; template variables as ``key=value``."""
+    """Return the prompting that a command's options describe.
+
+    Args:
+        system: the system message, or ``none``; None: the option is not given.
+        template: the file of a chat template, or ``none``; None: the option is not given.
+        variables: variables of the template as ``key=value``.
+    """
     if system is not None and not system.strip():
         raise UserError(
             "the text is empty", "give one, or none for no system message", "system"

@@ -1,4 +1,4 @@
-"""The paper's scores, and which of its rows belongs to a model or recipe."""
+"""The paper's scores, and the row that belongs to a model or recipe."""
 
 from __future__ import annotations
 
@@ -29,32 +29,35 @@ COST = Path(__file__).with_name("published") / "cost.csv"
 
 @dataclass(frozen=True)
 class Setting:
-    """A training of the paper, as far as its tables say. None: doesn't apply.
-
-    Attributes:
-        model: without its owner, as in `Qwen3-4B-Base`.
-        method: `base` (before training), `grpo`, `olr`, ...
-        noise_ratio: as printed.
-        slope_threshold: delta.
-        warmup_epochs: T, as visits that keep the label.
-        besides: what else decides labels or rewards, of which the paper has nothing; empty in its rows.
-    """
+    """One training in the paper, as its tables describe it. None: the setting does not apply."""
 
     model: str
+    """Name without the owner, such as `Qwen3-4B-Base`."""
+
     method: str = "base"
+    """`base` (before training), `grpo`, `olr`, ..."""
+
     noise_type: str | None = None
     noise_ratio: Decimal | None = None
+    """Ratio as printed."""
+
     train_prompts: int = 800
     slope_threshold: Decimal | None = None
+    """delta."""
+
     warmup_epochs: int | None = None
+    """T, the number of visits that keep the label."""
+
     besides: str = ""
+    """Other settings that decide labels or rewards, none of which the paper used; empty in its rows."""
 
     @property
     def noise(self) -> str:
-        """``active 0.5``; empty where no labels are marked, or none are used."""
+        """``active 0.5``; empty if no labels are marked, or the method uses none."""
         return f"{self.noise_type} {self.noise_ratio}" if self.noise_type else ""
 
     def __str__(self) -> str:
+        # The paper's usual values (800 prompts, threshold 0.05, 5 epochs) are left out.
         words = {
             self.method: self.method != "base",
             f"{self.noise_type} noise {self.noise_ratio}": self.noise_type is not None,
@@ -64,23 +67,27 @@ class Setting:
             f"{self.warmup_epochs} warm-up epochs": self.warmup_epochs not in (None, 5),
             self.besides: True,
         }
-        said = (text for text, is_said in words.items() if is_said)
-        return ", ".join(filter(None, (self.model, *said)))
+        shown = (text for text, is_shown in words.items() if is_shown)
+        return ", ".join(filter(None, (self.model, *shown)))
 
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A row of the paper's tables, which agree where several print it; scores are shares, 0 .. 1, by benchmark."""
+    """A row of the paper's tables. If several tables print it, their numbers agree."""
 
     setting: Setting
     tables: tuple[str, ...]
+    """Tables that print the row."""
+
     scores: Mapping[str, float]
+    """Benchmark -> score as a share, 0 .. 1."""
+
     name: ClassVar[str] = "paper"
     notes: ClassVar[tuple[str, ...]] = ()
 
     @property
     def sentence(self) -> str:
-        """A sentence on differences to these scores."""
+        """The sentence that explains differences to these scores."""
         return (
             f"The paper's row is {self.setting} ({', '.join(self.tables)}): 8 samples of AIME and AMC, the authors'"
             " grader, no intervals; differences are in points."
@@ -88,21 +95,21 @@ class PublishedRow:
 
     @property
     def cells(self) -> dict[str, Cell]:
-        """Scores and means, as those of an evaluation."""
+        """Scores and means, in the form of an evaluation's."""
         return {name: Cell(share) for name, share in self.shares.items()}
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """The scores, and as ``in`` and ``out`` their means over in- and out-of-distribution benchmarks.
+        """The scores, and their means over in- and out-of-distribution benchmarks as ``in`` and ``out``.
 
-        The paper prints the means too, to one decimal, mostly those of the rounded scores.
+        The paper also prints the means, to one decimal; most of them are means of the rounded scores.
         """
         return {**self.scores, **averages(self.scores)}
 
 
 @cache
 def published_rows() -> Mapping[Setting, PublishedRow]:
-    """Every setting in the paper's tables, in their order."""
+    """Return the row of every setting in the paper's tables, in their order."""
     tables: dict[Setting, dict[str, None]] = {}
     scores: dict[Setting, dict[str, float]] = {}
     for table, setting, benchmark, score in _scores():
@@ -115,13 +122,14 @@ def published_rows() -> Mapping[Setting, PublishedRow]:
 
 
 def published_table(name: str) -> list[PublishedRow]:
-    """The rows of one of the paper's tables, from top to bottom; none if there is no such table."""
+    """Return the rows of one of the paper's tables, from top to bottom; empty if there is no such table."""
     settings = dict.fromkeys(setting for table, setting, _, _ in _scores() if table == name)
     return [published_rows()[setting] for setting in settings]
 
 
 @cache
 def _scores() -> list[tuple[str, Setting, str, Decimal]]:
+    """Return table, setting, benchmark and score in percent of every line in results.csv."""
     read = TypeAdapter(Setting).validate_python
     with RESULTS.open(encoding="utf-8", newline="") as lines:
         return [
@@ -142,13 +150,13 @@ def _scores() -> list[tuple[str, Setting, str, Decimal]]:
 
 
 def published_cost() -> Mapping[str, str]:
-    """The paper's table of training time: phase -> time, both as printed, for 800 prompts."""
+    """Return the paper's table of training time: phase -> time, both as printed, for 800 prompts."""
     with COST.open(encoding="utf-8", newline="") as lines:
         return {line["phase"]: line["time"] for line in csv.DictReader(lines)}
 
 
 def published_row(setting: Setting) -> PublishedRow:
-    """The paper's row for a setting."""
+    """Return the paper's row for a setting, or raise with the nearest rows."""
     rows = published_rows()
     if setting in rows:
         return rows[setting]
@@ -162,6 +170,7 @@ def published_row(setting: Setting) -> PublishedRow:
         )
 
     def distance(other: Setting) -> int:
+        """Return the number of fields that differ."""
         return sum(
             getattr(setting, field.name) != getattr(other, field.name)
             for field in fields(Setting)
@@ -176,7 +185,7 @@ def published_row(setting: Setting) -> PublishedRow:
 
 
 def setting_of(run: Path) -> Setting:
-    """The paper's setting that a run has, from its recipe and its labels."""
+    """Return the paper's setting of a run, from its recipe and its labels."""
     recipe = read_recipe(run)
     labels, uses_labels = scan_labels(run), recipe.method.row.uses_labels
     olr = recipe.method if isinstance(recipe.method, OlrMethod) else None
@@ -184,9 +193,11 @@ def setting_of(run: Path) -> Setting:
     noise_ratio = None
     if uses_labels and recipe.noise is not None and recipe.noise.ratio is not None:
         noise_type, noise_ratio = recipe.noise.type, recipe.noise.ratio
+    # Without `noise` in the recipe, the data file may still have marked labels (`olr inject-noise`).
     elif uses_labels and (marked := marked_noise(labels)):
         noise_type, share = marked
-        noise_ratio = Decimal(share).quantize(Decimal("0.1"))  # as printed
+        # The tables print one decimal; an exact share, such as 0.4988, would match no row.
+        noise_ratio = Decimal(share).quantize(Decimal("0.1"))
     return Setting(
         model=model_name(recipe.model.path),
         method=_method(recipe),
@@ -200,7 +211,7 @@ def setting_of(run: Path) -> Setting:
 
 
 def _method(recipe: Recipe) -> str:
-    """The method's name, with what tells it from the paper's method of that name."""
+    """Return the method's name, extended if it differs from the paper's method of that name."""
     section = recipe.method
     names = compose(section).name.split("+")
     if isinstance(section, ScoreMethod) and section.score_reduction == "sum":
@@ -211,7 +222,7 @@ def _method(recipe: Recipe) -> str:
 
 
 def _besides(recipe: Recipe) -> Iterator[str]:
-    """Words for what decides labels and rewards besides method and noise; runs that share them are compared."""
+    """Yield words for other settings that decide labels and rewards. Runs are compared if they share them."""
     draw = getattr(recipe.noise, "draw", "uniform")
     if draw != "uniform" and recipe.method.row.uses_labels:
         yield f"labels drawn by {draw}"
@@ -222,5 +233,5 @@ def _besides(recipe: Recipe) -> Iterator[str]:
 
 
 def model_name(model: str) -> str:
-    """A model as the paper's tables call it: a hub id without its owner, the last part of a path."""
+    """Return the name of a model in the paper's tables: a hub id without its owner, or the last part of a path."""
     return model.rstrip("/").rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""What an evaluation's files say: the record of its settings and benchmarks, and a row a sample."""
+"""The contents of an evaluation's files: a record of its settings and benchmarks, and one row per sample."""
 
 from __future__ import annotations
 
@@ -17,68 +17,81 @@ from olr_cli.recipe.sampling import Sampling
 from olr_cli.recipe.section import Section
 
 VERSION = 1
-"""Raised whenever a key of evaluation.json changes its meaning."""
+"""Version of evaluation.json, increased whenever a key changes its meaning."""
 
 Protocol = Literal["standard", "paper"]
+"""Defaults of an evaluation: those of R19, or the samples and prompts behind the paper's printed scores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One sample of a benchmark's problem; until it is graded (`olr_cli.evaluation.grading.grade`), it has no answer.
-
-    Attributes:
-        sample: its number among the problem's samples, from 0.
-        prompt: exactly as the model saw it.
-        response: the text as generated, special tokens left out.
-        answer: the extracted answer (R6); None if there is none.
-        answer_class: the most frequent spelling among the problem's samples that say the same (R7), or the option's
-            letter. None without an answer, or where it names no option.
-        choices: how many options a multiple-choice problem shows (`Prompt.choices`).
-        is_correct: the answer matches the gold (R7); False without an answer.
-        tokens: response length, end token included; None if it was imported from a log that doesn't say.
-        truncated: the length limit cut the response; None likewise.
-        seed: the sample's seed; None if it was imported.
-        unfinished_thought: the response ends inside its thinking (R6), and so has no answer; None if it has no thinking
-            at all.
-        ended_by: what else ended the response, by the words of a server (`Rollout.ended_by`).
-    """
+    """One sample of a benchmark's problem. It has no answer until `olr_cli.evaluation.grading.grade` fills it in."""
 
     benchmark: str
     problem_id: str
     sample: int
+    """Number of the sample among the problem's samples, from 0."""
+
     prompt: str
+    """Exactly the text that the model read."""
+
     response: str
+    """Text as generated, without special tokens."""
+
     answer: str | None = None
+    """Extracted answer (R6), or None if there is none."""
+
     answer_class: str | None = None
+    """Most frequent spelling among the problem's samples with an equivalent answer (R7), or the option's letter. None
+    without an answer, and if the answer names no option.
+    """
+
     gold: str
     choices: int | None
+    """Number of options of a multiple-choice problem (`Prompt.choices`)."""
+
     is_correct: bool = False
+    """Whether the answer matches the gold (R7); False without an answer."""
+
     tokens: int | None
+    """Response length, end token included; None if an imported log does not contain it."""
+
     truncated: bool | None
+    """Whether the length limit cut the response; None if an imported log does not contain it."""
+
     seed: int | None
+    """Seed of the sample; None if it was imported."""
+
     unfinished_thought: bool | None = None
+    """Whether the response ends inside its thinking (R6) and so has no answer; None if it has no thinking."""
+
     ended_by: str | None = None
+    """Any other reason why the response ended, in the words of the server (`Rollout.ended_by`)."""
 
 
 class VerifiedKeys(Section):
-    """The verified keys that took the place of a benchmark's own.
-
-    Attributes:
-        file, digest: the name of the file of verified labels, and the sha256 of its bytes.
-        labels: how many labels it has.
-        verified: how many problems it has a label of.
-        corrected: how many of them have another key.
-        rejected: how many of them are left out: the key is wrong, and nobody gave the true answer.
-        skipped: the end of a sentence on rows that contradict themselves (`VerifiedLabels.note_on_skipped`).
-    """
+    """The verified keys that replaced a benchmark's own."""
 
     file: str
+    """Name of the file of verified labels."""
+
     digest: str
+    """sha256 of the file's bytes."""
+
     labels: int
+    """Number of labels in the file."""
+
     verified: int
+    """Number of problems that have a label in the file."""
+
     corrected: int
+    """Number of problems whose key the file changes."""
+
     rejected: int
+    """Number of problems that are left out: the key is wrong, and nobody gave the true answer."""
+
     skipped: str = ""
+    """End of a sentence on rows that contradict themselves (`VerifiedLabels.note_on_skipped`)."""
 
     def __str__(self) -> str:
         return (
@@ -89,29 +102,33 @@ class VerifiedKeys(Section):
 
 
 class TaskRecord(Section):
-    """A benchmark in evaluation.json.
+    """A benchmark in evaluation.json."""
 
-    Attributes:
-        definition: the benchmark as it was when the samples were graded.
-        problems_digest: the digest of their messages and golds, in order (`olr_cli.evaluation.problems.digest`).
-        data: file or folder that took the place of the benchmark's source.
-        verified: whose keys the golds are; None: the benchmark's own.
-    """
-
-    # 0.1.0 wrote another key, answer_rules.
+    # Version 0.1.0 wrote one more key, answer_rules, and its evaluations must stay readable.
     model_config = ConfigDict(extra="ignore", frozen=True)
 
     definition: Benchmark
+    """Benchmark as it was when the samples were graded."""
+
     samples: int
+    """Number of samples of each problem."""
+
     problems: int
+    """Number of problems."""
+
     problems_digest: str
+    """Digest of their messages and golds, in order (`olr_cli.evaluation.problems.digest`)."""
+
     data: str | None = None
+    """File or folder that replaced the benchmark's source."""
+
     verified: VerifiedKeys | None = None
+    """Verified keys behind the golds; None: the golds are the benchmark's own."""
 
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark, its problems, and how many samples of each are taken (R19); the rest as in `TaskRecord`."""
+    """A benchmark, its problems, and the number of samples of each (R19); other fields as in `TaskRecord`."""
 
     benchmark: Benchmark
     problems: Sequence[Prompt]
@@ -120,7 +137,7 @@ class Task:
     verified: VerifiedKeys | None = None
 
     def record(self) -> TaskRecord:
-        """As evaluation.json has it."""
+        """Return the task's entry of evaluation.json."""
         return TaskRecord(
             definition=self.benchmark,
             samples=self.samples,
@@ -132,33 +149,38 @@ class Task:
 
 
 class EvaluationRecord(Section):
-    """evaluation.json: what decides the generations, and what they were made with.
-
-    Attributes:
-        schema_version: `VERSION` of the olr that wrote it.
-        name: as in `Target`, like `model` and `origin`.
-        prompting: the command's changes to the prompts (`olr_cli.evaluation.prompting.Prompting.settings`).
-        protocol: whose choices the defaults were: ``standard`` (R19) or ``paper`` (of its printed scores).
-        day: that of its start, for chat templates that write the date; None: it was imported, or is older than the key.
-        generated_by: backend, weights, device and versions; an entry for every combination that generated samples. Its
-            ``sampling`` are the settings that it decided itself, and how (`OpenAIBackend` where a server refuses one).
-    """
+    """The content of evaluation.json: the settings that decide the generations, and the backends that made them."""
 
     schema_version: int = VERSION
+    """`VERSION` of the olr that wrote the file."""
+
     name: str
+    """Name of the model in tables, as in `Target`, like `model` and `origin`."""
+
     model: str
     origin: dict[str, Any]
     sampling: Sampling
     seed: int
     benchmarks: dict[str, TaskRecord]
     prompting: dict[str, Any] = Field(default_factory=dict)
+    """The command's changes to the prompts (`olr_cli.evaluation.prompting.Prompting.settings`)."""
+
     protocol: Protocol = "standard"
+    """Protocol that the defaults came from."""
+
     day: date | None = None
+    """Day of the evaluation's start, for chat templates that write the date; None if it was imported or is older than
+    this key.
+    """
+
     generated_by: tuple[dict[str, Any], ...] = ()
+    """Backend, weights, device and versions, with an entry for every combination that generated samples. ``sampling``
+    in an entry holds the settings that the backend decided itself, and how (`OpenAIBackend` if a server refuses one).
+    """
 
     @property
     def not_as_asked(self) -> dict[str, str]:
-        """The settings that others decided, whatever `sampling` says, as in `generated_by`."""
+        """Settings that the backend or server decided in place of `sampling`, and how, from `generated_by`."""
         return {
             name: how
             for entry in self.generated_by
@@ -166,7 +188,7 @@ class EvaluationRecord(Section):
         }
 
     def graded_by(self, definitions: Mapping[str, Benchmark]) -> EvaluationRecord:
-        """Return the record with benchmarks that were graded again, by these definitions."""
+        """Return the record with the definitions of benchmarks that were graded again, by name."""
         graded = {
             name: self.benchmarks[name].model_copy(update={"definition": definition})
             for name, definition in definitions.items()
@@ -174,13 +196,15 @@ class EvaluationRecord(Section):
         return self.model_copy(update={"benchmarks": self.benchmarks | graded})
 
     def decisive(self) -> dict[str, object]:
-        """The settings that must not change while an evaluation goes on, except for its problems."""
+        """Return the settings that must stay equal when an evaluation is resumed; problems are compared elsewhere."""
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
+        # The record leaves out defaults. They are named here, so that an error can show both sides of a change.
         settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}
         for name, task in self.benchmarks.items():
             settings |= {
                 f"{key} of {name}": value for key, value in task.definition.grading.items()
             }
+            # The digest, not the file's name: a copy elsewhere has the same keys, an edited file has others.
             keys = task.verified.digest[:12] if task.verified else "none"
             settings[f"verified keys of {name}"] = keys
         return settings

@@ -1,4 +1,4 @@
-"""What `olr evaluate` and `olr regrade` show: scores side by side, beside a reference, and what to do next."""
+"""The output of `olr evaluate` and `olr regrade`: scores side by side, next to a reference, and a next command."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from olr_cli.runs.directory import is_run
 from olr_cli.tables import Answer, File
 
 Compared: TypeAlias = Path | Literal["paper"] | None
-"""What scores are shown beside: the evaluation in a folder, the paper's row, or nothing."""
+"""The reference that scores are compared with: the evaluation in a folder, the paper's row, or nothing."""
 Evaluated = Sequence[tuple[Target, Sequence[Score]]]
 """Evaluations with their scores."""
 
 
 def reference_of(compare: Path | None, *, paper: bool) -> Compared:
-    """The one reference that is asked for."""
+    """Return the reference that the command names, and raise if it names two."""
     if paper and compare is not None:
         raise UserError(
             "the paper's scores are a reference already", "choose one of the two", "compare"
@@ -40,7 +40,7 @@ def reference_of(compare: Path | None, *, paper: bool) -> Compared:
 
 
 def paper_row(targets: Sequence[Target]) -> PublishedRow:
-    """The paper's row for models that are all of one of its settings."""
+    """Return the paper's row for models, and raise if they belong to several rows."""
     settings = {_setting(target): target.name for target in targets}
     if len(settings) > 1:
         names = " and ".join(settings.values())
@@ -53,14 +53,21 @@ def paper_row(targets: Sequence[Target]) -> PublishedRow:
 
 
 def _setting(target: Target) -> Setting:
+    """Return the paper's setting of a model or checkpoint."""
     if "run" not in target.origin:
         return Setting(model_name(target.model))
-    above = target.folder.absolute().parent.parent  # where the run is now, if it was moved
+    # If the run was moved after its evaluation, its stored path is wrong, but it still holds this folder.
+    above = target.folder.absolute().parent.parent
     return setting_of(above if is_run(str(above)) else Path(target.origin["run"]))
 
 
 def check_reference(named: Compared, targets: Sequence[Target]) -> None:
-    """Make sure that the models can be compared with the reference, before they are evaluated."""
+    """Raise if models cannot be compared with the reference, before hours are spent on evaluating them.
+
+    Args:
+        named: the reference.
+        targets: the models. One of them may be the reference itself, which then needs no scores yet.
+    """
     if named == "paper":
         paper_row(targets)
     elif named is not None and not any(_same(named, target.folder) for target in targets):
@@ -73,15 +80,18 @@ def scores_answer(
     *,
     before: Mapping[Path, Sequence[Score]] = MappingProxyType({}),
 ) -> Answer:
-    """The scores of evaluations side by side and beside the reference, and what to do next.
+    """Return the command's output: scores side by side and next to the reference, files, and a next command.
 
-    Of several evaluations at the reference's place, the last counts, as the last checkpoint of a run. `before`: folder
-    -> the scores of the same samples under the old keys, which take the reference's place.
+    Args:
+        evaluated: the evaluations with their scores.
+        compare: the reference. If its path holds several evaluations, the last counts, as the last checkpoint of a run.
+        before: folder -> the scores of the same samples under the old keys, which replace the reference.
     """
     targets = [target for target, _ in evaluated]
     names = [target.name for target in targets]
     shown = {
         target.folder: NamedScores(
+            # Two models may have one name, such as two runs `a/quickstart` and `b/quickstart`: their folders differ.
             target.name if names.count(target.name) == 1 else str(target.folder),
             tuple(scores),
             tuple(_notes(target)),
@@ -111,7 +121,7 @@ def scores_answer(
 def _beside(
     compare: Compared, targets: Sequence[Target], shown: Mapping[Path, NamedScores]
 ) -> tuple[Reference | None, list[str]]:
-    """Return what scores are shown beside, which may be one of them, and sentences about it."""
+    """Return the reference, which may be one of the shown evaluations, and sentences about it."""
     if compare is None:
         return None, []
     if compare == "paper":
@@ -122,6 +132,7 @@ def _beside(
             f"{compare} holds {there} evaluations; {other.folder}, the last by name, is compared with."
         )
     notes += _graded_otherwise(targets, other)
+    # The table recognises a reference among its rows by identity, so return the shown object itself.
     same = next((it for folder, it in shown.items() if _same(folder, other.folder)), None)
     if same is not None:
         return same, notes
@@ -131,13 +142,14 @@ def _beside(
 
 
 def _scores_file(target: Target) -> File:
+    """Return the file of scores, with a text on how the checkpoint was chosen unless the command named its step."""
     chosen = target.origin.get("chosen", "named")
     which = "" if chosen == "named" else f" (checkpoint: {chosen})"
     return File(target.folder / "scores.json", f" and generations/{which}")
 
 
 def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
-    """Benchmarks that two evaluations grade with different settings."""
+    """Yield a sentence for each benchmark that two evaluations grade with different settings."""
     theirs = other.store.record().benchmarks
     for target in targets:
         for name, task in target.store.record().benchmarks.items():
@@ -151,7 +163,7 @@ def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]
 
 
 def _notes(target: Target) -> Iterator[str]:
-    """How an evaluation was sampled; of an imported one also the scores by the tool that it comes from."""
+    """Yield how an evaluation was sampled, and for an imported one the scores by the tool that it comes from."""
     record = target.store.record()
     by_whom = gathered((how, name) for name, how in record.not_as_asked.items())
     others = "".join(f"; {how}: {', '.join(names)}" for how, names in by_whom.items())
@@ -171,14 +183,16 @@ def _notes(target: Target) -> Iterator[str]:
 
 
 def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str]:
-    """A likely next command with these evaluations, and its purpose."""
+    """Return a likely next command with these evaluations, and its purpose."""
     place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
+    # `olr regrade` takes one folder. If that holds other evaluations too, no command fits exactly these.
     if len(targets) > 1 and {it.folder for it in evaluations_at(place)} != {
         it.folder for it in targets
     }:
         return {}
     command = f"olr regrade {shlex.quote(str(place))}"
     if compare is None:
+        # Most models have no row in the paper, which is no error here.
         with suppress(UserError):
             return {
                 f"{command} --paper": f"the paper's scores of {paper_row(targets).setting}"
@@ -191,6 +205,7 @@ def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str
 
 
 def _reference(named: Path) -> Target:
+    """Return the evaluation at a path, the last of several, and raise if it has no finished benchmark."""
     other = evaluations_at(named)[-1]
     if not other.store.finished():
         raise UserError(
@@ -202,4 +217,5 @@ def _reference(named: Path) -> Target:
 
 
 def _same(one: Path, other: Path) -> bool:
+    """Return whether two paths lead to the same folder, with symbolic links resolved."""
     return one.resolve() == other.resolve()

@@ -1,4 +1,4 @@
-"""Evaluations as one table: side by side or in detail, beside a reference, with a row for each score as CSV."""
+"""One table of evaluations: side by side or in detail, next to a reference, and with a row for each score as CSV."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from olr_cli.evaluation.scores import Group, Score, ScoreColumn
 from olr_cli.tables import NOTHING, UNKNOWN, Block, Cell, Column, Row, Table, percent
 
 _SIDE_BY_SIDE = 5
-"""Evaluations that fit into 80 columns."""
+"""Number of evaluations that fit into 80 columns."""
 
 _LONGEST_HEAD = 11
+"""Longest name of a reference that fits into the head of its column."""
 
 _FACTS = (
     "problems",
@@ -28,36 +29,36 @@ _FACTS = (
     "mean_tokens",
     "unfinished_thoughts",
 )
-"""Attributes of a score that are columns of the CSV, beside its mean and interval."""
+"""Attributes of a score that are columns of the CSV, in addition to its mean and interval."""
 
 GROUPS: Mapping[Group | None, str] = {
     "in": "In-distribution",
     "out": "Out-of-distribution",
     None: "Other",
 }
-"""Headings of the groups of benchmarks; the first two are the paper's."""
+"""Group of benchmarks -> its heading; the first two groups are the paper's."""
 
 Cells: TypeAlias = Mapping[str, Cell]
-"""Scores and averages by name of the column; those of an evaluation have their differences to the reference."""
+"""Scores and averages by name of the column. An evaluation's cells also have the differences to the reference."""
 
 
 @dataclass(frozen=True)
 class NamedScores:
-    """The scores of one model or checkpoint, under a name that is unique in its table.
-
-    `notes` are sentences about how they were made, for under the table. The rest is known of an evaluation on disk:
-    its model, its folder, and the run and step of a checkpoint; `before` are the scores of its samples under the keys
-    that were corrected.
-    """
+    """The scores of one model or checkpoint. Model, folder, run and step are those of an evaluation on disk."""
 
     name: str
+    """Name that is unique in the table."""
+
     scores: tuple[Score, ...]
     notes: tuple[str, ...] = field(default=(), repr=False)
+    """Sentences about how the scores were made, for below the table."""
+
     model: str | None = None
     folder: Path | None = None
     run: str | None = None
     step: int | None = None
     before: NamedScores | None = field(default=None, repr=False)
+    """Scores of the same samples under the keys that have been corrected since."""
 
     @cached_property
     def cells(self) -> Cells:
@@ -66,15 +67,16 @@ class NamedScores:
 
     @property
     def sentence(self) -> str:
-        """A sentence on differences to these scores."""
+        """The sentence that explains differences to these scores."""
         return f"Differences are to {self.name}, in points, paired by problem."
 
     def compared(self, reference: Reference | None) -> Cells:
-        """The cells with their differences to a reference's: to another evaluation's paired by problem."""
+        """Return the cells with their differences to a reference, paired by problem if that is an evaluation."""
         changes: Cells = {}
         if isinstance(reference, NamedScores):
             changes = scoring.paired_differences(self.scores, reference.scores)
         elif reference is not None:
+            # The paper prints no scores by problem, so its differences are neither paired nor have an interval.
             shares = reference.shares
             common = self.cells.keys() & shares.keys()
             changes = {
@@ -94,12 +96,14 @@ _Rows: TypeAlias = Sequence[tuple[NamedScores, Cells]]
 def scores_table(
     evaluations: Sequence[NamedScores], reference: Reference | None = None
 ) -> Table:
-    """Evaluations side by side, with benchmarks in the paper's order.
+    """Return the table of evaluations, with benchmarks in the paper's order.
 
-    A terminal shows one evaluation in detail or several side by side, then the differences; a document a line each.
+    A terminal shows one evaluation in detail, or several side by side, and then the differences. A document has a row
+    for each evaluation.
 
-    The reference isn't compared with itself, if it is one of `evaluations`, of which there must be one. An evaluation
-    with scores `before` is compared with those.
+    Args:
+        evaluations: at least one. The reference may be among them, and is then not compared with itself.
+        reference: the scores to compare with. An evaluation with scores `before` is compared with those instead.
     """
     evaluations = [
         evaluation for evaluation in evaluations if evaluation is not reference
@@ -133,12 +137,13 @@ def scores_table(
 
 
 def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
-    """The benchmarks that any evaluation has, and the averages, in the paper's order."""
+    """Return the benchmarks that any evaluation has, and the averages, in the paper's order."""
     scores = {
         score.benchmark: score for evaluation in evaluations for score in evaluation.scores
     }
     names = dict.fromkeys([*(name for name in registry() if name in scores), *scores])
     columns = []
+    # A column for an average makes sense only if some evaluation has all of the group's benchmarks.
     for group in GROUPS:
         in_group = [name for name in names if scores[name].distribution == group]
         columns += [ScoreColumn(name, scores[name].title, group) for name in in_group]
@@ -152,7 +157,7 @@ def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
 def _document(
     rows: _Rows, reference: Reference | None, columns: Sequence[ScoreColumn]
 ) -> Block:
-    """A row an evaluation; then the references, and the differences to them."""
+    """Return the block for documents: a row for each evaluation, each reference, and each difference to one."""
 
     def row(name: str, cells: Cells, kind: Literal["", "compared"] = "") -> Row:
         return Row([name, *(cells.get(column.name, UNKNOWN) for column in columns)], kind)
@@ -175,10 +180,12 @@ def _document(
 
 
 def _changes(cells: Cells) -> dict[str, Cell]:
+    """Return the differences of cells that have one."""
     return {name: cell.change for name, cell in cells.items() if cell.change}
 
 
 def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block:
+    """Return the block of a single evaluation, with all its numbers."""
     scores = {score.benchmark: score for score in evaluation.scores}
     thinks = any(score.unfinished_thoughts is not None for score in scores.values())
     heads = [
@@ -194,9 +201,11 @@ def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block
     rows = []
     for column in columns:
         parts, score = _parts(evaluation.cells[column.name]), scores.get(column.name)
+        # An average has a mean and an interval only. The column "think" exists if any sample thinks.
         if score is None:
             rows.append((column, ["", "", *parts, *[""] * (4 + thinks)]))
             continue
+        # With one sample, maj@1 and pass@1 are avg@1 again.
         several = (
             [score.majority, score.pass_at[score.samples]]
             if score.samples > 1
@@ -215,6 +224,7 @@ def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block
 def _side_by_side(
     evaluations: Sequence[NamedScores], columns: Sequence[ScoreColumn]
 ) -> Block:
+    """Return the block of several evaluations, with a column for each."""
     rows = [
         (column, [it.cells.get(column.name, UNKNOWN).brief for it in evaluations])
         for column in columns
@@ -225,6 +235,7 @@ def _side_by_side(
 def _against(
     name: str, reference: Reference, cells: Cells, columns: Sequence[ScoreColumn]
 ) -> Block:
+    """Return the block that compares an evaluation with a reference."""
     rows = []
     for column in columns:
         if (cell := cells.get(column.name)) is not None:
@@ -244,7 +255,7 @@ def _parts(cell: Cell) -> tuple[str, str]:
 def _block(
     title: str, heads: Sequence[str], rows: Iterable[tuple[ScoreColumn, Sequence[str]]]
 ) -> Block:
-    """A row a benchmark or average, for a terminal."""
+    """Return a block for the terminal, with a row for each benchmark or average."""
     shown = [
         Row([column.label, *texts], "average" if column.is_average else "")
         for column, texts in rows
@@ -255,8 +266,10 @@ def _block(
 def _line(
     evaluation: NamedScores, name: str, cell: Cell, reference: Reference | None
 ) -> dict[str, Any]:
+    """Return the CSV's row for one score or average."""
     score = next((score for score in evaluation.scores if score.benchmark == name), None)
     line = {"model": evaluation.name, "benchmark": name, **cell.flat("avg", "low", "high")}
+    # An average has no `score`, and its facts stay empty.
     line |= {fact: getattr(score, fact, None) for fact in _FACTS}
     if reference is not None:
         line |= {
@@ -272,7 +285,7 @@ def _line(
 
 
 def _other_ends(evaluation: NamedScores) -> Iterator[str]:
-    """Return sentences on the responses that neither the model nor the length limit ended, a benchmark each."""
+    """Yield a sentence for each benchmark with responses that neither the model nor the length limit ended."""
     for score in evaluation.scores:
         if score.ended_by:
             counts = ", ".join(
@@ -287,6 +300,7 @@ def _other_ends(evaluation: NamedScores) -> Iterator[str]:
 def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
     """Yield the notes under the table."""
     yield "Scores are avg@n; intervals are 95 % bootstrap intervals over problems."
+    # The paper's row has no notes; as a reference without notes, it would keep notes from being shared by all.
     noted: list[Reference] = [evaluation for evaluation, _ in rows]
     if (other := rows[0][0].before or reference) is not None:
         yield other.sentence
@@ -302,7 +316,7 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
 
 
 def _notes_on_origin(noted: Sequence[Reference]) -> Iterator[str]:
-    """Yield how the scores were made: first what holds of all, then the rest under each name."""
+    """Yield notes on how the scores were made: first those that all share, then the others under each name."""
     shared = [note for note in noted[0].notes if all(note in it.notes for it in noted)]
     yield from shared
     for it in noted:
@@ -310,7 +324,7 @@ def _notes_on_origin(noted: Sequence[Reference]) -> Iterator[str]:
 
 
 def _problems_left_out(evaluation: NamedScores) -> Iterator[str]:
-    """Yield a sentence if some benchmarks were not scored as a whole."""
+    """Yield a sentence if only some problems of a benchmark were scored."""
     counts = [
         f"{score.title} {score.problems:,} of {score.whole:,}"
         for score in evaluation.scores
@@ -321,7 +335,7 @@ def _problems_left_out(evaluation: NamedScores) -> Iterator[str]:
 
 
 def _notes_on_scores(scores: Sequence[Score]) -> Iterator[str]:
-    """Yield what readers ask of a score that is low for another reason, or has no interval."""
+    """Yield explanations of scores that are low because of cut thinking, and of missing intervals."""
     if any(score.unfinished_thoughts for score in scores):
         yield (
             "Responses that end inside their thinking have no answer and count as cut (column think); more new"
@@ -334,9 +348,10 @@ def _notes_on_scores(scores: Sequence[Score]) -> Iterator[str]:
 def _problems_not_paired(
     evaluation: NamedScores, changes: Mapping[str, Cell], reference: NamedScores
 ) -> Iterator[str]:
-    """Yield a sentence if differences are of fewer problems than one of the two has, by benchmark."""
+    """Yield a sentence with the benchmarks whose differences leave out problems that only one of the two has."""
     theirs = {score.benchmark: score.problems for score in reference.scores}
     of_both = [score for score in evaluation.scores if score.benchmark in theirs]
+    # `n` counts the pairs. It is below the larger number of problems if one of the two has problems of its own.
     pairs = {it.benchmark: changes.get(it.benchmark, UNKNOWN).n for it in of_both}
     partly = [
         f"{it.title} {pairs[it.benchmark]}"

@@ -1,6 +1,6 @@
-"""Scores of a benchmark with their bootstrap intervals over problems, averages, and paired differences (R19).
+"""Scores of benchmarks with bootstrap intervals over problems, averages, and paired differences (R19).
 
-`olr_cli.evaluation.store` writes them to scores.json; `stored_scores` reads that.
+`olr_cli.evaluation.store` writes them to scores.json, which `stored_scores` reads.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from olr_cli.grouping import gathered
 from olr_cli.tables.table import Cell, Ends
 
 Group = Literal["in", "out"]
+"""The paper's averages: in-distribution and out-of-distribution benchmarks."""
 
 
 @dataclass(frozen=True)
 class ScoreColumn:
-    """A benchmark, or the average of a group.
-
-    Attributes:
-        name: the benchmark's name, or ``in`` or ``out``.
-        title: the benchmark as tables call it; empty for an average.
-    """
+    """A benchmark, or the average of a group, as a column of a table."""
 
     name: str
+    """Name of the benchmark, or ``in`` or ``out``."""
+
     title: str
+    """Name of the benchmark in tables; empty for an average."""
+
     group: Group | None
     is_average: bool = False
 
@@ -52,44 +52,59 @@ class ScoreColumn:
 
 @dataclass(frozen=True)
 class Score:
-    """What a model scores on one benchmark. Shares lie in 0 .. 1; n is `samples`.
-
-    Attributes:
-        distribution: which of the paper's averages it is part of, if any.
-        whole: how many problems the benchmark has, where it says so; `problems` were scored.
-        avg: avg@n, the mean over problems of the share of samples that are right; estimates pass@1.
-        interval: the 95 % bootstrap interval of `avg` over problems; None where all problems score the same, since
-            a bootstrap then sees no spread.
-        pass_at: k -> pass@k, for k = 1, 2, 4, ... and n.
-        majority: maj@n, the share of problems whose most frequent answer class is right; a tie for the top isn't.
-        truncated: share of samples that the length limit cut, or that end inside their thinking; None if unknown (an
-            imported log), as `mean_tokens`.
-        unfinished_thoughts: share of samples that end inside their thinking; None if no sample thinks.
-        ended_by: what ended responses otherwise (`Rollout.ended_by`) -> how many.
-        by_problem: problem id and gold, since other files may have the same ids -> share of its samples that are right;
-            not in scores.json.
-    """
+    """The score of a model on one benchmark. Shares lie in 0 .. 1; n is `samples`."""
 
     benchmark: str
     title: str
     distribution: Group | None
+    """Average of the paper that the benchmark is part of, if any."""
+
     problems: int
+    """Number of problems that were scored."""
+
     whole: int | None
+    """Number of problems that the benchmark has, or None if it does not say."""
+
     samples: int
     avg: float
+    """avg@n, the mean over problems of the share of samples that are right; an estimate of pass@1."""
+
     interval: Ends | None
+    """95 % bootstrap interval of `avg` over problems. None if all problems score the same, because a bootstrap then
+    sees no spread.
+    """
+
     pass_at: Mapping[int, float]
+    """k -> pass@k, for k = 1, 2, 4, ... and n."""
+
     majority: float
+    """maj@n, the share of problems whose most frequent answer class is right; a tie counts as wrong."""
+
     truncated: float | None
+    """Share of samples that the length limit cut or that end inside their thinking; None for an imported log that
+    does not contain it.
+    """
+
     missing_answers: float
+    """Share of samples without an answer."""
+
     mean_tokens: float | None
+    """Mean length of the responses; None for an imported log that does not contain it."""
+
     unfinished_thoughts: float | None = None
+    """Share of samples that end inside their thinking; None if no sample thinks."""
+
     ended_by: Mapping[str, int] = field(default_factory=dict)
+    """Any other reason why responses ended (`Rollout.ended_by`) -> number of responses."""
+
     by_problem: Mapping[tuple[str, str], float] = field(repr=False, default_factory=dict)
+    """Problem id and gold -> share of the problem's samples that are right. The gold is part of the key because other
+    files may have the same ids. Not in scores.json.
+    """
 
     @property
     def is_whole(self) -> bool:
-        """Whether no problem was left out, as far as is known."""
+        """Whether all problems were scored, or the benchmark does not say how many it has."""
         return self.whole is None or self.problems >= self.whole
 
 
@@ -102,9 +117,15 @@ def score(
 ) -> Score:
     """Score the stored generations of one benchmark.
 
-    `generations` have one row per sample, with the columns ``problem_id``, ``gold``, ``sample``, ``answer``,
-    ``answer_class``, ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``. There must be n `samples` of
-    each problem (R19), and so many `problems`, where that is known.
+    Args:
+        benchmark: the benchmark.
+        generations: one row per sample, with the columns ``problem_id``, ``gold``, ``sample``, ``answer``,
+            ``answer_class``, ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``.
+        samples: the number of samples that each problem must have, n (R19).
+        problems: the number of problems that there must be; None: any number.
+
+    Raises:
+        UserError: samples or problems are missing.
     """
     _assert_complete(benchmark.name, generations, samples, problems)
     by_problem = generations.group_by("problem_id", maintain_order=True).agg(
@@ -116,9 +137,11 @@ def score(
     ended_by = (
         generations["ended_by"].drop_nulls() if "ended_by" in generations.columns else ()
     )
+    # The largest power is at most n: bit_length counts the powers of two up to n.
     powers_of_two = {1 << i for i in range(samples.bit_length())}
     is_unfinished = pl.col("unfinished_thought").fill_null(False)
     overall = generations.select(
+        # null if any sample's length is unknown: a share of the others would look like a share of all.
         truncated=pl.when(pl.col("truncated").is_not_null().all()).then(
             (pl.col("truncated") | is_unfinished).mean()
         ),
@@ -153,6 +176,7 @@ def score(
 def _assert_complete(
     name: str, generations: pl.DataFrame, samples: int, problems: int | None
 ) -> None:
+    """Raise unless each problem has all its samples, and all problems are there."""
     remedy = "run `olr evaluate` again to make what is missing"
     problem_rows = generations.group_by("problem_id", maintain_order=True).agg(
         rows=pl.len(),
@@ -175,18 +199,28 @@ def _assert_complete(
 
 
 def pass_at(k: int, n: int, right: int) -> float:
-    """Unbiased chance that one of k samples is right if `right` of n are (Chen et al. 2021, Eq. 1); 1 <= k <= n."""
+    """Return the unbiased estimate of pass@k if `right` of n samples are right (Chen et al. 2021, Eq. 1).
+
+    Args:
+        k: the number of samples, 1 <= k <= n, of which one has to be right.
+        n: the number of samples that were drawn.
+        right: how many of them are right.
+    """
     return 1 - comb(n - right, k) / comb(n, k)
 
 
 def _majority(generations: pl.DataFrame) -> int:
-    """How many problems have one most frequent answer class, and it is right. Missing answers don't vote."""
+    """Return how many problems have a single most frequent answer class that is right.
+
+    Missing answers do not vote.
+    """
     votes = (
         generations.drop_nulls("answer_class")
         .group_by("problem_id", "answer_class")
         .agg(count=pl.len(), is_correct=pl.col("is_correct").any())
     )
     top = votes.filter(pl.col("count") == pl.col("count").max().over("problem_id"))
+    # Two rows of one problem are a tie, which counts as wrong even if one of them is right.
     winners = top.group_by("problem_id").agg(
         wins=(pl.len() == 1) & pl.col("is_correct").all()
     )
@@ -194,7 +228,11 @@ def _majority(generations: pl.DataFrame) -> int:
 
 
 def groups(names: Collection[str]) -> dict[Group, list[str]]:
-    """The benchmarks of each of the paper's averages, in its order; none of a group that isn't whole in `names`."""
+    """Return the benchmarks of each of the paper's averages, in its order, without averages that lack a benchmark.
+
+    Args:
+        names: the benchmarks that have scores.
+    """
     members = gathered(
         (benchmark.distribution, name)
         for name, benchmark in registry().items()
@@ -204,7 +242,7 @@ def groups(names: Collection[str]) -> dict[Group, list[str]]:
 
 
 def averages(shares: Mapping[str, float]) -> dict[str, float]:
-    """The paper's means over in- and out-of-distribution benchmarks, each only when all of its benchmarks are there."""
+    """Return the paper's means over in- and out-of-distribution benchmarks, each only if it lacks no benchmark."""
     return {
         group: fmean(shares[name] for name in names)
         for group, names in groups(shares).items()
@@ -212,10 +250,11 @@ def averages(shares: Mapping[str, float]) -> dict[str, float]:
 
 
 def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
-    """Scores by benchmark, and averages by ``in`` and ``out``, with their bootstrap intervals."""
+    """Return scores by benchmark, and averages by ``in`` and ``out``, with their bootstrap intervals."""
     by_name = {score.benchmark: score for score in scores}
     shown = {name: Cell(score.avg, ends=score.interval) for name, score in by_name.items()}
     for group, names in groups(by_name).items():
+        # Each benchmark is a stratum: an average weighs all benchmarks equally, large or small.
         strata = [list(by_name[name].by_problem.values()) for name in names]
         mean = fmean(by_name[name].avg for name in names)
         shown[group] = Cell(mean, ends=bootstrap_interval(strata, group))
@@ -225,9 +264,13 @@ def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
 def paired_differences(
     scores: Iterable[Score], baseline: Iterable[Score]
 ) -> dict[str, Cell]:
-    """Paired differences, by benchmark name, and of the averages by ``in`` and ``out``.
+    """Return paired differences by benchmark, and those of the averages by ``in`` and ``out``.
 
-    Benchmarks that have no problem in common are left out.
+    Benchmarks without a common problem are left out.
+
+    Args:
+        scores: the scores of one model.
+        baseline: the scores that are subtracted.
     """
     theirs = {score.benchmark: score.by_problem for score in baseline}
     paired: dict[str, list[float]] = {}
@@ -246,6 +289,7 @@ def paired_differences(
     }
     changes = {}
     for name, parts in strata.items():
+        # Resampling the differences of pairs, not the two scores, removes the spread between problems.
         ends = bootstrap_interval(parts, "difference", name)
         changes[name] = Cell(
             fmean(map(fmean, parts)), "points", ends=ends, n=sum(map(len, parts))
@@ -255,17 +299,15 @@ def paired_differences(
 
 @dataclass(frozen=True)
 class StoredScores:
-    """The scores.json of one checkpoint or model; its scores lack `Score.by_problem`.
-
-    Attributes:
-        step: the checkpoint's; None for a model that is no run's.
-        averages: ``in`` and ``out`` -> the mean over its benchmarks, if all are there.
-    """
+    """The content of scores.json for one checkpoint or model. Its scores lack `Score.by_problem`."""
 
     name: str
     step: int | None
+    """Step of the checkpoint; None for a model that is not of a run."""
+
     benchmarks: Mapping[str, Score]
     averages: Mapping[str, float]
+    """``in`` and ``out`` -> the mean over its benchmarks, if none is missing."""
 
     @property
     def shares(self) -> dict[str, float]:
@@ -276,7 +318,7 @@ class StoredScores:
 
 
 def stored_scores(folder: Path) -> StoredScores:
-    """The scores in an evaluation's scores.json."""
+    """Read the scores in an evaluation's scores.json."""
     file = folder / "scores.json"
     if not file.is_file():
         raise UserError(
@@ -301,5 +343,5 @@ def stored_scores(folder: Path) -> StoredScores:
 
 
 def is_evaluation(place: Path) -> bool:
-    """Whether a folder is an evaluation."""
+    """Return whether a folder is an evaluation."""
     return (place / "evaluation.json").is_file()

@@ -1,4 +1,4 @@
-"""An evaluation's folder: what a model was asked, its graded responses, and the scores.
+"""An evaluation's folder: the settings, the graded responses, and the scores.
 
     <folder>/evaluation.json                                    `EvaluationRecord`
     <folder>/generations/<benchmark>.parts/part-000001.parquet  all samples of some problems, until all are done
@@ -7,8 +7,8 @@
 
 A sample's key is (benchmark, problem_id, sample), whether it was generated, graded again or imported. If several files
 have a problem, the latest one counts, and a part is later than the finished file. So nothing is lost or counted twice
-if the process is killed while parts are merged. Benchmarks can be added to an evaluation, problems to a benchmark and
-samples to each problem, if nothing else changes.
+if the process is killed while it merges the parts. As long as nothing else changes, benchmarks can be added to an
+evaluation, problems to a benchmark, and samples to each problem.
 """
 
 from __future__ import annotations
@@ -47,7 +47,10 @@ from olr_cli.supervision.types import arrow_schema
 from olr_cli.tables import as_json
 
 GENERATIONS_VERSION = 1
+"""Version of the columns in a file of generations."""
+
 _MARK = b"olr.generations"
+"""Key of the version in a Parquet file's metadata."""
 
 _MADE_WITH = {
     "model_digest": "other weights",
@@ -56,29 +59,29 @@ _MADE_WITH = {
     "quantization": "another quantization",
     "adapter_digest": "another LoRA adapter",
 }
-"""Backend facts that must be equal for all samples of an evaluation, and what an error says if they are not."""
+"""Backend fact that must be equal for all samples of an evaluation -> the words of an error if it is not."""
 
 _TEXTS = ("prompt", "response")
 _SCORED = [column.name for column in fields(Generation) if column.name not in _TEXTS]
-"""What scores are made of: they need none of the long texts."""
+"""Columns that scores are computed from. The long texts are left out, which are most of a file's bytes."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """A model to evaluate, and where its evaluation goes.
-
-    Attributes:
-        model: absolute path of a folder in Hugging Face layout, or hub id.
-        name: the model's in tables.
-        origin: the run, the step and how the checkpoint was chosen (R22), or the imported log; empty for a plain model.
-        is_served: the model is a server's, which knows it by this name.
-    """
+    """A model to evaluate, and the folder of its evaluation."""
 
     model: str
+    """Absolute path of a folder in Hugging Face layout, or hub id."""
+
     folder: Path
     name: str
+    """Name of the model in tables."""
+
     origin: Mapping[str, Any]
+    """The run, the step and how the checkpoint was chosen (R22), or the imported log; empty for a plain model."""
+
     is_served: bool = False
+    """Whether a server has the model and knows it by this name."""
 
     @property
     def is_local(self) -> bool:
@@ -100,7 +103,7 @@ class EvaluationStore:
     # ---- the record ---------------------------------------------------------------------------------------------
 
     def record(self) -> EvaluationRecord:
-        """What evaluation.json says."""
+        """Read evaluation.json."""
         file = self.folder / "evaluation.json"
         if not file.is_file():
             raise UserError(
@@ -115,20 +118,27 @@ class EvaluationStore:
             ) from None
 
     def write_record(self, record: EvaluationRecord) -> None:
-        """Replace evaluation.json, whole."""
+        """Replace evaluation.json by a complete new file, so that a kill leaves the old or the new one."""
         _write_json(self.folder / "evaluation.json", record.model_dump(mode="json"))
 
     def target(self) -> Target:
-        """The model that was evaluated here; errors as of `record`."""
+        """Return the model that was evaluated here; errors as of `record`."""
         record = self.record()
         return Target(record.model, self.folder, record.name, record.origin)
 
     def begin(
         self, asked: EvaluationRecord, tasks: Sequence[Task], *, is_local: bool
     ) -> EvaluationRecord:
-        """The record of an evaluation that begins, or goes on; it isn't written yet.
+        """Return the record of an evaluation that begins or is resumed, without writing it.
 
-        `is_local`: the model is a folder, which may move: its weights are compared (`check_backend`), not its path.
+        Args:
+            asked: the settings of this command.
+            tasks: its benchmarks, with their problems.
+            is_local: whether the model is a folder. A folder may move, so its weights are compared
+                (`check_backend`) instead of its path.
+
+        Raises:
+            UserError: the folder holds an evaluation with other settings or problems, or something else.
         """
         if not is_evaluation(self.folder):
             if not self.is_empty:
@@ -143,6 +153,7 @@ class EvaluationStore:
         for task in tasks:
             if (stored := before.benchmarks.get(task.benchmark.name)) is not None:
                 changes += _lowered_numbers(stored, task)
+                # More problems may be asked than before, as long as the first ones are the same.
                 problems = task.problems[: stored.problems]
                 if not changes and digest(problems) != stored.problems_digest:
                     changes.append(f"{task.benchmark.name} has other problems or golds")
@@ -152,6 +163,7 @@ class EvaluationStore:
                 "ask as before, or choose another name",
                 "out",
             )
+        # A resumed evaluation keeps its first day, so that its prompts stay the same (`EvaluationRecord.day`).
         kept = {"generated_by": before.generated_by, "day": before.day}
         benchmarks = before.benchmarks | asked.benchmarks
         return asked.model_copy(update={"benchmarks": benchmarks, **kept})
@@ -159,7 +171,7 @@ class EvaluationStore:
     def with_backend(
         self, record: EvaluationRecord, facts: Mapping[str, Any]
     ) -> EvaluationRecord:
-        """The record of an evaluation that goes on with a backend; errors as of `check_backend`."""
+        """Return the record of an evaluation that is resumed with a backend; errors as of `check_backend`."""
         self.check_backend(record, facts)
         entry = versions() | dict(facts)
         if entry in record.generated_by:
@@ -167,7 +179,8 @@ class EvaluationStore:
         return record.model_copy(update={"generated_by": (*record.generated_by, entry)})
 
     def check_backend(self, record: EvaluationRecord, facts: Mapping[str, Any]) -> None:
-        """Make sure that a backend can add samples to those that are stored."""
+        """Raise if a backend's samples may not be mixed with the stored ones."""
+        # Each entry passed this check before it was added, so a comparison with the last one is enough.
         known = record.generated_by[-1] if record.generated_by else facts
         for key, difference in _MADE_WITH.items():
             before, now = str(known.get(key)), str(facts.get(key))
@@ -181,8 +194,8 @@ class EvaluationStore:
     # ---- generations --------------------------------------------------------------------------------------------
 
     def append(self, benchmark: str, rows: Sequence[Generation]) -> None:
-        """Store all samples of some problems, or nothing."""
-        # Not the number of parts: one may have been removed.
+        """Store all samples of some problems in a new part. A kill leaves the whole part or none of it."""
+        # Continue from the highest number: if a part was removed, the number of parts would name one that exists.
         numbers = [
             int(file.stem.removeprefix("part-")) for file in self._part_files(benchmark)
         ]
@@ -192,32 +205,34 @@ class EvaluationStore:
         )
 
     def finish(self, task: Task) -> Score:
-        """Merge all parts of a task that is complete into one file, in the order of its problems; return its score."""
+        """Merge the parts of a complete task into one file, in the order of its problems, and return its score."""
         name = task.benchmark.name
         if self._parts(name).is_dir():
+            # Parts are in the order in which samples finished, which differs from call to call.
             ids = [problem.prompt_id for problem in task.problems]
             places = pl.DataFrame({"problem_id": ids}).with_row_index("place")
             rows = self.read(name).join(places, on="problem_id", how="left")
             self._write(
                 self._whole(name), rows.sort("place", "sample").drop("place").to_arrow()
             )
+            # Only now: a kill before this line leaves both, and the parts count until they are merged again.
             shutil.rmtree(self._parts(name))
         return self._score(task.benchmark, task.samples, len(task.problems))
 
     def replace(self, benchmark: str, rows: Sequence[Generation]) -> None:
-        """Write the rows of a finished benchmark, in place of any that are there."""
+        """Write the rows of a finished benchmark and replace any stored ones."""
         self._write(self._whole(benchmark), _table(rows))
 
     def _write(self, file: Path, table: pa.Table) -> None:
         with writing(file.parent):
-            # Not the evaluation's folder, which may have been moved.
+            # Do not make the evaluation's own folder: if it is gone, it was moved, and a second one would split it.
             for folder in (self.folder / "generations", file.parent):
                 folder.mkdir(exist_ok=True)
         marked = table.cast(_arrow_schema())
         write_whole(file, lambda path: pq.write_table(marked, path, compression="zstd"))
 
     def missing(self, task: Task) -> dict[str, list[int]]:
-        """The numbers of the samples that problems lack, by the id of each problem that lacks some."""
+        """Return the numbers of the missing samples, by the id of each incomplete problem."""
         stored = {*self.read(task.benchmark.name, ["problem_id", "sample"]).iter_rows()}
         missing = {
             problem.prompt_id: [
@@ -228,11 +243,16 @@ class EvaluationStore:
         return {problem_id: numbers for problem_id, numbers in missing.items() if numbers}
 
     def generations(self, benchmark: str) -> list[Generation]:
-        """The stored samples."""
+        """Return the stored samples of a benchmark."""
         return [Generation(**row) for row in self.read(benchmark).iter_rows(named=True)]
 
     def read(self, benchmark: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """All rows so far, in the order in which problems were worked on; `columns` have ``problem_id`` among them."""
+        """Return all rows so far, in the order in which problems were worked on.
+
+        Args:
+            benchmark: the benchmark's name.
+            columns: read only these, with ``problem_id`` among them; None: all.
+        """
         whole = self._whole(benchmark)
         files = [whole] * whole.exists() + self._part_files(benchmark)
         if not files:
@@ -244,6 +264,7 @@ class EvaluationStore:
                 for place, file in enumerate(files)
             ]
         )
+        # Later files replace a problem's rows as a whole: its samples were all graded again with the new ones.
         return rows.filter(pl.col("file") == pl.col("file").max().over("problem_id")).drop(
             "file"
         )
@@ -260,7 +281,7 @@ class EvaluationStore:
     # ---- scores -------------------------------------------------------------------------------------------------
 
     def finished(self, record: EvaluationRecord | None = None) -> list[str]:
-        """Return the benchmarks that are done, in the order in which they were begun."""
+        """Return the finished benchmarks, in the order in which they were begun."""
         names = (record or self.record()).benchmarks
         return [
             name
@@ -275,14 +296,17 @@ class EvaluationStore:
     def rescore(
         self, record: EvaluationRecord, scored: Mapping[str, Score] = MappingProxyType({})
     ) -> dict[str, Score]:
-        """Replace scores.json, and return what it has: the scores of the finished benchmarks.
+        """Replace scores.json, and return its scores, which are those of the finished benchmarks.
 
-        Those of `scored`, which were computed from the same generations, are taken as they are.
+        Args:
+            record: the evaluation's record.
+            scored: scores that were just computed from the same generations, and need not be computed again.
         """
         scores = self._scores(record, scored)
         plain = record.model_dump(
             mode="json", include={"name", "model", "origin", "sampling", "seed"}
         )
+        # A number that was asked for and not used would mislead: say who decided instead.
         for name, how in record.not_as_asked.items():
             (plain if name == "seed" else plain["sampling"])[name] = how
         plain |= {
@@ -296,7 +320,7 @@ class EvaluationStore:
     def _scores(
         self, record: EvaluationRecord, scored: Mapping[str, Score]
     ) -> dict[str, Score]:
-        """Return the score of each finished benchmark, which is computed unless it is among those that are scored."""
+        """Return the score of each finished benchmark, computed unless `scored` has it."""
         tasks = {name: record.benchmarks[name] for name in self.finished(record)}
         return {
             name: scored.get(name)
@@ -313,7 +337,7 @@ class EvaluationStore:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the folder has no files but hidden ones and what computer algebra gave up."""
+        """Whether the folder is empty, apart from hidden files and the judge's list of comparisons it gave up."""
         return all(
             file.name.startswith(".") or file.name == GIVEN_UP
             for file in self.folder.iterdir()
@@ -321,9 +345,12 @@ class EvaluationStore:
 
     @contextmanager
     def locked(self, *, make: bool = True) -> Iterator[None]:
-        """Hold the folder's lock; a folder that was made for it and stays empty is removed again.
+        """Hold the folder's lock during the block, and remove the remains of interrupted writes.
 
-        What interrupted writes left goes.
+        A folder that was made for the lock and stays empty is removed again.
+
+        Args:
+            make: make the folder if it does not exist.
         """
         with held(self.folder, make=make):
             sweep(self.folder / "generations", is_held=True)
@@ -331,7 +358,7 @@ class EvaluationStore:
 
 
 def evaluation_folders(place: Path) -> list[Path]:
-    """The folders of `evaluations_at`, whatever version of olr wrote them."""
+    """Return the folders of `evaluations_at`, of any version of olr."""
     for folder in (place, place / "evaluation"):
         below = sorted(file.parent for file in folder.glob("*/evaluation.json"))
         if folders := [folder] if is_evaluation(folder) else below:
@@ -340,7 +367,7 @@ def evaluation_folders(place: Path) -> list[Path]:
 
 
 def evaluations_at(place: Path) -> list[Target]:
-    """The evaluations at or right below a place, or in a run, in the order of their folders' names."""
+    """Return the evaluations at a path, right below it, or in the run there, in the order of their folders' names."""
     if folders := evaluation_folders(place):
         return [EvaluationStore(folder).target() for folder in folders]
     if not os.path.exists(place):
@@ -351,7 +378,7 @@ def evaluations_at(place: Path) -> list[Target]:
 def _changed_settings(
     before: EvaluationRecord, asked: EvaluationRecord, *, is_local: bool
 ) -> list[str]:
-    """Return the decisive settings that were others, from what to what; of a local model its path does not count."""
+    """Return the decisive settings that changed, with old and new value. A local model's path does not count."""
     old, new = before.decisive(), asked.decisive()
     if is_local:
         old["model"] = new["model"]
@@ -363,7 +390,10 @@ def _changed_settings(
 
 
 def _lowered_numbers(stored: TaskRecord, task: Task) -> list[str]:
-    """Return which numbers of a benchmark are smaller than those that are stored."""
+    """Return the numbers of a benchmark that are smaller than the stored ones.
+
+    Verified keys may reject problems, so with other keys than before the numbers are not compared.
+    """
     numbers = {
         "samples": (stored.samples, task.samples),
         "problems": (stored.problems, len(task.problems)),
@@ -380,7 +410,7 @@ def _write_json(file: Path, value: Mapping[str, Any]) -> None:
 
 
 def _arrow_schema() -> pa.Schema:
-    # Seeds have 63 bits.
+    # Seeds have 63 bits, so int32 would overflow.
     schema: pa.Schema = arrow_schema(Generation, pa.int64())
     return schema.with_metadata({_MARK: str(GENERATIONS_VERSION)})
 
@@ -396,6 +426,7 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
     try:
         table = read_table([file], columns)
     except UserError as error:
+        # The file's remedy is for a user's data; this file is olr's own, so removing it is enough.
         detail = str(error).removeprefix(f"{file} ").partition(";")[0]
         raise UserError(
             f"{file} {detail}", "remove it, and the command that made it makes it again"
@@ -405,6 +436,7 @@ def _read(file: Path, columns: Sequence[str] | None) -> pl.DataFrame:
             f"{file} is not a file of generations of this version of olr", "move it away"
         )
     rows = pl.DataFrame(pl.from_arrow(table))
-    if "ended_by" not in rows.columns:  # stored before there was such a column
+    # Files of older versions have no such column.
+    if "ended_by" not in rows.columns:
         rows = rows.with_columns(ended_by=pl.lit(None, pl.String))
     return rows.select(columns or _arrow_schema().names)

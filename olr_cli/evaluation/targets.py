@@ -1,4 +1,4 @@
-"""The models and checkpoints that a command names."""
+"""The models and checkpoints that a command names, and the folders of their evaluations."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 def targets(
     model: str, checkpoints: Sequence[str], out: Path | None, *, is_served: bool = False
 ) -> list[Target]:
-    """The models that a command names.
+    """Return the models that a command names: several for several checkpoints of a run.
 
     Args:
         model: a run directory, a folder in Hugging Face layout, a hub id, or a built-in policy.
-        checkpoints: the run's: ``last``, ``best`` (on its validation set, R22) or steps; none: the last.
-        out: the evaluation's folder, or the folder of several; by default below the run, or ``evaluations/``.
-        is_served: the model is a server's, and has whatever name the server gives it.
+        checkpoints: checkpoints of the run: ``last``, ``best`` (on its validation set, R22) or steps. Empty: the last.
+        out: the evaluation's folder, or the folder of several; None: in the run, or below ``evaluations/``.
+        is_served: whether a server has the model, under a name of its own choice.
     """
     if is_served or not is_run(model):
         name = folder_name(model).strip("-.") or "model"
@@ -44,7 +44,9 @@ def targets(
         return [Target(known_as, out or Path("evaluations") / name, model, {}, is_served)]
     run = Path(model)
     require_run(run)
-    read_manifest(run)  # of a newer olr, it may mean something else
+    # Raises for a run of a newer olr, whose files may mean something else.
+    read_manifest(run)
+    # A dictionary, since `last` and `best` may be the same step, which is then evaluated once.
     chosen = dict(_step(run, wanted) for wanted in checkpoints or ("last",))
     folder = out or run / "evaluation"
     return [
@@ -61,11 +63,11 @@ def targets(
 def with_runs_of_folders(
     models: Sequence[str], say: Callable[[str], None] = lambda _: None
 ) -> list[str]:
-    """Return the models that a command names; in place of a folder, such as a sweep's, the finished runs below it.
+    """Return the models that a command names, with a folder, such as a sweep's, replaced by its finished runs.
 
     Args:
-        models: as of `targets`.
-        say: is told which runs of a folder are left out, and why.
+        models: names in the form of `targets`, or folders of runs.
+        say: is given the runs of a folder that are left out, and why.
 
     Raises:
         UserError: no run of a folder is finished.
@@ -79,22 +81,23 @@ def with_runs_of_folders(
 
 
 def _finished(folder: str, runs: Sequence[Path], say: Callable[[str], None]) -> list[str]:
+    """Return the finished runs among those of a folder, and raise if there are none."""
     left_out = {run: reason for run in runs if (reason := _why_not_scored(run))}
-    told = ", ".join(
+    reasons = ", ".join(
         f"{os.path.relpath(run, folder)} ({reason})" for run, reason in left_out.items()
     )
     if len(left_out) == len(runs):
         raise UserError(
-            f"no run below {folder} can be scored: {told}",
+            f"no run below {folder} can be scored: {reasons}",
             f"`olr runs {shlex.quote(folder)}` shows them, and how to go on with them",
         )
     if left_out:
-        say(f"{folder}: {len(left_out)} of {len(runs)} runs are left out: {told}.")
+        say(f"{folder}: {len(left_out)} of {len(runs)} runs are left out: {reasons}.")
     return [str(run) for run in runs if run not in left_out]
 
 
 def _why_not_scored(run: Path) -> str | None:
-    """The status of a run that is not finished; None of one that can be scored."""
+    """Return why a run cannot be scored, usually its status, or None if it can."""
     try:
         status = status_of(run, read_manifest(run))
     except (UserError, OSError):
@@ -111,9 +114,9 @@ def all_targets(
     *,
     is_served: bool = False,
 ) -> dict[str, list[Target]]:
-    """The targets of several models, by the model as the command names it; errors as of `targets`.
+    """Return the targets of several models, by the model as the command names it; errors as of `targets`.
 
-    With `out`, each evaluation of several models is a folder right below it.
+    With `out` and several models, each evaluation is a folder right below `out`.
     """
     models = list(dict.fromkeys(models))
     if checkpoints and (is_served or not any(map(is_run, models))):
@@ -129,19 +132,19 @@ def all_targets(
         for model in models
     }
     if out is not None and len(models) > 1:
-        named = {model: _moved(group, model, out) for model, group in named.items()}
+        named = {model: _placed_below(group, model, out) for model, group in named.items()}
     _require_own_folders(named)
     return named
 
 
-def _moved(group: Sequence[Target], model: str, out: Path) -> list[Target]:
+def _placed_below(group: Sequence[Target], model: str, out: Path) -> list[Target]:
     """Return the targets of one of several models, with folders right below `out`."""
     run = f"{Path(model).absolute().name}-" if is_run(model) else ""
     return [replace(target, folder=out / f"{run}{target.folder.name}") for target in group]
 
 
 def _require_own_folders(named: Mapping[str, Sequence[Target]]) -> None:
-    """Make sure that no two models have their results in the same folder."""
+    """Raise if two models have the same folder for their results."""
     places: dict[Path, str] = {}
     for model, group in named.items():
         for target in group:
@@ -155,12 +158,12 @@ def _require_own_folders(named: Mapping[str, Sequence[Target]]) -> None:
 
 
 def origin(model: str) -> str:
-    """The model that a run started from; of anything but a run, the model itself."""
+    """Return the model that a run started from, or the model itself if it is not a run."""
     return read_recipe(Path(model)).model.path if is_run(model) else model
 
 
 def _model(model: str) -> str:
-    """A model's absolute folder, or its hub id."""
+    """Return a model's absolute folder, or its hub id."""
     if is_builtin(model):
         return str(policy_path(model))
     path = Path(model)
@@ -171,6 +174,7 @@ def _model(model: str) -> str:
             f"{model} is neither a model (it has no config.json) nor a run (no manifest.json)",
             "name one",
         )
+    # A misspelled `runs/quikstart` looks like a hub id. Next to runs, it is more likely a path.
     is_beside_runs = "/" in model and any(path.parent.glob("*/manifest.json"))
     if is_beside_runs or not _HUB_ID.fullmatch(model) or model.startswith("."):
         raise no_path(model, "name a run, a model folder, or a hub id (org/name)")
@@ -178,9 +182,9 @@ def _model(model: str) -> str:
 
 
 def require_models(targets: Sequence[Target]) -> None:
-    """Make sure that what is no folder is a model on the hub, before benchmarks are loaded for it.
+    """Raise if a model is neither a folder nor on the hub, before benchmarks are loaded for it.
 
-    A model that has an evaluation already may not be needed any more.
+    A model whose evaluation exists is not looked up: if all samples are stored, it is not needed any more.
     """
     remote = {
         target.model
@@ -200,12 +204,14 @@ def require_models(targets: Sequence[Target]) -> None:
         try:
             hf_hub_download(model, "config.json")
         except errors.GatedRepoError:
-            continue  # there is one
+            # The model exists. Its loading will say how to get access.
+            continue
         except (
             errors.LocalEntryNotFoundError,
             errors.HfHubHTTPError,
             errors.HFValidationError,
         ) as error:
+            # These two mean that there is no such model; other errors, such as 503, have their own sentence.
             if not isinstance(
                 error, errors.LocalEntryNotFoundError | errors.RepositoryNotFoundError
             ):
@@ -219,6 +225,7 @@ def require_models(targets: Sequence[Target]) -> None:
 
 
 def _step(run: Path, wanted: str) -> tuple[int, str]:
+    """Return the step of a checkpoint, and how it was chosen."""
     steps = checkpoint_steps(run)
     if not steps:
         raise UserError(
