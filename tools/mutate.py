@@ -7,8 +7,8 @@
 A room is a folder or a file of the package. A sample has at most one change a line and the same number in each room,
 as far as its lines go; the same seed and sources give the same sample. The tests run in a copy, so the tree stays as it
 is. A change meets the tests of its room that import its file, directly or through others, the nearest and quickest
-first, then those of other rooms that import it themselves, until one fails. Left out are changes that
-`mutants_unseen.txt` gives a reason for: they change nothing that anybody could see.
+first, then those of other rooms that import it themselves, then those of the commands, until one fails. Left out are
+changes that `mutants_unseen.txt` gives a reason for: they change nothing that anybody could see.
 
 Times are of the processor, so that a busy machine judges as an idle one does.
 """
@@ -32,7 +32,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -201,7 +201,7 @@ class Tests:
         self.failing: list[str] = []
 
     def of(self, case: Case) -> list[Path]:
-        """Return the test files of a change: those of its room, then those of others that are nearest to its file."""
+        """Return a change's test files: those of its room, the nearest of other rooms, those of the commands."""
         away = {
             test: near[case.file]
             for test, near in self._reached.items()
@@ -209,8 +209,13 @@ class Tests:
         }
         parts = {part for name in case.room.split(",") for part in Path(name).parts}
         parts |= {"trainers"} if "api" in parts else set()  # where its tests are
+        if (
+            case.file.parent == PACKAGE or "tables" in parts
+        ):  # whose tests stand beside the folders
+            parts |= {test.parts[1] for test in away if len(test.parts) == 2}
         own = [test for test in away if test.parts[1] in parts]
         elsewhere = [test for test in away if test.parts[1] not in parts | _OTHER_RUNS]
+        commands = [test for test in elsewhere if test.parts[1] == "cli"]
         nearest = min((away[test] for test in elsewhere), default=0)
         if own and nearest > 1:  # only what imports the file itself is worth the time
             elsewhere = []
@@ -219,10 +224,9 @@ class Tests:
         def nearest_and_quickest(test: Path) -> tuple[int, float, Path]:
             return away[test], self.seconds[test], test
 
-        return [
-            *sorted(own, key=nearest_and_quickest),
-            *sorted(others, key=nearest_and_quickest),
-        ]
+        groups = (own, others, commands)
+        ordered = (sorted(tests, key=nearest_and_quickest) for tests in groups)
+        return list(dict.fromkeys(chain.from_iterable(ordered)))
 
     def measure(self, files: Sequence[Path], logs: Path) -> None:
         """Run files without a change, note their times, and which tests fail anyway.

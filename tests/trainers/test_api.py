@@ -119,6 +119,16 @@ def test_verified_labels_are_found_by_question_too(tmp_path):
     assert "has no true answer in any row" in refusal(make, data={"verified": str(file)})
 
 
+def test_the_epoch_of_a_step_is_that_of_its_most_visited_prompt(tmp_path):
+    once, again = ["2 + 5?"] * 4, ["3 + 4?"] * 4
+    with make(tmp_path / "run") as olr:
+        for prompts in (again, once + again, again + once):
+            olr(prompts, (BOXED * 2)[: len(prompts)], ["7"] * len(prompts))
+            olr.log({})
+    lines = [line for line in read_metrics(tmp_path / "run") if line["step"]]
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
+
+
 def test_rewards_are_in_the_order_of_the_completions(recorded):
     stored = (
         scan_rollouts(recorded)
