@@ -211,7 +211,7 @@ def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
         sums = [
             pl.Series(name, rows.numbers(name)).cast(pl.Float64) for name in layout.rewards
         ]
-        # As TRL by default: all reward functions have the weight 1, and those that return None are skipped.
+        # TRL by default gives all reward functions the weight 1, and skips those that return None.
         if "reward" not in frame.columns:
             frame = frame.with_columns(pl.DataFrame(sums).sum_horizontal().alias("reward"))
         if layout.verdict:
