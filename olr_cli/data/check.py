@@ -245,18 +245,18 @@ def check(
     rows, name, data_source, _ = load_rows(source, "train", reading.encoding)
     if not len(rows):
         raise no_rows(source, "prompt")
-    reading, found = _columns_of(rows, reading, source)
-    asked, cells = asked_in(rows, found["question"]), rows.values(found["answer"])
-    blank = [(row, "") for row, question in enumerate(asked) if is_blank(question)]
-    kept = sorted({*range(len(asked))} - {row for row, _ in blank})
-    if found["answer"] == "given_label":  # a log asks a question again for every answer
-        pairs = zip(asked, cells, strict=True)
+    reading, columns = _columns_of(rows, reading, source)
+    questions, cells = asked_in(rows, columns["question"]), rows.values(columns["answer"])
+    blank = [(row, "") for row, question in enumerate(questions) if is_blank(question)]
+    kept = sorted({*range(len(questions))} - {row for row, _ in blank})
+    if columns["answer"] == "given_label":  # a log asks a question again for every answer
+        pairs = zip(questions, cells, strict=True)
         # In reverse, so that the first row of each pair is the last to be stored, and stays.
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
     # Take out unreadable rows first: `read_rows` would stop at the first of them with an error.
-    choices = read_options(rows, found.get("choices"))
-    unreadable = _unreadable(kept, asked, [*zip(cells, choices, strict=True)])
+    choices = read_options(rows, columns.get("choices"))
+    unreadable = _unreadable(kept, questions, [*zip(cells, choices, strict=True)])
     findings = [
         _found("no_question", blank),
         *unreadable,
@@ -277,14 +277,14 @@ def check(
         findings += _findings(asked_rows, judge, rows.origins, cells)
         findings.append(_long(asked_rows, limit))
     else:
-        notes = [*column_notes(rows, found)]
-    is_log = found["answer"] == "given_label"
+        notes = [*column_notes(rows, columns)]
+    is_log = columns["answer"] == "given_label"
     return Checked(
         name,
         len(rows),
         rows,
-        found,
-        [] if is_log else not_read(rows, found.values()),
+        columns,
+        [] if is_log else not_read(rows, columns.values()),
         notes,
         [finding for finding in findings if finding.rows],
     )
@@ -313,21 +313,23 @@ def _columns_of(
         UserError: there is no column of questions or of labels.
     """
     named: dict[ColumnRole, str] = {**(reading.columns or {})}
-    found = find_columns(rows, named)
-    if "answer" not in found and rows.has("given_label"):
-        found = {**found, "answer": "given_label"}
-    if "answer" not in found:
+    columns_found = find_columns(rows, named)
+    if "answer" not in columns_found and rows.has("given_label"):
+        columns_found = {**columns_found, "answer": "given_label"}
+    if "answer" not in columns_found:
         raise UserError(
             f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)})",
-            columns_hint(rows, found, has_choices="choices" in found),
+            columns_hint(rows, columns_found, has_choices="choices" in columns_found),
             "data.columns",
         )
-    read = {"choices": NO_CHOICES, **found}
+    path_by_role = {"choices": NO_CHOICES, **columns_found}
     # Ids are not read, so that a column of ids with repeats does not stop the check.
     columns = {
-        role: read[role] for role in get_args(ColumnRole) if role in read and role != "id"
+        role: path_by_role[role]
+        for role in get_args(ColumnRole)
+        if role in path_by_role and role != "id"
     }
-    return replace(reading, columns=columns), found
+    return replace(reading, columns=columns), columns_found
 
 
 def _in_other_columns(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
@@ -339,23 +341,25 @@ def _in_other_columns(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
 
 def _unreadable(
     rows: Iterable[int],
-    asked: Sequence[Any],
+    questions: Sequence[Any],
     cells: Sequence[tuple[Any, Options | None]],
 ) -> list[Finding]:
     """Find rows that cannot be read as question and label; each cell is a label's, with the options of its question."""
-    found: defaultdict[str, list[Labelled]] = defaultdict(list)
+    labels_by_kind: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row in rows:
         cell, options = cells[row]
-        if part := unseen_part(asked[row]):
-            found["image"].append((row, part))
+        if part := unseen_part(questions[row]):
+            labels_by_kind["image"].append((row, part))
         try:
             if is_tests(cell):
-                found["tests"].append((row, str(cell)))
+                labels_by_kind["tests"].append((row, str(cell)))
             else:
                 label_in(cell, options)
         except ValueError as error:
-            found["not_one_answer"].append((row, str(error)))
-    return [_found(kind, found[kind]) for kind in ("image", "not_one_answer", "tests")]
+            labels_by_kind["not_one_answer"].append((row, str(error)))
+    return [
+        _found(kind, labels_by_kind[kind]) for kind in ("image", "not_one_answer", "tests")
+    ]
 
 
 def _findings(
@@ -455,7 +459,7 @@ def _questions_and_labels(
     prompts: Sequence[Asked], labels: Sequence[Labelled], cells: Sequence[Any], judge: Judge
 ) -> Iterator[Finding]:
     """Yield the findings that take a question, its label and the cell of the label, but no model."""
-    asked = _questions(prompts)
+    question_by_row = _questions(prompts)
     texts = {row: cell for row, _ in labels if isinstance(cell := cells[row], str)}
     yield _found("boxes", _differing_boxes(texts, judge))
     doubtful: list[tuple[str, Labelled]] = []
@@ -464,15 +468,17 @@ def _questions_and_labels(
         cell = texts.get(row, "")
         written = cell if cell.strip() == label.strip() else label
         shown = written if written.isprintable() else ascii(written)[1:-1]
-        example = (row, f"{shown}: {asked[row]}")
-        doubtful += [(kind, example) for kind in doubts(asked[row], written)]
+        example = (row, f"{shown}: {question_by_row[row]}")
+        doubtful += [(kind, example) for kind in doubts(question_by_row[row], written)]
     by_kind = gathered(doubtful)
-    yield _changed(asked, prompts, labels)
+    yield _changed(question_by_row, prompts, labels)
     yield from (_found(kind, by_kind[kind]) for kind in KINDS if kind in by_kind)
-    figures = [(row, text) for row, text in asked.items() if _lacks_figure(text)]
+    figures = [(row, text) for row, text in question_by_row.items() if _lacks_figure(text)]
     yield _found("no_figure", figures)
     templated = [
-        (row, asked[row]) for row, prompt in prompts if has_template(prompt.messages)
+        (row, question_by_row[row])
+        for row, prompt in prompts
+        if has_template(prompt.messages)
     ]
     yield _found("template", templated)
 
@@ -491,17 +497,17 @@ def _questions(prompts: Sequence[Asked]) -> dict[int, str]:
 
 
 def _changed(
-    asked: Mapping[int, str], prompts: Sequence[Asked], labels: Sequence[Labelled]
+    questions: Mapping[int, str], prompts: Sequence[Asked], labels: Sequence[Labelled]
 ) -> Finding:
-    """Find labels that a spreadsheet may have changed; `asked` is row -> question."""
-    changed = {row for row, label in labels if is_changed(asked[row], label)}
+    """Find labels that a spreadsheet may have changed; `questions` is row -> question."""
+    changed = {row for row, label in labels if is_changed(questions[row], label)}
     errors = (
         label for _, prompt in prompts if (label := prompt.file_label or "")[:1] == "#"
     )
     # A number of five digits may be a date, but only if a spreadsheet has left other traces in the file.
     if changed or any(map(is_placeholder, errors)):
         changed |= {row for row, label in labels if is_day(label)}
-    shown = [(row, f"{label}: {asked[row]}") for row, label in labels if row in changed]
+    shown = [(row, f"{label}: {questions[row]}") for row, label in labels if row in changed]
     return _found("spreadsheet", shown)
 
 
@@ -537,36 +543,36 @@ def label_notes(
     is_built_in = parse_source(source) is not None
     if is_built_in or all(prompt.file_label is None for prompt in prompts):
         return
-    asked = [*enumerate(prompts)]
-    lacking, labels = _without_an_answer(asked)
+    numbered = [*enumerate(prompts)]
+    lacking, labels = _without_an_answer(numbered)
     rejected = _rejected(labels[:_GRADED_AT_START], labels[:_READ_AT_START], shared_judge())
-    said = () if rows is None else _in_other_columns(rows, range(len(rows)))
+    other_findings = () if rows is None else _in_other_columns(rows, range(len(rows)))
     findings = (
         *lacking,
         *rejected,
         *_unlike_an_answer(labels),
-        _changed(_questions(asked), asked, labels),
-        *said,
+        _changed(_questions(numbered), numbered, labels),
+        *other_findings,
     )
-    found = [it for it in findings if it.rows and it.kind != "sentinel"]
-    if found:
-        count = sum(len(finding.rows) for finding in found)
+    findings_to_show = [it for it in findings if it.rows and it.kind != "sentinel"]
+    if findings_to_show:
+        count = sum(len(finding.rows) for finding in findings_to_show)
         things = f"{count:,} thing{'s' * (count > 1)} in {len(prompts):,} rows"
         command = shlex.join(("olr", "check", source, *reading.options))
-        yield f"olr check finds {things} ({', '.join(finding.says for finding in found)}): {command}"
+        yield f"olr check finds {things} ({', '.join(finding.says for finding in findings_to_show)}): {command}"
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
     """Yield notes on prompts that ask the same question, with labels that differ or agree."""
     conflicting, agreeing = _repeated(list(enumerate(prompts.prompts)), shared_judge())
     differing = " with different labels, of which one at most is right"
-    for groups, what in ((conflicting, differing), (agreeing, "")):
+    for groups, remark in ((conflicting, differing), (agreeing, "")):
         if groups:
             are = f"{len(groups)} questions are" if len(groups) > 1 else "1 question is"
             first = ", ".join(
                 f"{prompt.file_label} ({prompts.name(row)})" for row, prompt in groups[0]
             )
-            yield f"{are} in {prompts.source} more than once{what}; the first: {shortened(first)}"
+            yield f"{are} in {prompts.source} more than once{remark}; the first: {shortened(first)}"
 
 
 def _repeated(

@@ -165,17 +165,17 @@ def show_options(
     """Add the options below the user's last question, unless it shows them already."""
     if options is None:
         return turns
-    asking = [place for place, turn in enumerate(turns) if turn.role == "user"]
-    if not asking or _shows(turns[asking[-1]].content, options):
+    user_indices = [place for place, turn in enumerate(turns) if turn.role == "user"]
+    if not user_indices or _shows(turns[user_indices[-1]].content, options):
         return turns
-    question = turns[asking[-1]]
+    question = turns[user_indices[-1]]
     shown = (
         f"{letter}) {text}"
         for letter, text in zip(ascii_uppercase, options.texts, strict=False)
     )
     text = "\n".join([question.content.strip(), "", *shown, ""])
-    asked = replace(question, content=text)
-    return (*turns[: asking[-1]], asked, *turns[asking[-1] + 1 :])
+    with_options = replace(question, content=text)
+    return (*turns[: user_indices[-1]], with_options, *turns[user_indices[-1] + 1 :])
 
 
 def _shows(question: str, options: Options) -> bool:

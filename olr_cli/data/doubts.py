@@ -176,12 +176,12 @@ def ends_of(text: str, longest: int = LONGEST_READ) -> str:
 
 def boxes(solution: str) -> list[str]:
     r"""Return the different contents of the last `_MOST_BOXES` boxes of a worked solution, from the last one back."""
-    found: list[str] = []
-    while len(found) < _MOST_BOXES and (answer := boxed(solution)) is not None:
-        found.append(answer)
+    contents: list[str] = []
+    while len(contents) < _MOST_BOXES and (answer := boxed(solution)) is not None:
+        contents.append(answer)
         # Cut before the box that was found, so that `boxed` finds the one before it.
         solution = solution[: solution.rindex("\\boxed", 0, solution.rindex(answer))]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(contents))
 
 
 is_day = re.compile(rf"\s*{_DAY}\s*").fullmatch

@@ -101,8 +101,8 @@ def _of_trace(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> _Row:
     """
     data = walk(trace, ["task", "data"]) or episode["task"]["data"]
     nodes = trace.get("nodes", [])
-    asked = takewhile(lambda node: not node.get("sampled"), nodes)
-    said = [node["message"] for node in nodes if node.get("sampled", True)]
+    opening = takewhile(lambda node: not node.get("sampled"), nodes)
+    replies = [node["message"] for node in nodes if node.get("sampled", True)]
     # `ok` before `errors`: a trace that succeeded at the second attempt still has the errors of the first.
     is_ok = all(it.get("ok", not it.get("errors")) for it in (episode, trace))
     rewards = _rewards(trace.get("rewards", {}))
@@ -114,8 +114,8 @@ def _of_trace(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> _Row:
         "trace": trace.get("id"),
         "step": walk(episode, ["run", "work", "step"]),
         "group": walk(episode, ["group", "id"]),
-        "prompt": data.get("prompt") or [node["message"] for node in asked] or None,
-        "response": response_text(said) if is_ok else None,
+        "prompt": data.get("prompt") or [node["message"] for node in opening] or None,
+        "response": response_text(replies) if is_ok else None,
         "reward": sum(score * weight for score, weight in rewards.values())
         if rewards
         else None,
@@ -151,13 +151,13 @@ def _of_inspect(row: _Row) -> list[_Row]:
         text = "\n".join([asked.content, *lines])
         prompt = [*prompt[:-1], {"role": asked.role, "content": text}] if before else text
         target = ", ".join(target) if isinstance(target, list) else target
-    said = output.get("completion") or walk(output, ["choices", "0", "message", "content"])
+    reply = output.get("completion") or walk(output, ["choices", "0", "message", "content"])
     others = {name: it for name, it in row.items() if name not in ("input", "scores")}
     facts = {
         "prompt": prompt,
         "response": None
         if row.get("error")
-        else response_text([{"role": "assistant", "content": said}]),
+        else response_text([{"role": "assistant", "content": reply}]),
         "target": _target(target),
         "output": output.get("model"),
         "truncated": walk(output, ["choices", "0", "stop_reason"])
@@ -200,15 +200,17 @@ def _of_opencompass(row: _Row) -> list[_Row]:
 def _of_evalscope(row: _Row) -> list[_Row]:
     """Return the rollout of a review of evalscope, which has the dialogue or, in older versions, only the input."""
     score, turns = row["sample_score"]["score"], row.get("messages")
-    said = {"prompt": row.get("input"), "response": score.get("prediction")}
+    exchange = {"prompt": row.get("input"), "response": score.get("prediction")}
     others = {name: it for name, it in row.items() if name not in ("input", "messages")}
-    return [others | (_last_reply(turns) if turns else said) | _as_numbers(score["value"])]
+    return [
+        others | (_last_reply(turns) if turns else exchange) | _as_numbers(score["value"])
+    ]
 
 
 def _of_gym(row: _Row) -> list[_Row]:
     """Return the rollout of a request and its reply, as NeMo Gym stores them."""
-    said = response_text(row["response"]["output"])
-    return [row | {"prompt": row["responses_create_params"]["input"], "response": said}]
+    reply = response_text(row["response"]["output"])
+    return [row | {"prompt": row["responses_create_params"]["input"], "response": reply}]
 
 
 def _of_lm_eval(row: _Row) -> list[_Row]:

@@ -98,11 +98,11 @@ def _usual(
     rows: Rows, named: Mapping[str, str], *, has_choices: bool
 ) -> Mapping[str, Sequence[str]]:
     """Return role -> usual paths for the roles without a named column, in the order in which to try them."""
-    known = {role: [*names.known] for role, names in OF_PROMPTS.items()}
-    known["answer"] += CHOICE_LABELS if has_choices else ()
+    usual = {role: [*names.known] for role, names in OF_PROMPTS.items()}
+    usual["answer"] += CHOICE_LABELS if has_choices else ()
     return {
         role: first_filled(rows, role, names)
-        for role, names in known.items()
+        for role, names in usual.items()
         if role not in named
     }
 
@@ -225,7 +225,7 @@ def read_rows(
         raise no_rows(rows.place, "prompt")
     columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
     question = columns["question"]
-    rows, asked, notes = _with_questions(rows, question)
+    rows, questions, notes = _with_questions(rows, question)
     if notes:
         # Find the columns again: a label column may have been chosen for labels of rows that are now skipped.
         columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
@@ -237,7 +237,7 @@ def read_rows(
     messages = _messages(
         rows,
         question,
-        asked,
+        questions,
         sources=sources,
         systems=rows.texts(columns.get("system")),
         reading=reading,
@@ -251,7 +251,7 @@ def read_rows(
     notes += [
         *option_notes(rows, columns.get("choices"), choices, [*map(ne, plain, messages)]),
         *label_notes,
-        *_unseen_notes(rows, asked),
+        *_unseen_notes(rows, questions),
         *column_notes(rows, columns),
     ]
     prompt_ids, id_path = _prompt_ids(
@@ -270,7 +270,7 @@ def read_rows(
     # The interchange format has its own columns for question and answer, so the source's would be there twice.
     # A `prompt` column that is shown to the policy unchanged is already in that format.
     consumed = {question, answer, "prompt"}
-    if question == "prompt" and list(map(chat.prompt_messages, asked)) == messages:
+    if question == "prompt" and list(map(chat.prompt_messages, questions)) == messages:
         consumed.remove("prompt")
     kept = [name for name in rows.table.column_names if name not in consumed]
     table = partial(
@@ -289,16 +289,16 @@ def read_rows(
 
 def _with_questions(rows: Rows, path: str) -> tuple[Rows, list[Any], list[str]]:
     """Return the rows that have a question, their questions, and a note on the rows without one, if there are any."""
-    asked = asked_in(rows, path)
-    blank = [row for row, question in enumerate(asked) if is_blank(question)]
+    questions = asked_in(rows, path)
+    blank = [row for row, question in enumerate(questions) if is_blank(question)]
     if not blank:
-        return rows, asked, []
+        return rows, questions, []
     first = f"{rows.origins.name(blank[0])} has no '{path}'"
     if len(blank) == len(rows):
         raise UserError(f"no row of {rows.place} has a question: {first}", "fill it in")
     note = f"{len(blank):,} row{'s' * (len(blank) > 1)} without a question skipped: {first}"
     kept = sorted({*range(len(rows))}.difference(blank))
-    return rows.take(kept), [asked[row] for row in kept], [note]
+    return rows.take(kept), [questions[row] for row in kept], [note]
 
 
 def _require_structs(rows: Rows) -> None:
@@ -314,9 +314,9 @@ def _require_structs(rows: Rows) -> None:
             )
 
 
-def _unseen_notes(rows: Rows, asked: Sequence[Any]) -> list[str]:
+def _unseen_notes(rows: Rows, questions: Sequence[Any]) -> list[str]:
     """Return a note if some questions have parts that are not text."""
-    unseen = [row for row, question in enumerate(asked) if chat.unseen_part(question)]
+    unseen = [row for row, question in enumerate(questions) if chat.unseen_part(question)]
     if not unseen:
         return []
     return [
@@ -365,7 +365,7 @@ def _without_answer(prompt: Any) -> Any:
 def _messages(
     rows: Rows,
     path: str,
-    asked: Sequence[Any],
+    questions: Sequence[Any],
     *,
     sources: Sequence[str],
     systems: Sequence[str | None],
@@ -374,7 +374,7 @@ def _messages(
     """Return the chat turns of every row, with the system message of the row (`systems`) or else of `reading`."""
     messages = []
     for row, (question, source, text) in enumerate(
-        zip(asked, sources, systems, strict=True)
+        zip(questions, sources, systems, strict=True)
     ):
         if reading.is_text_only and (part := chat.unseen_part(question)):
             raise UserError(
@@ -470,13 +470,13 @@ def _ids_at(rows: Rows, path: str) -> list[str]:
     row_of: dict[str, int] = {}
     for row, name in enumerate(rows.texts(path)):
         if name is None or name in row_of:
-            what = (
+            problem = (
                 "empty"
                 if name is None
                 else f"'{name}', as in {rows.origins.name(row_of[name])}"
             )
             should = "an id that names one row; fix it or leave id out of data.columns"
-            raise row_error(rows.origins.name(row), path, what, should)
+            raise row_error(rows.origins.name(row), path, problem, should)
         row_of[name] = row
     return list(row_of)
 
@@ -512,17 +512,17 @@ def _marks(
 def _noise_types(rows: Rows) -> list[NoiseType | None]:
     """Return the noise type that each row names, or None; raise UserError for an unknown one."""
     path = "extra_info.noise_type"
-    known: dict[str, NoiseType] = {name: name for name in NOISE_TYPES}
+    types: dict[str, NoiseType] = {name: name for name in NOISE_TYPES}
     names = rows.texts(path)
     for row, name in enumerate(names):
-        if name is not None and name not in known:
+        if name is not None and name not in types:
             raise row_error(
                 rows.origins.name(row),
                 path,
                 f"'{name[:60]}'",
                 f"one of {', '.join(NOISE_TYPES)}",
             )
-    return [None if name is None else known[name] for name in names]
+    return [None if name is None else types[name] for name in names]
 
 
 def _with_points(

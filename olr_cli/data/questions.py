@@ -45,10 +45,10 @@ def normal_question(messages: Iterable[Message]) -> str:
     Two prompts ask the same question if and only if these texts are equal (R24).
     """
     turns = list(messages)
-    asked = [turn.content for turn in turns if turn.role == "user"] or [
+    questions = [turn.content for turn in turns if turn.role == "user"] or [
         turn.content for turn in turns
     ]
-    return _normal("\n".join(map(_without_template, asked)))
+    return _normal("\n".join(map(_without_template, questions)))
 
 
 def _normal(text: str) -> str:
@@ -103,8 +103,10 @@ def has_template(messages: Sequence[Message]) -> bool:
 
 def _last_asked(messages: Sequence[Message]) -> str:
     """Return the user's last turn or, without one, all turns."""
-    asked = [message.content for message in messages if message.role == "user"]
-    return asked[-1] if asked else "\n\n".join(message.content for message in messages)
+    questions = [message.content for message in messages if message.role == "user"]
+    return (
+        questions[-1] if questions else "\n\n".join(message.content for message in messages)
+    )
 
 
 def _without_template(text: str) -> str:
@@ -246,14 +248,14 @@ def same_prompts(
     places |= index.find_within(
         {n: question_of(logged[n].messages) for n, same in places.items() if not same}
     )
-    found = {
+    matches = {
         name: [prompts[place] for place in same] for name, same in places.items() if same
     }
     return {
         name: next(
             (one for one in same if one.given_label == logged[name].given_label), same[0]
         )
-        for name, same in found.items()
+        for name, same in matches.items()
     }
 
 

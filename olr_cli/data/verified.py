@@ -410,19 +410,21 @@ def with_verified(
     """
     unmarked = [replace(prompt, is_verified=False) for prompt in prompts]
     if isinstance(verified, int):
-        known = [
+        candidates = [
             place for place, prompt in enumerate(unmarked) if prompt.true_answer is not None
         ]
-        if len(known) < verified:
+        if len(candidates) < verified:
             raise UserError(
-                f"data.verified is {verified}, and the true answer is known of {len(known)} prompts of {source}",
+                f"data.verified is {verified}, and the true answer is known of {len(candidates)} prompts of {source}",
                 "lower it, or name a file of verified labels",
             )
         # A prefix of one permutation, so that draws are nested. The stream keeps its old name, "trusted labels":
         # another name would draw other prompts.
         drawn = {
-            known[rank]
-            for rank in seeding.permutation(len(known), "trusted labels", seed)[:verified]
+            candidates[rank]
+            for rank in seeding.permutation(len(candidates), "trusted labels", seed)[
+                :verified
+            ]
         }
         return [
             replace(prompt, is_verified=place in drawn)
