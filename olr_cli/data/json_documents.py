@@ -61,7 +61,7 @@ def document_rows(file: Path, encoding: str | None = None) -> list[Any] | None:
     lines = (line.strip() for line in read_lines(file, is_cut=True, encoding=encoding))
     filled = filter(None, lines)
     first, is_only = next(filled, ""), next(filled, None) is None
-    # The first filled line decides, so that a JSON Lines file of any size is not read as a whole.
+    # The first filled lines decide, so that a JSON Lines file of any size is not read as a whole.
     if is_only:
         is_document = first.startswith("[") or (file.suffix == ".json" and first != "")
     else:

@@ -246,7 +246,7 @@ def read_rows(
         turns and show_options(turns, options)
         for turns, options in zip(_rephrasings(rows, messages), choices, strict=True)
     ]
-    # `plain` is kept to tell which questions got their options added, for the notes below.
+    # Keep the turns without options too: the notes below count the questions that got theirs added.
     plain, messages = messages, [*map(show_options, messages, choices)]
     notes += [
         *option_notes(rows, columns.get("choices"), choices, [*map(ne, plain, messages)]),
@@ -302,7 +302,7 @@ def _with_questions(rows: Rows, path: str) -> tuple[Rows, list[Any], list[str]]:
 
 
 def _require_structs(rows: Rows) -> None:
-    """Raise UserError if a column has the name of a struct of the interchange format and is no struct."""
+    """Raise UserError if a column with the name of a struct of the interchange format holds plain values."""
     # JSON `null` in every row gives the type null, and that is as good as an absent column.
     are_fit = (pa.types.is_struct, pa.types.is_list, pa.types.is_null)
     for field in rows.table.schema:

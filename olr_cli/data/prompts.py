@@ -112,7 +112,7 @@ class Prompt:
     @property
     def file_label(self) -> str | None:
         """The label before noise was put on it, or None if it is lost."""
-        # Where the sentinel has replaced the label, the true answer is the label from before.
+        # If the sentinel has replaced the label, the true answer is the label from before.
         return self.given_label if self.given_label not in (None, SENTINEL) else self.gold
 
 

@@ -30,7 +30,7 @@ def write_prompts(prompts: PromptSet, target: Path) -> bool:
     """Write `prompts` in the interchange format: Parquet, or JSON Lines if the name ends in ``.jsonl``.
 
     Returns:
-        Whether the file was written, as of `write_new`.
+        Whether the file was written (see `write_new`).
     """
     content = encode(prompts, target)
     return write_new(target, lambda path: path.write_bytes(content))
@@ -92,7 +92,7 @@ def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
     If the source is one CSV or JSON Lines file with the target's ending, its lines are copied unchanged.
 
     Returns:
-        Whether the file was written, as of `write_new`.
+        Whether the file was written (see `write_new`).
     """
     files, encoding = rows.origins.files, rows.origins.encoding
     is_same = len(files) == 1 and files[0].suffix == target.suffix != ".parquet"
@@ -111,12 +111,12 @@ def write_csv_rows(
     """Write some rows of a CSV file with all their cells, of which some are replaced or added.
 
     Args:
-        origins: origins of the rows, with one file.
+        origins: origins of the rows, which are in one file.
         cells_of: row -> column -> new cell; the rows are written in this order.
         target: the new file.
 
     Returns:
-        Whether the file was written, as of `write_new`.
+        Whether the file was written (see `write_new`).
 
     Raises:
         UserError: a new cell is for a part of a column.
