@@ -1,11 +1,10 @@
 """The built-in data sets: the toys' arithmetic, and `few_shot`'s tasks.
 
-A toy's expression such as ``123+456=`` has two 3-digit operands; the policy answers at once, least-significant digit
-first (``975``), as that is the order in which carries arise. True answers are stored in normal order (``579``).
-Every expression needs a carry (in subtraction, a borrow), so a procedure that drops carries is always wrong.
+A toy's expression such as ``123+456=`` has two 3-digit operands. The policy answers at once, with the least significant
+digit first (``975``), because carries arise in that order. True answers are stored in normal order (``579``). Every
+expression needs a carry or, in subtraction, a borrow, so a procedure that drops carries is always wrong.
 
-Each expression belongs to one split for good, whatever the seed: what a policy was warmed up or trained on never
-returns in its test set.
+Each expression belongs to one split under every seed, so nothing from warm-up or training is ever in the test set.
 """
 
 from __future__ import annotations
@@ -30,17 +29,20 @@ Split = Literal["train", "validation", "test"]
 
 SOURCE = "arithmetic"
 SPLIT_ENDS: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
-"""Where each split ends on the unit interval that expressions are hashed to."""
+"""Upper end of each split on the unit interval to which expressions are hashed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One kind of expression. The column functions take two digits, or two arrays of digits."""
+    """One kind of expression; its functions take two numbers, or two arrays of them."""
 
     symbol: str
+
     solve: Callable[[Any, Any], Any]
+    """Function that returns the right answer for two operands."""
+
     crosses: Callable[[Any, Any], Any]
-    """Whether two digits call for a carry or borrow."""
+    """Function that returns whether two digits call for a carry or borrow."""
 
 
 OPERATIONS: dict[KindName, Operation] = {
@@ -53,7 +55,7 @@ SetName = KindName | FewShotName
 SETS: tuple[SetName, ...] = (*OPERATIONS, *FEW_SHOT)
 
 _USUAL = 400
-"""Prompts of a set where no number is given."""
+"""Default number of prompts of a set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class Expression:
 
     @property
     def index(self) -> int:
-        """A number that no other expression of its kind has."""
+        """The two operands as one number of six digits, unique among the expressions of this kind."""
         return self.left * 1000 + self.right
 
     @property
@@ -85,20 +87,20 @@ TOYS: dict[str, KindName] = {
     "addition-harder": "addition",
     "subtraction": "subtraction",
 }
-"""The toy policies and what they compute. Subtraction lies between the two difficulties of addition."""
+"""Toy policy -> the operation that it computes; subtraction lies between the two difficulties of addition."""
 
 BUILTIN_PREFIX = "builtin:"
-"""How a model path names a built-in policy."""
+"""Beginning of a model path that names a built-in policy."""
 
 
 def toy_kind(model_path: str) -> KindName | None:
-    """The operation that a toy policy computes; None for any other model."""
+    """Return the operation that a toy policy computes, or None for any other model."""
     name = model_path.removeprefix(BUILTIN_PREFIX)
     return None if name == model_path else TOYS.get(name)
 
 
 def mixture_note(model_path: str) -> str | None:
-    """A note for the results of a toy policy; None for any other model."""
+    """Return a note for the results of a toy policy, or None for any other model."""
     if toy_kind(model_path) is None:
         return None
     return (
@@ -108,7 +110,11 @@ def mixture_note(model_path: str) -> str | None:
 
 
 def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expression]:
-    """The first `size` expressions of a split, in an order drawn by `seed`; a larger size only adds some."""
+    """Return the first `size` expressions of a split in an order drawn by `seed`; a larger size only adds some.
+
+    Raises:
+        UserError: the split has fewer expressions.
+    """
     members = split_members(kind, split)
     if size > len(members):
         raise _too_few(kind, size, len(members), split)
@@ -117,22 +123,24 @@ def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expr
 
 
 def rephrasing(expression: Expression, split: Split) -> Expression | None:
-    """The same question once more: an expression of the same kind and of `split` with the same answer.
+    """Return another expression of the same kind and split with the same answer, or None if there is none.
 
-    ``a+b`` becomes ``(b-c)+(a+c)``, commuted and regrouped, and ``a-b`` becomes ``(a+c)-(b+c)``; each such
-    expression of the split is as likely, drawn by `expression` alone. Where the split has none, ``b+a`` if that is in
-    it. Other wording ("what is 123 plus 456?") would be lost on the built-in policies: their warm-up knows nothing but
-    digits and one operator, and a text is a rephrasing only to a policy that can read it.
+    ``a+b`` becomes ``(b-c)+(a+c)``, commuted and regrouped, and ``a-b`` becomes ``(a+c)-(b+c)``. All such expressions
+    of the split are equally likely, and the draw depends on `expression` alone. If the split has none, ``b+a`` counts,
+    provided that it is in the split.
 
-    The wrong procedure gives the same wrong answer to both in 48 % of additions (100 % if they were only commuted) and
-    56 % of subtractions. Of the training split, 4 of 560,980 additions (such as ``999+999=``) and 1 of 215,639
-    subtractions have no rephrasing.
+    Other words ("what is 123 plus 456?") would be no rephrasing for the built-in policies. Their warm-up only has
+    digits and one operator, and a policy must be able to read its prompt.
+
+    The wrong procedure gives the same wrong answer to both expressions in 48 % of additions and 56 % of subtractions.
+    If additions were only commuted, it would be 100 %. In the training split, 4 of 560,980 additions (such as
+    ``999+999=``) and 1 of 215,639 subtractions have no rephrasing.
     """
     ordered, starts = _by_answer(expression.kind, split)
     same_answer = ordered[starts[expression.answer] : starts[expression.answer + 1]]
-    others = same_answer[same_answer != expression.index]
-    regrouped = others[others != expression.right * 1000 + expression.left]
-    choices = regrouped if len(regrouped) else others
+    candidates = same_answer[same_answer != expression.index]
+    regrouped = candidates[candidates != expression.right * 1000 + expression.left]
+    choices = regrouped if len(regrouped) else candidates
     if not len(choices):
         return None
     place = int(uniform("rephrasing", expression.kind, expression.index) * len(choices))
@@ -142,7 +150,13 @@ def rephrasing(expression: Expression, split: Split) -> Expression | None:
 def arithmetic_prompts(
     kind: SetName, size: int | None, seed: int, split: Split
 ) -> list[Prompt]:
-    """`size` different prompts of a split with clean labels; by default 400, or as many as a few-shot task has."""
+    """Return `size` different prompts of a split with clean labels.
+
+    The default is 400, or the whole split of a few-shot task if that is smaller.
+
+    Raises:
+        UserError: the split has fewer prompts.
+    """
     if kind == "addition" or kind == "subtraction":
         return [
             _prompt(expression, split)
@@ -155,11 +169,13 @@ def arithmetic_prompts(
 
 
 def _too_few(kind: SetName, size: int, members: int, split: Split) -> UserError:
+    """Return the error for a split with fewer prompts than are wanted."""
     problem = f"the {split} split of {SOURCE}:{kind} has {members} prompts, not {size}"
     return UserError(problem, f"ask for at most {members}")
 
 
 def _prompt(expression: Expression, split: Split) -> Prompt:
+    """Return the prompt of an expression, with its rephrasing in the split."""
     other = rephrasing(expression, split)
     return Prompt(
         prompt_id=str(expression.index),
@@ -173,14 +189,18 @@ def _prompt(expression: Expression, split: Split) -> Prompt:
 
 
 def parse_source(source: str) -> SetName | None:
-    """The set that ``arithmetic`` (addition) or ``arithmetic:NAME`` names; None for any other data source."""
+    """Return the set that ``arithmetic`` (addition) or ``arithmetic:NAME`` names, or None for any other data source.
+
+    Raises:
+        UserError: there is no set with this name.
+    """
     name, colon, wanted = source.partition(":")
     if name != SOURCE:
         return None
-    for known in SETS:
-        if wanted == known or (not colon and known == "addition"):
-            return known
-    names = ", ".join(f"{SOURCE}:{known}" for known in SETS)
+    for set_name in SETS:
+        if wanted == set_name or (not colon and set_name == "addition"):
+            return set_name
+    names = ", ".join(f"{SOURCE}:{set_name}" for set_name in SETS)
     raise UserError(
         f"there is no built-in data set '{source}'{did_you_mean(wanted, SETS)}",
         f"there are {names}",
@@ -189,15 +209,16 @@ def parse_source(source: str) -> SetName | None:
 
 @functools.lru_cache(maxsize=8)
 def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
-    """Index of every expression of a split, ascending."""
+    """Return the index of every expression of a split, ascending."""
     left, right = (side.ravel() for side in np.mgrid[100:1000, 100:1000])
     rule = OPERATIONS[kind]
-    # A carry or borrow in some column, and no negative answer.
+    # Keep expressions with a carry or borrow in at least one column, and with a positive answer.
     crosses = [
         rule.crosses(left // place % 10, right // place % 10) for place in (1, 10, 100)
     ]
     valid = np.any(crosses, axis=0) & (rule.solve(left, right) > 0)
     indices: NDArray[np.int64] = left[valid] * 1000 + right[valid]
+    # Hashed without a seed, so that an expression never changes its split.
     place = _draws(indices, "arithmetic split", kind)
     ends = list(SPLIT_ENDS.values())
     number = list(SPLIT_ENDS).index(split)
@@ -207,7 +228,10 @@ def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
 
 @functools.lru_cache(maxsize=8)
 def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The indices of a split ordered by answer, and at which of them each answer starts (the answer a at [a])."""
+    """Return the indices of a split ordered by answer, and the position of each answer's first index.
+
+    The expressions with answer a are at positions starts[a] to starts[a + 1] of the first array.
+    """
     members = split_members(kind, split)
     answers = OPERATIONS[kind].solve(*np.divmod(members, 1000))
     order = answers.argsort(kind="stable")
@@ -215,6 +239,7 @@ def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray
 
 
 def _draws(indices: NDArray[np.int64], *parts: str | int) -> NDArray[np.float64]:
-    """A number in [0, 1) for each expression."""
+    """Draw a number in [0, 1) for each expression, from its index and the parts of a key."""
+    # The sum is meant to wrap around: it is a key of 64 bits, not a quantity.
     with np.errstate(over="ignore"):
         return uniform_streams(indices.astype(np.uint64) + np.uint64(key(*parts)), 0)

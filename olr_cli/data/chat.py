@@ -1,7 +1,7 @@
-"""Chat turns, whoever wrote them: the one place that knows which forms a message has.
+"""Chat turns from any source: the one place that knows the forms of a message.
 
-A message is ``{role, content}`` or ShareGPT's ``{from, value}``. Its content is a text, or a list of parts, of which
-those with text count. Parts are joined without anything between them, so a question has one id however it comes.
+A message is ``{role, content}`` or ShareGPT's ``{from, value}``. Its content is a text or a list of parts, and only
+parts with text count. Parts are joined without a separator, so that a question has the same id in either form.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 _ROLES = {"human": "user", "gpt": "assistant"}
-"""Roles as ShareGPT calls them."""
+"""ShareGPT's name of a role -> the usual name."""
 
 _CHAT = "\x1e"
-"""Begins messages that are written as one text."""
+"""The mark at the beginning of messages that `as_text` has written as one text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Message:
 
 
 def message(value: Any) -> Message | None:
-    """The chat turn that a value is; None for anything else. A missing content, as beside tool calls, is empty."""
+    """Read a value as a chat turn, or return None if it is none; a missing content, as beside tool calls, is empty."""
     if not isinstance(value, Mapping):
         return None
     for role_key, content_key in (("role", "content"), ("from", "value")):
@@ -38,7 +38,7 @@ def message(value: Any) -> Message | None:
 
 
 def _text(content: Any) -> str | None:
-    """The text of a message's content; None if it is neither text nor parts."""
+    """Return the text of a message's content, or None if it is neither a text nor a list of parts."""
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list | tuple):
@@ -48,7 +48,7 @@ def _text(content: Any) -> str | None:
 
 
 def unseen_part(value: Any) -> str | None:
-    """Return the type of the first part of a prompt that is no text, such as ``image``; None if all of it is text."""
+    """Return the type of a prompt's first part that is not text, such as ``image``, or None if all parts are text."""
     for turn in value if isinstance(value, list | tuple) else ():
         if not isinstance(turn, Mapping):
             continue
@@ -61,18 +61,19 @@ def unseen_part(value: Any) -> str | None:
 
 
 def _type_of_part(part: Mapping[str, Any]) -> str | None:
-    """Return the type of a part that is no text, by its name or else by its first field; None for text."""
+    """Return the type of a part that is not text (`type`, else its first filled field), or None for text."""
     if part.get("type"):
         name = str(part["type"])
     elif part.get("text") is not None:
         return None
     else:
         name = str(next((key for key, value in part.items() if value), "text"))
+    # The Responses API also has `input_text` and `output_text`.
     return None if name.endswith("text") else name
 
 
 def messages(value: Any) -> tuple[Message, ...] | None:
-    """The turns that a list holds; None if it is no list, or holds something else."""
+    """Read a list of chat turns; return None for any other value, or if an item is no turn."""
     if not isinstance(value, list | tuple):
         return None
     turns = [message(item) for item in value]
@@ -82,7 +83,7 @@ def messages(value: Any) -> tuple[Message, ...] | None:
 def prompt_messages(
     value: Any, before: tuple[Message, ...] = (), after: tuple[Message, ...] = ()
 ) -> tuple[Message, ...] | None:
-    """Messages as they are, or a text as the user's turn between `before` and `after`; None for anything else."""
+    """Read a prompt: messages as they are, or a text as the user's turn between `before` and `after`; else None."""
     return (
         (*before, Message("user", value), *after)
         if isinstance(value, str)
@@ -91,27 +92,27 @@ def prompt_messages(
 
 
 def response_text(value: Any) -> str | None:
-    """The model's words: a text as it is, of messages the assistant's turns, one per line; else None."""
+    """Return a response as text: a text unchanged, or the assistant's turns of messages, one per line; else None."""
     if isinstance(value, str):
         return value
     items = value if isinstance(value, list | tuple) else ()
-    said = [
+    texts = [
         turn.content
         for turn in map(message, items)
         if turn is not None and turn.role == "assistant"
     ]
-    return "\n".join(said) if said else None
+    return "\n".join(texts) if texts else None
 
 
 def completion_text(completion: str | Iterable[Any] | None) -> str:
-    """The model's words (`response_text`); an empty text where there are none."""
-    # An array of turns is neither true nor false
-    said = () if completion is None else completion
-    return response_text(said if isinstance(said, str) else list(said)) or ""
+    """Return a completion as text (`response_text`), empty if it is missing or has no turn of the assistant."""
+    # Not `completion or ()`: an array of turns, as numpy has it, is neither true nor false.
+    turns = () if completion is None else completion
+    return response_text(turns if isinstance(turns, str) else list(turns)) or ""
 
 
 def as_text(value: Any) -> str | None:
-    """A prompt as one text, the same for the same prompt: a text as it is, messages as JSON after a mark; else None."""
+    """Return a prompt as one text that identifies it: a text unchanged, or messages as JSON after a mark; else None."""
     if isinstance(value, str):
         return value
     turns = messages(value)
@@ -119,17 +120,17 @@ def as_text(value: Any) -> str | None:
 
 
 def turns_of(text: str) -> tuple[Message, ...]:
-    """The turns of a prompt that `as_text` wrote."""
+    """Read the turns of a prompt that `as_text` has written."""
     if not text.startswith(_CHAT):
         return (Message("user", text),)
     return tuple(Message(role, content) for role, content in json.loads(text[1:]))
 
 
 def ending(turns: Sequence[Message]) -> str:
-    """Return the text that a response continues, as far as it is known without the chat template: the last turn's."""
+    """Return the text that a response continues: the last turn's, since the chat template is unknown here."""
     return turns[-1].content if turns else ""
 
 
 def pairs(turns: Iterable[Message]) -> Sequence[tuple[str, str]]:
-    """Role and content of each turn, as digests see them."""
+    """Return role and content of each turn, as digests cover them."""
     return [(turn.role, turn.content) for turn in turns]

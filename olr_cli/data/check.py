@@ -1,4 +1,7 @@
-"""What is wrong with a data set, or looks so, before any model sees it: its labels and questions, a finding a kind."""
+"""Check a data set before any model sees it: find questions and labels that are wrong, or look wrong.
+
+`check` returns one `Finding` for each kind of defect; `findings.py` lists the kinds.
+"""
 
 from __future__ import annotations
 
@@ -66,75 +69,96 @@ _FIGURE_WORDS = (
     *("fig", "diagram", "picture", "drawing", "graph", "chart"),
     *("<image>", "!["),
 )
-"""`_FIGURE` finds nothing without one of these, and takes longer than all other searches of a question."""
+"""Words without which `_FIGURE` cannot match; it takes longer than all other searches of a question together."""
+
 _DRAWN = re.compile(r"\[asy\]|\\begin\{(?:tikzpicture|array|tabular)\}")
+"""A figure that is written in the question itself, as code or as a table."""
+
 _MOSTLY = 0.8
-"""From this share of numbers among the labels on, a label without any digit is unusual."""
+"""Share of numbers among the labels from which on a label without any digit is unusual."""
+
 ALL = "all"
-"""The word for every kind of finding."""
+"""The name for all kinds of findings together."""
+
 _SHOWN = 3
-"""Rows that are shown of each kind."""
+"""Number of example rows in a finding."""
+
 _GRADED_AT_START = 2_000
-"""Labels that are graded before a run, which should start at once: a quarter of a second if all are formulas."""
+"""Number of labels that are graded before a run starts; it takes a quarter of a second if all are formulas."""
+
 _READ_AT_START = 100
-"""Labels that are read then, which takes a hundred times as long."""
+"""Number of labels that are parsed before a run starts; parsing takes a hundred times as long as grading."""
 
 Asked: TypeAlias = tuple[int, Prompt]
-"""A prompt and the number of its row among all rows of the files, from 0."""
+"""The number of a row among all rows of the files, from 0, and its prompt."""
+
 Labelled: TypeAlias = tuple[int, str]
-"""A row and its label, or what is shown of the row."""
+"""The number of a row, and its label or the text that a finding shows for it."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """Rows of a data set that have one thing in common, which may be wrong.
-
-    Attributes:
-        kind: a short name, for machines.
-        fault: a thing in the singular and what is wrong with it: ``row without a label``.
-        rows: their numbers among all rows of the files, from 0.
-        examples: what stands in the first few of them.
-        others: the rows that have it with them: those that ask a question again.
-        groups: for each of the rows, all that ask its question.
-    """
+    """Rows of a data set with the same suspected defect."""
 
     kind: str
+    """A short name, for machines."""
+
     fault: str
+    """A noun in the singular and its defect: ``row without a label``."""
+
     rows: Sequence[int]
+    """Numbers of the rows among all rows of the files, from 0; of repeated questions, each question's first row."""
+
     examples: Sequence[str]
+    """Texts of the first few rows."""
+
     others: Sequence[int] = ()
+    """The rows that repeat the question of one of `rows`."""
+
     groups: Sequence[Sequence[int]] = field(default=(), repr=False)
+    """For each of `rows`, all rows that ask its question."""
 
     @property
     def says(self) -> str:
-        """How often the fault was found: ``2 rows without a label``."""
+        """The number of faults in words: ``2 rows without a label``."""
         thing, _, rest = self.fault.partition(" ")
         return f"{len(self.rows):,} {thing}{'s' * (len(self.rows) > 1)} {rest}"
 
 
 @dataclass(frozen=True)
 class Checked:
-    """A data set by its name, how many rows it has, which columns were read (role -> path) and which not, and findings.
-
-    `notes` are sentences on what was taken for what.
-    """
+    """A data set and the findings in it."""
 
     source: str
+    """The name of the data set."""
+
     rows: int
+    """Number of rows."""
+
     table: Rows = field(repr=False)
+    """The rows as they are in the source."""
+
     columns: Mapping[str, str]
+    """Role -> path of the columns that were read."""
+
     not_read: Sequence[str]
+    """Names of the columns that were not read."""
+
     notes: Sequence[str] = field(repr=False)
+    """Sentences on how the rows were read."""
+
     findings: Sequence[Finding]
 
     @property
     def is_log(self) -> bool:
-        """Whether it holds answers, and labels beside them."""
+        """Whether the data set is a log of answers, with labels beside them."""
         return self.columns["answer"] == "given_label"
 
     def left_out(self, kinds: Collection[str]) -> dict[int, str]:
-        """Row -> the first finding, of these kinds, because of which it goes: of a question that is asked again all but
-        the first row that is left, of one with other labels all.
+        """Return row -> finding for the rows to leave out because of findings of these kinds.
+
+        If rows repeat a question with the same label, the first row that is still there stays. If their labels differ,
+        all of them go.
 
         Raises:
             UserError: there is no such kind, or no row is left.
@@ -143,7 +167,7 @@ class Checked:
             kind_named(kind, "drop")
         left_out: dict[int, str] = {}
         chosen = [finding for finding in self.findings if finding.kind in kinds]
-        # Repetitions come last: of the rows that ask one question the first that is left stays.
+        # Repetitions come last: otherwise the row that stays could be one that another finding leaves out.
         for finding in sorted(chosen, key=lambda it: it.kind == "repeat"):
             rows = [*finding.rows, *finding.others]
             if finding.kind == "repeat":
@@ -159,7 +183,11 @@ class Checked:
         return left_out
 
     def export(self, target: Path, dropped: Collection[str]) -> File:
-        """Write the rows that can be graded, without those of some kinds of findings besides, or of `ALL`."""
+        """Write the rows that can be graded, and leave out rows with findings of the `dropped` kinds or of `ALL`.
+
+        Raises:
+            UserError: the data set is a log of answers, a kind is unknown, or no row is left.
+        """
         if self.is_log:
             raise UserError(
                 f"{self.source} is a log of answers",
@@ -178,11 +206,16 @@ class Checked:
 
 @dataclass(frozen=True)
 class Limit:
-    """The length from which on a prompt is found to be long."""
+    """The largest length of a prompt that is not yet a finding."""
 
     most: int
+    """The limit, in `unit`."""
+
     unit: str
+    """Plural of the unit of length: ``characters`` or ``tokens``."""
+
     lengths: Callable[[Sequence[Prompt]], Iterable[int]]
+    """Function that measures prompts, in `unit`."""
 
 
 CHARACTERS = Limit(
@@ -190,35 +223,49 @@ CHARACTERS = Limit(
     "characters",
     lambda prompts: (len(prompt.messages[-1].content) for prompt in prompts),
 )
-"""About as many as train.max_prompt_tokens holds, where no tokenizer counts."""
+"""The limit without a tokenizer: about as many characters as train.max_prompt_tokens holds."""
 
 
 def check(
     source: str, reading: Reading, judge: Judge, limit: Limit = CHARACTERS
 ) -> Checked:
-    """Return everything that is found in the questions and labels of a data set, the surest defects first.
+    """Check the questions and labels of a data set; the surest defects come first.
 
-    `source` and `reading` are as for `read_prompts`; of a log of answers each question counts once.
+    A log of answers has one row for each answer, so each of its pairs of question and label is checked once.
+
+    Args:
+        source: the data set, as for `read_prompts`.
+        reading: settings of the user, as for `read_prompts`.
+        judge: grader of labels.
+        limit: the length above which a prompt is a finding.
+
+    Raises:
+        UserError: the data set cannot be read, or has no rows or no labels.
     """
     rows, name, data_source, _ = load_rows(source, "train", reading.encoding)
     if not len(rows):
         raise no_rows(source, "prompt")
-    reading, found = _columns_of(rows, reading, source)
-    asked, cells = asked_in(rows, found["question"]), rows.values(found["answer"])
-    blank = [(row, "") for row, question in enumerate(asked) if is_blank(question)]
-    kept = sorted({*range(len(asked))} - {row for row, _ in blank})
-    if found["answer"] == "given_label":  # a log asks a question again for every answer
-        pairs = zip(asked, cells, strict=True)
+    reading, columns = _columns_of(rows, reading, source)
+    questions, cells = asked_in(rows, columns["question"]), rows.values(columns["answer"])
+    blank = [(row, "") for row, question in enumerate(questions) if is_blank(question)]
+    kept = sorted({*range(len(questions))} - {row for row, _ in blank})
+    if columns["answer"] == "given_label":  # a log asks a question again for every answer
+        pairs = zip(questions, cells, strict=True)
+        # In reverse, so that the first row of each pair is the last to be stored, and stays.
         firsts = {str(pair): row for row, pair in reversed([*enumerate(pairs)])}
         kept = sorted({*kept}.intersection(firsts.values()))
-    # What cannot be read at all is taken out first, since reading the rows would stop at it.
-    choices = read_options(rows, found.get("choices"))
-    unreadable = _unreadable(kept, asked, [*zip(cells, choices, strict=True)])
-    findings = [_found("no_question", blank), *unreadable, *_said_beside(rows, {*kept})]
+    # Take out unreadable rows first: `read_rows` would stop at the first of them with an error.
+    choices = read_options(rows, columns.get("choices"))
+    unreadable = _unreadable(kept, questions, [*zip(cells, choices, strict=True)])
+    findings = [
+        _found("no_question", blank),
+        *unreadable,
+        *_in_other_columns(rows, {*kept}),
+    ]
     kept = sorted({*kept}.difference(*(finding.rows for finding in unreadable)))
     notes: Sequence[str]
     if kept:
-        # Findings name rows, so that nobody needs ids made from the questions; ids of the file's own may be wrong.
+        # Row numbers serve as ids: findings name rows, digests would take time, and ids in the file may repeat.
         prompts = read_rows(
             rows.take(kept),
             data_source=data_source,
@@ -230,21 +277,21 @@ def check(
         findings += _findings(asked_rows, judge, rows.origins, cells)
         findings.append(_long(asked_rows, limit))
     else:
-        notes = [*column_notes(rows, found)]
-    is_log = found["answer"] == "given_label"
+        notes = [*column_notes(rows, columns)]
+    is_log = columns["answer"] == "given_label"
     return Checked(
         name,
         len(rows),
         rows,
-        found,
-        [] if is_log else not_read(rows, found.values()),
+        columns,
+        [] if is_log else not_read(rows, columns.values()),
         notes,
         [finding for finding in findings if finding.rows],
     )
 
 
 def _long(prompts: Sequence[Asked], limit: Limit) -> Finding:
-    """Return the finding of the prompts that are longer than a limit."""
+    """Find the prompts that are longer than a limit."""
     lengths = limit.lengths([prompt for _, prompt in prompts])
     long = [
         (row, f"{length:,} {limit.unit}: {question_of(prompt.messages)}")
@@ -258,60 +305,75 @@ def _long(prompts: Sequence[Asked], limit: Limit) -> Finding:
 def _columns_of(
     rows: Rows, reading: Reading, source: str
 ) -> tuple[Reading, Mapping[str, str]]:
-    """Return how rows are read, and the columns by their roles; labels may be those of a log of answers."""
+    """Return the settings for reading the rows, and role -> path of their columns.
+
+    Without another column of labels, `given_label`, which logs of answers have, is the column.
+
+    Raises:
+        UserError: there is no column of questions or of labels.
+    """
     named: dict[ColumnRole, str] = {**(reading.columns or {})}
-    found = find_columns(rows, named)
-    if "answer" not in found and rows.has("given_label"):
-        found = {**found, "answer": "given_label"}
-    if "answer" not in found:
+    columns_found = find_columns(rows, named)
+    if "answer" not in columns_found and rows.has("given_label"):
+        columns_found = {**columns_found, "answer": "given_label"}
+    if "answer" not in columns_found:
         raise UserError(
             f"a check needs labels, and {source} has no column of them ({', '.join(LABEL_COLUMNS)})",
-            columns_hint(rows, found, has_choices="choices" in found),
+            columns_hint(rows, columns_found, has_choices="choices" in columns_found),
             "data.columns",
         )
-    read = {"choices": NO_CHOICES, **found}
-    # Ids are not looked at, so a column of ids with repeats is no error here.
+    path_by_role = {"choices": NO_CHOICES, **columns_found}
+    # Ids are not read, so that a column of ids with repeats does not stop the check.
     columns = {
-        role: read[role] for role in get_args(ColumnRole) if role in read and role != "id"
+        role: path_by_role[role]
+        for role in get_args(ColumnRole)
+        if role in path_by_role and role != "id"
     }
-    return replace(reading, columns=columns), found
+    return replace(reading, columns=columns), columns_found
 
 
-def _said_beside(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
-    """Yield the findings in columns beside question and label, of the rows that are kept."""
+def _in_other_columns(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
+    """Yield the findings that columns beside question and label give away, for the rows that are kept."""
     for kind, pairs in gathered(beside(rows)).items():
-        # Two columns may say the same of a row.
+        # Through a dict, because two columns may say the same about a row.
         yield _found(kind, [it for it in sorted(dict(pairs).items()) if it[0] in kept])
 
 
 def _unreadable(
     rows: Iterable[int],
-    asked: Sequence[Any],
+    questions: Sequence[Any],
     cells: Sequence[tuple[Any, Options | None]],
 ) -> list[Finding]:
-    """Return the findings in rows whose question or cell, with its options, cannot be read as question and label."""
-    found: defaultdict[str, list[Labelled]] = defaultdict(list)
+    """Find rows that cannot be read as question and label; each cell is a label's, with the options of its question."""
+    labels_by_kind: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row in rows:
         cell, options = cells[row]
-        if part := unseen_part(asked[row]):
-            found["image"].append((row, part))
+        if part := unseen_part(questions[row]):
+            labels_by_kind["image"].append((row, part))
         try:
             if is_tests(cell):
-                found["tests"].append((row, str(cell)))
+                labels_by_kind["tests"].append((row, str(cell)))
             else:
                 label_in(cell, options)
         except ValueError as error:
-            found["not_one_answer"].append((row, str(error)))
-    return [_found(kind, found[kind]) for kind in ("image", "not_one_answer", "tests")]
+            labels_by_kind["not_one_answer"].append((row, str(error)))
+    return [
+        _found(kind, labels_by_kind[kind]) for kind in ("image", "not_one_answer", "tests")
+    ]
 
 
 def _findings(
     prompts: Sequence[Asked], judge: Judge, origins: Origins, cells: Sequence[Any]
 ) -> list[Finding]:
-    """Return the findings in prompts, each with its row, in the order in which they are shown.
+    """Return the findings in prompts, in the order in which they are shown.
 
-    `origins` names the rows of a question, and `cells` is the column of labels as it is in the file. Labels are looked
-    at as they were before noise.
+    Labels are checked as they were before noise.
+
+    Args:
+        prompts: each prompt with its row.
+        judge: grader of labels.
+        origins: names of the rows, for messages.
+        cells: the column of labels as it is in the file.
     """
     lacking, labels = _without_an_answer(prompts)
     rejected = _rejected(labels, labels, judge)
@@ -321,6 +383,7 @@ def _findings(
         if finding.kind in ("no_answer", "ungradable")
         for row in finding.rows
     }
+    # A label that cannot be graded matches nothing, so it must not turn a repetition into a conflict.
     conflicting, agreeing = _repeated(prompts, judge, ungraded)
     return [
         *lacking,
@@ -333,7 +396,7 @@ def _findings(
 
 
 def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[Labelled]]:
-    """Return the findings in rows that have no answer for a label, and the labels of the other rows."""
+    """Find the rows without an answer as their label, and return the labels of the other rows too."""
     rows: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row, prompt in prompts:
         label, is_noise = prompt.file_label, prompt.given_label == SENTINEL
@@ -343,7 +406,7 @@ def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[La
             kind = "tests" if is_tests(label) else "label"
             rows["no_answer" if is_placeholder(label) else kind].append((row, label))
         elif not is_noise:
-            # Where noise replaced a label, the label before may be lost; such rows count as noise alone.
+            # If noise has replaced a label, the label from before may be lost: the row counts as noise only.
             rows["no_label"].append((row, ""))
     findings = [
         _found(kind, rows[kind]) for kind in ("sentinel", "no_label", "no_answer", "tests")
@@ -354,10 +417,14 @@ def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[La
 def _rejected(
     graded: Sequence[Labelled], parsed: Sequence[Labelled], judge: Judge
 ) -> list[Finding]:
-    """Return the findings of the grader: labels that match no response, of `graded`, and that it cannot read, of
-    `parsed`, which takes far longer.
+    """Return the findings of the grader.
+
+    Args:
+        graded: labels to check for whether any response can match them.
+        parsed: labels to check for whether the grader can parse them, which takes far longer.
+        judge: the grader.
     """
-    # Labels that cannot stand in a box, or do not match themselves there (R6, R7).
+    # A label that cannot stand in a box, or does not match itself there, matches no response (R6, R7).
     in_boxes = {label: boxed(f"\\boxed{{{label}}}") for _, label in graded}
     read = {label: answer for label, answer in in_boxes.items() if answer is not None}
     verdicts = dict(zip(read, judge.matches(read.items()), strict=True))
@@ -373,12 +440,12 @@ def _rejected(
 
 
 def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
-    """Yield the findings in labels that look like something else than one answer."""
+    """Yield the findings in labels that do not look like one answer."""
     yield _found("proof", [pair for pair in labels if _PROOF.match(pair[1])])
     yield _found(
         "parts", [pair for pair in labels if _PARTS.match(ends_of(unescape(pair[1])))]
     )
-    # In a data set of formulas or names a word is nothing unusual.
+    # In a data set of formulas or names, a label in words is nothing unusual.
     numbers = sum(bool(_NUMBER.fullmatch(label.strip())) for _, label in labels)
     if numbers >= _MOSTLY * len(labels):
         yield _found(
@@ -391,32 +458,34 @@ def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
 def _questions_and_labels(
     prompts: Sequence[Asked], labels: Sequence[Labelled], cells: Sequence[Any], judge: Judge
 ) -> Iterator[Finding]:
-    """Yield the findings that a question, its label and the cell of the label give away without a model."""
-    asked = _questions(prompts)
+    """Yield the findings that take a question, its label and the cell of the label, but no model."""
+    question_by_row = _questions(prompts)
     texts = {row: cell for row, _ in labels if isinstance(cell := cells[row], str)}
     yield _found("boxes", _differing_boxes(texts, judge))
     doubtful: list[tuple[str, Labelled]] = []
     for row, label in labels:
-        # around a label that is all of its cell may stand what is left of a lost backslash
+        # Reading may strip a control character, left by a lost backslash, from the edge of a label: the cell has it.
         cell = texts.get(row, "")
         written = cell if cell.strip() == label.strip() else label
         shown = written if written.isprintable() else ascii(written)[1:-1]
-        example = (row, f"{shown}: {asked[row]}")
-        doubtful += [(kind, example) for kind in doubts(asked[row], written)]
+        example = (row, f"{shown}: {question_by_row[row]}")
+        doubtful += [(kind, example) for kind in doubts(question_by_row[row], written)]
     by_kind = gathered(doubtful)
-    yield _changed(asked, prompts, labels)
+    yield _changed(question_by_row, prompts, labels)
     yield from (_found(kind, by_kind[kind]) for kind in KINDS if kind in by_kind)
-    figures = [(row, text) for row, text in asked.items() if _lacks_figure(text)]
+    figures = [(row, text) for row, text in question_by_row.items() if _lacks_figure(text)]
     yield _found("no_figure", figures)
     templated = [
-        (row, asked[row]) for row, prompt in prompts if has_template(prompt.messages)
+        (row, question_by_row[row])
+        for row, prompt in prompts
+        if has_template(prompt.messages)
     ]
     yield _found("template", templated)
 
 
 def _lacks_figure(question: str) -> bool:
-    """Whether a question speaks of a figure that its text does not hold."""
-    # Other scripts have letters that count as an i or an s where case is ignored.
+    """Return whether a question mentions a figure that is not in its text."""
+    # Beyond ASCII, skip this shortcut: with case ignored, a pattern's `i` also matches `ı`, which stays `ı` here.
     lower = question.lower() if question.isascii() else _FIGURE_WORDS[0]
     is_likely = any(word in lower for word in _FIGURE_WORDS)
     return is_likely and bool(_FIGURE.search(question)) and not _DRAWN.search(question)
@@ -428,23 +497,23 @@ def _questions(prompts: Sequence[Asked]) -> dict[int, str]:
 
 
 def _changed(
-    asked: Mapping[int, str], prompts: Sequence[Asked], labels: Sequence[Labelled]
+    questions: Mapping[int, str], prompts: Sequence[Asked], labels: Sequence[Labelled]
 ) -> Finding:
-    """Return the finding of labels that a spreadsheet may have changed; `asked` is row -> question."""
-    changed = {row for row, label in labels if is_changed(asked[row], label)}
+    """Find labels that a spreadsheet may have changed; `questions` is row -> question."""
+    changed = {row for row, label in labels if is_changed(questions[row], label)}
     errors = (
         label for _, prompt in prompts if (label := prompt.file_label or "")[:1] == "#"
     )
-    # Where a spreadsheet has left traces, a number of five digits may be a date.
+    # A number of five digits may be a date, but only if a spreadsheet has left other traces in the file.
     if changed or any(map(is_placeholder, errors)):
         changed |= {row for row, label in labels if is_day(label)}
-    shown = [(row, f"{label}: {asked[row]}") for row, label in labels if row in changed]
+    shown = [(row, f"{label}: {questions[row]}") for row, label in labels if row in changed]
     return _found("spreadsheet", shown)
 
 
 def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Labelled]:
-    """Yield the rows whose worked solution has boxes that do not match the last one, and their contents."""
-    # The judge is asked about all solutions at once.
+    """Yield the rows whose worked solution has boxes that do not match the last one, with the boxes' contents."""
+    # One call for all solutions: the judge compares equal pairs once, and shares the rest among its workers.
     pairs_of: dict[int, list[tuple[str, str]]] = {}
     for row, solution in solutions.items():
         last, *others = boxes(solution) or [""]
@@ -461,51 +530,58 @@ def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Lab
 def label_notes(
     prompts: Sequence[Prompt], source: str, reading: Reading, rows: Rows | None = None
 ) -> Iterator[str]:
-    """A sentence about labels of own data that look wrong, marked noise aside, with the command that shows them.
+    """Yield a note on labels of the user's data that look wrong, with the command that shows them.
 
-    `source` and `reading` are those of the prompts, and `rows` theirs, with the columns beside their labels.
+    Marked noise is no reason for a note.
+
+    Args:
+        prompts: the prompts with the labels.
+        source: the data set that the prompts come from.
+        reading: settings with which they were read.
+        rows: their rows, for findings in columns beside the labels.
     """
     is_built_in = parse_source(source) is not None
     if is_built_in or all(prompt.file_label is None for prompt in prompts):
         return
-    asked = [*enumerate(prompts)]
-    lacking, labels = _without_an_answer(asked)
+    numbered = [*enumerate(prompts)]
+    lacking, labels = _without_an_answer(numbered)
     rejected = _rejected(labels[:_GRADED_AT_START], labels[:_READ_AT_START], shared_judge())
-    said = () if rows is None else _said_beside(rows, range(len(rows)))
+    other_findings = () if rows is None else _in_other_columns(rows, range(len(rows)))
     findings = (
         *lacking,
         *rejected,
         *_unlike_an_answer(labels),
-        _changed(_questions(asked), asked, labels),
-        *said,
+        _changed(_questions(numbered), numbered, labels),
+        *other_findings,
     )
-    found = [it for it in findings if it.rows and it.kind != "sentinel"]
-    if found:
-        count = sum(len(finding.rows) for finding in found)
+    findings_to_show = [it for it in findings if it.rows and it.kind != "sentinel"]
+    if findings_to_show:
+        count = sum(len(finding.rows) for finding in findings_to_show)
         things = f"{count:,} thing{'s' * (count > 1)} in {len(prompts):,} rows"
         command = shlex.join(("olr", "check", source, *reading.options))
-        yield f"olr check finds {things} ({', '.join(finding.says for finding in found)}): {command}"
+        yield f"olr check finds {things} ({', '.join(finding.says for finding in findings_to_show)}): {command}"
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
-    """Sentences about prompts that ask the same question, with labels that differ or agree."""
+    """Yield notes on prompts that ask the same question, with labels that differ or agree."""
     conflicting, agreeing = _repeated(list(enumerate(prompts.prompts)), shared_judge())
     differing = " with different labels, of which one at most is right"
-    for groups, what in ((conflicting, differing), (agreeing, "")):
+    for groups, remark in ((conflicting, differing), (agreeing, "")):
         if groups:
             are = f"{len(groups)} questions are" if len(groups) > 1 else "1 question is"
             first = ", ".join(
                 f"{prompt.file_label} ({prompts.name(row)})" for row, prompt in groups[0]
             )
-            yield f"{are} in {prompts.source} more than once{what}; the first: {shortened(first)}"
+            yield f"{are} in {prompts.source} more than once{remark}; the first: {shortened(first)}"
 
 
 def _repeated(
     prompts: Sequence[Asked], judge: Judge, ungraded: Container[int] = ()
 ) -> tuple[list[list[Asked]], list[list[Asked]]]:
-    """Groups of prompts that ask the same question (`normal_question`): with labels that differ, and that agree.
+    """Return the groups of prompts that ask the same question (`normal_question`).
 
-    The labels of `ungraded` rows differ from none.
+    The first list has the groups whose labels differ, and the second those whose labels agree. Labels of `ungraded`
+    rows are ignored.
     """
     asking = gathered(
         (normal_question(prompt.messages), (row, prompt)) for row, prompt in prompts
@@ -521,6 +597,7 @@ def _repeated(
         )
         for group in groups
     ]
+    # Compare all labels of a group with one of them, not with each other: that is enough to find a difference.
     pairs = [
         [(group[0][1].asked(names[0]), other) for other in names[1:]]
         for group, names in zip(groups, labels, strict=True)
@@ -534,7 +611,7 @@ def _repeated(
 
 
 def _of_groups(kind: str, groups: Sequence[list[Asked]], origins: Origins) -> Finding:
-    """Return the finding of groups of rows that ask one question, each shown with its labels."""
+    """Return the finding for groups of rows that ask the same question; each group is shown with its labels."""
     shown = [(group[0][0], _described(group, origins)) for group in groups]
     rows = [[row for row, _ in group] for group in groups]
     others = [row for group in rows for row in group[1:]]
@@ -542,7 +619,7 @@ def _of_groups(kind: str, groups: Sequence[list[Asked]], origins: Origins) -> Fi
 
 
 def _described(group: Sequence[Asked], origins: Origins) -> str:
-    """Return the labels of a question, with their rows, and the question: ``2 (line 2) and 3 (line 3): What?``."""
+    """Describe a group by its labels, their rows and its question: ``2 (line 2) and 3 (line 3): What?``."""
     labels = " and ".join(
         f"{prompt.file_label} ({origins.name(row, is_short=True)})"
         for row, prompt in group[:_SHOWN]
@@ -552,7 +629,7 @@ def _described(group: Sequence[Asked], origins: Origins) -> str:
 
 
 def _found(kind: str, rows: Iterable[Labelled]) -> Finding:
-    """Return the finding of a kind in some rows, each with what is shown of it."""
+    """Return the finding of a kind in some rows; each row comes with the text that is shown for it."""
     pairs = list(rows)
     examples = [text for _, text in pairs[:_SHOWN]]
     return Finding(kind, KINDS[kind].fault, [row for row, _ in pairs], examples)

@@ -1,6 +1,6 @@
-"""Multiple choice as it is published: options in columns of their own, and labels that are letters, numbers or texts.
+"""Read multiple choice as it is published: options in their own columns, and labels as letters, numbers or texts.
 
-A question is asked with its options as lines below it (``A) Venus``), as benchmarks are, and its label is a letter.
+A question gets its options as lines below it (``A) Venus``), as in benchmarks, and its label becomes a letter.
 """
 
 from __future__ import annotations
@@ -22,36 +22,43 @@ from olr_cli.data.values import spelled, written
 from olr_cli.errors import UserError, at
 
 NO_CHOICES = "none"
-"""In place of a column of options: questions are asked without any."""
+"""Value for the role `choices` that makes olr ask questions without options."""
 
 _JOINED = "+"
-"""Between the columns of the options, where each has its own: ``A+B+C+D``."""
+"""Separator of several columns with one option each: ``A+B+C+D``."""
+
 _FROM = re.compile(r" from ([01])$")
-"""After the columns of the options: from where the numbers count that are labels."""
+"""End of a path of options that says whether labels count options from 0 or from 1: ``options from 0``."""
 
 _SERIES = re.compile(r"(?i)((?:option|choice|op|ending)[ _-]?)([a-j]|\d)|(?-i:([A-J]))")
-"""A column, or the field of an object, that holds one option."""
+"""Name of a column, or of a field of an object, that holds one option: ``option_a``, ``B``."""
+
 _NAMES = (ascii_uppercase, ascii_uppercase.lower(), "123456789", "0123456789")
-"""The ends of their names, in order."""
+"""Last characters of such names, in order."""
 
 _MARKED = re.compile(r"[(\[]?\s*([A-Za-z])\s*[)\].:]\s*(.+)", re.DOTALL)
-"""An option that brings its letter along: ``(A) Venus``, ``A. Venus``, ``a ) Venus``."""
+"""An option that begins with its letter: ``(A) Venus``, ``A. Venus``, ``a ) Venus``."""
+
 _IN_TEXT = re.compile(
     r"(?:^|(?<=[\s,;]))\(?([A-Ja-j]) ?[).:]\s*(.*?)[\s,;]*(?=[\s,;]\(?[A-Ja-j] ?[).:]|$)",
     re.DOTALL,
 )
+"""One option in a text that holds all of them: ``a) 38, b) 27``."""
+
 _SEVERAL = re.compile(r"[A-J](?:[\s,;&]*(?:and\s)?[A-J])+")
+"""Several letters of options: ``A, C``, ``ACD`` or ``A and C``."""
 
 
 class Options(NamedTuple):
     """The options of a question, at least two, in the order in which they are shown."""
 
     texts: tuple[str, ...]
+
     names: tuple[str, ...]
-    """What the file calls them, mostly A, B, C, …"""
+    """The options' names in the file, mostly A, B, C, …"""
 
     def numbers(self, first: int) -> list[str]:
-        """Their numbers, counted from `first`."""
+        """Return the numbers of the options, counted from `first`."""
         return [str(first + place) for place, _ in enumerate(self.texts)]
 
 
@@ -59,7 +66,7 @@ class Options(NamedTuple):
 
 
 def choice_path(rows: Rows) -> str | None:
-    """Where rows have options, by usual names: one column with all of a row's, or several, joined by ``+``."""
+    """Find the options of rows by usual names; return the path of one column, or several paths joined by ``+``."""
     for name in CHOICE_COLUMNS:
         if rows.has(name) and any(map(options_in, rows.values(name))):
             return name
@@ -70,20 +77,22 @@ def choice_path(rows: Rows) -> str | None:
     for prefix, names in product(prefixes, _NAMES):
         series = takewhile(columns.__contains__, (f"{prefix}{name}" for name in names))
         path = _JOINED.join(series)
-        # Two columns A and B may hold the numbers of a question.
+        # Columns A and B alone are no options: they may hold two numbers of a question. Without a prefix, it takes
+        # three columns, and with a prefix two.
         if path.count(_JOINED) > (prefix == ""):
             return path
     return None
 
 
 def option_columns(rows: Rows, path: str) -> list[str]:
-    """The paths that one of `choice_path`'s form joins; they need not be there."""
+    """Split a path of `choice_path`'s form into the paths of columns, whether they exist or not."""
     joined = _FROM.sub("", path)
+    # A column may have a `+` in its name.
     return [joined] if rows.has(joined) else joined.split(_JOINED)
 
 
 def read_options(rows: Rows, path: str | None) -> list[Options | None]:
-    """The options of every row at a path of `choice_path`'s form; None where a row has none."""
+    """Return the options of every row at a path of `choice_path`'s form, None where a row has none."""
     if path is None:
         return [None] * len(rows)
     columns = option_columns(rows, path)
@@ -97,15 +106,16 @@ def read_options(rows: Rows, path: str | None) -> list[Options | None]:
 
 
 def options_in(cell: Any) -> Options | None:
-    """The options that a cell holds; None if it holds fewer than two, or something else.
+    """Return the options in a cell, or None if it has fewer than two.
 
-    A cell is a list of texts or numbers; ``{text: […], label: […]}``; an object with a field an option (``{A: …, B:
-    …}``); or a text that writes one of these, or has the letter of each option before it (``a) 38, b) 27``).
+    A cell is a list of texts or numbers; ``{text: […], label: […]}``; or an object with one field per option (``{A: …,
+    B: …}``). It may also be a text in JSON or Python's form of these, or one with lettered options (``a) 38, b) 27``).
     """
     if isinstance(cell, str):
         cell = written(cell) if cell.lstrip()[:1] in ("[", "{") else _in_text(cell)
     pairs = _pairs(cell)
-    while pairs and not _text(pairs[-1][1]):  # columns without an option at the end
+    # If questions have different numbers of options, the last columns of a row are empty.
+    while pairs and not _text(pairs[-1][1]):
         pairs.pop()
     texts = [_text(value) for _, value in pairs]
     if not all(texts) or not 1 < len(texts) <= len(ascii_uppercase):
@@ -114,12 +124,12 @@ def options_in(cell: Any) -> Options | None:
 
 
 def _pairs(cell: Any) -> list[tuple[Any, Any]]:
-    """Return the name and the value of each option; nothing of what holds no options."""
+    """Return name and value of each option; an empty list if the cell holds no options."""
     match cell:
         case {"text": list(texts), "label": list(names)}:
             return [*zip(names, texts, strict=False)]
         case dict() if all(len(name) == 1 or _SERIES.fullmatch(name) for name in cell):
-            # In Parquet the fields of one row are those of all, some without a value.
+            # In Parquet every row has the fields of all rows: those of other rows are null.
             return [(name, text) for name, text in cell.items() if text is not None]
         case list() if len(cell) <= len(ascii_uppercase):
             return [*zip(ascii_uppercase, cell, strict=False)]
@@ -127,7 +137,7 @@ def _pairs(cell: Any) -> list[tuple[Any, Any]]:
 
 
 def _in_text(text: str) -> dict[str, str]:
-    """Return the options of a text by their letters, if these are a, b, c, … in order."""
+    """Return letter -> option for a text whose options are lettered a, b, c, … in order, else an empty dict."""
     options = _IN_TEXT.findall(text)
     letters = "".join(letter for letter, _ in options).upper()
     return dict(options) if ascii_uppercase.startswith(letters) else {}
@@ -142,7 +152,7 @@ def _text(value: Any) -> str:
 
 
 def _without_marks(texts: Sequence[str]) -> tuple[str, ...]:
-    """Return options without their letters, if each brings its own."""
+    """Drop the letters of options, if every option begins with the right one."""
     marked = [match for match in map(_MARKED.fullmatch, texts) if match]
     letters = "".join(match[1].upper() for match in marked)
     is_marked = letters == ascii_uppercase[: len(texts)]
@@ -152,24 +162,25 @@ def _without_marks(texts: Sequence[str]) -> tuple[str, ...]:
 def show_options(
     turns: tuple[Message, ...], options: Options | None
 ) -> tuple[Message, ...]:
-    """The turns with the options below the user's last question, unless it shows them already."""
+    """Add the options below the user's last question, unless it shows them already."""
     if options is None:
         return turns
-    asking = [place for place, turn in enumerate(turns) if turn.role == "user"]
-    if not asking or _shows(turns[asking[-1]].content, options):
+    user_indices = [place for place, turn in enumerate(turns) if turn.role == "user"]
+    if not user_indices or _shows(turns[user_indices[-1]].content, options):
         return turns
-    question = turns[asking[-1]]
+    question = turns[user_indices[-1]]
     shown = (
         f"{letter}) {text}"
         for letter, text in zip(ascii_uppercase, options.texts, strict=False)
     )
     text = "\n".join([question.content.strip(), "", *shown, ""])
-    asked = replace(question, content=text)
-    return (*turns[: asking[-1]], asked, *turns[asking[-1] + 1 :])
+    with_options = replace(question, content=text)
+    return (*turns[: user_indices[-1]], with_options, *turns[user_indices[-1] + 1 :])
 
 
 def _shows(question: str, options: Options) -> bool:
-    """Whether a question has all options, each behind its letter."""
+    """Return whether a question already has all options, each after its letter."""
+    # Compare without white space: questions have options in one line or in several.
     asked = "".join(question.split())
     return all(
         any(f"{letter}{mark}{''.join(text.split())}" in asked for mark in ").:]")
@@ -183,7 +194,10 @@ _Form: TypeAlias = Callable[[str, Options], str | None]
 
 
 def _by_letter(label: str, options: Options) -> str | None:
-    """Return the letter of an option that is named, as ``(b)`` or as the file calls it; several as ``A, C``."""
+    """Return the letter of the option that a label names, as ``(b)`` or by its name in the file.
+
+    A label with several letters gives ``A, C``.
+    """
     size = len(options.texts)
     if letters := letters_in(label):
         return ", ".join(letters) if max(letters) <= ascii_uppercase[size - 1] else None
@@ -191,12 +205,12 @@ def _by_letter(label: str, options: Options) -> str | None:
 
 
 def letters_in(label: str) -> list[str]:
-    """The letters of a label that names several options, ``A, C``, ``ACD`` or ``A and C``; none of any other."""
+    """Return the letters of a label that names several options (``A, C``, ``ACD``, ``A and C``), else an empty list."""
     return re.findall("[A-J]", label) if _SEVERAL.fullmatch(label.strip()) else []
 
 
 def _named(label: str, names: Iterable[str]) -> str | None:
-    """Return the letter of the one option of that name, case and white space aside."""
+    """Return the letter of the only option with a name, or None; case and white space are ignored."""
     letters = [
         letter
         for letter, name in zip(ascii_uppercase, names, strict=False)
@@ -206,6 +220,7 @@ def _named(label: str, names: Iterable[str]) -> str | None:
 
 
 def _plain(text: str) -> str:
+    """Return a text in one case and with single spaces."""
     return " ".join(text.split()).casefold()
 
 
@@ -216,20 +231,20 @@ _FORMS: Mapping[str, _Form] = {
     "numbers of options counted from 0": lambda label, options: _named(label, options.numbers(0)),
     "numbers of options counted from 1": lambda label, options: _named(label, options.numbers(1)),
 }  # fmt: skip
-"""What a column of labels holds, and how one becomes a letter; the first of those that read all labels alike counts."""
+"""Form of the labels in a column -> function that reads one as a letter; the first of equally good forms counts."""
 
 
 def option_labels(
     rows: Rows, path: str | None, choices: Sequence[Options | None], choices_path: str = ""
 ) -> tuple[list[str | None], list[str]]:
-    """Return the label of every row, a letter where it has options, and sentences on how the labels are read.
+    """Return the label of every row, as a letter if the row has options, and notes on how the labels were read.
 
-    All labels of a column are read in one form: that in which the most of them name an option, or that `choices_path`
-    gives (``options from 1``). A label that names none in it is read as the text of an option, else it stays as it is,
-    as do all if most name none.
+    All labels of a column are read in one form: the form that `choices_path` gives (``options from 1``), or else the
+    one in which the most labels name an option. A label that names no option in this form is read as the text of an
+    option, or else stays as it is. If most labels name none, all stay as they are.
 
     Raises:
-        UserError: two forms fit equally well and differ, as numbers from 0 or from 1.
+        UserError: two forms fit equally well and give different letters, such as numbers from 0 and from 1.
     """
     if path is None or not any(choices):
         return read_labels(rows, path), []
@@ -263,7 +278,10 @@ def option_labels(
 def _read_alike(
     chosen: Sequence[tuple[Any, Any]], forms: Sequence[str], place: str
 ) -> tuple[str | None, list[str | None]]:
-    """Return the form of pairs of a label and its options, None if most name no option, and the letters in it."""
+    """Return the form in which most labels name an option, and the letters in it; None and no letters without one.
+
+    `chosen` holds pairs of a label and its question's options.
+    """
     readings = {
         form: [_FORMS[form](label, options) for label, options in chosen] for form in forms
     }
@@ -271,7 +289,8 @@ def _read_alike(
     best = max(fits, key=lambda form: fits[form])
     if fits[best] * 2 < len(chosen):
         return None, []
-    # Where the file calls its options 1, 2, … a number is such a name, from wherever others count.
+    # Letters have no rivals: if the file itself names its options 1, 2, …, a number is such a name, and it does not
+    # matter from where other files count.
     rivals = [form for form in fits if fits[form] == fits[best] and best != _LETTERS]
     other = next((form for form in rivals if readings[form] != readings[best]), None)
     if other is not None:
@@ -283,8 +302,13 @@ def _read_alike(
 
 
 def label_in(cell: Any, options: Options | None) -> str | None:
-    """Return the label in a cell as it stands: of a question with options all items of a list, each the name of a right
-    one, else the one answer of `label_of`, with its errors.
+    """Return the label in a cell, not yet read as a letter, or None.
+
+    With options, a list names several right ones, so all its items are joined. Without options, the label is the one
+    answer of `label_of`.
+
+    Raises:
+        ValueError: the cell can't be a label.
     """
     return label_of(cell) if options is None else ", ".join(golds_of(cell)) or None
 
@@ -295,9 +319,9 @@ def option_notes(
     choices: Sequence[Options | None],
     are_added: Sequence[bool],
 ) -> Iterator[str]:
-    """Yield a sentence on the options at a path, and on columns that have their usual names and hold none.
+    """Yield a note on the options at a path or, without a path, on columns with usual names that hold no options.
 
-    `are_added` says for every row whether the options were written below the question.
+    `are_added` holds for every row whether the options were added below its question.
     """
     if path is None:
         for name in filter(rows.has, CHOICE_COLUMNS):

@@ -1,6 +1,6 @@
-"""Which column holds what: the names by which files of prompts, logs of trainers and olr itself call the same thing.
+"""Usual names of columns: what files of prompts, logs of trainers and olr itself call the same thing.
 
-`data.columns` and `--columns` name others. Which of its columns a trainer's log uses is in `log_formats.py`.
+`data.columns` and `--columns` set other names. `log_formats.py` has the names in the logs of each trainer.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from typing import NamedTuple
 
 
 class Names(NamedTuple):
-    """How files call one thing."""
+    """Names of one thing in files."""
 
     known: Sequence[str]
-    """Names that are read as they are, the first that a file has; a dot leads into a struct."""
+    """Names that are read without being asked for, the first that a file has; a dot leads into a struct."""
+
     likely: Sequence[str] = ()
-    """Names that are only suggested, where a file has none of those that are known; the likeliest first."""
+    """Names that are only suggested, if a file has none of the known ones; the likeliest first."""
 
 
 # Prompts ----------------------------------------------------------------------------------------------------------
 
 MESSAGE_COLUMNS = ("messages", "conversations")
 """Columns of whole dialogues."""
+
 PROMPT_COLUMNS = ("prompt", "question", "problem", "problem_text", *MESSAGE_COLUMNS)
 ANSWER_COLUMNS = (
     "answer",
@@ -30,25 +32,32 @@ ANSWER_COLUMNS = (
     "expected_answer",
     "answer_number",
 )
-"""Columns of labels that are short answers even where another column of labels has whole sentences."""
+"""Columns of labels that hold short answers even if another column of labels holds whole sentences."""
+
 LABEL_COLUMNS = ("answer", "label", *ANSWER_COLUMNS[1:], "solution", "verification_info")
 """Columns of labels, the likeliest first; the last is INTELLECT's: an object with ground_truth, written as text."""
+
 CHOICE_COLUMNS = ("choices", "options", "endings")
-"""Columns of the options of multiple choice, each with all of a row's (`olr_cli.data.choices`)."""
+"""Columns with all multiple-choice options of a row (`olr_cli.data.choices`)."""
+
 CHOICE_LABELS = (
     "answerKey", "answer_key", "answer_idx", "answer_index", "correct", "correct_option", "correct_answer", "cop",
     "gold", "target",
 )  # fmt: skip
-"""More columns of labels, in files with options."""
+"""More columns of labels, which count only in files with options."""
+
 GROUND_TRUTH = "reward_model.ground_truth"
 """The label in the interchange format."""
+
 REPHRASED_COLUMN = "rephrased_prompt"
-"""Where a file holds the rephrasings: a text, or a list of {role, content} messages."""
+"""Column of rephrasings: texts, or lists of {role, content} messages."""
+
 ID_COLUMNS = ("extra_info.index", "prompt_id", "id", "uid", "uuid", "_id", "idx", "index", "question_id",
               "problem_id", "unique_id")  # fmt: skip
-"""Where ids are looked for; the first that has another value in every row counts."""
+"""Columns that may hold ids, in order; the first whose values are all different is used."""
+
 NUMBERED = ID_COLUMNS[:2]
-"""Where ids are looked for in benchmarks, whose other rows are numbered."""
+"""Columns that may hold ids in benchmarks; without them, the rows of a benchmark are numbered."""
 
 OF_PROMPTS: Mapping[str, Names] = {
     "question": Names(
@@ -60,19 +69,21 @@ OF_PROMPTS: Mapping[str, Names] = {
         (*LABEL_COLUMNS, "target", "output", "gold",
          "reference_answer", "assistant", "response", "completion", "a"),
     ),
-    # An id must also be unique (`ID_COLUMNS`), so no name alone makes a column one.
+    # No name is enough for a column of ids, because its values must also be unique (`_prompt_ids`).
     "id": Names((), ID_COLUMNS[1:]),
 }  # fmt: skip
-"""Role in `data.columns` -> the columns of files of prompts; a system message has no usual place."""
+"""Role in `data.columns` -> names of its column in files of prompts; a system message has no usual column."""
 
 # Rollouts ---------------------------------------------------------------------------------------------------------
 
 GOLD_COLUMNS = ("given_label", "ground_truth", "golden_answer", "gold_answer", "label")
 """Names of the label's column in any log."""
+
 STATISTICS = ("tokens", "mean_logprob", "entropy", "self_certainty")
-"""Columns of numbers: what some rewards and choices of prompts need of every rollout, besides its answer."""
+"""Columns of numbers that some rewards and prompt selections need for every rollout, besides its answer."""
+
 LABELS = ("given_label", "true_answer", "noise_type")
-"""What is known of a prompt's label."""
+"""Columns about the label of a rollout's prompt."""
 
 OF_ROLLOUTS: Mapping[str, Names] = {
     "prompt_id": Names(("prompt_id",)),
@@ -103,7 +114,7 @@ OF_ROLLOUTS: Mapping[str, Names] = {
     "entropy": Names(("entropy",)),
     "self_certainty": Names(("self_certainty",)),
 }  # fmt: skip
-"""olr's name of a column of rollouts -> the columns of a table that no trainer wrote."""
+"""olr's name of a column of rollouts -> its names in a table that no trainer has written."""
 
 COLUMNS = tuple(OF_ROLLOUTS)
-"""What can be known of a rollout; a table with these names is read as it is."""
+"""All columns that olr reads from logs; a table with these names needs no `--columns`."""

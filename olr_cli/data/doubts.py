@@ -1,4 +1,4 @@
-r"""What a question and its label give away without a model: damaged text, more than an answer, a bad fit."""
+r"""Find doubtful labels without a model: damaged text, more than one answer, or a bad fit to the question."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _DAMAGED = [
     ("encoding", "Ã[\x80-\xbf—]|Â[\xa0-\xbf]|â[€\x80ˆ‰†]|ï»¿|ï¿½|\ufffd"),
     ("html", "(?i)</(?:b|i|u|p|em|strong|div|span|su[bp]|t[dr]|table|a|li|[uo]l)>|<(?:br|img)\\b|&(?:[lg]t|amp|nbsp);"),
 ]  # fmt: skip
-"""Kind, and what stands in the label or in the question."""
+"""Kind of finding, and the pattern that is searched for in both label and question."""
 
 _is_sound = re.compile(r"(?:[ -%'-;=-~]++|\n(?!eq|abla))*+").fullmatch
-"""Whether a text surely has nothing of `_DAMAGED`: characters of ASCII that are printed, but for ``<`` and ``&``."""
+"""Match a text that surely matches nothing of `_DAMAGED`: printable ASCII without ``<`` and ``&``."""
 
 _NUMBER = (
     "zero|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\\w{3,5}teen|twenty|thirty|forty|fifty|sixty"
@@ -35,7 +35,8 @@ _COUNTED = r"(?i)\b(?:how (?:many|far|old|long|tall)|is the (?:length|area|volum
 _YES_OR_NO = r"(?:^|[.?!]\s)\s*(?:Is|Are|Does|Do|Did|Has|Have|Were)\b(?![^?]*\b(?:or|how|what|which)\b)[^.?!]*\?\W*$"
 _MONTH = "jan|feb|mar|apr|may|jun|jul|aug|sept?|oct|nov|dec"
 _CELL_MONTH = rf"(?i:{_MONTH}|mars|mrz|mär|mai|maj|okt|dez|janv|févr?|fev|avr|juin|juil|août|déc|ene|abr|ago|dic|gen)"
-"""A month as cells of spreadsheets have it, in several languages."""
+"""A month as spreadsheets show it in cells, in several languages."""
+
 _MONTH_CELL = rf"\d{{1,2}}(?:[-/]|\. ?){_CELL_MONTH}\.?(?:[-/. ]\d{{2,4}})?|{_CELL_MONTH}\.?[-/]\d{{1,4}}"
 # A triangle may be 5-12-13, so hyphens need a year of four digits.
 _DATE = (
@@ -43,7 +44,8 @@ _DATE = (
     r"(?:[ T]\d\d:\d\d(?::\d\d)?)?"
 )
 _DAY = r"4\d\d(?!00)\d\d"
-"""A day of 2009 to 2036 as spreadsheets count them. A date without a year is of the year in which it was written."""
+"""A day from 2009 to 2036 as spreadsheets count days: they complete a date without a year by the current year."""
+
 _WRITTEN_DATE = (
     rf"(?=.*\d)(?:\d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?)?(?i:{_MONTH})[a-z]*\.?"
     r"(?:\s+\d{1,2}(?:st|nd|rd|th)?)?(?:,?\s+\d{4})?"
@@ -54,16 +56,22 @@ _FRACTION = (
     r"(?i)\A(?!.*(?:\bsum\b|\b[a-z]\s*\+\s*[a-z]\b)).*\b(?:what|which|find|compute|determine) (?:is )?(?:the )?"
     r"(?:\w+ )?(?:fractions?|ratios?|probabilit\w*|odds|intervals?|part|share|portion)\b"
 )
-"""A question for something that is written with a slash, a colon or a hyphen, and not for a sum of its two parts."""
+"""A question for a value with a slash, a colon or a hyphen, such as a fraction.
+
+Questions for the sum of its two parts (`find m + n`) are none of them: their answer is a whole number.
+"""
+
 _CHANGED = [
     (rf"\s*(?:{_MONTH_CELL}|{_DATE})\s*", rf"\A(?!.*{_WHEN})"),
     (r"\s*-?\d[.,]\d{5}(?:\d{9})?E[+-]\d{2,3}\s*", ""),
     (rf"\s*(?:{_DAY}|\d{{1,2}}:\d\d:00(?: [AP]M)?)\s*", _FRACTION),
 ]  # fmt: skip
-"""Labels that a spreadsheet may have changed, and what stands in the question with them."""
+"""Pairs of patterns: a label that a spreadsheet may have changed, and the question that makes this likely."""
+
 _SHORT_NUMBER = re.compile(r"\s*\d{1,3}\s*")
 _CODE = r"(?i)\A(?!.*\bhow many\b).*\b(?:code|pin|password|zip)\b[^.?!]*\b(?:four|five|six|[456])[ -]digits?"
-"""A question for a code of more digits than a short number has: its zeros may have gone."""
+"""A question for a code with more digits than a short number has: a spreadsheet may have dropped leading zeros."""
+
 _LETTERS = "".join(rf"(?:{letter}\W*)?" for letter in "ABCDEFGH")
 _UNFIT = [
     ("date_or_score", rf"^\W*{_DATE}\W*$", _WHEN),
@@ -95,15 +103,17 @@ _UNFIT = [
     ("form", r"^\W*\d[\d.,]*\W*$", _YES_OR_NO),
     ("to_prove", "", r"(?:Prove|Show) (?:that|it)\b(?!.*\b(?i:find|what|determine|how)\b)"),
 ]  # fmt: skip
-"""Kind, what stands in the label, and with it in the question."""
+"""Kind of finding, and the patterns that label and question must both match; an empty pattern matches everything."""
 
 _OPTION = re.compile(r"(?:^|[\s({$])([A-Z])[).:]")
 _TWO_LINES = re.compile(r"^A[).:] .*\n\s*B[).:] ", re.MULTILINE)
 _MARKED_LETTER = re.compile(r"^\s*[A-Za-z]\)(?=\s|$)")
-"""``A)`` and ``A) Venus``, where the bracket closes none."""
+"""The letter of an option, ``A)`` or ``A) Venus``, with a bracket that has no partner."""
+
 _DRAWING = re.compile(r"\[asy\](?:(?!\[asy\]).)*?\[/asy\]", re.DOTALL)
 _LONGEST_QUESTION = 4_000
-"""Characters of a question that patterns are searched in, at its beginning and its end."""
+"""Number of characters to search in a question: half at its beginning and half at its end."""
+
 _MOST_BOXES = 100
 _UNIT_ASKED = re.compile(r"(?i)\b(?:in|how many) ([a-z°]{1,12})\b")
 _DIGITS_ASKED = re.compile(
@@ -125,8 +135,8 @@ _TOLD = re.compile(
 def doubts(question: str, label: str) -> set[str]:
     """Return the kinds of findings (`olr_cli.data.findings`) that a question and its label have.
 
-    Many patterns take quadratic time. So what reads an answer reads the ends of a long label, since what is longer than
-    `LONGEST_READ` is rarely an answer; only damage and brackets are looked for in all of it.
+    Many patterns take quadratic time, and a label longer than `LONGEST_READ` is rarely an answer. So only damage and
+    brackets are searched for in the whole label, and everything else in its two ends.
     """
     damaged = [text for text in (label, question) if not _is_sound(text)]
     kinds = {kind for kind, find in _IN_EITHER if any(map(find, damaged))}
@@ -134,26 +144,26 @@ def doubts(question: str, label: str) -> set[str]:
     if not is_number and _is_unbalanced(label):
         kinds.add("cut")
     label = ends_of(label)
-    # The digits of a whole number make no difference to what it may be.
+    # All whole numbers match the same patterns, so that the cache needs one entry for them.
     about = _doubts_about("1" if is_number else label)
     kinds |= {kind for kind, in_question in about if in_question(question)}
     others = _OF_NUMBERS if is_number else _OTHERS
     kinds |= {kind for kind, is_so in others if is_so(question, label)}
-    # Letters of options are several answers and letters of their own, too.
+    # A label such as `A, D` that names a missing option also looks like several answers, and like unknown letters.
     return kinds - {"several", "letter"} if "option" in kinds else kinds
 
 
 def is_changed(question: str, label: str) -> bool:
     """Return whether a spreadsheet may have made a label: a date from a fraction, six digits from a long number."""
-    # Most labels are short numbers, and few questions speak of digits.
+    # The cheap test comes first: most labels are short numbers, and few questions mention digits.
     if "digit" in question and _SHORT_NUMBER.fullmatch(label) and _IS_CODE(question):
         return True
     return any(in_label(label) and in_question(question) for in_label, in_question in _MADE)
 
 
-@functools.lru_cache(1 << 16)  # labels repeat
+@functools.lru_cache(1 << 16)  # the same labels are frequent
 def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
-    """The kinds that a label may be of, each with what its question must have then."""
+    """Return the possible kinds of a label, each with the search that its question must match too."""
     return [
         (kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)
     ]
@@ -165,29 +175,34 @@ def ends_of(text: str, longest: int = LONGEST_READ) -> str:
 
 
 def boxes(solution: str) -> list[str]:
-    r"""The different contents of a worked solution's boxes, at most `_MOST_BOXES`, the last first."""
-    found: list[str] = []
-    while len(found) < _MOST_BOXES and (answer := boxed(solution)) is not None:
-        found.append(answer)
+    r"""Return the different contents of the last `_MOST_BOXES` boxes of a worked solution, from the last one back."""
+    contents: list[str] = []
+    while len(contents) < _MOST_BOXES and (answer := boxed(solution)) is not None:
+        contents.append(answer)
+        # Cut before the box that was found, so that `boxed` finds the one before it.
         solution = solution[: solution.rindex("\\boxed", 0, solution.rindex(answer))]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(contents))
 
 
 is_day = re.compile(rf"\s*{_DAY}\s*").fullmatch
-"""Whether a label may be a date that a spreadsheet shows as a number."""
+"""Match a label that may be a date which a spreadsheet shows as a number."""
 
 
 def _search(pattern: str, longest: int = LONGEST_READ) -> Callable[[str], Any]:
+    """Return a search for a pattern in the ends of a text (`ends_of`)."""
     search = re.compile(pattern, re.DOTALL).search
     return lambda text: search(ends_of(text, longest))
 
 
 _PRICE = _search(r"^\W*(?:\$\s*[-+]?[\d.]|\d[\d.,]*\s*\$\W*$)")
-"""``$108``, ``-$3.50 a day``, ``12 $``: with one dollar sign, money and no formula that is cut off."""
+"""Search for a price such as ``$108``, ``-$3.50 a day`` or ``12 $``: its single dollar sign opens no formula."""
 
 
 def _is_unbalanced(label: str) -> bool:
-    """A bracket or dollar sign is missing; `[0, 1)` has all, and so has what a dot closes."""
+    r"""Return whether a bracket or dollar sign is missing.
+
+    `[0, 1)` is balanced, because the shape of a bracket does not count, and so is ``\left( x \right.``.
+    """
     label = _MARKED_LETTER.sub("", label)
     ends = (["([{", ")]}"], [["\\left"], ["\\right"]], [["\\begin"], ["\\end"]])
     is_open = any(
@@ -201,7 +216,7 @@ def _is_unbalanced(label: str) -> bool:
 
 
 def _letters(text: str) -> set[str]:
-    """Letters that stand alone, as variables do."""
+    r"""Return the letters that stand alone, as variables do; words and the content of ``\text{…}`` have none."""
     return {
         *re.findall(
             r"(?<![A-Za-z\\])[A-Za-z](?![A-Za-z'’])",
@@ -211,26 +226,30 @@ def _letters(text: str) -> set[str]:
 
 
 def _has_other_letters(question: str, label: str) -> bool:
-    """Whether the label gives a value to a letter, or consists of letters, that the question does not have."""
+    """Return whether the label gives a value to a letter, or consists of letters, that the question does not have."""
     named = re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)
     if named is not None:
         return named[1] not in _letters(question)
-    used = _letters(label) - set("eidCnkt")  # which solutions introduce by themselves
+    # Solutions introduce these letters: constants (e, i, C), integers (n, k), a parameter (t), a differential (d).
+    used = _letters(label) - set("eidCnkt")
     if "=" in label or len(used) < 2:
         return False
-    there = _letters(question) - {"a", "A", "I"}
-    return bool(there) and used.isdisjoint(there)
+    # These three may be words of the question.
+    question_letters = _letters(question) - {"a", "A", "I"}
+    return bool(question_letters) and used.isdisjoint(question_letters)
 
 
 def _is_no_option(question: str, label: str) -> bool:
-    """Whether the label names none of the options shown, or is the letter of one where there are none."""
+    """Return whether the label names an option that the question does not show, or any if it shows none."""
+    # Without a second option there are none: `A.` alone may end a sentence.
     has_second = any(mark in question for mark in ("B)", "B.", "B:"))
     named = {*_OPTION.findall(_DRAWING.sub("", question))} if has_second else set()
     shown = next(
         at for at, letter in enumerate(f"{ascii_uppercase}-") if letter not in named
     )
+    # Two letters may be the points of a figure, so two options count only if each begins a line.
     if shown > 2 or (shown == 2 and _TWO_LINES.search(question)):
-        # Of several letters each must be there: `A, C`, `ACD`.
+        # Every letter of `A, C` or `ACD` must be an option.
         letters = letters_in(label) or [label]
         return any(option_letter(letter, shown) is None for letter in letters)
     letter = re.fullmatch(
@@ -240,19 +259,19 @@ def _is_no_option(question: str, label: str) -> bool:
 
 
 def _is_in_other_unit(question: str, label: str) -> bool:
-    """Whether the label has another unit than the question asks for."""
+    """Return whether the label has another unit than the question asks for."""
     unit = split_unit(tidy(label))[1] if re.search(r"[a-z°$]", label) else ""
     if not unit.isalpha():
         return False
     words = _UNIT_ASKED.findall(question)
     units = {split_unit(f"5 {word.lower()}")[1] for word in words}
-    # What is counted (`how many apples`) is no unit that a label has to have.
+    # Counted things, as in `how many apples`, are no unit that a label has to have.
     asked = {name for name in units if name and COUNTED not in name}
     return bool(asked) and unit not in asked
 
 
 def _has_more_decimals(question: str, label: str) -> bool:
-    """Whether the label has more decimals than the question asks for."""
+    """Return whether the label has more decimals than the question asks for."""
     digits = re.fullmatch(r"\W*\d+\.(\d+)\W*", label)
     asked = _DIGITS_ASKED.search(question) if digits is not None else None
     if digits is None or asked is None:
@@ -263,7 +282,7 @@ def _has_more_decimals(question: str, label: str) -> bool:
 
 
 def _is_not_reduced(question: str, label: str) -> bool:
-    """Whether the label is a fraction that the question asks to reduce."""
+    """Return whether the label is a reducible fraction although the question asks for a reduced one."""
     parts = re.fullmatch(r"\W*(?:\\[dt]?frac\{(\d+)\}\{(\d+)\}|(\d+)/(\d+))\W*", label)
     if parts is None:
         return False
@@ -272,10 +291,10 @@ def _is_not_reduced(question: str, label: str) -> bool:
 
 
 def _is_told(question: str, label: str) -> bool:
-    """Whether the question ends with the label as its answer, or is the label."""
-    told = _TOLD.search(question[-len(label) - 40 :])
-    # Nothing is told where an instruction ends in `Answer:` or an empty box.
-    answer = told and (told[1] or told[2])
+    """Return whether the question ends by giving the label as its answer, or is the label."""
+    match = _TOLD.search(question[-len(label) - 40 :])
+    # The answer is empty if the question only ends in an instruction: `Answer:` or an empty box.
+    answer = match and (match[1] or match[2])
     return label == question or (answer and answer.strip("$ ")) == label.strip("$ ")
 
 
@@ -283,7 +302,7 @@ _IS_CODE = _search(_CODE)
 _MADE = [(re.compile(in_label).fullmatch, _search(asked)) for in_label, asked in _CHANGED]
 _IN_EITHER = [(kind, re.compile(pattern).search) for kind, pattern in _DAMAGED]
 _IN_BOTH = [
-    # Labels are cut to their ends before.
+    # Only questions need `_search`: `doubts` has already cut the label to its ends.
     (kind, re.compile(in_label, re.DOTALL).search, _search(in_question, _LONGEST_QUESTION))
     for kind, in_label, in_question in _UNFIT
 ]
@@ -297,6 +316,7 @@ _OTHERS = [
     ),
 ]
 _OF_NUMBERS = [("option", _is_no_option), ("told", _is_told)]
-"""Those of `_OTHERS` that a whole number without a sign can have."""
+"""The tests of `_OTHERS` that a whole number without a sign can fail."""
+
 DOUBTS = frozenset(kind for kind, *_ in (*_DAMAGED, *_UNFIT, *_OTHERS))
-"""The kinds of findings that a question and its label may have."""
+"""All kinds of findings that `doubts` may return."""

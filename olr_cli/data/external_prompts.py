@@ -1,4 +1,4 @@
-"""Prompts that another trainer hands over call by call: their names, their marks, and that they stay the same."""
+"""Prompts that another trainer passes call by call: give them ids and marks, and check that they stay the same."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from olr_cli.data.values import Origins
 from olr_cli.errors import UserError, shortened
 
 DATA_SOURCE = "external"
-"""Of prompts whose trainer names none."""
+"""Data source of prompts whose trainer names none."""
 
 Chat: TypeAlias = Sequence[Mapping[str, Any]]
-"""Messages as {role, content}; the content is text, or a list of parts of which those with text count."""
+"""Messages as {role, content}; the content is a text or a list of parts, and only parts with text count."""
 
 
 class ExternalPrompts:
-    """The prompts of all calls so far, by their messages: one that comes without an id keeps the id it was given."""
+    """The prompts of all calls so far: a prompt that comes without an id gets one, and keeps it in later calls."""
 
     def __init__(self) -> None:
-        self._ids: dict[tuple[Message, ...], str] = {}  # several may ask one question
+        # By all messages and not by the question, because several prompts may ask the same question.
+        self._ids: dict[tuple[Message, ...], str] = {}
         self._taken_ids: set[str] = set()
         self._new_ids = QuestionIds()
 
     def continue_with(self, prompts: Iterable[Prompt]) -> None:
-        """Know the prompts of a run that is continued."""
+        """Take over the ids of the prompts of a resumed run."""
         self._ids |= {prompt.messages: prompt.prompt_id for prompt in prompts}
         self._taken_ids |= set(self._ids.values())
 
@@ -45,9 +46,19 @@ class ExternalPrompts:
         noise_types: Sequence[NoiseType | None] | None,
         noise_type_of_sentinel: NoiseType,
     ) -> list[Prompt]:
-        """Return the prompt of each of N completions, from columns with an item for each; None is a column without any.
+        """Return the prompt of each of N completions.
 
-        Of `completions` only the number counts here.
+        Args:
+            prompts: the prompt of each completion, N of them.
+            completions: the completions, of which only the number counts here.
+            labels: the label of each completion's prompt.
+            prompt_ids: the id of each completion's prompt, or None without ids.
+            true_answers: the true answer for each completion, or None without any.
+            noise_types: the noise type for each completion, or None without any.
+            noise_type_of_sentinel: noise type of prompts with the sentinel that name none.
+
+        Raises:
+            UserError: the lists differ in length, a value cannot be read, or one prompt_id has two different prompts.
         """
         size = len(prompts)
         unknown = [None] * size
@@ -70,6 +81,7 @@ class ExternalPrompts:
         by_id: dict[str, Prompt] = {}
         by_row: dict[Any, Prompt] = {}
         of_completions = []
+        # N completions come from few prompts, so build each prompt once.
         for row in zip(map(turns_of_prompt, prompts), *columns.values(), strict=True):
             if row not in by_row:
                 prompt = self._prompt(*row, noise_type_of_sentinel=noise_type_of_sentinel)
@@ -88,7 +100,7 @@ class ExternalPrompts:
         *,
         noise_type_of_sentinel: NoiseType,
     ) -> Prompt:
-        """Return a prompt of the caller's values."""
+        """Return the prompt with the caller's values, with a noise type and a true answer that they imply (R1)."""
         if noise_type is not None and noise_type not in NOISE_TYPES:
             raise UserError(
                 f"there is no noise type '{noise_type}'", f"known: {', '.join(NOISE_TYPES)}"
@@ -103,10 +115,11 @@ class ExternalPrompts:
         return Prompt(name, messages, label, true_answer, noise_type, DATA_SOURCE)
 
     def _name(self, messages: tuple[Message, ...]) -> str:
-        """Return the id of a prompt that comes without one."""
+        """Return the id of a prompt that comes without one, the same in every call."""
         if messages not in self._ids:
             name = self._new_ids.next(messages)
-            while name in self._taken_ids:  # before a resume
+            # A resumed run has ids that this process has not made.
+            while name in self._taken_ids:
                 name = self._new_ids.next(messages)
             self._ids[messages] = name
             self._taken_ids.add(name)
@@ -114,24 +127,24 @@ class ExternalPrompts:
 
 
 def require_same(before: Prompt, now: Prompt) -> None:
-    """Refuse a prompt_id that comes with another label, true answer, noise type or text than before."""
+    """Raise UserError if a prompt_id comes with another label, true answer, noise type or text than before."""
     pairs = {
         "labels": (before.given_label, now.given_label),
         "true answers": (before.true_answer, now.true_answer),
         "noise types": (before.noise_type, now.noise_type),
     }
-    changed = {what: pair for what, pair in pairs.items() if pair[0] != pair[1]}
+    changed = {noun: pair for noun, pair in pairs.items() if pair[0] != pair[1]}
     if before.messages != now.messages:
         changed["texts"] = before.messages[-1].content, now.messages[-1].content
-    for what, (old, new) in changed.items():
+    for noun, (old, new) in changed.items():
         raise UserError(
-            f"prompt {now.prompt_id} has two {what}, '{shortened(str(old))}' and '{shortened(str(new))}'",
+            f"prompt {now.prompt_id} has two {noun}, '{shortened(str(old))}' and '{shortened(str(new))}'",
             "give two questions two prompt_ids",
         )
 
 
 def turns_of_prompt(prompt: str | Chat) -> tuple[Message, ...]:
-    """Return the turns of a caller's prompt."""
+    """Return the turns of a caller's prompt; raise UserError if it is neither a text nor a list of messages."""
     turns = prompt_messages(prompt if isinstance(prompt, str) else list(prompt))
     if turns is None:
         raise UserError(

@@ -1,10 +1,12 @@
-"""Built-in tasks for pretrained models: plain text that goes on, after examples that show how.
+"""Built-in tasks for pretrained models: plain text to continue, after solved examples.
 
-A small model that was trained on text goes on after ``7 * 13 =`` once three solved lines stand before it; asked in a
-chat it does not. Its errors are its own: docs/results/real-model.md says how often SmolLM2-135M is right, and how often
-its wrong answers agree. A recipe gives such prompts without a chat template (`model.chat_template: none`), ends
-responses with their line (`train.stop`), and the answer is the first integer. Each question belongs to one split for
-good, whatever the seed, together with those that ask the same in another order.
+A small model that was trained on text can continue ``7 * 13 =`` after three solved lines, but cannot answer it in a
+chat. Its errors are its own, unlike the toys': docs/results/real-model.md has the accuracy of SmolLM2-135M and the
+agreement of its wrong answers.
+
+A recipe uses such prompts without a chat template (`model.chat_template: none`) and ends responses at the end of the
+line (`train.stop`). The answer is the first integer. Each question belongs to one split under every seed, together with
+the questions that ask the same in another order.
 """
 
 from __future__ import annotations
@@ -24,27 +26,28 @@ FewShotName = Literal["products", "sums", "maxima", "dates"]
 FEW_SHOT: tuple[FewShotName, ...] = get_args(FewShotName)
 
 FEW_SHOT_SPLIT_ENDS = {"train": 0.5, "validation": 0.65, "test": 1.0}
-"""Where each split ends on the unit interval that questions are hashed to: small tasks, of which much is held out."""
+"""Upper end of each split on the unit interval to which questions are hashed; half is held out, as tasks are small."""
 
 
 @dataclass(frozen=True, slots=True)
 class FewShotTask:
-    """Questions about a few numbers, in whatever order they are named.
-
-    Attributes:
-        examples: solved lines, which stand before every question.
-        line: the question about these numbers, up to where the answer follows.
-        solve: the right answer.
-        numbers: what is asked about, each selection once and in ascending order.
-    """
+    """Questions about a few numbers, whose order does not change the answer."""
 
     examples: str
+    """Solved lines, which precede every question."""
+
     line: Callable[[Sequence[int]], str]
+    """Function that writes the question about some numbers, up to the answer."""
+
     solve: Callable[[Sequence[int]], int]
+    """Function that returns the right answer."""
+
     numbers: Callable[[], Iterable[tuple[int, ...]]]
+    """Function that returns the numbers of all questions, each selection once and in ascending order."""
 
 
 def _pairs(large: range, small: range) -> list[tuple[int, int]]:
+    """Return all different pairs of a number from each range, each pair in ascending order."""
     return sorted({(min(pair), max(pair)) for pair in product(large, small)})
 
 
@@ -67,7 +70,7 @@ TASKS: dict[FewShotName, FewShotTask] = {
         max,
         lambda: combinations(range(11, 100, 8), 3),
     ),
-    "dates": FewShotTask(  # a number is a year and a month, as in 201309
+    "dates": FewShotTask(  # a number is a year with a month: 201309 is September 2013
         "later of 2007-12 and 2013-09: 2013\nlater of 1988-12 and 1947-04: 1988\nlater of 2013-02 and 1927-05: 2013\n",
         lambda numbers: (
             f"later of {' and '.join(f'{number // 100}-{number % 100:02d}' for number in numbers)}:"
@@ -84,7 +87,7 @@ TASKS: dict[FewShotName, FewShotTask] = {
 def few_shot_prompts(
     name: FewShotName, size: int | None, seed: int, split: str
 ) -> list[Prompt]:
-    """The first `size` prompts of a split, in an order drawn by `seed`; rephrasings have the numbers in another one."""
+    """Return the first `size` prompts of a split in an order drawn by `seed`; rephrasings reverse the numbers."""
     task, members = TASKS[name], split_questions(name, split)
     order = sorted(
         members,
@@ -95,10 +98,14 @@ def few_shot_prompts(
 
 @functools.cache
 def split_questions(name: FewShotName, split: str) -> list[tuple[int, ...]]:
-    """The numbers of every question of a split, in the order that the question names them; none is an example."""
+    """Return the numbers of every question of a split, in the order in which the question names them.
+
+    The solved examples are in no split.
+    """
     task, bounds = TASKS[name], [0.0, *FEW_SHOT_SPLIT_ENDS.values()]
     start, end = bounds[(place := list(FEW_SHOT_SPLIT_ENDS).index(split)) : place + 2]
     asked = (sorted(set(permutations(chosen))) for chosen in task.numbers())
+    # The split is drawn by the ascending order, so that all orders of the same numbers are on one side.
     return [
         numbers
         for orders in asked
@@ -109,6 +116,7 @@ def split_questions(name: FewShotName, split: str) -> list[tuple[int, ...]]:
 
 
 def _prompt(name: FewShotName, task: FewShotTask, numbers: tuple[int, ...]) -> Prompt:
+    """Return the prompt of a question."""
     answer = str(task.solve(numbers))
 
     def ask(order: Sequence[int]) -> tuple[Message, ...]:

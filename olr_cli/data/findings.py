@@ -1,7 +1,7 @@
-r"""The kinds of findings of `olr check`, one row each: what is wrong, why it matters, an example, and what to do.
+r"""The kinds of findings of `olr check`, one row each: the fault, the reason why it matters, an example and a remedy.
 
-`olr check --explain KIND` prints a row, and docs/data.md has them all (tools/findings_table.py). Questions and labels
-are looked at in `check.py` and `doubts.py`.
+`olr check --explain KIND` prints a row, and docs/data.md lists all rows (tools/findings_table.py). `check.py` and
+`doubts.py` search for them.
 """
 
 from __future__ import annotations
@@ -13,22 +13,28 @@ from olr_cli.errors import UserError, did_you_mean
 
 
 class FindingKind(NamedTuple):
-    """What can be found in the rows of a data set."""
+    """A kind of defect in the rows of a data set."""
 
     kind: str
     """A short name, for machines."""
+
     fault: str
-    """A thing in the singular and what is wrong with it: ``row without a label``."""
+    """A noun in the singular and its defect: ``row without a label``."""
+
     why: str
-    """Why it matters, in a sentence."""
+    """A sentence on why it matters."""
+
     example: str
-    """Rows in which it is found, as lines of JSON."""
+    """Rows with the defect, as lines of JSON."""
+
     remedy: str
-    """What to do, in a sentence."""
+    """A sentence on what to do."""
+
     is_unusable: bool = False
     """Whether no response to such a row can be graded, so that an export leaves the row out."""
 
 
+# The order counts: docs/data.md lists the kinds in it, and `check` shows the doubts about labels in it.
 _ROWS = (
     FindingKind(
         "no_question",
@@ -326,13 +332,14 @@ _ROWS = (
 )
 
 KINDS: Mapping[str, FindingKind] = {row.kind: row for row in _ROWS}
-"""Every kind of finding by its name."""
+"""Name -> kind of finding."""
+
 UNUSABLE = tuple(row.kind for row in _ROWS if row.is_unusable)
-"""Kinds of findings with which no response can be graded."""
+"""Names of the kinds of findings that make a row impossible to grade."""
 
 
 def kind_named(name: str, place: str) -> FindingKind:
-    """Return the kind of that name; `place` is the argument that names it, for the error."""
+    """Return the kind with a name; raise UserError if there is none (`place` is the argument that named it)."""
     if name not in KINDS:
         raise UserError(
             f"there is no finding '{name}'{did_you_mean(name, KINDS)}",

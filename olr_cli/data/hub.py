@@ -1,4 +1,4 @@
-"""The Hugging Face hub: whether it answers, and data sets from it through the optional package `datasets`."""
+"""Load data sets from the Hugging Face hub through the optional package `datasets`, and find out if the hub answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HUB_ID = re.compile(
 
 _PATIENCE_SECONDS = 10
 _WITHOUT_SCRIPTS = 4
-"""The first version of datasets that reads data sets as data only."""
+"""First major version of datasets that never runs code of a data set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +31,16 @@ class HubId:
 
 
 def parse_hub_id(text: str) -> HubId | None:
-    """The hub id that `text` is; None if it has another form."""
+    """Parse a hub id, or return None if `text` has another form."""
     match = _HUB_ID.fullmatch(text)
     return HubId(**match.groupdict()) if match else None
 
 
 @cache
 def hub_answers() -> bool:
-    """Whether the hub can be reached; if not, only its local cache is used from now on.
+    """Return whether the hub can be reached; if not, only its local cache is used from now on.
 
-    Without this, each request for a file takes half a minute on a machine without a network.
+    Without this test, each request for a file takes half a minute on a machine without a network.
     """
     from huggingface_hub import constants, get_session
 
@@ -48,7 +48,7 @@ def hub_answers() -> bool:
         return False
     try:
         get_session().head(constants.ENDPOINT, timeout=_PATIENCE_SECONDS)
-    # Each HTTP library that huggingface_hub has used has errors of its own
+    # Any exception: huggingface_hub has changed its HTTP library, and each library has its own errors.
     except Exception:
         constants.HF_HUB_OFFLINE = True
         return False
@@ -56,9 +56,15 @@ def hub_answers() -> bool:
 
 
 def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
-    """All rows of one split, from the network or the local cache, and the commit they are from.
+    """Load all rows of one split from the network or the local cache; return them and their commit.
 
-    The revision of `hub_id` defaults to the newest commit; `split` counts where `hub_id` names none.
+    Args:
+        hub_id: the data set; its revision defaults to the newest commit.
+        split: the split if `hub_id` names none.
+
+    Raises:
+        NotHere: the package datasets is missing, or the data set cannot be loaded.
+        UserError: the package datasets is so old that it can run code of a data set.
     """
     try:
         import datasets
@@ -86,7 +92,7 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
             "check network and name, as in"
             " org/name/configuration:split@revision, or name a local file",
         ) from None
-    # The commit names the folder of the cache of `datasets`, so it is known without a network too.
+    # `datasets` names its cache folder after the commit, so that the commit is known without a network too.
     paths = "\n".join(file["filename"] for file in rows.cache_files)
     commit = re.search(r"[/\\]([0-9a-f]{40})[/\\]", paths)
     return rows.with_format("arrow")[:], commit[1] if commit else hub_id.revision

@@ -1,9 +1,9 @@
-"""Prompts as rows of the interchange format of verl, LUFFY and the authors.
+"""Write prompts as rows of the interchange format of verl, LUFFY and the authors.
 
     data_source   prompt: list of {role, content}   ability   reward_model: {ground_truth, style}
     extra_info: {index, split, original_ground_truth, noise_type}   rephrased_prompt: like prompt, and may be missing
 
-Every other column, and every other field of the structs, stays.
+All other columns, and all other fields of the structs, stay.
 """
 
 from __future__ import annotations
@@ -22,10 +22,15 @@ from olr_cli.data.prompts import Prompt, PromptSet
 def interchange_table(
     rows: pa.Table, prompts: Sequence[Prompt], split: str, *, has_other_ids: bool = False
 ) -> pa.Table:
-    """Return `rows` with every column of the interchange format; those that are missing, or no messages, are of
-    `prompts`.
+    """Return `rows` with all columns of the interchange format.
 
-    Where the prompts have `has_other_ids`, those replace the rows' own.
+    Columns that `rows` lack, or that should hold messages and do not, are made from `prompts`.
+
+    Args:
+        rows: the source's rows, one for each prompt.
+        prompts: the prompts of the rows.
+        split: value of `extra_info.split`, unless the rows have one.
+        has_other_ids: whether the prompts' ids replace those in `extra_info.index`.
     """
     size = len(prompts)
     columns = dict(zip(rows.column_names, rows.columns, strict=True))
@@ -51,7 +56,7 @@ def interchange_table(
             standard["extra_info"], {"index": place["index"]}, replace=True
         )
     others = {name: c for name, c in columns.items() if name not in standard}
-    # The column stays where it is empty, too, so that nothing of the source is lost.
+    # Keep the column even if it is empty, so that nothing of the source is lost.
     rephrased = columns.get(REPHRASED_COLUMN)
     if rephrased is not None or any(p.rephrased is not None for p in prompts):
         others[REPHRASED_COLUMN] = _message_column(
@@ -61,7 +66,7 @@ def interchange_table(
 
 
 def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> PromptSet:
-    """Prompts that come from no file, with their rows in the interchange format."""
+    """Build a set of prompts that come from no file, with rows in the interchange format."""
     no_columns = pa.table({"data_source": [p.data_source for p in prompts]})
     make_table = cache(partial(interchange_table, no_columns, prompts, split))
     return PromptSet(tuple(prompts), make_table, source)
@@ -70,29 +75,29 @@ def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> 
 def _message_column(
     column: Any, turns_of_rows: Sequence[Sequence[Message] | None]
 ) -> pa.Array:
-    """A column of messages as it is; in place of any other one the turns."""
+    """Return a column of messages unchanged, or build one from the turns if it is missing or holds something else."""
     if column is not None and pa.types.is_nested(column.type):
         return column
     rows = [
         None if turns is None else [{"role": m.role, "content": m.content} for m in turns]
         for turns in turns_of_rows
     ]
-    # With its type, for a column that is null in every row would have none.
+    # Name the type, because pyarrow cannot infer it if every row is null.
     return pa.array(
         rows, pa.list_(pa.struct([("role", pa.string()), ("content", pa.string())]))
     )
 
 
 def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
-    """An interchange table with the labels of `prompts` in it.
+    """Return an interchange table with the labels of `prompts`.
 
-    ``original_ground_truth`` and ``noise_type`` are written where the truth of some prompt is known.
+    ``original_ground_truth`` and ``noise_type`` are written only if the truth of at least one prompt is known.
     """
 
     def text(values: Iterable[str | None]) -> pa.Array:
         return pa.array(list(values), pa.string())
 
-    # A file whose truth nobody knows gets no columns that say so.
+    # If nobody knows the truth, leave both columns out: they would be empty in every row.
     marks: dict[str, pa.Array] = {}
     if any(p.true_answer is not None or p.noise_type is not None for p in prompts):
         marks["original_ground_truth"] = text(p.true_answer for p in prompts)
@@ -104,26 +109,29 @@ def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
 
 
 def with_fields_of(table: pa.Table, name: str, fields: Mapping[str, pa.Array]) -> pa.Table:
-    """Return a table whose struct column of that name has these fields, in place of those that it has."""
+    """Return a table with more fields in a struct column; fields of the same names are replaced."""
     column = with_fields(table.column(name), fields, replace=True)
     return table.set_column(table.schema.get_field_index(name), name, column)
 
 
 def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -> pa.Array:
-    """A struct column with more `fields`; a field it has already is kept, or replaced."""
-    have: dict[str, pa.Array] = {}
+    """Add fields to a struct column, or make one; `replace` decides about fields that it already has."""
+    existing: dict[str, pa.Array] = {}
     if column is not None and pa.types.is_struct(column.type):
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-        # unlike `field`, `flatten` makes the fields of a missing struct missing too
-        have = {f.name: part for f, part in zip(whole.type, whole.flatten(), strict=True)}
-    merged = have | {
-        name: part for name, part in fields.items() if replace or name not in have
+        # Not `field`, which returns arbitrary values where the struct is null; `flatten` returns nulls there.
+        existing = {
+            f.name: part for f, part in zip(whole.type, whole.flatten(), strict=True)
+        }
+    merged = existing | {
+        name: part for name, part in fields.items() if replace or name not in existing
     }
     return pa.StructArray.from_arrays(list(merged.values()), list(merged))
 
 
 def index_column(prompt_ids: Sequence[str]) -> pa.Array:
-    """Prompt ids as a column: whole numbers where all are, so that they look as in the authors' files."""
+    """Return prompt ids as a column; they are numbers, as in the authors' files, if all of them are whole numbers."""
+    # An id such as `007` stays a text, and with it all others, or it would come back from the file as `7`.
     if all(
         i.isascii() and i.isdecimal() and len(i) < 18 and str(int(i)) == i
         for i in prompt_ids

@@ -1,15 +1,15 @@
-"""Files of JSON other than JSON Lines, and the rows in them.
+"""Read the rows of JSON files that are not JSON Lines.
 
 | value | rows |
 |---|---|
 | an array | its items |
 | objects that span lines, one or several | the objects |
 | `{"columns": [...], "data": [[...], ...]}` | a table's, as `wandb.Table` and `DataFrame.to_json(orient="split")` write it |
-| an object of columns, each a list or an object by row | as `Dataset.to_dict` and `DataFrame.to_json` write them |
+| an object of columns, each a list or an object by row | a table's, as `Dataset.to_dict` and `DataFrame.to_json` write it |
 | an object of objects under the keys 0, 1, 2, … | the objects, as OpenCompass writes predictions |
 | an object with `eval` and `samples` | the samples of an evaluation, as inspect_ai writes it in its format json |
 | an archive of such samples (.eval) | the same, as inspect_ai writes it by default (log/_recorders/eval.py) |
-| any other object without a question, that holds one list of objects | the list |
+| any other object that has no question and one list of objects | the items of that list |
 """  # noqa: E501
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ ARCHIVE = ".eval"
 """The ending of inspect_ai's logs, which are archives of JSON."""
 
 _UNREAD = {"events", "events_data", "timelines", "attachments", "store", "messages"}
-"""Fields of a sample of inspect_ai's that repeat its conversation, or how it came about."""
+"""Fields of a sample of inspect_ai that repeat its conversation or describe its history; they can be very large."""
 
 _ZSTANDARD = 93
-"""The method by which inspect_ai compresses since 2025, and `zipfile` only since Python 3.14."""
+"""The compression method of inspect_ai's archives since 2025; Python's `zipfile` knows it only since 3.14."""
 
 _DECODER = json.JSONDecoder(
     object_pairs_hook=object_of,
@@ -44,38 +44,41 @@ _DECODER = json.JSONDecoder(
 )
 
 parsed = _DECODER.decode
-"""Return the value of a JSON text (`ValueError` if it is none)."""
+"""Parse a JSON text; raise ValueError if it is not valid JSON."""
 
 _BLANK = re.compile(r"\s*")
 
 
 def document_rows(file: Path, encoding: str | None = None) -> list[Any] | None:
-    """Return the rows of a file that is no JSON Lines; None of JSON Lines, whose rows are its lines.
+    """Return the rows of a JSON file, or None if it is JSON Lines, whose rows are its lines.
 
     Raises:
-        ValueError: it is not valid JSON.
+        ValueError: the file is not valid JSON.
+        UserError: the file is a damaged archive, or has several lists of rows.
     """
     if file.suffix == ARCHIVE:
         return _rows_within(_archived(file), file)
     lines = (line.strip() for line in read_lines(file, is_cut=True, encoding=encoding))
     filled = filter(None, lines)
     first, is_only = next(filled, ""), next(filled, None) is None
+    # The first filled lines decide, so that a JSON Lines file of any size is not read as a whole.
     if is_only:
         is_document = first.startswith("[") or (file.suffix == ".json" and first != "")
     else:
-        # Lines of JSON Lines end with their value, also where they are damaged.
+        # A line of JSON Lines ends where its value ends. A first line that ends in an open bracket, or that opens an
+        # array without closing it, belongs to a value that spans lines.
         is_array = first.startswith("[") and not first.endswith("]")
         is_document = is_array or first.endswith(("{", "["))
     if not is_document:
         return None
     values = [*_values(first if is_only else read_text(file, encoding=encoding))]
-    held = _rows_within(values[0], file) if len(values) == 1 else None
-    # A single line that is a row is JSON Lines.
-    return values if held is None and not is_only else held
+    rows = _rows_within(values[0], file) if len(values) == 1 else None
+    # One line with one object that is a row is a JSON Lines file of one row.
+    return values if rows is None and not is_only else rows
 
 
 def _values(text: str) -> Iterator[Any]:
-    """Yield the values of a JSON text, which stand one after the other, as jq writes them."""
+    """Yield the values of a JSON text that has several values one after the other, as jq writes them."""
     blank = _BLANK.match(text)
     while blank and blank.end() < len(text):
         value, end = _DECODER.raw_decode(text, blank.end())
@@ -84,7 +87,7 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def _rows_within(value: Any, file: Path) -> list[Any] | None:
-    """Return the rows that the only value of a file holds; None if it is a row itself."""
+    """Return the rows in the only value of a file, or None if the value is a row itself."""
     match value:
         case [*rows]:
             return rows
@@ -105,15 +108,18 @@ def _rows_within(value: Any, file: Path) -> list[Any] | None:
 
 
 def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the rows of an object of columns, all of the same rows; None if it is a row itself."""
-    asked = next(value[name] for name in PROMPT_COLUMNS if name in value)
+    """Return the rows of an object of columns, or None if the object is a row itself.
+
+    It is an object of columns if all values are lists of the same length, or objects with the same keys.
+    """
+    question = next(value[name] for name in PROMPT_COLUMNS if name in value)
     columns = {
         name: dict(enumerate(it)) if isinstance(it, list) else it
         for name, it in value.items()
     }
     kinds, rows = {*map(type, columns.values())}, columns[next(iter(columns))]
-    # A question in turns is one row.
-    if kinds != {dict} or messages(asked) is not None:
+    # Chat turns are a list too, but one question, and so one row.
+    if kinds != {dict} or messages(question) is not None:
         return None
     if any(column.keys() != rows.keys() for column in columns.values()):
         return None
@@ -121,10 +127,10 @@ def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _only_list(value: Mapping[str, Any], file: Path) -> list[Any] | None:
-    """Return the only list of objects that an object without a question has, but no turns; None without one.
+    """Return the only list of objects in an object without a question, or None; chat turns do not count.
 
     Raises:
-        UserError: there are several.
+        UserError: there are several such lists.
     """
     lists = {
         key: it
@@ -143,15 +149,17 @@ def _only_list(value: Mapping[str, Any], file: Path) -> list[Any] | None:
 
 
 def _sample(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop the fields of a sample of inspect_ai that are not read."""
     return {name: it for name, it in sample.items() if name not in _UNREAD}
 
 
 def _archived(file: Path) -> dict[str, Any]:
-    """Return what an archive of inspect_ai's says of its evaluation (`eval`), and its samples (`samples`)."""
+    """Read an archive of inspect_ai: the description of its evaluation (`eval`) and its samples (`samples`)."""
     try:
         with regular(file).open("rb") as content, ZipFile(content) as archive:
-            # A sample that was written again stands twice under its name; the last counts.
+            # A sample that was written again is in the archive twice under one name: the last one counts.
             members = {info.filename: info for info in archive.infolist()}
+            # A log whose evaluation was stopped has no header yet, only the journal.
             start = members.get("header.json") or members.get("_journal/start.json")
             about = parsed(_content(archive, start)) if start else {}
             samples = [
@@ -175,16 +183,17 @@ def _archived(file: Path) -> dict[str, Any]:
 
 
 def _content(archive: ZipFile, info: ZipInfo) -> str:
-    """Return a member of an archive, also one that is compressed by Zstandard."""
+    """Return the text of a member of an archive, even if it is compressed by Zstandard."""
     if info.compress_type != _ZSTANDARD:
         return archive.read(info).decode()
-    import pyarrow as pa  # which rewards that read no file do without
+    import pyarrow as pa  # here, because rewards that read no file run without pyarrow
 
     assert archive.fp is not None
-    # A member begins with a header of 30 bytes, the last four of which are the lengths of its name and of more.
+    # Find the data by hand, since `zipfile` refuses to open the member. Before it are a header of 30 bytes, whose last
+    # four are two lengths, and two fields of these lengths: the name and `extra` (APPNOTE.TXT of zip, 4.3.7).
     archive.fp.seek(info.header_offset + 26)
-    name, more = archive.fp.read(2), archive.fp.read(2)
-    archive.fp.seek(sum(int.from_bytes(it, "little") for it in (name, more)), 1)
-    packed = pa.BufferReader(archive.fp.read(info.compress_size))
-    text: str = pa.CompressedInputStream(packed, "zstd").read().decode()
+    name, extra = archive.fp.read(2), archive.fp.read(2)
+    archive.fp.seek(sum(int.from_bytes(it, "little") for it in (name, extra)), 1)
+    compressed = pa.BufferReader(archive.fp.read(info.compress_size))
+    text: str = pa.CompressedInputStream(compressed, "zstd").read().decode()
     return text

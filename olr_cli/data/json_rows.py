@@ -1,4 +1,4 @@
-"""JSON objects from files, and as tables: values of several kinds become one kind that holds them all."""
+"""Read JSON objects from files and turn them into tables; a column of several types becomes one type that fits all."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from olr_cli.errors import UserError
 from olr_cli.files import read_lines
 
 _MOST_LEVELS = 30
-"""Readers of Parquet, where a list takes three levels, stop at 100."""
+"""Largest depth of nested values: readers of Parquet stop at 100 levels, and a list takes three of them."""
 
 _BATCH_OF_OBJECTS = 1 << 14
-"""Rows of JSON that are read at a time; an object takes a kilobyte."""
+"""Number of JSON rows to read at a time; one takes about a kilobyte."""
 
-_KINDS = {
+_TYPE_NAMES = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
@@ -39,15 +39,22 @@ def json_batches(
     *,
     encoding: str | None = None,
 ) -> Iterator[list[dict[str, Any]]]:
-    """The objects of a JSON Lines file, some at a time, or of another file of JSON (`document_rows`).
+    """Yield the objects of a JSON Lines file in batches, or the rows of another JSON file (`document_rows`).
 
-    `note_cut` takes the number of a last line that its writer did not complete, which is an error without it.
+    Args:
+        file: the file.
+        note_cut: function that takes the number of a last line that its writer did not complete. Without it, such a
+            line is an error.
+        encoding: encoding of the file, as for `read_text`.
+
+    Raises:
+        UserError: the file is not valid JSON, or a row is no object.
     """
     place = ""
     try:
         if (document := document_rows(file, encoding)) is not None:
             yield [
-                _object(row, f"{file}, row {at} (counted from 1)")
+                _require_object(row, f"{file}, row {at} (counted from 1)")
                 for at, row in enumerate(document, start=1)
             ]
             return
@@ -60,9 +67,10 @@ def json_batches(
                 continue
             place = f", line {number}"
             try:
-                rows.append(_object(parsed(text), f"{file}{place}"))
+                rows.append(_require_object(parsed(text), f"{file}{place}"))
             except json.JSONDecodeError:
-                # A line that was cut off begins like an object and has no end; any other is an error.
+                # A writer that was killed leaves the beginning of an object without a line break. Anything else is
+                # an error, since a damaged line in the middle must not be dropped in silence.
                 if note_cut is None or text[0] != "{" or line.endswith("\n"):
                     raise
                 note_cut(number)
@@ -71,7 +79,7 @@ def json_batches(
                 rows = []
         yield rows
     except ValueError as error:
-        # Of a number with thousands of digits Python says how a program may read it.
+        # For a number with thousands of digits, Python's message ends with advice for programmers: cut that off.
         reason = str(error).partition("; use sys.")[0]
         raise UserError.of(
             f"{file}{place} is not valid JSON: {reason}",
@@ -84,10 +92,11 @@ def json_batches(
         ) from None
 
 
-def _object(value: object, place: str) -> dict[str, Any]:
+def _require_object(value: object, place: str) -> dict[str, Any]:
+    """Return a row that is a JSON object; raise UserError for any other."""
     if type(value) is not dict:
         raise UserError(
-            f"{place}: a row must be a JSON object, and this is {_KINDS[type(value)]}",
+            f"{place}: a row must be a JSON object, and this is {_TYPE_NAMES[type(value)]}",
             'write each row as an object, such as {"question": "3+4", "answer": "7"}',
         )
     return value
@@ -96,9 +105,12 @@ def _object(value: object, place: str) -> dict[str, Any]:
 def json_table(
     rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] | None = None
 ) -> pa.Table:
-    """JSON objects as a table, of the keys `names` or of all.
+    """Build a table from JSON objects, with the keys `names` or all.
 
-    A column that mixes numbers and text becomes text, and one that mixes these and lists becomes lists.
+    A column that mixes numbers and text becomes text; one that mixes these with lists becomes lists.
+
+    Raises:
+        UserError: a column is nested too deeply, mixes types that have no common form, or holds half a surrogate pair.
     """
     names = dict.fromkeys(chain(*rows)) if names is None else names
     try:
@@ -115,39 +127,42 @@ def json_table(
 
 
 def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
-    """Values as an Arrow array: structs and lists by their parts, scalars of one kind as they are, else as text.
+    """Convert values to an Arrow array: structs and lists by their parts, scalars of one type as is, others as text.
 
     Raises:
-        UserError: the values are nested too deeply, or mix kinds that have no common form.
+        UserError: the values are nested too deeply, or mix types that have no common form.
     """
     if level > _MOST_LEVELS:
         raise UserError(
             f"{place[:200]} is nested too deeply, more than {_MOST_LEVELS} levels",
             "flatten it or leave it out",
         )
-    # Arrow has no type for a column of an answer here and several there.
+    # Arrow has no type for a column that holds one answer in some rows and a list of answers in others.
     values = _scalars_as_lists(values)
-    kinds = set(map(type, values)) - {type(None)}
-    if kinds == {dict}:
+    value_types = set(map(type, values)) - {type(None)}
+    if value_types == {dict}:
         return _struct_array(values, place, level)
-    if kinds == {list}:
+    if value_types == {list}:
         return _list_array(values, place, level)
-    if len(kinds) <= 1:
-        with suppress(OverflowError):  # whole numbers beyond 64 bits become text
+    if len(value_types) <= 1:
+        # Arrow has no whole numbers beyond 64 bits: they become text below.
+        with suppress(OverflowError):
             return pa.array(values)
-    if len(kinds) <= 1 or kinds <= {str, int, float}:
+    if len(value_types) <= 1 or value_types <= {str, int, float}:
         return pa.array(
             [it if it is None or type(it) is str else spelled(it) for it in values]
         )
-    names = sorted(map(_KINDS.__getitem__, kinds))
+    names = sorted(map(_TYPE_NAMES.__getitem__, value_types))
     raise UserError(f"{place} mixes {' and '.join(names)}", "make them one kind")
 
 
 def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
-    """Objects as an array of structs with the fields of all of them."""
+    """Convert objects to an array of structs that have the fields of all objects."""
     names = list(dict.fromkeys(chain.from_iterable(filter(None, values))))
-    if not names:  # Parquet has no struct without fields
+    # Parquet cannot store a struct without fields, so a column of empty objects is a column of nulls.
+    if not names:
         return pa.nulls(len(values))
+    # `place` ends in a quotation mark: the name of the field goes before it.
     fields = [
         column_of(
             [(value or {}).get(name) for value in values],
@@ -162,7 +177,7 @@ def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
 
 
 def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
-    """Lists as an array of lists, whose items are one column."""
+    """Convert lists to an array of lists, whose items are one column."""
     items = column_of(
         [item for value in values if value for item in value], place, level + 1
     )
@@ -172,25 +187,25 @@ def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
 
 
 def _scalars_as_lists(values: list[Any]) -> list[Any]:
-    """Values beside lists as lists: an answer beside several, or a text beside a message's parts.
+    """Wrap the scalars of a column with lists: one answer beside lists of answers, or a text beside a message's parts.
 
-    Texts beside chats stay as they are: a text is no turn, and what mixes them is an error.
+    Texts beside chats stay as they are: a text is no turn, so `column_of` reports the mixture as an error.
     """
-    kinds = set(map(type, values)) - {type(None)}
-    # Only lists beside texts and numbers are made alike; any other mixture is an error later.
-    is_mixed = list in kinds and len(kinds) > 1
-    if not is_mixed or not kinds <= {list, str, int, float}:
+    value_types = set(map(type, values)) - {type(None)}
+    # Only texts and numbers have a form as lists; any other mixture is an error later.
+    is_mixed = list in value_types and len(value_types) > 1
+    if not is_mixed or not value_types <= {list, str, int, float}:
         return values
     items = [item for value in values if type(value) is list for item in value]
-    objects = [item for item in items if type(item) is dict]
-    are_parts = any("type" in item for item in objects)
-    if objects and not are_parts:
+    dicts = [item for item in items if type(item) is dict]
+    are_parts = any("type" in item for item in dicts)
+    if dicts and not are_parts:
         return values
     return [_as_list(value, are_parts=are_parts) for value in values]
 
 
 def _as_list(value: Any, *, are_parts: bool) -> list[Any] | None:
-    """Return a value beside lists as one of them: in a list of its own, as a part where they hold parts."""
+    """Wrap one value: as a list with one item, or as the text part of a message if the other lists hold parts."""
     if value is None or type(value) is list:
         return value
     return [{"type": "text", "text": value} if are_parts else value]

@@ -1,4 +1,4 @@
-"""Which column holds the labels, by what the columns hold, and what other columns say about the label of a row."""
+"""Choose the column of labels by its content, and read what other columns say about the label of a row."""
 
 from __future__ import annotations
 
@@ -23,18 +23,20 @@ from olr_cli.data.labels import golds_of, is_tests
 from olr_cli.data.rows import Rows
 
 _LOOKED_AT = 100
-"""Labels of a column that show what it holds."""
+"""Number of cells by which the content of a column is judged."""
+
 _PROSE = re.compile(r"(?s).{200}|(?:(?<![\\\w])[^\W\d_]{2,}\b.*?){8}")
 _YES = r"(?i:y(?:es)?|t(?:rue)?|ok|valid|correct|0*\.?0*[1-9][\d.]*)"
 _BESIDE = (
-    # What a unit has if the answer is the label times a power of ten: `10^{-10} m`, `million dollars`.
+    # Units with a power of ten, by which the label has to be multiplied: `10^{-10} m`, `million dollars`.
     ("scale", re.compile(r"(?i)(?:.*[._ ])?units?"),
      re.compile(r"10\s*(?:\^|\*\*|[⁻⁰¹²³⁴-⁹])|\d[eE][-+]?\d|\b(?i:thousand|[mbtr]+illion)s?\b").search),
     ("not_valid", re.compile(r"(?i)(?:.*[._ ])?(?:is)?valid(?:ity)?"),
      re.compile(rf"(?!(?:{_YES}|(?i:nan|none|null|unknown))\Z).+", re.DOTALL).match),
     ("not_valid", re.compile(r"(?i)(?:.*[._ ])?(?:is)?invalid"), re.compile(_YES).fullmatch),
 )  # fmt: skip
-"""Kind of finding, the path of a column that tells of it, and the values that do."""
+"""Kind of finding, the pattern of a column's path, and the pattern of the values that are such a finding."""
+
 _OF_QUESTIONS = {
     re.compile(
         r"(?i)(?:decoded_)?(?:image|picture|figure|video|audio)s?(?:_?\d+|_?(?:path|url|file|name)s?)?"
@@ -43,35 +45,35 @@ _OF_QUESTIONS = {
         r"(?i)(?:passage|article|context|paragraph|story)"
     ): "write it into the questions that are about it",
 }
-"""Names of columns that questions may need, `images` of geometry3k or `passage` of AGIEval, and what to do."""
+"""Pattern of a column that questions may need -> remedy; such are `images` of geometry3k and `passage` of AGIEval."""
+
 _READ_TOO = frozenset(
     ("data_source", "ability", "extra_info", "reward_model", REPHRASED_COLUMN, *ID_COLUMNS)
 )
-"""Columns besides those of `data.columns` that are read, or that the format of verl has in every file."""
+"""Columns without a role that are read all the same, or that verl's format has in every file."""
 
 
 def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
-    """Return the columns that a file has for a role, the one to read first.
+    """Return the columns of a file that may play a role, in the order in which to try them.
 
-    Columns that are empty throughout are left out, unless all are, and a column of short answers comes before labels
-    in prose.
+    Empty columns are left out, unless all are empty. A column of short answers comes before labels in prose.
     """
-    there = [*filter(rows.has, names)]
-    if len(there) < 2:
-        return there
-    faults = {path: _fault(rows, path) for path in there}
-    filled = [path for path in there if faults[path] != "empty"] or there
+    candidates = [*filter(rows.has, names)]
+    if len(candidates) < 2:
+        return candidates
+    faults = {path: _fault(rows, path) for path in candidates}
+    filled = [path for path in candidates if faults[path] != "empty"] or candidates
     if role == "answer" and filled[0] != GROUND_TRUTH and faults[filled[0]] == "prose":
-        # Not `label`, which may name a topic, or say whether the row is good.
+        # `label` is not among `ANSWER_COLUMNS`: beside prose, it may name a topic, or say whether the row is good.
         return [*(path for path in ANSWER_COLUMNS if faults.get(path) == ""), *filled]
     return filled
 
 
 def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
-    """Yield sentences on images and passages that are not read, on what the column of labels holds, and why it is not
-    another one.
+    """Yield notes on columns that may surprise the user; `columns` is role -> path.
 
-    `columns` is role -> path.
+    They are about images and passages that are not read, about the choice of the column of labels, and about labels in
+    prose or in lists.
     """
     others = [name for name in rows.table.column_names if name not in columns.values()]
     for name, (pattern, remedy) in product(others, _OF_QUESTIONS.items()):
@@ -84,7 +86,8 @@ def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
     for other in filter(rows.has, known[: known.index(path)] if path in known else ()):
         if fault := _fault(rows, other):
             yield f"the labels are in '{path}', because '{other}' is {fault}"
-    if "choices" in columns:  # labels become letters
+    # With options, labels become letters, so that prose and lists do not matter.
+    if "choices" in columns:
         return
     if _fault(rows, path) == "prose":
         yield (
@@ -99,7 +102,7 @@ def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
 
 
 def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Yield what columns of units and of validity say of rows: the kind of finding, the row, and ``column: value``."""
+    """Yield findings in columns of units and of validity: the kind, and a pair of the row and ``column: value``."""
     for path in rows.paths:
         for kind, name, is_found in _BESIDE:
             for row, value in enumerate(rows.values(path) if name.fullmatch(path) else ()):
@@ -108,10 +111,11 @@ def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
 
 
 def not_read(rows: Rows, columns: Iterable[str]) -> list[str]:
-    """Return the columns of a file that are not read, given the paths that are read for their roles."""
+    """Return the columns of a file that are not read; `columns` are the paths that are read for a role."""
     parts = (part for path in columns for part in option_columns(rows, path))
     read = {part.partition(".")[0] for part in parts} | _READ_TOO
-    # A unit is not read: only a power of ten in it is found.
+    # Columns of validity count as read, because their values become findings. Columns of units do not: apart from a
+    # power of ten, nothing in them is read.
     validity = [name for kind, name, _ in _BESIDE if kind == "not_valid"]
     return [
         column
@@ -121,8 +125,8 @@ def not_read(rows: Rows, columns: Iterable[str]) -> list[str]:
 
 
 def _fault(rows: Rows, path: str) -> str:
-    """Return why a column has no labels, which may be that it is ``empty`` or ``prose``; an empty text if it may."""
-    # Most columns have a value at their beginning.
+    """Return the reason why a column does not look like labels, ``empty`` or ``prose``, else an empty text."""
+    # Look at the beginning first, since most columns have a value there.
     if all(map(_is_empty, _head(rows, path))) and all(map(_is_empty, rows.values(path))):
         return "empty"
     labels = [golds[0] for golds in _first_golds(rows, path)]
@@ -131,14 +135,15 @@ def _fault(rows: Rows, path: str) -> str:
 
 
 def _is_empty(cell: Any) -> bool:
-    """Return whether a cell has no value, or a placeholder such as ``None``; noise is a value."""
+    """Return whether a cell has no value, or only a placeholder such as ``None``."""
+    # The sentinel is a placeholder too, but it is a label that noise has replaced.
     if isinstance(cell, str):
         return is_placeholder(cell) and cell.strip() != SENTINEL
     return cell is None or cell != cell or cell == []
 
 
 def _first_golds(rows: Rows, path: str) -> Iterator[tuple[str, ...]]:
-    """Yield the golds of the first cells of a column, of those that have some."""
+    """Yield the right answers in each of the first cells of a column, without cells that have none."""
     for cell in _head(rows, path):
         with suppress(ValueError):
             golds = () if _is_empty(cell) else golds_of(cell)

@@ -1,4 +1,4 @@
-"""From what a cell holds to the answers that are right: one rule for files, trainers' rows and logs of evaluations."""
+"""Read right answers from cells: one rule for files, trainers' rows and logs of evaluations."""
 
 from __future__ import annotations
 
@@ -24,23 +24,29 @@ _TESTS = re.compile(
     r"""(?s)\s*[\[{].{0,300}?["'](?:inputs?|outputs?|fn_name|test_?(?:cases|list|type)|unit_?tests)["']\s*:"""
     r"""|(?:.{0,500}?\n)?[\s\["']{0,20}(?:assert\s[^\n]*[=(]|def (?:check|test\w*)\()"""
 )
-"""Inputs and outputs in JSON, as in APPS and Eurus-2, assertions as in MBPP, and functions of tests as in HumanEval."""
+"""Tests of programs: inputs and outputs in JSON (APPS, Eurus-2), assertions (MBPP), test functions (HumanEval)."""
+
 _LARGEST = 3e38
-"""That 32 bits hold."""
+"""Bound of the floats that 32 bits can hold."""
+
 _BLANK = " \n\r\xa0\u3000"
-"""What may stand before an answer; not a tab or form feed: it may be what is left of `\\text` or `\\frac`."""
+"""Spaces that may precede an answer.
+
+A tab or form feed is none of them: it may be the rest of `\\text` or `\\frac` that lost its backslash.
+"""
 
 
 def golds_of(cell: Any) -> tuple[str, ...]:
-    r"""The answers of a cell, each of which is right; none where it is missing or blank.
+    r"""Return the right answers in a cell; none if it is missing or blank.
 
-    A cell is a text or a number, also of numpy; a list of them, any of which is right; or an object with one of
-    `LABEL_COLUMNS`. Lists of texts and objects may be written as JSON or as Python does. Of a worked solution the
-    answer is what the last ``<answer>`` or ``\boxed{…}`` holds, else the line after the last ``####``, or all that
-    follows it where that line is a heading.
+    A cell is a text or a number, even of numpy; a list of them, each of which is right; or an object with one of
+    `LABEL_COLUMNS`. Lists of texts and objects may be texts in JSON or in Python's form.
+
+    The answer of a worked solution is in its last ``<answer>`` or ``\boxed{…}``, else in the line after the last
+    ``####``. If that line is a heading, the answer is everything after the ``####``.
 
     Raises:
-        ValueError: what the cell is, if it can't be an answer.
+        ValueError: the cell can't be an answer; the message says what it is, for `row_error`.
     """
     if hasattr(cell, "dtype"):
         cell = _of_numpy(cell)
@@ -52,6 +58,7 @@ def golds_of(cell: Any) -> tuple[str, ...]:
         case list() | tuple():
             return tuple(dict.fromkeys(gold for item in cell for gold in golds_of(item)))
         case dict() if not cell.keys().isdisjoint(LABEL_COLUMNS):
+            # `LABEL_COLUMNS` has the likeliest name first, so the first that is not null counts.
             named = (cell.get(name) for name in LABEL_COLUMNS)
             return golds_of(next((value for value in named if value is not None), None))
         case int() | float() | Decimal() if not isinstance(cell, bool):
@@ -60,7 +67,8 @@ def golds_of(cell: Any) -> tuple[str, ...]:
 
 
 def _golds_of_text(text: str) -> tuple[str, ...]:
-    """Return the answers of a text, which may be a list or an object as a program writes it."""
+    """Return the answers of a text, which may be a list or an object that a program has written."""
+    # Most labels are whole numbers, so return these without any search.
     if text.isdecimal():
         return (text,)
     written = _written(text)
@@ -70,14 +78,14 @@ def _golds_of_text(text: str) -> tuple[str, ...]:
 
 
 def _of_numpy(cell: Any) -> Any:
-    """Return a scalar or an array of numpy as Python's own values."""
+    """Convert a scalar or an array of numpy to values of Python."""
     if cell.ndim:
         return list(cell)
     return own_digits(cell) if cell.dtype.kind == "f" else cell.item()
 
 
 def _gold_of_number(number: float | Decimal) -> tuple[str, ...]:
-    """Return a number as a gold; NaN is a missing value, and an infinite one is none."""
+    """Return a number as an answer; NaN is a missing value, and an infinite number raises ValueError."""
     if math.isnan(number):
         return ()
     if math.isinf(number):
@@ -86,8 +94,11 @@ def _gold_of_number(number: float | Decimal) -> tuple[str, ...]:
 
 
 def _short(number: float) -> float:
-    """A float of 32 bits that comes as a double, as data sets hand on 0.1: with up to six digits, the decimal one."""
-    # float32 keeps at least six digits, so a short decimal that it holds is what was written.
+    """Undo the rounding of a decimal with up to six digits to 32 bits; return any other float unchanged.
+
+    Data sets may hand on 0.1 as 0.10000000149011612, the double nearest to the float of 32 bits.
+    """
+    # 32 bits keep at least six digits: if the short decimal has the same 32 bits, it is what was written.
     short = float(f"{number:.6g}")
     is_short = (
         abs(number) < _LARGEST and number == struct.unpack("f", struct.pack("f", short))[0]
@@ -96,15 +107,15 @@ def _short(number: float) -> float:
 
 
 def is_tests(cell: Any) -> bool:
-    """Return whether a cell holds the tests of a program, as text or as an object, in place of an answer."""
+    """Return whether a cell holds the tests of a program, as a text or an object, instead of an answer."""
     return isinstance(cell, (str, dict, list)) and _TESTS.match(str(cell)) is not None
 
 
 def label_of(cell: Any) -> str | None:
-    """The one answer of a cell, None if it has none; of several that match one another the first.
+    """Return the one answer of a cell, or None; of several that match one another, return the first.
 
     Raises:
-        ValueError: what the cell is, if it can't be an answer or its answers differ.
+        ValueError: the cell can't be an answer, or its answers differ; the message says what it is.
     """
     first, *others = golds_of(cell) or (None,)
     if first is not None and (
@@ -118,7 +129,7 @@ def label_of(cell: Any) -> str | None:
 
 
 def read_labels(rows: Rows, path: str | None) -> list[str | None]:
-    """The label in every row at a path; None where there is none, or no such path."""
+    """Return the label of every row at a path, None where it is missing or blank, or if the path is None."""
     if path is None:
         return [None] * len(rows)
     return read_cells(label_of, rows.values(path), rows.origins, path)
@@ -127,22 +138,26 @@ def read_labels(rows: Rows, path: str | None) -> list[str | None]:
 def read_cells(
     read: Callable[[Any], _Read], cells: Iterable[Any], origins: Origins, path: str
 ) -> list[_Read]:
-    """Read the cells of a column by `golds_of` or `label_of`; the error names the column and the row."""
-    found = []
+    """Read the cells of a column by `golds_of` or `label_of`.
+
+    Raises:
+        UserError: a cell cannot be read; the message names the column and the row.
+    """
+    labels = []
     for row, cell in enumerate(cells):
         try:
-            found.append(read(cell))
+            labels.append(read(cell))
         except ValueError as error:
             raise row_error(
                 origins.name(row), path, str(error), "text or a number: one answer"
             ) from None
-    return found
+    return labels
 
 
 def _written(text: str) -> Any:
-    """The list of texts, or the object with a label, that a text writes; None if it writes neither."""
+    """Parse a text that is a list of texts or an object with a label; return None for any other text."""
     text = text.strip()
-    # Only quoted texts make a list here: `[1, 2]` may be an interval, and `{1, 2}` a set.
+    # Only lists of quoted texts count: `[1, 2]` may be an interval, and `{1, 2}` a set.
     value = written(text) if _WRITTEN.fullmatch(text) else None
     if isinstance(value, list):
         return value if {*map(type, value)} <= {str} else None
@@ -150,7 +165,7 @@ def _written(text: str) -> Any:
 
 
 def _answer(text: str) -> str:
-    """The answer in a text, which may be a worked solution."""
+    """Return the answer in a text, which may be a worked solution."""
     last = (
         tagged(text, "answer")
         or boxed(text)

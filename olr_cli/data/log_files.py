@@ -1,4 +1,4 @@
-"""Where the files of rollouts lie that a trainer wrote, in the order of their steps."""
+"""Find the files of rollouts that a trainer has written, in the order of their steps."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from olr_cli.errors import UserError
 _HELD_OUT = re.compile(r"^(eval|val|test|valid|validation)([-_.]|$)")
 
 _OUTPUT = re.compile(r"-(audit|replay)-[0-9a-f]{8}\.parquet$")
-"""What olr writes beside a log."""
+"""A file that olr itself has written beside a log."""
 
 _NESTED_LOGS = ("completions/*.parquet", "*.eval", "**/train_rollouts.jsonl", "**/traces.jsonl", "**/results.jsonl",
                 "**/rollout/[0-9]*/[0-9]*.jsonl", "[0-9]*/[0-9]*.jsonl", "**/samples_*.jsonl",
                 "**/*_data_step*.jsonl", "**/reviews/*/*.jsonl", "**/predictions/*/*.json")  # fmt: skip
-"""Where the logs lie in the folder that a trainer was given: TRL's, inspect_ai's, prime-rl's before July 2026 and
-since, verifiers', AReaL's, lm-eval's, NeMo-RL's, evalscope's and OpenCompass's."""
+"""Patterns of logs in a trainer's output folder: TRL, inspect_ai, prime-rl before July 2026 and since, verifiers, AReaL
+(two), lm-eval, NeMo-RL, evalscope and OpenCompass; the first pattern that matches counts."""
 
 _DEEPER_LOGS = (
     "**/completions/*.parquet",
@@ -29,19 +29,19 @@ _DEEPER_LOGS = (
     "**/[0-9]*.jsonl",
     "**/*.table.json",
 )
-"""Where the logs lie in a folder above that one, or in a folder without a file of rows: TRL's, ms-swift's, verl's
-and W&B's."""
+"""Patterns of logs further down, tried if a folder has no data files itself: TRL, ms-swift, verl and W&B."""
 
 _STEP = re.compile(
     r"(?:global_)?(?:step|version)?[-_]?[0-9]+|all|effective|train|rollouts?"
 )
-"""Folders within the log of one run; those of other names are of runs each."""
+"""Names of folders within the log of one run; a folder with any other name is a run of its own."""
 
 
 def common_place(places: Sequence[Path]) -> Path:
-    """The path by which several files are named: the only one, else the folder that they share."""
+    """Return the path under which several log files are reported: the only one, else their common folder."""
     if len(places) == 1:
         return places[0].parent if glob.has_magic(str(places[0])) else places[0]
+    # `commonpath` refuses a mixture of absolute and relative paths.
     is_mixed = len({place.is_absolute() for place in places}) > 1
     return Path(
         os.path.commonpath([it.absolute() for it in places] if is_mixed else places)
@@ -58,11 +58,13 @@ def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
     Raises:
         UserError: there are none, or a folder holds the logs of several runs.
     """
+    # By resolved path, so that a file that two places name, or a link to it, counts once.
     found = {file.resolve(): file for place in places for file in _one_run(place)}
     files = sorted(found.values(), key=lambda file: [natural(part) for part in file.parts])
     within = common_place(files)
     held_out = {file for file in files if _is_held_out(file.relative_to(within))}
-    if len(held_out) == len(files):  # alone they are what is asked for
+    # Held-out rollouts alone are what the user asks for.
+    if len(held_out) == len(files):
         held_out = set()
     folders = {file.parent for file in files}
     parts = {
@@ -83,17 +85,18 @@ def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 
 def left_out(files: Sequence[Path], reason: str) -> str:
-    """Return the sentence that some files are not read, and why."""
+    """Return a sentence that names the files left out and the reason."""
     several = f"{len(files)} files (the first is {files[0]}) are"
     return f"{several if len(files) > 1 else f'{files[0]} is'} left out: {reason}."
 
 
 def _is_held_out(path: Path) -> bool:
+    """Return whether a file, or a folder above it, has a name for held-out rollouts."""
     return any(map(_HELD_OUT.match, path.parts))
 
 
 def _one_run(place: Path) -> list[Path]:
-    """Return the files of rollouts at a place; refuse a folder that holds those of several runs."""
+    """Return the files of rollouts at a place; raise UserError for a folder with the logs of several runs."""
     files = _files_at(place)
     folders = [file.relative_to(place).parts[:-1] for file in files if place.is_dir()]
     runs = {
@@ -101,7 +104,8 @@ def _one_run(place: Path) -> list[Path]:
         for names in folders
         if not any(map(_HELD_OUT.match, names))
     }
-    # Evaluations of several models ask the same questions; runs of training have steps of the same numbers.
+    # Evaluations of several models may be read together. Steps of several training runs have the same numbers, so
+    # that their rollouts would be mixed up as visits of one run.
     if len(runs) > 1 and not files[0].name.startswith(("samples_", "results.")):
         shown = ", ".join(str(place.joinpath(*names)) for names in sorted(runs)[:3])
         raise UserError(
@@ -112,7 +116,7 @@ def _one_run(place: Path) -> list[Path]:
 
 
 def _files_at(place: Path) -> list[Path]:
-    """Return the files of rollouts at a place, with held-out ones only beside others."""
+    """Return the files of rollouts at a place; held-out files are among them only beside others, or if named."""
     if not place.is_dir():
         return matching_files(str(place))
     if below := _below(place, _NESTED_LOGS):
@@ -131,7 +135,7 @@ def _files_at(place: Path) -> list[Path]:
 
 
 def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
-    """Return the files of the first pattern that has any of training."""
+    """Return the files of the first pattern that matches a file of training; none if no pattern does."""
     for pattern in patterns:
         files = [*place.glob(pattern)]
         if not all(_is_held_out(file.relative_to(place)) for file in files):
@@ -140,7 +144,7 @@ def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def is_log(place: Path) -> bool:
-    """Whether there are files of rollouts at a place that is not a run directory or a folder of runs."""
+    """Return whether there are files of rollouts at a place that is not a run directory or a folder of runs."""
     try:
         return bool(_files_at(place))
     except UserError:
@@ -148,16 +152,17 @@ def is_log(place: Path) -> bool:
 
 
 def natural(name: str) -> list[Any]:
-    """A key that sorts names with their numbers as numbers: a2 before a10."""
+    """Return a sort key that compares the numbers in names as numbers: a2 comes before a10."""
+    # Texts and numbers alternate in the key, so that a text is never compared with a number.
     return [
         int(part) if at % 2 else part for at, part in enumerate(re.split("([0-9]+)", name))
     ]
 
 
 def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
-    """Each file with the step that its path names: the last number in which the paths differ, else its place."""
+    """Yield each file with its step: the first number in which the paths differ, else its position from 1."""
     texts = [str(file) for file in files]
-    # Letter by letter, and back to where a number begins: 12 and 13 differ in their second digit.
+    # The common prefix may end within a number, as for 12 and 13: go back to the number's first digit.
     shared = os.path.commonprefix(texts)  # noqa: RUF071
     start = 0 if shared in texts else len(shared.rstrip("0123456789"))
     steps = [re.search("[0-9]+", text[start:]) for text in texts]

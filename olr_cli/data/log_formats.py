@@ -1,4 +1,4 @@
-"""Which trainer wrote a file of rollouts, by its columns, and which of them holds what.
+"""Recognise the trainer that wrote a file of rollouts by the file's columns, and find out their roles.
 
 | format | recognised by | written by |
 |---|---|---|
@@ -15,7 +15,7 @@
 | OpenCompass | origin_prompt, prediction, gold | `GenInferencerOutputHandler` (opencompass/openicl/icl_inferencer/icl_base_inferencer.py): predictions/MODEL/TASK.json, an object |
 | evalscope | target, sample_score | `ReviewResult` (evalscope/api/evaluator/cache.py): reviews/MODEL/TASK.jsonl |
 
-Every other table has to use olr's names (`COLUMNS`), or its columns are named.
+Every other table has to use olr's names (`COLUMNS`), or the user names its columns.
 """  # noqa: E501
 
 from __future__ import annotations
@@ -31,27 +31,30 @@ from olr_cli.errors import UserError, no_rows
 
 @dataclass(frozen=True)
 class LogFormat:
-    """How the logs of one trainer name their columns.
-
-    Attributes:
-        name: of the trainer.
-        marks: columns by which its logs are recognised.
-        columns: name in `COLUMNS` -> names that the column may have, the first that is there counts; a dot leads into a
-            struct. Empty: the names are those of `COLUMNS`. lm-eval alone has a `filter`, of which the first of each
-            prompt counts, and in JSON a `doc`, texts one of which is the bare question, and a `request`, its settings.
-        has_reward_columns: each reward function has a column of its own.
-        repeats_steps: a step may hold the rollouts of the step before once more.
-    """
+    """The columns in the logs of one trainer."""
 
     name: str
+    """The trainer's name."""
+
     marks: frozenset[str]
+    """Columns by which its logs are recognised."""
+
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Name in `COLUMNS` -> possible paths in the file, of which the first that exists counts; empty for olr's names.
+
+    Three more names are lm-eval's alone. `filter` is the filter of the responses, and the first one of each prompt
+    counts. `doc` holds the problem's texts in JSON, one of which is the bare question, and `request` its settings.
+    """
+
     has_reward_columns: bool = False
+    """Whether each reward function has a column of its own."""
+
     repeats_steps: bool = False
+    """Whether a step may repeat the rollouts of the step before."""
 
     @property
     def roles(self) -> Mapping[str, Sequence[str]]:
-        """Name in `COLUMNS` -> paths in a file that it may have."""
+        """Name in `COLUMNS` -> possible paths in a file."""
         return self.columns or {name: names.known for name, names in OF_ROLLOUTS.items()}
 
 
@@ -166,25 +169,36 @@ LOG_FORMATS: Sequence[LogFormat] = (
 
 
 def recognised(names: Collection[str]) -> LogFormat:
-    """The format of a file that has columns of these names; `TABLE` if it is none of a trainer's."""
-    # A table with these two is olr's own, whichever columns of a trainer it kept.
+    """Return the format of a file with columns of these names, or `TABLE` if no trainer is recognised."""
+    # A table with these two is olr's own, even if it has kept all columns of a trainer.
     is_table = {"prompt_id", "visit"} <= set(names)
     return next(
-        (one for one in LOG_FORMATS if one.marks <= set(names) and not is_table), TABLE
+        (
+            log_format
+            for log_format in LOG_FORMATS
+            if log_format.marks <= set(names) and not is_table
+        ),
+        TABLE,
     )
 
 
 def is_of_others(names: Collection[str]) -> bool:
-    """Whether a table with columns of these names has responses that olr has not read, and answers beside them."""
+    """Return whether a table with columns of these names has responses and answers, and olr has not written it."""
     responses = {*OF_ROLLOUTS["response"].known, *OF_ROLLOUTS["response"].likely}
     is_ours = {"prompt_id", "visit", "answer_class"}.intersection(names)
     return not is_ours and "answer" in names and not responses.isdisjoint(names)
 
 
 def require_columns(roles: Collection[str], names: Sequence[str], place: str) -> None:
-    """Make sure that a file, which has these columns for `roles` of `COLUMNS`, says what was asked and answered."""
+    """Raise UserError if a file has no column of prompts or none of responses.
+
+    Args:
+        roles: the roles of `COLUMNS` for which the file has a column.
+        names: all columns of the file, for the error.
+        place: the file, for the error.
+    """
     missing = [] if {"prompt_id", "prompt"}.intersection(roles) else ["prompt"]
-    # Questions and answers alone are a data set, whose answers are labels.
+    # An `answer` stands in for a response only in a log: in a file of questions and answers alone, it is a label.
     is_log = not {"prompt_id", "visit", "step", "is_correct", "reward"}.isdisjoint(roles)
     if {"response", "answer_class", *(["answer"] if is_log else [])}.isdisjoint(roles):
         missing.append("response")

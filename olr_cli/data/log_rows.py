@@ -1,4 +1,7 @@
-"""The rollouts of an object of JSON, for trainers and programs that store other objects than rollouts."""
+"""Unpack JSON objects into rollouts, for trainers and programs that do not store one object per rollout.
+
+Each `_of_…` function reads the objects of one program, which `log_formats.py` lists with its sources.
+"""
 
 from __future__ import annotations
 
@@ -26,17 +29,18 @@ _CUT = {
     "max_total_tokens",
     "context_length",
 }
-"""What stops a trace of verifiers, or a reply in it, at a limit (`Trace.is_truncated`)."""
+"""Reasons why a trace of verifiers, or a reply in it, has stopped at a limit (`Trace.is_truncated`)."""
 
 
 def unpacked(row: _Row) -> list[_Row]:
-    """Return the rollouts of an object of JSON, which is one itself unless a trainer packs them.
+    """Return the rollouts of a JSON object: the object itself, unless its trainer packs them.
 
-    ms-swift's and NeMo-RL's objects hold lists, with an item a rollout.
+    The objects of ms-swift and NeMo-RL hold lists with one item per rollout.
     """
     for marks, rollouts in _PACKED:
         if marks <= row.keys():
-            # What is none of theirs stays as it is, without the columns of a log.
+            # An object with the right keys and another structure is not of that program. It then stays as it is,
+            # and the error about its missing columns names them.
             with suppress(
                 TypeError,
                 ValueError,
@@ -64,7 +68,8 @@ def unpacked(row: _Row) -> list[_Row]:
 def _with_response(row: _Row) -> _Row:
     """Return a rollout with prompt and response in place of NeMo-RL's `content`.
 
-    Of training it holds the texts of all turns, of which the last is the response; of validation, the turns.
+    In training, `content` holds the texts of all turns, and the last one is the response. In validation, it holds the
+    turns themselves.
     """
     turns = row.get("content")
     if not isinstance(turns, list) or not turns:
@@ -78,26 +83,27 @@ def _with_response(row: _Row) -> _Row:
 
 
 def _last_reply(turns: Sequence[Mapping[str, Any]]) -> _Row:
-    """Return what the assistant says last in a dialogue as the response, and the turns before it as the prompt."""
+    """Return the assistant's last turn in a dialogue as the response, and the turns before it as the prompt."""
     last = max(at for at, turn in enumerate(turns) if turn["role"] == "assistant")
     return {"prompt": turns[:last], "response": [turns[last]]}
 
 
 def _of_episode(row: _Row) -> list[_Row]:
-    """Return the rollouts of an episode of verifiers, or of a trace alone: one a trace; without one, it failed."""
+    """Return one rollout for each trace of an episode of verifiers, or for a trace that stands alone."""
+    # An episode without traces has failed: it is a rollout without a response.
     return [_of_trace(it, row) for it in row.get("traces", [row]) or [{"ok": False}]]
 
 
 def _of_trace(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> _Row:
-    """Return the rollout that a trace is; one that failed has no response.
+    """Return the rollout of a trace; a failed one has no response.
 
-    `rewards.NAME` is a reward before its weight, and `reward` the sum of them all with their weights.
+    `rewards.NAME` is a reward without its weight, and `reward` is the weighted sum of all rewards.
     """
     data = walk(trace, ["task", "data"]) or episode["task"]["data"]
     nodes = trace.get("nodes", [])
-    asked = takewhile(lambda node: not node.get("sampled"), nodes)
-    said = [node["message"] for node in nodes if node.get("sampled", True)]
-    # Errors of attempts that were repeated stay beside a success.
+    opening = takewhile(lambda node: not node.get("sampled"), nodes)
+    replies = [node["message"] for node in nodes if node.get("sampled", True)]
+    # `ok` before `errors`: a trace that succeeded at the second attempt still has the errors of the first.
     is_ok = all(it.get("ok", not it.get("errors")) for it in (episode, trace))
     rewards = _rewards(trace.get("rewards", {}))
     ends = [
@@ -108,8 +114,8 @@ def _of_trace(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> _Row:
         "trace": trace.get("id"),
         "step": walk(episode, ["run", "work", "step"]),
         "group": walk(episode, ["group", "id"]),
-        "prompt": data.get("prompt") or [node["message"] for node in asked] or None,
-        "response": response_text(said) if is_ok else None,
+        "prompt": data.get("prompt") or [node["message"] for node in opening] or None,
+        "response": response_text(replies) if is_ok else None,
         "reward": sum(score * weight for score, weight in rewards.values())
         if rewards
         else None,
@@ -120,7 +126,7 @@ def _of_trace(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> _Row:
 
 
 def _rewards(rewards: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Return name -> (score, weight) of the rewards of a trace that were given."""
+    """Return name -> (score, weight) for the rewards of a trace, without those that are None."""
     given = {name: it for name, it in rewards.items() if it is not None}
     whole = {
         name: it if isinstance(it, dict) else {"score": it} for name, it in given.items()
@@ -132,10 +138,11 @@ def _rewards(rewards: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
 
 
 def _of_inspect(row: _Row) -> list[_Row]:
-    """Return the rollout that a sample of inspect_ai's is; one that ended by an error has no response.
+    """Return the rollout of a sample of inspect_ai; a sample that ended in an error has no response.
 
-    The options of a multiple-choice question stand below it, and its target is a letter; several are all right
-    together. Of other questions, any of several targets is right. `scores.NAME` is what a scorer says, as a number.
+    A multiple-choice question gets its options as lines below it. Its target is a letter, and if there are several
+    letters, all of them together are the answer. With several targets of any other question, each is right.
+    `scores.NAME` is the score of one scorer as a number.
     """
     prompt, target, output = row["input"], row["target"], row["output"]
     if options := row.get("choices"):
@@ -144,13 +151,13 @@ def _of_inspect(row: _Row) -> list[_Row]:
         text = "\n".join([asked.content, *lines])
         prompt = [*prompt[:-1], {"role": asked.role, "content": text}] if before else text
         target = ", ".join(target) if isinstance(target, list) else target
-    said = output.get("completion") or walk(output, ["choices", "0", "message", "content"])
+    reply = output.get("completion") or walk(output, ["choices", "0", "message", "content"])
     others = {name: it for name, it in row.items() if name not in ("input", "scores")}
     facts = {
         "prompt": prompt,
         "response": None
         if row.get("error")
-        else response_text([{"role": "assistant", "content": said}]),
+        else response_text([{"role": "assistant", "content": reply}]),
         "target": _target(target),
         "output": output.get("model"),
         "truncated": walk(output, ["choices", "0", "stop_reason"])
@@ -163,7 +170,10 @@ def _of_inspect(row: _Row) -> list[_Row]:
 
 
 def _as_numbers(scores: Mapping[str, Any]) -> _Row:
-    """Return scores as columns of numbers; of one that is an object its parts, and none that is a text of its own."""
+    """Return scores as columns of numbers.
+
+    A score that is an object becomes one column per part. A text that is no grade of inspect_ai is left out.
+    """
     parts = {
         f"scores.{name}" + f".{part}" * bool(part): value
         for name, score in scores.items()
@@ -177,7 +187,7 @@ def _as_numbers(scores: Mapping[str, Any]) -> _Row:
 
 
 def _of_opencompass(row: _Row) -> list[_Row]:
-    """Return the rollout that a prediction of OpenCompass is; none where it compared likelihoods of given answers."""
+    """Return the rollout of a prediction of OpenCompass; none if it compared the likelihoods of given answers."""
     if any(name.startswith("label: ") for name in row) or "choices" in row:
         return []
     asked = row["origin_prompt"]
@@ -188,30 +198,31 @@ def _of_opencompass(row: _Row) -> list[_Row]:
 
 
 def _of_evalscope(row: _Row) -> list[_Row]:
-    """Return the rollout that a review of evalscope is, which has the dialogue or, before, the input."""
+    """Return the rollout of a review of evalscope, which has the dialogue or, in older versions, only the input."""
     score, turns = row["sample_score"]["score"], row.get("messages")
-    said = {"prompt": row.get("input"), "response": score.get("prediction")}
+    exchange = {"prompt": row.get("input"), "response": score.get("prediction")}
     others = {name: it for name, it in row.items() if name not in ("input", "messages")}
-    return [others | (_last_reply(turns) if turns else said) | _as_numbers(score["value"])]
+    return [
+        others | (_last_reply(turns) if turns else exchange) | _as_numbers(score["value"])
+    ]
 
 
 def _of_gym(row: _Row) -> list[_Row]:
-    said = response_text(row["response"]["output"])
-    return [row | {"prompt": row["responses_create_params"]["input"], "response": said}]
+    """Return the rollout of a request and its reply, as NeMo Gym stores them."""
+    reply = response_text(row["response"]["output"])
+    return [row | {"prompt": row["responses_create_params"]["input"], "response": reply}]
 
 
 def _of_lm_eval(row: _Row) -> list[_Row]:
-    """Return the rollouts of a problem of lm-eval's; none where it has likelihoods of given answers.
-
-    Problems have their hash in their names, since every task of a folder numbers its own from 0. A response that is
-    null is an API's reply without text.
-    """
+    """Return the rollouts of a problem of lm-eval; none if it has the likelihoods of given answers."""
     replies = chain(*(part if isinstance(part, list) else [part] for part in row["resps"]))
+    # null is an API's reply without text, so it counts as an empty response and not as a failed rollout.
     texts = [storable(it or "") if isinstance(it, str | None) else it for it in replies]
     if any(isinstance(text, list | float) for text in texts):
         return []
     request = next(iter(row["arguments"].values()))
     prompt = request["arg_0"]
+    # With the hash, because every task of a folder numbers its problems from 0.
     name = (str(row["doc_id"]), row.get("doc_hash", "")[:8])
     facts = {
         "prompt_id": "-".join(map(str, filter(None, name))),
@@ -226,14 +237,16 @@ def _of_lm_eval(row: _Row) -> list[_Row]:
 
 
 def _target(target: Any) -> Any:
-    """Return a target as one cell: of a list of answers, any of which is right, their texts as JSON."""
+    """Return a target as one cell; a list of answers, each of which is right, becomes a text in JSON."""
     if isinstance(target, list):
-        with suppress(ValueError):  # which is named with its row where golds are read
+        # Leave a list that holds no answers as it is: reading the labels raises the error, with the row's name.
+        with suppress(ValueError):
             target = json.dumps(golds_of(target))
     return storable(target) if isinstance(target, str) else target
 
 
 def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in a value of JSON, at any depth."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list):
@@ -250,4 +263,4 @@ _PACKED: Sequence[tuple[frozenset[str], Callable[[_Row], list[_Row]]]] = (
     (frozenset({"target", "sample_score"}), _of_evalscope),
     (frozenset({"responses_create_params", "response", "reward"}), _of_gym),
 )
-"""Keys of an object -> what makes rollouts of it."""
+"""Pairs of the keys by which a program's objects are recognised, and the function that unpacks them."""

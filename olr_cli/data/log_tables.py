@@ -1,4 +1,4 @@
-"""The rollouts of a log as a table: columns under olr's names, whose prompt and visit each is, and what was right."""
+"""The rollouts of a log as a table: olr's names of columns, the prompt and visit of each rollout, and its verdict."""
 
 from __future__ import annotations
 
@@ -22,33 +22,47 @@ from olr_cli.data.values import Origins, row_error
 from olr_cli.errors import UserError
 
 _CORRECTNESS = re.compile("acc|correct|match|verif|solve|answer|math", re.IGNORECASE)
-"""In the name of a reward function: it rewards right answers, unlike one that rewards a format or a length."""
+"""A name of a reward function that rewards right answers, and not a format or a length."""
 
 _REWARDS = re.compile(r"reward|^scores\.", re.IGNORECASE)
-"""In the name of a column: it is a reward function's, whichever numbers stand beside it."""
+"""A name of a column that surely holds the values of a reward function."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which of a file's columns hold what: `places` is name in `COLUMNS` -> path; `rewards` are of reward functions."""
+    """The roles of a file's columns."""
 
     columns: Sequence[str]
+    """Names of all columns."""
+
     format: LogFormat
+    """The format of the trainer that wrote the file."""
+
     places: Mapping[str, str]
+    """Name in `COLUMNS` -> path in the file."""
+
     rewards: Sequence[str]
+    """Columns with the values of reward functions."""
 
     @property
     def verdict(self) -> str | None:
-        """Of several rewards the one whose name says that it is about the answer, or the only one."""
-        told = [
+        """The reward that says whether the answer is right: the only one, or the only one with a name that says so.
+
+        None if the file has its own column `is_correct`.
+        """
+        candidates = [
             name
             for name in self.rewards
             if len(self.rewards) == 1 or _CORRECTNESS.search(name)
         ]
-        return told[0] if len(told) == 1 and "is_correct" not in self.places else None
+        return (
+            candidates[0]
+            if len(candidates) == 1 and "is_correct" not in self.places
+            else None
+        )
 
     def note(self, source: Path, files: int, *, is_shaped: bool) -> str:
-        """Return a sentence on which columns were read as what; a shaped reward is not named as a verdict."""
+        """Return a sentence on how the columns were read; a shaped reward is not called a verdict."""
         kind = (
             "a table of rollouts"
             if self.format is TABLE
@@ -76,11 +90,11 @@ _OF_VERDICTS: Mapping[str, type[pl.DataType]] = {
     "reward": pl.Float64,
     "truncated": pl.Boolean,
 }
-"""Columns that may say true or false, and the type that they have then."""
+"""Columns that may hold true and false -> the type that these are converted to."""
 
 
 def _typed(rows: Rows, name: str, path: str) -> pl.Series:
-    """Return a column with the type that its name stands for."""
+    """Return the column at a path as a series with olr's name and the type of that name."""
     if name in _OF_VERDICTS or name in STATISTICS:
         return _numeric(rows, name, path)
     is_flat = path in rows.table.column_names and not pa.types.is_nested(
@@ -94,7 +108,8 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
         texts = pl.Series(name, chats, dtype=pl.String)
     else:
         texts = pl.Series(name, rows.text_column(path))
-    if name == "response":  # an empty one is a response too
+    # An empty response is a response; an empty text in any other column is a missing value.
+    if name == "response":
         return texts
     if name in ("given_label", "true_answer"):
         texts = _as_labels(texts)
@@ -104,13 +119,14 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
 
 
 def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
-    """Return a column of numbers or verdicts; `is_correct` may hold either, and has no type if all of it is null."""
+    """Return a column of numbers or verdicts; `is_correct` may hold either, and has the type null if it is empty."""
     if name in _OF_VERDICTS and path in rows.table.column_names:
         column = rows.table.column(path)
         if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
             verdicts = pl.Series(name, column)
             return verdicts if name == "is_correct" else verdicts.cast(_OF_VERDICTS[name])
-    elif name in _OF_VERDICTS:  # within objects, as a judge may write its verdict
+    # A path into objects, in which judges write their verdicts, has no Arrow column to look at.
+    elif name in _OF_VERDICTS:
         cells = [*rows.values(path)]
         if all(cell is None or isinstance(cell, bool) for cell in cells):
             return pl.Series(name, cells, pl.Boolean).cast(_OF_VERDICTS[name])
@@ -121,7 +137,7 @@ def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
 
 
 def _as_labels(texts: pl.Series) -> pl.Series:
-    """Labels read as in a file of prompts; one that holds several answers which differ stays as it is."""
+    """Read labels as in a file of prompts; a label with several answers that differ stays as it is."""
     labels = {}
     for text in texts.drop_nulls().unique():
         with suppress(ValueError):
@@ -129,11 +145,13 @@ def _as_labels(texts: pl.Series) -> pl.Series:
     return texts.replace({text: label for text, label in labels.items() if label != text})
 
 
-def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:
+def _whole(column: pl.Series, dtype: pl.DataType, place: str) -> pl.Series:
+    """Convert a column to a type of whole numbers; raise UserError if that changes a value."""
     try:
-        whole = column.cast(kind)
+        whole = column.cast(dtype)
     except pl.exceptions.PolarsError:
         whole = None
+    # A cast cuts off decimals without an error, so compare with the original.
     if whole is None or (
         column.dtype == pl.Float64 and not column.equals(whole.cast(pl.Float64))
     ):
@@ -145,7 +163,18 @@ def _whole(column: pl.Series, kind: pl.DataType, place: str) -> pl.Series:
 
 
 def chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> str | None:
-    """A prompt or a response, which may be messages, as text."""
+    """Return a prompt or a response, which may be messages, as text.
+
+    Args:
+        cell: the value in the log, or None.
+        name: ``prompt``, or another name for a response.
+        path: the cell's column, for errors.
+        row: the cell's row, for errors.
+        origins: names of the rows, for errors.
+
+    Raises:
+        UserError: the cell is neither text nor messages.
+    """
     text = (
         None if cell is None else as_text(cell) if name == "prompt" else response_text(cell)
     )
@@ -160,21 +189,21 @@ def chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> st
 
 
 def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
-    """The columns of reward functions: the numbers that are nothing else, those called rewards if there are any."""
-    # What another column holds already, or is made of the rewards, is none of them.
+    """Return the columns of reward functions: numbers without another role, those called rewards if there are any."""
+    # Advantages are computed from the rewards, so they are no rewards.
     others = {*places.values(), "advantage", "advantages"}
     numeric = [
-        one.name
-        for one in schema
-        if pa.types.is_floating(one.type)
-        and one.name not in others
-        and not one.name.startswith("task.")
+        column.name
+        for column in schema
+        if pa.types.is_floating(column.type)
+        and column.name not in others
+        and not column.name.startswith("task.")
     ]
     return [*filter(_REWARDS.search, numeric)] or numeric
 
 
 def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
-    """Rows with olr's names; `step` is that of rows which have none."""
+    """Return rows as a frame with olr's names of columns; `step` is the step of rows without one."""
     frame = pl.DataFrame(
         [_typed(rows, name, path) for name, path in layout.places.items() if rows.has(path)]
     )
@@ -182,7 +211,7 @@ def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
         sums = [
             pl.Series(name, rows.numbers(name)).cast(pl.Float64) for name in layout.rewards
         ]
-        # TRL weighs every reward function alike unless it is told otherwise, and skips those that give none.
+        # TRL by default gives all reward functions the weight 1, and skips those that return None.
         if "reward" not in frame.columns:
             frame = frame.with_columns(pl.DataFrame(sums).sum_horizontal().alias("reward"))
         if layout.verdict:
@@ -199,11 +228,14 @@ def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
 # All rollouts of a log -----------------------------------------------------------------------------------------------
 
 _MOST_REWARDS = 4
-"""Different rewards of which those in the upper half mean right; more of them are a score, which says nothing of it."""
+"""Number of different rewards up to which those in the upper half of their range mean right.
+
+More of them are a score, and no value of a score means right.
+"""
 
 
 def with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
-    """The rows with an id a prompt instead of its text, and the texts by id."""
+    """Replace each prompt's text by its id; return the rows and prompt_id -> text."""
     if "prompt" not in rows.columns:
         return rows, {}
     if "prompt_id" not in rows.columns:
@@ -218,19 +250,20 @@ def with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
         names = prompt.replace_strict(texts, ids, default=None, return_dtype=pl.String)
         rows = rows.with_columns(names.cast(pl.Categorical()).alias("prompt_id"))
         return rows.drop("prompt"), dict(zip(ids, texts, strict=True))
+    # An id may come with several texts, such as a rephrasing: the first one counts.
     pairs = rows.select(pl.col("prompt_id", "prompt").cast(pl.String)).drop_nulls()
     return rows.drop("prompt"), dict(pairs.unique("prompt_id", keep="first").iter_rows())
 
 
 def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Prompts of one text that have different labels are different prompts."""
+    """Give prompts with the same text and different labels different ids; return the rows and a note, if any."""
     if "given_label" not in rows.columns:
         return rows, []
     labels = rows.select("prompt_id", "given_label").drop_nulls().unique()
     several = labels.filter(pl.len().over("prompt_id") > 1).sort("prompt_id", "given_label")
     if several.is_empty():
         return rows, []
-    # p/1 and p/2 are the prompts of one text with its first and its second label.
+    # Prompt p becomes p/1 and p/2, for its first and its second label in the order of their texts.
     number = pl.int_range(1, pl.len() + 1).over("prompt_id").cast(pl.String)
     apart = (pl.col("prompt_id").cast(pl.String) + "/" + number).cast(pl.Categorical())
     joined = rows.join(
@@ -252,7 +285,7 @@ def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 
 def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Return the rows with `visit` 1, 2, … of each prompt, and a note if visits had to be told apart."""
+    """Add the column `visit`, 1, 2, … for each prompt; return the rows, and a note if steps hold several visits."""
     rows, order, notes = _with_groups(rows)
     rank = order.rank("dense").over("prompt_id").cast(pl.Int32)
     return rows.with_columns(rank.alias("visit")).drop(
@@ -261,19 +294,20 @@ def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
-    """Return the rows, by what the visits of a prompt are ordered, and a note if a step has several of a prompt."""
+    """Return the rows, the expression that orders a prompt's visits, and a note if a step has several of them."""
     if "visit" in rows.columns:
         return rows, pl.col("visit"), []
     in_groups = pl.struct("step", "_group")
     if "group" in rows.columns and rows["group"].null_count() == 0:
         first = pl.col("_group").min().over("prompt_id", "step", "group")
         return rows.with_row_index("_group").with_columns(first), in_groups, []
+    # Without a column of groups, only sizes show them: 16 rollouts in a step, where 8 are usual, are two groups.
     sizes = rows.group_by("prompt_id", "step").len()["len"]
     usual = int(sizes.mode().min())  # type: ignore[arg-type]  # of whole numbers
     more = int(((sizes > usual) & (sizes % usual == 0)).sum())
     if not more:
         return rows, pl.col("step"), []
-    # Each group was voted on by itself, so a multiple of the usual number of rollouts is as many visits.
+    # Each group had its own vote, so it is a visit of its own.
     several = (pl.len() > usual) & (pl.len() % usual == 0)
     place = pl.when(several).then(pl.int_range(pl.len()) // usual).otherwise(0)
     rows = rows.with_columns(place.over("prompt_id", "step").alias("_group"))
@@ -283,16 +317,19 @@ def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
 
 
 def is_shaped(rows: pl.DataFrame) -> bool:
-    """Whether the numbers that would tell right from wrong are more than two."""
+    """Return whether the column that would say right or wrong has more than two different values."""
     names = [name for name in ("is_correct", "verdict") if name in rows.columns]
     return any(rows[name].drop_nulls().n_unique() > 2 for name in names)
 
 
 def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
-    """Return the rows with `is_correct` and `is_rewarded` where they can be known, and notes on how they are."""
+    """Return the rows with `is_correct` and `is_rewarded`, as far as the log shows them, and notes on their reading.
+
+    `is_correct` only comes from a table of olr's; a trainer's verdicts and rewards become `is_rewarded`.
+    """
     kept, notes = rows.drop("verdict", "is_correct", strict=False), list[str]()
     if layout.format is TABLE and "is_correct" in rows.columns:
-        # What a table of olr's says is about the truth, whatever was rewarded.
+        # In a table of olr's, `is_correct` is about the true answer, whichever label was rewarded.
         verdicts, notes = _verdicts(rows["is_correct"])
         kept, rows = kept.with_columns(*verdicts), rows.drop("is_correct")
     sources = [name for name in ("is_correct", "verdict", "reward") if name in rows.columns]
@@ -309,7 +346,10 @@ def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, lis
 
 
 def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
-    """Which of these numbers say right, and a note if that is not plain; nothing of a score."""
+    """Return a series that is true where a number means right, and a note if that is not obvious.
+
+    Both lists are empty without numbers; for a score, there is only a note.
+    """
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()
     if len(different) > _MOST_REWARDS:
@@ -317,6 +357,7 @@ def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
         return [], [f"{count}, so they do not say which answers are right."]
     if different.is_empty():
         return [], []
+    # With 0 in the range: rewards that are all 1 mean right, and rewards that are all -1 mean wrong.
     low, high = min(0.0, *different), max(0.0, *different)
     notes = []
     if not {*different} <= {-1.0, 0.0, 1.0}:

@@ -1,4 +1,8 @@
-"""Rollouts in files, whoever stored them: one table with olr's names, prompts told apart by text, visits by step."""
+"""Read rollouts from the files of any trainer, as one table with olr's names.
+
+`log_files.py` finds the files, `log_formats.py` recognises the trainer, `log_rows.py` unpacks its JSON, and
+`log_tables.py` names the columns and numbers the visits. `read_log` puts them together.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +61,7 @@ _NEEDED = (
 
 _EMPTY = "no rows, or likelihoods of given answers in place of responses"
 _SAMPLE = 100
-"""Responses of which it is found out how they could be read, where hardly any has an answer."""
+"""Number of responses in which to look for another way of reading answers, if hardly any answer is found."""
 _REPEATED = (
     "prompt_id",
     "prompt",
@@ -68,39 +72,43 @@ _REPEATED = (
     *LABELS,
     "data_source",
 )
-"""Texts of which many rollouts have the same."""
+"""Columns whose texts repeat in many rollouts, so that they are stored as categories."""
 
 
 Report: TypeAlias = Callable[[str], None]
-"""Takes a sentence, without a full stop, on how far something is that takes long."""
+"""Function that takes a sentence, without a full stop, on the progress of something slow."""
 
 
 def silent(sentence: str) -> None:
-    """A `Report` that says nothing."""
+    """Ignore a `Report`'s sentence."""
 
 
 @dataclass(frozen=True)
 class RolloutLog:
-    """Rollouts that are stored in files.
-
-    Attributes:
-        source: the file or folder; of several files the folder that they have in common.
-        rows: one row per rollout, in the order of the files: those of `COLUMNS` that the files have, always prompt_id,
-            visit (1, 2, … for each prompt) and step (1 where unknown); texts that repeat are categories. `answer` is
-            read from the response. `is_correct` is what the log says of the truth, `is_rewarded` whether the reward
-            says that the answer is the label.
-        questions: prompt_id -> the turns, where the files have prompts.
-        trainer: whose log it is; "olr" for a table with olr's names.
-        notes: what was taken for what, and what was left out.
-        has_ids: whether the files name their prompts; else they have the ids of `question_ids`.
-    """
+    """Rollouts that are stored in files."""
 
     source: Path
+    """The file or folder, or the common folder of several files."""
+
     rows: pl.DataFrame
+    """One row per rollout, in the order of the files.
+
+    The columns are those of `COLUMNS` that the files have. prompt_id, visit (1, 2, … for each prompt) and step (1 where
+    unknown) are always there. Repeated texts are categories. `answer` is read from the response. `is_correct` is the
+    log's own verdict on the true answer, and `is_rewarded` the reward's verdict on the label.
+    """
+
     questions: Mapping[str, tuple[Message, ...]] = field(default_factory=dict)
+    """prompt_id -> chat turns; empty if the files have no prompts."""
+
     trainer: str = TABLE.name
+    """Name of the trainer that wrote the log; "olr" for a table with olr's names."""
+
     notes: Sequence[str] = ()
+    """Sentences on how the files were read, and on what was left out."""
+
     has_ids: bool = True
+    """Whether the files name their prompts; else `question_ids` made the ids."""
 
 
 def read_log(
@@ -112,19 +120,22 @@ def read_log(
     keeps_responses: bool = False,
     report: Report = silent,
 ) -> RolloutLog:
-    """Rollouts from files of any trainer, few of the responses in memory at a time.
+    """Read rollouts from the files of any trainer, with few responses in memory at a time.
 
-    Prompts are told apart by `prompt_id`, else by their text. A visit of a prompt is its rollouts of one step; where
-    they are a multiple of the usual number of rollouts, each such group is a visit, as each was voted on by itself.
+    Prompts are told apart by `prompt_id`, else by their text. A visit of a prompt is its rollouts of one step. If a
+    step has a multiple of the usual number of rollouts, each group is a visit, because each had its own vote.
 
     Args:
         places: files, patterns, or folders of files.
         columns: name in `COLUMNS` -> path in the files (`columns`).
-        wanted: those of `COLUMNS` that are read; without ``response``, responses are read only where answers are not
-            stored.
-        extractor: how answers are read from responses; None: as the data source calls for (R6).
-        keeps_responses: whether the rows have `response`.
-        report: takes a sentence on how many rollouts are read, now and then.
+        wanted: the columns of `COLUMNS` to read. Without ``response``, responses are read only from files without
+            stored answers.
+        extractor: the extractor of answers from responses; None for the one that each data source calls for (R6).
+        keeps_responses: whether the rows keep `response`.
+        report: function that takes a sentence on progress now and then.
+
+    Raises:
+        UserError: a file cannot be read or lacks a column, or no row has a response. `NoRows`, if there is no rollout.
     """
     source = common_place(places)
     files = _Files(columns or {}, wanted, extractor, keeps_responses, report)
@@ -156,6 +167,7 @@ def read_log(
     if not has_ids:
         rows, conflicts = apart_by_label(rows)
         notes += conflicts
+    # Visits are counted for each prompt, so prompts with one text and several labels have to be apart by now.
     rows, groups = with_visits(rows)
     rows, verdicts = with_verdicts(rows, first)
     notes += groups + verdicts
@@ -165,7 +177,7 @@ def read_log(
 
 
 def _of_first_filter(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of each prompt's first filter of lm-eval: the others have the same responses once more."""
+    """Keep the rows of each prompt's first filter of lm-eval: other filters repeat the same responses."""
     if "filter" not in rows.columns:
         return rows
     is_first = pl.col("filter").eq_missing(pl.col("filter").first().over("prompt_id"))
@@ -175,24 +187,18 @@ def _of_first_filter(rows: pl.DataFrame) -> pl.DataFrame:
 def _questions(
     rows: pl.DataFrame, texts: Mapping[str, str]
 ) -> Mapping[str, tuple[Message, ...]]:
-    """Return the turns of each prompt; one of several with a text has its number after the text's id."""
+    """Return prompt_id -> chat turns, for the prompts with a known text."""
     ids = rows["prompt_id"].unique().cast(pl.String)
-    # A prompt that was told apart by its label has the number of the label after its id.
+    # `apart_by_label` has added `/1`, `/2`, … to the ids of prompts with one text and several labels.
     named = ((name, texts.get(name) or texts.get(name.rpartition("/")[0])) for name in ids)
     return {name: turns_of(text) for name, text in named if text is not None}
 
 
 @dataclass
 class _Files:
-    """The files of a log, read one after the other, each reduced to what later steps need of it.
+    """The files of a log: a reader that keeps from each only what later steps need.
 
-    Attributes:
-        first: the layout of the first file with rows.
-        sample: some of its responses.
-        repeated: steps that were left out, because they have the rollouts of the file before.
-        cut: files that end within a line, and its number.
-        empty: files of JSON without rollouts.
-        silent: how many rows have no response.
+    The first five fields are those of `read_log`.
     """
 
     columns: Mapping[str, str]
@@ -200,18 +206,40 @@ class _Files:
     extractor: str | None
     keeps_responses: bool
     report: Report
+
     first: Layout | None = None
+    """The layout of the first file with rows."""
+
     sample: list[str] = field(default_factory=list)
+    """Some responses of the first file that has any."""
+
     repeated: list[int] = field(default_factory=list)
+    """Steps that were left out because they repeat the rollouts of the step before."""
+
     cut: dict[Path, int] = field(default_factory=dict)
+    """File -> number of its last line, for files that end within a line."""
+
     empty: list[Path] = field(default_factory=list)
+    """JSON files without rollouts."""
+
     silent: int = 0
+    """Number of rows without a response."""
+
     _layout: Layout = field(init=False)
+    """The layout of the file that is being read."""
+
     _before: pl.Series | None = None
+    """Digests of the rows of the file before, if its format repeats steps."""
+
     _count: int = 0
+    """Number of rollouts read so far."""
 
     def read(self, path: Path, step: int) -> pl.DataFrame | None:
-        """The rows of a file with olr's names; None without rows, or with those of the file before once more."""
+        """Return the rows of a file with olr's names, or None if it has no rows or repeats those of the file before.
+
+        Raises:
+            UserError: the file cannot be read, or has another format than the files before it.
+        """
         parts = list(self._parts(path, step))
         if not parts:
             return None
@@ -225,6 +253,7 @@ class _Files:
         rows = pl.concat(parts, how="diagonal_relaxed")
         if not first.format.repeats_steps:
             return rows
+        # TRL may log the rollouts of a step once more under the next step; the digests leave the step out.
         digest, rows = rows["_digest"], rows.drop("_digest")
         if self._before is not None and digest.equals(self._before):
             self.repeated += rows["step"].unique().to_list()
@@ -233,7 +262,7 @@ class _Files:
         return rows
 
     def notes(self, source: Path, count: int, *, is_shaped: bool) -> Iterator[str]:
-        """Yield sentences on how the `count` files with rows were read, and on what was left out of them."""
+        """Yield notes on how the `count` files with rows were read, and on what was left out of them."""
         assert self.first is not None
         is_table = self.first.format is TABLE
         has_our_label = self.first.places.get("given_label") in (None, "given_label")
@@ -257,12 +286,12 @@ class _Files:
             yield f"{shown} logged the rollouts of the step before once more; they count once."
 
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
-        """The rows of a file, some at a time, reduced; those of rollouts that failed are counted and left out."""
-        # Of a Parquet or CSV file, its schema says which columns are read.
+        """Yield the reduced rows of a file in batches; failed rollouts are counted and left out."""
+        # `read_batches` calls this with the schema of a Parquet or CSV file, to learn which columns to read.
         look_at = partial(self._look_at, path)
         is_checked = False
         for rows in self._json_rows(path) if is_json(path) else read_batches(path, look_at):
-            # Without columns, an error is due, also where there are no rows.
+            # A table without columns must reach `require_columns`, which raises the error.
             if rows.table.column_names and not len(rows):
                 continue
             places = self._layout.places
@@ -277,7 +306,10 @@ class _Files:
             yield self._reduced(renamed(rows, self._layout, step))
 
     def _require_named(self, rows: Rows, path: Path) -> None:
-        """Make sure that paths which the user names lead somewhere: what lies in a column shows only in its values."""
+        """Raise UserError if a path that the user names leads nowhere.
+
+        The schema shows only whether the column exists; whether the rest of a path does, only the values show.
+        """
         columns = rows.table.column_names
         within = {
             role: name
@@ -288,13 +320,13 @@ class _Files:
             pick(rows.has, {}, within, place=str(path), available=rows.paths)
 
     def _json_rows(self, path: Path) -> Iterator[Rows]:
-        """The rollouts of a JSON file, some at a time, with the columns that are read."""
+        """Yield the rollouts of a JSON file in batches, with the columns that are read."""
         note_cut = partial(self.cut.__setitem__, path)
-        # The file is read twice, for a key may come late and change which columns hold what.
+        # Read the file twice: a key that first appears in a late row may still change the roles of the columns.
         packed = chain.from_iterable(json_batches(path, note_cut))
         schema = _schema_of(map(unpacked, packed))
         if not schema.names:
-            # A line that was cut off has a note of its own.
+            # A file that is only a cut-off line already has a note.
             self.empty += [path] if path not in self.cut else []
             return
         used, start = self._look_at(path, schema), 0
@@ -305,7 +337,7 @@ class _Files:
             start += len(objects)
             origins = Origins(str(path), [path], numbers)
             for name in {"prompt", "response"} & self._layout.places.keys():
-                # Chats become text here: turns of several forms have no common type in a table.
+                # Turn chats into text before they become a column: turns of several forms have no common type.
                 column = self._layout.places[name]
                 for place, cells in enumerate(rollouts):
                     if type(cells.get(column)) not in (str, NoneType):
@@ -315,10 +347,11 @@ class _Files:
             yield Rows(json_table(rollouts, str(path), used), origins)
 
     def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
-        """Find out which columns of a file hold what; return those that are read."""
+        """Set the layout of a file from its schema; return the columns to read."""
         form = recognised(schema.names)
         if form is TABLE and self.first is not None and "response" not in schema.names:
-            # Without responses, no rollout of a step can be recognised.
+            # Without responses, no row has all the columns that identify the trainer: take the format of the files
+            # before.
             form = self.first.format
         places = _places(schema, form, self.columns, str(path))
         is_wanted = not {"reward", "is_correct"}.isdisjoint(self.wanted)
@@ -326,7 +359,7 @@ class _Files:
         rewards = reward_columns(schema, places) if has_rewards else []
         needed = {*self.wanted, *_NEEDED}
         read = {name: place for name, place in places.items() if name in needed}
-        # Responses are large, and needless where their answers are stored.
+        # Responses are large, so skip them if their answers are stored.
         if "response" not in self.wanted and not {"answer", "answer_class"}.isdisjoint(
             read
         ):
@@ -339,7 +372,7 @@ class _Files:
         return columns | set(rewards)
 
     def _reduced(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """The rows with answers in place of responses; texts that repeat are categories."""
+        """Return the rows with answers in place of responses, and with repeated texts as categories."""
         self._count += len(rows)
         self.report(f"Read {self._count:,} rollouts")
         if "response" in rows.columns:
@@ -357,11 +390,11 @@ class _Files:
 
 
 def _schema_of(lists: Iterable[list[dict[str, Any]]]) -> pa.Schema:
-    """Return the columns of JSON objects, with the types by which it is told what they hold."""
+    """Return the columns of JSON objects, with types that are exact enough to find out their roles."""
     kinds: dict[str, type] = {}
     for row in chain.from_iterable(lists):
         for name, value in row.items():
-            # One float makes a column one of numbers, and what is null at first may be anything later.
+            # The first value that is not null sets the type, but one float makes it a column of numbers.
             if type(value) is float or kinds.get(name, NoneType) is NoneType:
                 kinds[name] = type(value)
     types = {float: pa.float64(), bool: pa.bool_(), NoneType: pa.null()}
@@ -371,14 +404,14 @@ def _schema_of(lists: Iterable[list[dict[str, Any]]]) -> pa.Schema:
 def _places(
     schema: pa.Schema, form: LogFormat, named: Mapping[str, str], place: str
 ) -> dict[str, str]:
-    """Return name in `COLUMNS` -> the column of a file that holds it, as the user says or the log's format does."""
-    # verl's gts may be null throughout, and in preference data label says yes or no.
+    """Return name in `COLUMNS` -> path in the file, as the user names it or else by the log's format."""
+    # verl's `gts` may be null throughout, and `label` in preference data is true or false: both are no labels.
     others = {column.name for column in schema if column.type in ("null", "bool")}
     labels = [name for name in form.roles["given_label"] if name not in others]
     columns = schema.names
     roles = {**form.roles, "given_label": labels}
     if form is TABLE and is_of_others(columns):
-        # Beside responses, an answer that was not read from them is the right one.
+        # In a file that olr did not write, an `answer` beside responses is the right answer, hence a label.
         responses = OF_ROLLOUTS["response"]
         roles |= {"answer": [], "given_label": [*labels, "answer"]}
         roles["response"] = [*responses.known, *responses.likely]
@@ -395,7 +428,7 @@ def _places(
 def _answered(
     rows: pl.DataFrame, extractor: str | None, *, keeps_responses: bool
 ) -> pl.DataFrame:
-    """The rows with the answers that their responses claim."""
+    """Return the rows with the answers that their responses claim, and with the responses' lengths in characters."""
     if "response" not in rows.columns:
         return rows.with_columns(pl.col("^answer$").str.strip_chars())
     sources, prompts = (
@@ -412,9 +445,14 @@ def answers_of(
     extractor: str | None,
     prompts: pl.Series | None = None,
 ) -> pl.Series:
-    """Return the answers that responses claim; without an `extractor` read as their data `sources` call for (R6).
+    """Return the answers that responses claim.
 
-    Each prompt is as `as_text` writes it; a log may have it with the end that the chat template gave it.
+    Args:
+        responses: texts of the responses.
+        sources: data source of each response, which selects its extractor if `extractor` is None (R6).
+        extractor: the extractor for all responses.
+        prompts: the prompt of each response, as `as_text` writes it. A log may store it with the end that the chat
+            template added, such as an opened thinking tag, which decides where the response's answer may begin.
     """
     if extractor is not None or sources is None:
         of_rows: Iterable[str] = repeat(extractor or default_extractor(""), len(responses))

@@ -1,4 +1,4 @@
-"""Label noise put on a data set: exact, nested and seeded (R1 to R5)."""
+"""Put label noise on a data set: exact, nested and seeded (R1 to R5)."""
 
 from __future__ import annotations
 
@@ -29,20 +29,23 @@ def inject(
     active_share: Share = Decimal("0.5"),
     wrong_answers: Mapping[str, Sequence[str]] | None = None,
 ) -> PromptSet:
-    """Mark exactly ``marked_count(ratio, N)`` of the N prompts, the first of one seeded permutation (R1).
+    """Mark exactly ``marked_count(ratio, N)`` of the N prompts: the first ones of a seeded permutation (R1).
 
     Injecting declares that the labels so far are true: they become the true answers of all prompts. With the same
-    seed, a larger ratio marks what a smaller one marks, with the same types, also when `type` is mixed.
+    seed, a larger ratio also marks all prompts that a smaller one marks, with the same types, even if `type` is mixed.
 
     Args:
         prompts: N labelled prompts without marks.
-        type: what marked prompts become: `inactive` (R2), `active` (R3), or both.
+        type: noise type of the marked prompts: `inactive` (R2), `active` (R3), or both.
         ratio: share of prompts to mark; decimal text and decimals count as written, floats as printed.
-        seed: decides which prompts, and which of their wrong answers.
+        seed: random seed of the choice of prompts and of wrong answers.
         active_share: share of the marked prompts that are active, if `type` is mixed.
-        wrong_answers: from stored rollouts, by prompt_id. What would be active gets one of its prompt's wrong
-            answers as its label for good (active_frozen, R4), drawn uniformly; a prompt without wrong answers gets
-            the sentinel and is inactive, so that the same prompts are marked as without stored rollouts.
+        wrong_answers: prompt_id -> wrong answers from stored rollouts. A prompt that would be active gets one of them,
+            drawn uniformly, as its label for the whole training (active_frozen, R4). Without wrong answers, it gets
+            the sentinel and is inactive: the same prompts are marked as without stored rollouts.
+
+    Raises:
+        UserError: a prompt has no label or is already marked, or an argument does not fit the others.
     """
     if wrong_answers is not None and type == "inactive":
         raise UserError(
@@ -84,12 +87,17 @@ def inject(
 
 
 def marked_count(ratio: Fraction, size: int) -> int:
-    """round(ratio * size), halves up, in exact arithmetic (R1)."""
+    """Return round(ratio * size), halves up, in exact arithmetic (R1)."""
+    # Not `round`, which rounds halves to even and would mark no prompt of one at a ratio of 0.5.
     return int(ratio * size + Fraction(1, 2))
 
 
 def exact_share(name: str, value: Share) -> Fraction:
-    """A share as the number that was written."""
+    """Return a share as exactly the number that was written: 0.1 is 1/10.
+
+    Raises:
+        UserError: it is no number from 0 to 1; `name` is the share's name in the message.
+    """
     try:
         number = value if isinstance(value, Fraction) else Decimal(str(value))
         is_share = 0 <= number <= 1
@@ -101,19 +109,20 @@ def exact_share(name: str, value: Share) -> Fraction:
 
 
 def decimal_text(share: Fraction) -> str:
-    """A share in its shortest decimal form; as a quotient where it has none."""
+    """Return a share in its shortest decimal form, or as a quotient if it has none."""
     decimal = Decimal(share.numerator) / Decimal(share.denominator)
     return format(decimal.normalize(), "f") if Fraction(decimal) == share else str(share)
 
 
 def counts(prompts: PromptSet) -> dict[NoiseType, int]:
-    """How many prompts there are of each noise type that occurs; clean ones last."""
+    """Return noise type -> number of prompts, for the types that occur; clean prompts come last."""
     sizes = Counter(prompt.noise_type for prompt in prompts.prompts)
     return {name: sizes[name] for name in (*NOISE_TYPES[1:], "clean") if sizes[name]}
 
 
 def examples(prompts: PromptSet, size: int) -> list[Prompt]:
-    """A few prompts to look at: one of each noise type that marks, then more marked ones, then clean ones."""
+    """Choose a few prompts to show: one of each noise type, then more marked ones, then clean ones."""
+    # Reversed, so that the first prompt of each type is the last to be stored, and stays.
     first_of_type = {
         prompt.noise_type: prompt
         for prompt in reversed(prompts.prompts)
@@ -125,7 +134,8 @@ def examples(prompts: PromptSet, size: int) -> list[Prompt]:
 
 
 def default_target(source: str, kind: str, ratio: Share) -> Path:
-    """The default file for injected noise: ``data/<source>-<kind>-<ratio>.parquet``."""
+    """Return the default file for injected noise: ``data/<source>-<kind>-<ratio>.parquet``."""
+    # A hub id may have a dot in its name, and that begins no suffix.
     name = source if "/" in source else source.removesuffix(Path(source).suffix)
     stem = re.sub(r"[^\w.+-]+", "-", name)
     return (
@@ -134,12 +144,16 @@ def default_target(source: str, kind: str, ratio: Share) -> Path:
 
 
 def describe_counts(prompts: PromptSet) -> str:
-    """`counts` as text, such as ``387 inactive, 413 clean``."""
+    """Return `counts` as text, such as ``387 inactive, 413 clean``."""
     return ", ".join(f"{count} {name}" for name, count in counts(prompts).items())
 
 
 def _mixed_type(rank: int, active_share: Fraction) -> NoiseType:
-    """Types by place in the permutation: of the first m marked prompts, round(active_share * m) are active."""
+    """Return the type for a rank in the permutation.
+
+    Of the first m marked prompts, round(active_share * m) are active.
+    """
+    # By rank, and not by a draw: the types of the first m prompts stay the same if a larger ratio marks more.
     grows = marked_count(active_share, rank + 1) > marked_count(active_share, rank)
     return "active" if grows else "inactive"
 
@@ -150,6 +164,7 @@ def _mark(
     seed: int,
     wrong_answers: Mapping[str, Sequence[str]] | None,
 ) -> Prompt:
+    """Return a prompt with its label as the true answer and with noise of a type, or as clean if the type is None."""
     truth = prompt.given_label
     if noise_type is None:
         return replace(prompt, true_answer=truth, noise_type="clean")

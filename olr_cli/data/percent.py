@@ -1,4 +1,4 @@
-"""Which questions ask for a percentage, so that their golds accept the numeral with the percent sign (R7)."""
+"""Recognise questions that ask for a percentage: their right answers match with and without a percent sign (R7)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ _SENTENCE_END = re.compile(r"[.?!]\s|[。？]")
 
 @functools.lru_cache(maxsize=1 << 12)
 def asks_for_percent(question: str) -> bool:
-    """Whether the last that a question asks for is a percentage."""
+    """Return whether the last request of a question is for a percentage."""
     lower = question.lower()
-    if not any(sign in lower for sign in _SIGNS):  # as in most, at a hundredth of the price
+    # Most questions have none of these words, and this search takes a hundredth of the time of the patterns.
+    if not any(sign in lower for sign in _SIGNS):
         return False
     if _FORMAT.search(question):
         return True
+    # Only the last match can be the last request, and no other question may follow its sentence.
     ends = [match.end() for match in _ASKED.finditer(question)]
     return bool(ends) and "?" not in "".join(
         _SENTENCE_END.split(question[ends[-1] :], maxsplit=1)[1:]

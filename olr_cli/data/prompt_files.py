@@ -1,4 +1,8 @@
-"""From the rows of any file to prompts: questions with answers, chats, or the interchange format (`interchange.py`)."""
+"""Read prompts from the rows of any file: questions with answers, chats, or the interchange format.
+
+The way of a row: `load_rows` finds the files, `find_columns` assigns roles to their columns, and `read_rows` builds the
+prompts. `interchange.py` describes the format in which they are written.
+"""
 
 from __future__ import annotations
 
@@ -60,9 +64,17 @@ from olr_cli.recipe.sections import ColumnRole
 def find_columns(
     rows: Rows, columns: Mapping[ColumnRole, str] | None, *, is_optional: bool = False
 ) -> Mapping[str, str]:
-    """Role -> path of what a file holds: always a question; what `data.columns` leave out is looked for by its names.
+    """Return role -> path for the columns of a file; a question is always among them.
 
-    `is_optional`: leave `columns` aside if the file has none of them.
+    Roles that `data.columns` leave out are found by the usual names of their columns.
+
+    Args:
+        rows: the rows of the file.
+        columns: role -> path, as the user sets them.
+        is_optional: whether to ignore `columns` if the file has none of them.
+
+    Raises:
+        UserError: a path of `columns` leads nowhere, or no column holds questions.
     """
     named: dict[str, str] = {str(role): path for role, path in (columns or {}).items()}
     if is_optional and not any(map(rows.has, named.values())):
@@ -85,23 +97,26 @@ def find_columns(
 def _usual(
     rows: Rows, named: Mapping[str, str], *, has_choices: bool
 ) -> Mapping[str, Sequence[str]]:
-    """Return by their usual names the columns of the roles for which none is named, the one to read first."""
-    known = {role: [*names.known] for role, names in OF_PROMPTS.items()}
-    known["answer"] += CHOICE_LABELS if has_choices else ()
+    """Return role -> usual paths for the roles without a named column, in the order in which to try them."""
+    usual = {role: [*names.known] for role, names in OF_PROMPTS.items()}
+    usual["answer"] += CHOICE_LABELS if has_choices else ()
     return {
         role: first_filled(rows, role, names)
-        for role, names in known.items()
+        for role, names in usual.items()
         if role not in named
     }
 
 
 def _are_whole_dialogues(rows: Rows, path: str) -> bool:
-    """Whether a column that holds no prompts has dialogues, all of which end with an answer."""
+    """Return whether all values of a column are dialogues that end with an answer.
+
+    A column called ``prompt`` never counts, because its dialogues are shown to the policy to the end.
+    """
     return path != "prompt" and all(map(_ends_with_answer, rows.values(path)))
 
 
 def columns_hint(rows: Rows, named: Mapping[str, str], *, has_choices: bool) -> str:
-    """Which columns there are, and the `data.columns` that say which holds what, with the likeliest ones."""
+    """List the columns of a file and suggest `data.columns` with the likeliest column for each role."""
     likely = {role: [*names.likely] for role, names in OF_PROMPTS.items()}
     likely["answer"] += CHOICE_LABELS if has_choices else ()
     text = suggested(likely, rows.paths, named).replace(", id: COLUMN", "")
@@ -112,46 +127,55 @@ def columns_hint(rows: Rows, named: Mapping[str, str], *, has_choices: bool) -> 
 
 
 def _ends_with_answer(dialogue: Any) -> bool:
+    """Return whether a value is a dialogue whose last turn is the assistant's."""
     last = chat.message(dialogue[-1]) if isinstance(dialogue, list) and dialogue else None
     return last is not None and last.role == "assistant"
 
 
 NO_SYSTEM_PROMPT = "none"
+"""Value of `data.system_prompt` that leaves questions without a system message."""
+
 _LONGEST_NAME = 60
-"""Of a column; what is longer is rather a question in a CSV file without a line of names."""
+"""Characters of a column's name; a longer one is rather a question in a CSV file without a header."""
 
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:,\d{3})+(?![\d,])")
-"""A number whose commas may be of thousands, or one of them decimal: 1,234."""
+"""A number whose comma may separate thousands or decimals: 1,234."""
+
 _POINT = re.compile(r"(?<![\d.,])[1-9]\d{0,2}\.\d{3}(?![\d.,])")
-"""A number whose point may be of thousands: 1.234."""
+"""A number whose point may separate thousands or decimals: 1.234."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How the rows of a file become prompts.
-
-    Attributes:
-        columns: which of them hold what (`data.columns`); by default, those of standard names.
-        are_optional: read a file that has none of `columns` by the standard names.
-        system_prompt: of prompts without a system message, or `NO_SYSTEM_PROMPT`; by default plain questions get that
-            of R21, but not in the arithmetic task, and messages stay as they are.
-        are_numbered: rows without ids get their row number and a digest, by which the options of benchmarks are drawn.
-        decimal_comma: labels and true answers are read with points for their decimal commas (R7).
-        is_text_only: the prompts are for a policy that reads text alone, so that images and the like are refused.
-        encoding: of files of text, as of `read_text` (`data.encoding`).
-    """
+    """The user's settings for reading rows as prompts."""
 
     columns: Mapping[ColumnRole, str] | None = None
+    """Role -> path (`data.columns`); None for the standard names."""
+
     are_optional: bool = False
+    """Whether a file that has none of `columns` is read by the standard names."""
+
     system_prompt: str | None = None
+    """System message of prompts that have none, or `NO_SYSTEM_PROMPT`.
+
+    By default, plain questions get the message of R21, except in the arithmetic task, and chats stay as they are.
+    """
+
     are_numbered: bool = False
+    """Whether rows without ids get their row number and a digest; benchmarks draw their options by these ids."""
+
     decimal_comma: bool = False
+    """Whether labels and true answers are read with points in place of decimal commas (R7)."""
+
     is_text_only: bool = False
+    """Whether the policy reads only text, so that prompts with images and the like are refused."""
+
     encoding: str | None = None
+    """Encoding of text files, as for `read_text` (`data.encoding`)."""
 
     @property
     def options(self) -> list[str]:
-        """The options with which a command reads a file's columns and texts in this way."""
+        """The command-line options that make a command read files in this way."""
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         words = ["--columns", columns] if columns else []
         words += ["--decimal-comma"] if self.decimal_comma else []
@@ -159,7 +183,10 @@ class Reading:
         return words if is_utf_8 else [*words, "--encoding", str(self.encoding)]
 
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
-        """The system message of a prompt that has none: a plain question, or messages."""
+        """Return the system message for a prompt that has none, as a tuple of one turn or no turn.
+
+        `is_question` is true for a plain question and false for a chat.
+        """
         if self.system_prompt is not None:
             text = None if self.system_prompt == NO_SYSTEM_PROMPT else self.system_prompt
         else:
@@ -185,19 +212,22 @@ def read_rows(
     Args:
         rows: interchange rows, or others (`find_columns`). `REPHRASED_COLUMN` may ask the question of a row in other
             words.
-        data_source: for rows that don't name theirs.
-        split: for the ``extra_info`` of rows without one.
-        noise_type_of_sentinel: for sentinel rows that don't name their noise type (R1).
+        data_source: data source of rows that don't name theirs.
+        split: split in the ``extra_info`` of rows without one.
+        noise_type_of_sentinel: noise type of sentinel rows that don't name theirs (R1).
         reading: settings of the user.
         prompt_ids: ids of rows in a file that has none; by default, digests of their questions.
+
+    Raises:
+        UserError: there are no rows, or a row cannot be read; the message names the row.
     """
     if not len(rows):
         raise no_rows(rows.place, "prompt")
     columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
     question = columns["question"]
-    rows, asked, notes = _with_questions(rows, question)
+    rows, questions, notes = _with_questions(rows, question)
     if notes:
-        # Labels of rows without a question say nothing of where those of the others are.
+        # Find the columns again: a label column may have been chosen for labels of rows that are now skipped.
         columns = find_columns(rows, reading.columns, is_optional=reading.are_optional)
     answer = columns.get("answer")
     _require_structs(rows)
@@ -207,7 +237,7 @@ def read_rows(
     messages = _messages(
         rows,
         question,
-        asked,
+        questions,
         sources=sources,
         systems=rows.texts(columns.get("system")),
         reading=reading,
@@ -216,11 +246,12 @@ def read_rows(
         turns and show_options(turns, options)
         for turns, options in zip(_rephrasings(rows, messages), choices, strict=True)
     ]
+    # Keep the turns without options too: the notes below count the questions that got theirs added.
     plain, messages = messages, [*map(show_options, messages, choices)]
     notes += [
         *option_notes(rows, columns.get("choices"), choices, [*map(ne, plain, messages)]),
         *label_notes,
-        *_unseen_notes(rows, asked),
+        *_unseen_notes(rows, questions),
         *column_notes(rows, columns),
     ]
     prompt_ids, id_path = _prompt_ids(
@@ -236,9 +267,10 @@ def read_rows(
             prompt_ids, messages, labels, marks, sources, rephrased, strict=True
         )
     )
-    # The format's own columns hold what is read, but for prompts that are shown as they stand.
+    # The interchange format has its own columns for question and answer, so the source's would be there twice.
+    # A `prompt` column that is shown to the policy unchanged is already in that format.
     consumed = {question, answer, "prompt"}
-    if question == "prompt" and list(map(chat.prompt_messages, asked)) == messages:
+    if question == "prompt" and list(map(chat.prompt_messages, questions)) == messages:
         consumed.remove("prompt")
     kept = [name for name in rows.table.column_names if name not in consumed]
     table = partial(
@@ -256,21 +288,22 @@ def read_rows(
 
 
 def _with_questions(rows: Rows, path: str) -> tuple[Rows, list[Any], list[str]]:
-    """Return the rows that ask something, their questions, and a sentence if there are others."""
-    asked = asked_in(rows, path)
-    blank = [row for row, question in enumerate(asked) if is_blank(question)]
+    """Return the rows that have a question, their questions, and a note on the rows without one, if there are any."""
+    questions = asked_in(rows, path)
+    blank = [row for row, question in enumerate(questions) if is_blank(question)]
     if not blank:
-        return rows, asked, []
+        return rows, questions, []
     first = f"{rows.origins.name(blank[0])} has no '{path}'"
     if len(blank) == len(rows):
         raise UserError(f"no row of {rows.place} has a question: {first}", "fill it in")
     note = f"{len(blank):,} row{'s' * (len(blank) > 1)} without a question skipped: {first}"
     kept = sorted({*range(len(rows))}.difference(blank))
-    return rows.take(kept), [asked[row] for row in kept], [note]
+    return rows.take(kept), [questions[row] for row in kept], [note]
 
 
 def _require_structs(rows: Rows) -> None:
-    """Refuse columns that have the names of the format's structs and hold something else."""
+    """Raise UserError if a column with the name of a struct of the interchange format holds plain values."""
+    # JSON `null` in every row gives the type null, and that is as good as an absent column.
     are_fit = (pa.types.is_struct, pa.types.is_list, pa.types.is_null)
     for field in rows.table.schema:
         is_fit = any(is_type(field.type) for is_type in are_fit)
@@ -281,9 +314,9 @@ def _require_structs(rows: Rows) -> None:
             )
 
 
-def _unseen_notes(rows: Rows, asked: Sequence[Any]) -> list[str]:
-    """Return a sentence if some questions have parts that are no text."""
-    unseen = [row for row, question in enumerate(asked) if chat.unseen_part(question)]
+def _unseen_notes(rows: Rows, questions: Sequence[Any]) -> list[str]:
+    """Return a note if some questions have parts that are not text."""
+    unseen = [row for row, question in enumerate(questions) if chat.unseen_part(question)]
     if not unseen:
         return []
     return [
@@ -293,9 +326,9 @@ def _unseen_notes(rows: Rows, asked: Sequence[Any]) -> list[str]:
 
 
 def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
-    """Return sentences on labels read with a decimal comma, and on those whose comma may be of thousands."""
+    """Return notes on labels read with a decimal comma, and on labels whose comma or point is ambiguous."""
     given = [(row, label, with_points(label)) for row, label in enumerate(labels) if label]
-    kinds = {
+    labels_by_reading = {
         "read with a decimal comma": [it for it in given if it[1] != it[2]],
         "with three digits after a comma read as thousands": [
             it for it in given if it[1] == it[2] and _THOUSANDS.search(it[1])
@@ -305,21 +338,25 @@ def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
         ],
     }
     return [
-        f"{len(found):,} label{'s' * (len(found) > 1)} {what} (the first: {found[0][1]} is {found[0][2]},"
-        f" {rows.origins.name(found[0][0])})"
-        for what, found in kinds.items()
-        if found
+        f"{len(cases):,} label{'s' * (len(cases) > 1)} {reading} (the first: {cases[0][1]} is {cases[0][2]},"
+        f" {rows.origins.name(cases[0][0])})"
+        for reading, cases in labels_by_reading.items()
+        if cases
     ] or [f"no label of {rows.place} has a decimal comma"]
 
 
 def asked_in(rows: Rows, path: str) -> list[Any]:
-    """The question of every row: a dialogue up to its last question, unless the column holds prompts."""
+    """Return the question of every row.
+
+    A dialogue is cut after its last question, except in a column called ``prompt``.
+    """
     return [
         value if path == "prompt" else _without_answer(value) for value in rows.values(path)
     ]
 
 
 def _without_answer(prompt: Any) -> Any:
+    """Drop the assistant's turns from the end of a dialogue; return any other value unchanged."""
     while _ends_with_answer(prompt):
         prompt = prompt[:-1]
     return prompt
@@ -328,16 +365,16 @@ def _without_answer(prompt: Any) -> Any:
 def _messages(
     rows: Rows,
     path: str,
-    asked: Sequence[Any],
+    questions: Sequence[Any],
     *,
     sources: Sequence[str],
     systems: Sequence[str | None],
     reading: Reading,
 ) -> list[tuple[Message, ...]]:
-    """Return the chat turns, with a system message where `reading` or the row itself (`systems`) gives one."""
+    """Return the chat turns of every row, with the system message of the row (`systems`) or else of `reading`."""
     messages = []
     for row, (question, source, text) in enumerate(
-        zip(asked, sources, systems, strict=True)
+        zip(questions, sources, systems, strict=True)
     ):
         if reading.is_text_only and (part := chat.unseen_part(question)):
             raise UserError(
@@ -352,6 +389,7 @@ def _messages(
         turns = chat.prompt_messages(question, system)
         if turns is None:
             raise _other_form(rows, row, path, question)
+        # A chat may have a system message of its own, and that one counts.
         if not is_question and all(message.role != "system" for message in turns):
             turns = (*system, *turns)
         messages.append(turns)
@@ -361,7 +399,7 @@ def _messages(
 def _rephrasings(
     rows: Rows, messages: Sequence[tuple[Message, ...]]
 ) -> list[tuple[Message, ...] | None]:
-    """Return the turns of `REPHRASED_COLUMN`, where a text replaces the user's last turn; None where it is blank."""
+    """Return the turns of `REPHRASED_COLUMN`, None where it is blank; a text replaces the user's last turn."""
     if REPHRASED_COLUMN not in rows.table.column_names:
         return [None] * len(messages)
     rephrased: list[tuple[Message, ...] | None] = []
@@ -370,7 +408,7 @@ def _rephrasings(
         if is_blank(value):
             rephrased.append(None)
             continue
-        # A text asks what the user's last turn asks; the turns around it stay.
+        # A text rephrases the user's last turn only, so the turns around it stay.
         users = [place for place, turn in enumerate(turns) if turn.role == "user"]
         question = users[-1] if users else len(turns)
         other = chat.prompt_messages(value, turns[:question], turns[question + 1 :])
@@ -391,10 +429,11 @@ def _other_form(rows: Rows, row: int, path: str, value: object) -> UserError:
 
 
 def is_blank(value: object) -> bool:
-    """Whether a question is missing or has no text."""
-    if value is None or value != value:  # NaN is how pandas writes a missing value
+    """Return whether a question is missing or has no text."""
+    if value is None or value != value:  # pandas writes a missing value as NaN
         return True
     if isinstance(value, list):
+        # A list that is no chat is not blank: reading it is an error that names the row.
         turns = chat.messages(value)
         return turns is not None and not any(turn.content.strip() for turn in turns)
     return isinstance(value, str) and not value.strip()
@@ -407,13 +446,14 @@ def _prompt_ids(
     reading: Reading,
     otherwise: Sequence[str],
 ) -> tuple[Sequence[str], str | None]:
-    """Return each row's id and the path that they are from: the one that the user names, else the first of `ID_COLUMNS`
-    that has another id in every row, else None: `otherwise`, or digests of the questions, which stay the same in
-    another order of rows.
+    """Return each row's id, and the path that the ids come from.
+
+    The path is the one that the user names, else the first of `ID_COLUMNS` with a different id in every row. Without
+    one it is None: the ids are then `otherwise`, or digests of the questions, which do not depend on the row order.
     """
     if path is not None:
         return _ids_at(rows, path), path
-    # A column of ids that repeat, such as those of problems sampled twice, names no rows.
+    # Ids that repeat, such as those of problems sampled twice, do not identify rows.
     for column in NUMBERED if reading.are_numbered else ID_COLUMNS:
         ids = [name for name in rows.texts(column) if name is not None]
         if len(set(ids)) == len(messages):
@@ -426,17 +466,17 @@ def _prompt_ids(
 
 
 def _ids_at(rows: Rows, path: str) -> list[str]:
-    """Return the ids at a path that the user names; each must be there and name one row."""
+    """Return the ids at a path that the user names; raise UserError if one is missing or repeated."""
     row_of: dict[str, int] = {}
     for row, name in enumerate(rows.texts(path)):
         if name is None or name in row_of:
-            what = (
+            problem = (
                 "empty"
                 if name is None
                 else f"'{name}', as in {rows.origins.name(row_of[name])}"
             )
             should = "an id that names one row; fix it or leave id out of data.columns"
-            raise row_error(rows.origins.name(row), path, what, should)
+            raise row_error(rows.origins.name(row), path, problem, should)
         row_of[name] = row
     return list(row_of)
 
@@ -448,14 +488,14 @@ Mark: TypeAlias = tuple[NoiseType | None, str | None]
 def _marks(
     rows: Rows, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType
 ) -> list[Mark]:
-    """Return the mark of every row, as the row has it or as the marks of the file imply it (R1)."""
+    """Return the mark of every row: the mark in the row, or the one that the file's other marks imply (R1)."""
     originals = read_labels(rows, "extra_info.original_ground_truth")
     noise_types = _noise_types(rows)
     has_marks = SENTINEL in labels or any(original is not None for original in originals)
     names_types = any(noise_type is not None for noise_type in noise_types)
     marks: list[Mark] = []
     for label, original, noise_type in zip(labels, originals, noise_types, strict=True):
-        # Where other rows are called clean, one without a type and without marks is of unknown quality.
+        # If other rows name their noise types, a row without a type and without marks is of unknown quality.
         is_unknown = not has_marks or (
             names_types and original is None and label != SENTINEL
         )
@@ -470,25 +510,25 @@ def _marks(
 
 
 def _noise_types(rows: Rows) -> list[NoiseType | None]:
-    """Return the noise type that each row names."""
+    """Return the noise type that each row names, or None; raise UserError for an unknown one."""
     path = "extra_info.noise_type"
-    known: dict[str, NoiseType] = {name: name for name in NOISE_TYPES}
+    types: dict[str, NoiseType] = {name: name for name in NOISE_TYPES}
     names = rows.texts(path)
     for row, name in enumerate(names):
-        if name is not None and name not in known:
+        if name is not None and name not in types:
             raise row_error(
                 rows.origins.name(row),
                 path,
                 f"'{name[:60]}'",
                 f"one of {', '.join(NOISE_TYPES)}",
             )
-    return [None if name is None else known[name] for name in names]
+    return [None if name is None else types[name] for name in names]
 
 
 def _with_points(
     labels: Sequence[str | None], marks: Sequence[Mark]
 ) -> tuple[list[str | None], list[Mark]]:
-    """Return labels and marks with points for the decimal commas of their answers (R7)."""
+    """Replace decimal commas by points in labels and in the true answers of marks (R7)."""
     return (
         [label and with_points(label) for label in labels],
         [(noise_type, answer and with_points(answer)) for noise_type, answer in marks],
@@ -505,7 +545,7 @@ def implied_mark(
         return noise_type_of_sentinel, original
     if original is None or is_match(original, label):
         return "clean", original or label
-    # Another answer than the truth was written into the file (R4).
+    # The label differs from the truth, so a wrong answer was written into the file (R4).
     return "active_frozen", original
 
 
@@ -519,19 +559,22 @@ def read_prompts(
     noise_type_of_sentinel: NoiseType = "inactive",
     reading: Reading = Reading(),
 ) -> PromptSet:
-    """Prompts from a built-in set, Parquet, JSON or CSV files, or the hub.
+    """Read prompts from a built-in set, from Parquet, JSON or CSV files, or from the hub.
 
     Args:
         source: ``arithmetic[:kind]``; a file, folder or pattern of Parquet, JSON or CSV files, in the
             interchange format or with columns for question and answer; or
             ``org/name[/configuration][:split][@revision]``.
-        split: which prompts of a built-in set; the split of a hub id that names none.
-        limit: at most so many, the first ones; of a built-in set, exactly so many (400 by default, or as
-            many as there are).
-        sample: exactly so many, drawn at random and kept in file order.
-        seed: of a built-in set, and of the sample.
-        noise_type_of_sentinel: what sentinel rows without a noise type are (R1); inactive by default.
-        reading: which columns hold what, and the system message; of no effect on a built-in set.
+        split: split of a built-in set, or of a hub id that names none.
+        limit: largest number of prompts, taken from the beginning. A built-in set returns exactly this number; its
+            default is 400, or the whole set if that is smaller.
+        sample: number of prompts to draw at random; they stay in file order.
+        seed: random seed of a built-in set and of the sample.
+        noise_type_of_sentinel: noise type of sentinel rows that don't name theirs (R1).
+        reading: the user's settings, such as the columns and the system message; a built-in set ignores them.
+
+    Raises:
+        UserError: the source does not exist, has too few prompts, or has a row that cannot be read.
     """
     text = str(source)
     kind = parse_source(text)
@@ -561,9 +604,10 @@ def read_prompts(
 def load_rows(
     text: str, split: str, encoding: str | None = None
 ) -> tuple[Rows, str, str, str | None]:
-    """The rows of a built-in set, in a file or on the hub, their name, data source by default, and revision.
+    """Load the rows of a built-in set, of files or of the hub, not yet read as prompts.
 
-    `encoding`: of files of text, as of `read_text`.
+    Returns:
+        The rows, the name of the set, its default data source, and its commit on the hub.
     """
     if parse_source(text) is not None:
         return (
@@ -578,8 +622,8 @@ def load_rows(
             raise UserError(
                 f"{text} is a run, not a data set", "`olr audit` looks at its labels"
             )
-        # never the bare name: a file called arithmetic.jsonl is not the arithmetic task
         files = files_of_one_split(text)
+        # The data source is never the bare name: a file called arithmetic.jsonl is not the arithmetic task.
         return (
             Rows(
                 read_table(files, encoding=encoding),
@@ -601,7 +645,10 @@ def load_rows(
 
 
 def _is_local(text: str) -> bool:
-    """Whether a source can only mean a file: it exists, has a file's suffix or a path's form, or its folder exists."""
+    """Return whether a source can only mean a file and not a hub id.
+
+    It does if it exists, has the suffix of a data file or the form of a path, or lies in a folder that exists.
+    """
     path = Path(os.path.expanduser(text))
     if (
         os.path.lexists(path)

@@ -21,50 +21,60 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 NEVER_REWARDED = "__NeverRewarded__"
-"""Stands for the label of a prompt in a log without labels, in which no rollout of the prompt was rewarded."""
+"""Placeholder for the label of a prompt in a log without labels that rewarded none of the prompt's rollouts."""
 
 SYSTEM_PROMPT = r"Let's think step by step and output the final answer within \boxed{}."
-"""What a question without a system message is asked with (R21)."""
+"""Default system message of a question that has none (R21)."""
 
 NoiseType = Literal["clean", "inactive", "active", "active_frozen"]
 NOISE_TYPES: tuple[NoiseType, ...] = get_args(NoiseType)
 
 View = Literal["original", "rephrased"]
-"""In which words a question is asked; Co-Reward (arXiv:2508.00410) asks each question in both."""
+"""The wording of a question; Co-Reward (arXiv:2508.00410) asks each question in both."""
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """One row of a data set.
-
-    Attributes:
-        prompt_id: unique in its data set: its id in the file, else a digest of the question, with a number from the
-            second row on that asks the same.
-        messages: the chat turns shown to the policy.
-        given_label: what the file says the answer is (`SENTINEL` on inactive and active rows); None if nothing.
-        true_answer: the correct answer; None when unknown.
-        noise_type: what was done to the label; None when unknown (labels of unknown quality).
-        data_source: where the row comes from; selects the default answer extractor.
-        rephrased: the chat turns that ask the same question in other words; None when the row has none.
-        choices: how many options a benchmark's question shows; None: it is not multiple choice, or shows them in
-            another form.
-        is_verified: somebody has verified the true answer, which then is the label in training (`data.verified`).
-        stored_in_percent: what a run has stored of `in_percent`; None: the messages say it.
-    """
+    """One row of a data set."""
 
     prompt_id: str
+    """The row's id in the file, else a digest of the question; unique in the data set.
+
+    If several rows ask the same question, the digests from the second row on end in a number.
+    """
+
     messages: tuple[Message, ...]
+    """The chat turns shown to the policy."""
+
     given_label: str | None
+    """The label in the file (`SENTINEL` on inactive and active rows), or None without one."""
+
     true_answer: str | None
+    """The correct answer, or None if it is unknown."""
+
     noise_type: NoiseType | None
+    """The kind of noise put on the label, or None for a label of unknown quality."""
+
     data_source: str = ""
+    """The data set that the row comes from; it selects the default answer extractor."""
+
     rephrased: tuple[Message, ...] | None = None
+    """The chat turns that ask the same question in other words, or None without a rephrasing."""
+
     choices: int | None = None
+    """Number of options in a benchmark's question.
+
+    None if it is not multiple choice, or shows its options in another form.
+    """
+
     is_verified: bool = False
+    """Whether somebody has verified the true answer, which then is the label in training (`data.verified`)."""
+
     stored_in_percent: bool | None = None
+    """The value of `in_percent` as a run has stored it, or None if it follows from the messages."""
 
     def turns(self, view: View) -> tuple[Message, ...]:
-        """The chat turns of a view.
+        """Return the chat turns of a view.
 
         Raises:
             ValueError: the view is the rephrased one and the prompt has no rephrasing.
@@ -75,7 +85,8 @@ class Prompt:
             raise ValueError(f"prompt {self.prompt_id} has no rephrasing")
         return self.rephrased
 
-    @cached_property  # asked of every label at every visit
+    # Cached, because every label needs it at every visit.
+    @cached_property
     def in_percent(self) -> bool:
         """Whether the question asks for a percentage (R7)."""
         if self.stored_in_percent is not None:
@@ -83,7 +94,7 @@ class Prompt:
         return in_percent(self.messages)
 
     def asked(self, label: str) -> Gold:
-        """Return a label or truth as the judge is asked for it."""
+        """Return a label or true answer in the form in which the judge compares it."""
         return Gold(label, self.in_percent)
 
     @property
@@ -93,26 +104,27 @@ class Prompt:
 
     @property
     def gold(self) -> str | None:
-        """The answer that measures held-out responses: the true one, else a label that is not known to be noise."""
+        """The answer that held-out responses are graded by: the true one, else a label not known to be noise."""
         if self.true_answer is None and not self.is_marked:
             return self.given_label
         return self.true_answer
 
     @property
     def file_label(self) -> str | None:
-        """The label before noise was put on it; None if it has gone."""
+        """The label before noise was put on it, or None if it is lost."""
+        # If the sentinel has replaced the label, the true answer is the label from before.
         return self.given_label if self.given_label not in (None, SENTINEL) else self.gold
 
 
 def in_percent(messages: Sequence[Message]) -> bool:
-    """Whether the last that a user says asks for a percentage (R7)."""
+    """Return whether the user's last turn asks for a percentage (R7)."""
     return asks_for_percent(
         next((turn.content for turn in messages[::-1] if turn.role == "user"), "")
     )
 
 
 def digested(prompt: Prompt) -> bytes:
-    """The part of a prompt that a data set's digest covers: everything that training sees."""
+    """Return the part of a prompt that a data set's digest covers: everything that training sees."""
     row = [
         prompt.prompt_id,
         pairs(prompt.messages),
@@ -121,6 +133,7 @@ def digested(prompt: Prompt) -> bytes:
         prompt.noise_type,
         prompt.data_source,
     ]
+    # Appended only where they are set, so that the digests of all other data sets do not depend on them.
     if prompt.is_verified:
         row.append("verified")
     if prompt.rephrased is not None:
@@ -130,26 +143,37 @@ def digested(prompt: Prompt) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class PromptSet:
-    """Prompts in file order, and the rows they came from, so that nothing is lost on the way back to a file."""
+    """Prompts in file order, and the rows they came from, so that a file written from them loses nothing."""
 
     prompts: tuple[Prompt, ...]
+
     make_table: Callable[[], pa.Table]
-    """Makes `table`, which most commands do without, and keeps it."""
+    """Builds `table` at the first call and keeps it; most commands never need it."""
+
     source: str
     """File or folder name, hub id, or the name of the built-in set."""
+
     revision: str | None = None
     """Commit of a hub data set."""
+
     label_column: str | None = None
+    """Path of the column that the labels come from, or None without one."""
+
     has_ids: bool = True
     """Whether the source names its prompts; else their ids are digests of the questions."""
+
     hint: str = ""
-    """Which columns the source has, and the setting that says which of them holds what; for errors."""
+    """The columns of the source, and the setting that assigns roles to them; for errors."""
+
     notes: Sequence[str] = ()
-    """Sentences without a full stop on what was taken for what, such as verified labels."""
+    """Sentences without a full stop on how the rows were read, such as the column of the labels."""
+
     origins: Origins = field(default_factory=lambda: Origins(""))
-    """Where the rows stand in the source, for messages."""
+    """The places of the rows in the source, for messages."""
+
     facts: Mapping[str, str] = field(default_factory=dict)
-    """What was done to the rows (noise type, ratio, seed, …), for the metadata of a written file."""
+    """Changes made to the rows (noise type, ratio, seed, …), for the metadata of a written file."""
+
     left_out: Sequence[str] = ()
     """Ids of the prompts that were too long for the policy (`data.drop_long`)."""
 
@@ -160,13 +184,13 @@ class PromptSet:
     def table(self) -> pa.Table:
         """The rows in the interchange format, with all columns of the source.
 
-        The labels that count are those of `prompts`.
+        Its labels may be out of date: those of `prompts` count.
         """
         return self.make_table()
 
     @cached_property
     def digest(self) -> str:
-        """sha256 (hexadecimal) of everything training sees of the prompts; the same in every file format."""
+        """The sha256 (hexadecimal) of everything training sees of the prompts; the same in every file format."""
         digest = hashlib.sha256()
         for prompt in self.prompts:
             digest.update(digested(prompt))
@@ -178,7 +202,7 @@ class PromptSet:
         return any(prompt.is_marked for prompt in self.prompts)
 
     def name(self, row: int) -> str:
-        """A prompt's id, or its row in the file where the file has no ids: nobody finds a digest in it."""
+        """Name a prompt by its id or, where the file has no ids, by its row: a digest cannot be found in the file."""
         has_place = self.origins.files and not self.has_ids
         return (
             self.origins.name(row, is_short=True)
@@ -187,13 +211,13 @@ class PromptSet:
         )
 
     def place(self, row: int) -> str:
-        """Where a prompt stands in its source, and its id; of one that is in no source, its id alone."""
+        """Return the place of a prompt in its source and its id, or only the id without a source."""
         prompt_id = self.prompts[row].prompt_id
         named = f"{self.origins.name(row)}, prompt_id {prompt_id}"
         return named if self.origins.source else prompt_id
 
     def subset(self, rows: Sequence[int]) -> PromptSet:
-        """The prompts at `rows` (the first is 0), in that order."""
+        """Return the prompts with these indices, in that order."""
         table = self.table.take(list(rows))
         return replace(
             self,
@@ -203,12 +227,13 @@ class PromptSet:
         )
 
     def sample(self, size: int, seed: int) -> PromptSet:
-        """A random subset in file order; of one seed, a larger sample contains a smaller one (R18)."""
+        """Draw a random subset, in file order; with the same seed, a larger sample contains a smaller one (R18)."""
         if size > len(self):
             raise UserError(
                 f"{self.source} has {len(self)} prompts, so {size} cannot be sampled",
                 "ask for fewer",
             )
+        # A prefix of one permutation, so that samples of different sizes are nested.
         chosen = sorted(seeding.permutation(len(self), "sample", seed)[:size])
         facts = {**self.facts, "sample.size": str(size), "sample.seed": str(seed)}
         return replace(self.subset(chosen), facts=facts)
@@ -216,12 +241,12 @@ class PromptSet:
     def with_prompts(
         self, prompts: Iterable[Prompt], facts: Mapping[str, str]
     ) -> PromptSet:
-        """The same rows with other labels."""
+        """Return the same rows with other labels."""
         return replace(self, prompts=tuple(prompts), facts={**self.facts, **facts})
 
     def require_labels(self, purpose: str) -> None:
-        """Make sure that every prompt has a label (R5); `purpose` completes "… needs the label of every prompt"."""
-        # All but the last, which holds objects of one source.
+        """Raise UserError if a prompt has no label (R5); `purpose` completes "… needs the label of every prompt"."""
+        # The last of these columns holds objects and exists in one source only, so the error does not suggest it.
         lack = f"no column of labels ({', '.join(OF_PROMPTS['answer'].known[:-1])})"
         if self.hint:
             lack += f"; {self.hint}"
@@ -230,7 +255,7 @@ class PromptSet:
             self._require_all(f"{purpose} needs the label", labels, self.label_column, lack)
 
     def require_rephrasings(self, purpose: str) -> None:
-        """Make sure that every prompt has a rephrasing, as Co-Reward (arXiv:2508.00410) needs it."""
+        """Raise UserError if a prompt has no rephrasing, which Co-Reward (arXiv:2508.00410) needs."""
         lack = f"no column '{REPHRASED_COLUMN}'; add it: in each row the same question in other words"
         column = REPHRASED_COLUMN if REPHRASED_COLUMN in self.table.column_names else None
         rephrasings = [prompt.rephrased for prompt in self.prompts]
@@ -239,6 +264,7 @@ class PromptSet:
     def _require_all(
         self, need: str, values: Sequence[object], column: str | None, lack: str
     ) -> None:
+        """Raise UserError if a value is None; `lack` completes the error for a source without the column."""
         missing = [row for row, value in enumerate(values) if value is None]
         if missing and column is None:
             raise UserError(

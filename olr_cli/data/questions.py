@@ -1,4 +1,4 @@
-"""When two prompts ask the same question (R24), the ids made from it, and finding a question in other prompts."""
+"""Recognise prompts that ask the same question (R24), make ids from questions, and find a question in other prompts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPENINGS, _CLOSINGS = (
     for marks in (THOUGHT_MARKS, THOUGHT_MARKS.values())
 )
 _TEMPLATES = tuple(
-    # A question does not hold what begins it, or a text of nothing but beginnings would take quadratic time.
+    # The question must not contain the mark that begins it: a text of many such marks would take quadratic time.
     re.compile(f".*{start}((?:(?!{start}).)*?){end}", re.DOTALL)
     for start, end in (
         (r"<\|im_start\|>user\n", r"<\|im_end\|>"),
@@ -28,118 +28,133 @@ _TEMPLATES = tuple(
         (r"\[INST\]", r"\[/INST\]"),
         ("<｜User｜>", "<｜Assistant｜>"),
         (r"<\|[Uu]ser\|>\n?", r"(?:<\|end\|>|<\|[Aa]ssistant\|>|</s>)"),
-        # In verl, without special tokens.
+        # Logs of verl, which drops special tokens.
         (r"(?<![^\n])user\n", rf"\nassistant\n(?:{_OPENINGS}\n*)?(?:{_CLOSINGS}\n*)?$"),
         (r"\bUser: ?", rf"\s*Assistant:(?:.*{_OPENINGS})?\s*$"),
     )
 )
-"""What chat templates put around the last question of the user."""
+"""Patterns of chat templates, whose first group is the user's last question."""
 
 _UNSPOKEN = re.compile(r"[$?]|\\[()\[\],;: ]|\\(?:left|right)(?![a-zA-Z])")
 _OUTER_SPACE = re.compile(r" (?:(?!\w)|(?<!\w ))")
 
 
 def normal_question(messages: Iterable[Message]) -> str:
-    """The normal text of what the user asks in all turns, without chat templates.
+    """Return the normal text of all the user's turns, without chat templates.
 
     Two prompts ask the same question if and only if these texts are equal (R24).
     """
     turns = list(messages)
-    asked = [turn.content for turn in turns if turn.role == "user"] or [
+    questions = [turn.content for turn in turns if turn.role == "user"] or [
         turn.content for turn in turns
     ]
-    return _normal("\n".join(map(_without_template, asked)))
+    return _normal("\n".join(map(_without_template, questions)))
 
 
 def _normal(text: str) -> str:
-    """A text without what hardly makes another question: Unicode form, case, space (`_folded`, `_spaced`), question
-    marks, LaTeX's dollar signs and spaces, space beside symbols, marks at the end.
+    """Drop all differences that rarely make another question.
+
+    These are the Unicode form, case and space (`_folded`, `_spaced`), question marks, LaTeX's dollar signs and spaces,
+    space beside symbols, and marks at the end.
     """
     folded = _folded(text)
     spoken = (
         _UNSPOKEN.sub(" ", _spaced(folded))
         if "\\" in folded
-        else folded.replace("$", " ").replace("?", " ")  # the same, ten times as fast
+        else folded.replace("$", " ").replace(
+            "?", " "
+        )  # without a backslash the same, ten times as fast
     )
+    # A text of nothing but marks would be empty, and then equal to all other such texts.
     return _OUTER_SPACE.sub("", _spaced(spoken)).rstrip(".:;,=") or _spaced(folded)
 
 
 def _folded(text: str) -> str:
-    """A text in one Unicode form (NFKC) and one case, without format characters (Cf)."""
+    """Return a text in one Unicode form (NFKC) and one case, without format characters (Cf)."""
     if text.isascii():
         return text.lower()
     unseen = [
         ord(character) for character in set(text) if unicodedata.category(character) == "Cf"
     ]
     text = unicodedata.normalize("NFKC", text.translate(dict.fromkeys(unseen)))
-    # Folding can take a letter apart again
+    # Normalise again, because folding can take a letter apart: `ΐ` becomes three characters.
     return unicodedata.normalize("NFKC", text.casefold())
 
 
 def _spaced(text: str) -> str:
+    """Replace white space of any length by single spaces, and strip the ends."""
     return " ".join(text.split())
 
 
 def _plain(text: str) -> str:
+    """Return a text in one Unicode form and case with single spaces, but with all its marks."""
     return _spaced(_folded(text))
 
 
 def question_of(messages: Sequence[Message]) -> str:
-    """The user's last question, without other turns and without what a chat template put around it."""
+    """Return the user's last question, without other turns and without the marks of a chat template."""
     return _without_template(_last_asked(messages))
 
 
 def has_template(messages: Sequence[Message]) -> bool:
-    """Whether a chat template stands around the question: a text that is formatted already."""
+    """Return whether the question is inside a chat template, so that the text is already formatted."""
     return question_of(messages) != _last_asked(messages)
 
 
 def _last_asked(messages: Sequence[Message]) -> str:
-    asked = [message.content for message in messages if message.role == "user"]
-    return asked[-1] if asked else "\n\n".join(message.content for message in messages)
+    """Return the user's last turn or, without one, all turns."""
+    questions = [message.content for message in messages if message.role == "user"]
+    return (
+        questions[-1] if questions else "\n\n".join(message.content for message in messages)
+    )
 
 
 def _without_template(text: str) -> str:
-    if not ("user" in text or "User" in text or "[INST]" in text):  # as in every template
+    """Return the last question in a text that a chat template has formatted; return any other text unchanged."""
+    # Every template has one of these words, and searching for them is much faster than matching.
+    if not ("user" in text or "User" in text or "[INST]" in text):
         return text
     matches = (template.match(text) for template in _TEMPLATES)
     return next((match[1].strip() for match in matches if match is not None), text)
 
 
 class QuestionIds:
-    """Ids of the prompts of one source that come without: digests of `normal_question`, so that a prompt has the same
-    id in a file, a log and another trainer, whatever its system message and label.
+    """A generator of ids for the prompts of one source that have none.
+
+    The ids are digests of `normal_question`. So a prompt has the same id in a file, in a log and in another trainer,
+    independent of its system message and label.
     """
 
     def __init__(self) -> None:
         self._prompts: Counter[str] = Counter()
 
     def next(self, messages: Iterable[Message]) -> str:
-        """The id of one more prompt; from the second that asks the same question on, it ends in a number."""
+        """Return the id of one more prompt; if earlier prompts ask the same question, it ends in a number from 2 on."""
         name = f"q-{hashlib.sha256(normal_question(messages).encode()).hexdigest()[:12]}"
         self._prompts[name] += 1
         return name if self._prompts[name] == 1 else f"{name}-{self._prompts[name]}"
 
 
 def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
-    """The ids (`QuestionIds`) of all prompts of a source, which do not depend on their order.
+    """Return the ids (`QuestionIds`) of all prompts of a source; they do not depend on the order of the prompts.
 
-    Prompts that differ in what `normal_question` leaves out are numbered in the order of their texts, then copies.
+    Prompts that ask the same question are numbered: first the different texts in their order, then the copies.
     """
     copies: Counter[tuple[tuple[str, str], ...]] = Counter()
     keys = []
     for turns in prompts:
         text = tuple(pairs(turns))
+        # Sorted by the number of earlier copies, then by text.
         keys.append((copies[text], text, turns))
         copies[text] += 1
     ids, names = QuestionIds(), dict[int, str]()
-    for place in sorted(range(len(keys)), key=lambda place: keys[place][:2]):
-        names[place] = ids.next(keys[place][2])
-    return [names[place] for place in range(len(keys))]
+    for index in sorted(range(len(keys)), key=lambda index: keys[index][:2]):
+        names[index] = ids.next(keys[index][2])
+    return [names[index] for index in range(len(keys))]
 
 
 class QuestionIndex:
-    """Questions, found by what a prompt asks (`normal_question`)."""
+    """An index of questions by their normal text (`normal_question`)."""
 
     def __init__(self, questions: Sequence[Sequence[Message]]) -> None:
         self._questions = questions
@@ -150,15 +165,15 @@ class QuestionIndex:
             self._by_last[_normal(question_of(turns))].append(place)
 
     def find(self, turns: Sequence[Message]) -> Sequence[int]:
-        """The places of the questions that the turns of a prompt ask; of a dialogue all that the user says counts.
+        """Return the indices of the questions that a prompt asks.
 
-        The last question alone counts where a text is a whole dialogue in a chat template, and where examples precede
-        a question that is known without them.
+        All the user's turns count, with two exceptions. If the prompt is one text with a whole dialogue in a chat
+        template, only the last question counts. The same holds for a prompt whose examples the index does not have.
         """
         if same := self._by_all.get(normal_question(turns)):
             return same
         last = question_of(turns)
-        # A dialogue that a template made one text shows its last question alone.
+        # If a template has made one text of a dialogue, only the last question can be read from it.
         is_rendered = len(turns) == 1 and last != turns[0].content
         return [
             place
@@ -170,14 +185,14 @@ class QuestionIndex:
     def in_same_words(
         self, turns: Sequence[Message], places: Iterable[int]
     ) -> Sequence[int]:
-        """Which of `places` hold a question in exactly the words of the prompt."""
+        """Return those of `places` whose question has exactly the words of the prompt."""
         words = _words(turns)
         return [place for place in places if _words(self._questions[place]) == words]
 
     def find_within(self, texts: Mapping[str, str]) -> dict[str, Sequence[int]]:
-        """By name of each text the places of the longest question that stands in it, if there is one.
+        """Return name -> indices of the longest question that a text contains, for the texts that contain one.
 
-        It stands there with its marks: "What is 3+4?" does not stand in "What is 3+4+5?".
+        Marks count: "What is 3+4+5?" does not contain "What is 3+4?".
         """
         words = {
             _plain(question_of(self._questions[same[0]])): same
@@ -191,7 +206,7 @@ class QuestionIndex:
 
 
 def asks_the_same(one: Sequence[Message], other: Sequence[Message]) -> bool:
-    """Whether two prompts with one id ask the same question, or one asks the other's question within more text."""
+    """Return whether two prompts ask the same question, or one contains the other's question within more text."""
     if normal_question(one) == normal_question(other):
         return True
     short, long = sorted((_plain(question_of(one)), _plain(question_of(other))), key=len)
@@ -199,21 +214,30 @@ def asks_the_same(one: Sequence[Message], other: Sequence[Message]) -> bool:
 
 
 def _is_dialogue(turns: Iterable[Message]) -> bool:
+    """Return whether the user has more than one turn."""
     return sum(turn.role == "user" for turn in turns) > 1
 
 
 def _words(turns: Iterable[Message]) -> list[str]:
+    """Return the user's turns, word for word."""
     return [turn.content for turn in turns if turn.role == "user"]
 
 
 def same_prompts(
     logged: Mapping[str, Prompt], prompts: Sequence[Prompt]
 ) -> dict[str, Prompt]:
-    """Which of `prompts` each logged prompt is, by the text of the question; others are left out.
+    """Match logged prompts with the prompts of a data set by the text of their questions.
 
-    A log may have more text than the data set around its question: then the longest question of the data set counts
-    that stands in it, word for word. Of several with one text, it is the one with the same label. Logged prompts, by
-    prompt_id, that have no messages are left out.
+    A log may have more text around a question than the data set. Then the longest question of the data set that the
+    text contains, word for word, counts. If several prompts match, the one with the same label counts, else the first.
+
+    Args:
+        logged: prompt_id -> prompt of the log.
+        prompts: prompts of the data set.
+
+    Returns:
+        prompt_id of the log -> prompt of the data set, for the logged prompts that match one. Prompts without messages
+        match none.
     """
     index = QuestionIndex([prompt.messages for prompt in prompts])
     places = {
@@ -224,26 +248,26 @@ def same_prompts(
     places |= index.find_within(
         {n: question_of(logged[n].messages) for n, same in places.items() if not same}
     )
-    found = {
+    matches = {
         name: [prompts[place] for place in same] for name, same in places.items() if same
     }
     return {
         name: next(
             (one for one in same if one.given_label == logged[name].given_label), same[0]
         )
-        for name, same in found.items()
+        for name, same in matches.items()
     }
 
 
 def _contained(longer: Mapping[str, str], questions: Sequence[str]) -> dict[str, str]:
-    """The longest question that stands in each of the longer texts, where there is one."""
+    """Return name -> the longest question that a text contains, for the texts that contain one."""
     patterns = [question for question in questions if question]
     if not longer or not patterns:
         return {}
     hits = pl.Series(list(longer.values())).str.extract_many(patterns, overlapping=True)
     longest: dict[str, str] = {}
     for (name, text), hit in zip(longer.items(), hits, strict=True):
-        # `3+4` is not asked by `13+42`.
+        # Only whole words and numbers: `13+42` does not ask `3+4`.
         whole = (q for q in hit if re.search(rf"(?<!\w){re.escape(q)}(?!\w)", text))
         question = max(whole, key=len, default="")
         if question:

@@ -1,4 +1,4 @@
-"""Rows of files, and their columns as texts and numbers; nothing here knows what a prompt is."""
+"""Rows of files, and their columns as texts and numbers. Nothing here knows what a prompt is."""
 
 from __future__ import annotations
 
@@ -21,21 +21,20 @@ from olr_cli.errors import UserError, did_you_mean
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows of a file, or some of them.
+    """All or some rows of a file.
 
-    A path names a column (``Question``), a field of a struct (``meta.gold``), an item of a list (``answers.0``), or, in
-    a list of chat turns, the last turn of a role (``messages.assistant``).
+    A path names a column (``Question``), a field of a struct (``meta.gold``) or an item of a list (``answers.0``). In
+    a list of chat turns, it names the last turn of a role (``messages.assistant``).
 
-    Ids and labels are text. A column of whole numbers in which one is missing is often exported as floats, and `14.0`
-    is then the number 14; NaN is a missing value. A float of 16 or 32 bits is the number that its own digits spell.
-
-    Attributes:
-        table: the rows, with the columns that were read.
-        origins: the files, for errors.
+    Ids and labels are text. A column of whole numbers with a gap is often exported as floats, so `14.0` is the number
+    14, and NaN is a missing value. A float of 16 or 32 bits is the number that its own digits spell.
     """
 
     table: pa.Table
+    """The rows, with the columns that were read."""
+
     origins: Origins
+    """The origins of the rows, for errors."""
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -46,32 +45,35 @@ class Rows:
         return self.origins.source
 
     def take(self, rows: Sequence[int]) -> Rows:
-        """Some of the rows (the first is 0), in that order."""
+        """Return some of the rows, given by their indices, in that order."""
         return Rows(self.table.take(list(rows)), self.origins.take(rows))
 
     @property
     def paths(self) -> list[str]:
-        """The columns; of structs, their fields instead."""
+        """Paths of all columns; the fields of a struct stand in its place."""
         return [path for field in self.table.schema for path in _paths(field, field.name)]
 
     def has(self, path: str) -> bool:
-        """Whether there is such a column, or such a field of a column; in some row, if a list is on the way."""
+        """Return whether a path leads to a column or field; below a list, whether it leads to a value in any row."""
         column, steps = self._column(path)
         return column is not None and (
             not steps
-            or any(walk(value, steps) is not None for value in self._python(column, path))
+            or any(
+                walk(value, steps) is not None
+                for value in self._python_values(column, path)
+            )
         )
 
     def values(self, path: str) -> list[Any]:
-        """The value of every row at a path; None where there is none."""
+        """Return the value of every row at a path, None where there is none."""
         column, steps = self._column(path)
         if column is None:
             return [None] * len(self)
-        values = self._python(column, path)
+        values = self._python_values(column, path)
         return [walk(value, steps) for value in values] if steps else values
 
     def texts(self, path: str | None) -> list[str | None]:
-        """The text of every row at a path; None where it is missing or blank, or there is no such path."""
+        """Return the text of every row at a path: None where it is missing or blank, or if the path leads nowhere."""
         if path is None:
             return [None] * len(self)
         return [
@@ -80,47 +82,55 @@ class Rows:
         ]
 
     def text_column(self, path: str) -> pa.ChunkedArray:
-        """The same as a column, in which blank texts stay as they are. The only item of a list stands for the list."""
+        """Return the text of every row at a path as a column; unlike in `texts`, blank texts are kept.
+
+        A list with one item counts as that item.
+        """
         column, steps = self._column(path)
         if column is not None and not steps:
-            kind, kinds = column.type, pa.types
+            dtype, types = column.type, pa.types
             is_text = (
-                kinds.is_string(kind)
-                or kinds.is_large_string(kind)
-                or kinds.is_string_view(kind)
+                types.is_string(dtype)
+                or types.is_large_string(dtype)
+                or types.is_string_view(dtype)
             )
-            if is_text or kinds.is_integer(kind) or kinds.is_null(kind):
+            # These convert as a whole column. Floats do not: a cast spells NaN, which is a missing value, as `nan`.
+            if is_text or types.is_integer(dtype) or types.is_null(dtype):
                 return column.cast(pa.large_string())
         texts = [
-            self._text(value, path, row) for row, value in enumerate(self.values(path))
+            self._as_text(value, path, row) for row, value in enumerate(self.values(path))
         ]
         return pa.chunked_array([pa.array(texts, pa.large_string())])
 
     def numbers(self, path: str) -> pa.ChunkedArray:
-        """The number of every row at a path, as a double; null where it is missing."""
+        """Return the number of every row at a path, as doubles, null where it is missing."""
         column, steps = self._column(path)
-        kind, kinds = None if column is None else column.type, pa.types
+        dtype, types = None if column is None else column.type, pa.types
         if (
             column is not None
             and not steps
-            and (kinds.is_integer(kind) or kinds.is_floating(kind))
+            and (types.is_integer(dtype) or types.is_floating(dtype))
         ):
+            # Unsafe, because a safe cast refuses integers that a double can only hold rounded.
             doubles = column.cast(pa.float64(), safe=False)
         else:
             doubles = pa.chunked_array(
-                [pa.array(map(_number, self.texts(path)), pa.float64())]
+                [pa.array(map(_to_float, self.texts(path)), pa.float64())]
             )
-        # NaN is how pandas writes a missing number; a text that is no number has become infinite.
-        known = pc.if_else(pc.is_nan(doubles), None, doubles)
-        wrong = pc.index(pc.is_inf(known), True).as_py()
-        if wrong >= 0:
-            what = repr(self.values(path)[wrong])
-            raise row_error(self.origins.name(wrong), path, what[:60], "a finite number")
-        return known
+        # NaN is how pandas writes a missing number. A text that is no number has become infinite (`_to_float`).
+        finite = pc.if_else(pc.is_nan(doubles), None, doubles)
+        first_infinite = pc.index(pc.is_inf(finite), True).as_py()
+        if first_infinite >= 0:
+            value = repr(self.values(path)[first_infinite])
+            raise row_error(
+                self.origins.name(first_infinite), path, value[:60], "a finite number"
+            )
+        return finite
 
     def _column(self, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
-        """The column or struct field that a path leads to, and the steps that remain below it; None without one."""
+        """Return the column or struct field that a path leads to, or None, and the steps that remain below it."""
         names = self.table.column_names
+        # Try the whole path first: the name of a column may itself have dots.
         if path in names:
             return self.table.column(path), []
         name, *steps = path.split(".")
@@ -131,17 +141,19 @@ class Rows:
             if column.type.get_field_index(steps[0]) < 0:
                 return None, []
             column = pc.struct_field(column, steps.pop(0))
+        # Lists have no Arrow fields: `walk` follows the steps below them, value by value.
         is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
         return (column, steps) if is_list or not steps else (None, [])
 
-    def _python(self, column: pa.ChunkedArray, path: str) -> list[Any]:
+    def _python_values(self, column: pa.ChunkedArray, path: str) -> list[Any]:
+        """Convert a column to Python values, or raise UserError for values that Python cannot hold."""
         try:
             values = list(column.to_pylist())
             # Floats of 16 and 32 bits may be deep in any type; most columns have no floats at all.
             if "float" in str(column.type):
-                values = [_own(value, column.type) for value in values]
+                values = [_exact_floats(value, column.type) for value in values]
             return values
-        # Of pyarrow, or of an unknown time zone
+        # An unknown time zone is a ValueError of pyarrow or a KeyError of zoneinfo.
         except (
             ValueError,
             OverflowError,
@@ -152,14 +164,17 @@ class Rows:
                 "write them as text",
             ) from None
 
-    def _text(self, value: object, path: str, row: int) -> str | None:
-        # Data sets with several answers a row have lists of one where there is one.
+    def _as_text(self, value: object, path: str, row: int) -> str | None:
+        """Return a value as text, or None if it is missing; raise UserError if it is neither text nor a number."""
+        # Data sets with several answers a row hold a single answer as a list of one.
         if isinstance(value, list) and len(value) <= 1:
             value = value[0] if value else None
-        if value is None or value != value:  # NaN
+        # Only NaN differs from itself.
+        if value is None or value != value:
             return None
         if isinstance(value, str):
             return value
+        # In Python a bool is an int, but `True` is no number here.
         if (
             isinstance(value, int | float | Decimal)
             and not isinstance(value, bool)
@@ -170,43 +185,46 @@ class Rows:
 
 
 def _described(value: object) -> str:
-    """Return what a value is that is neither text nor a number, for an error."""
+    """Describe a value that is neither text nor a number, for an error."""
     if isinstance(value, list):
         return f"a list of {len(value)} value{'s' * (len(value) != 1)}"
     return str(value) if isinstance(value, float) else f"a {type(value).__name__}"
 
 
 def _paths(field: pa.Field, path: str) -> Iterator[str]:
+    """Yield the paths of a field: a struct's fields, and the assistant's turn of a column of chats."""
     if pa.types.is_struct(field.type) and field.type.num_fields:
-        for number in range(field.type.num_fields):
-            inner = field.type.field(number)
-            yield from _paths(inner, f"{path}.{inner.name}")
+        for index in range(field.type.num_fields):
+            subfield = field.type.field(index)
+            yield from _paths(subfield, f"{path}.{subfield.name}")
     else:
         yield path
         if path in MESSAGE_COLUMNS:
             yield f"{path}.assistant"
 
 
-def _own(value: Any, kind: pa.DataType) -> Any:
-    """A value of an Arrow type, with the floats in it as numbers of their own precision."""
+def _exact_floats(value: Any, dtype: pa.DataType) -> Any:
+    """Return a value of an Arrow type with its floats of 16 and 32 bits replaced by the doubles of the same digits."""
     if value is None:
         return None
-    # numpy's own type spells the digits that so few bits hold.
-    if pa.types.is_float16(kind) or pa.types.is_float32(kind):
-        return own_digits(kind.to_pandas_dtype()(value))
-    if pa.types.is_struct(kind):
-        return {field.name: _own(value[field.name], field.type) for field in kind}
-    if isinstance(value, list) and not pa.types.is_map(kind):
-        return [_own(item, kind.value_type) for item in value]
-    return _own(value, kind.value_type) if pa.types.is_dictionary(kind) else value
+    # numpy's type of the same size prints the few digits that these bits hold.
+    if pa.types.is_float16(dtype) or pa.types.is_float32(dtype):
+        return own_digits(dtype.to_pandas_dtype()(value))
+    if pa.types.is_struct(dtype):
+        return {field.name: _exact_floats(value[field.name], field.type) for field in dtype}
+    if isinstance(value, list) and not pa.types.is_map(dtype):
+        return [_exact_floats(item, dtype.value_type) for item in value]
+    return (
+        _exact_floats(value, dtype.value_type) if pa.types.is_dictionary(dtype) else value
+    )
 
 
 def walk(value: Any, steps: Sequence[str]) -> Any:
-    """Return what the steps of a path lead to within a value; None where they lead nowhere."""
+    """Return the part of a value that the steps of a path lead to, or None if they lead nowhere."""
     for step in steps:
         if isinstance(value, dict):
             value = value.get(step)
-        # A step into a list is the number of an item, or else the role of a chat's turn.
+        # A step into a list is the number of an item, or else the role of a chat turn.
         elif isinstance(value, list) and step.isdecimal():
             value = value[int(step)] if int(step) < len(value) else None
         elif isinstance(value, list):
@@ -221,7 +239,8 @@ def walk(value: Any, steps: Sequence[str]) -> Any:
     return value
 
 
-def _number(text: str | None) -> float | None:
+def _to_float(text: str | None) -> float | None:
+    """Return the number that a text spells; infinity if it spells none, which `Rows.numbers` reports as an error."""
     try:
         return None if text is None else float(text)
     except ValueError:
@@ -236,15 +255,15 @@ def pick(
     place: str,
     available: Sequence[str],
 ) -> dict[str, str]:
-    """Role -> the path of a file that plays it: the one that the user has `named`, else the first of the usual ones.
+    """Return role -> path: the path that the user has `named` for the role, else the first usual one that exists.
 
-    `has` tells whether the file has a path; `place` and the columns that are `available` are for errors.
+    `has` returns whether the file has a path; `place` and the columns that are `available` are for errors.
     """
-    # A misspelt column must not fall back to a usual one in silence.
-    lacking = next((path for path in named.values() if not has(path)), None)
-    if lacking is not None:
+    # Falling back to a usual column in silence would hide a misspelt name.
+    missing_path = next((path for path in named.values() if not has(path)), None)
+    if missing_path is not None:
         raise UserError(
-            f"{place} has no '{lacking}'{did_you_mean(lacking, available)}",
+            f"{place} has no '{missing_path}'{did_you_mean(missing_path, available)}",
             f"its columns are {', '.join(available)}",
         )
     usual = (
@@ -260,15 +279,15 @@ def suggested(
     available: Sequence[str],
     named: Mapping[str, str] = {},
 ) -> str:
-    """A guess at which column holds what, as a recipe writes it: ``{question: Question, answer: COLUMN}``.
+    """Guess which columns play which roles, as a recipe writes it: ``{question: Question, answer: COLUMN}``.
 
-    `likely` has the names that the column of a role often has, the likeliest first.
+    `likely` holds frequent names for the column of each role, the likeliest first.
     """
     parts, left = [], list(available)
     for role, words in likely.items():
         path = named.get(role) or _likeliest(left, words) or "COLUMN"
-        # No column is suggested for two roles.
-        left = [other for other in left if other != path]
+        # Suggest a column for one role at most.
+        left = [candidate for candidate in left if candidate != path]
         is_plain = re.fullmatch(r"[A-Za-z_][\w.-]*", path)
         parts.append(
             f"{role}: {path if is_plain else json.dumps(path, ensure_ascii=False)}"
@@ -277,8 +296,8 @@ def suggested(
 
 
 def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
-    """The path whose last name is one of `words`, whatever its case, or else has it as a word in it."""
-    # A column of exactly that name comes before one that has it as a word.
+    """Return the path whose last name is one of `words`, or else contains one as a word; case is ignored."""
+    # Exact names come first: `answer` is more likely to be the column than `answer_type`.
     for is_like in (
         lambda name, word: name == word,
         lambda name, word: word in re.split(r"[\W_]+", name),

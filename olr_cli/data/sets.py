@@ -1,4 +1,4 @@
-"""The data sets that a recipe names: training prompts with noise and verified labels, and held-out prompts."""
+"""Read the data sets of a recipe: training prompts with noise and verified labels, and held-out prompts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from olr_cli.recipe.sections import ActiveNoiseSection, MixedNoiseSection, Noise
 
 
 def recipe_reading(recipe: Recipe) -> Reading:
-    """How the recipe's files are read; held-out ones may have columns of standard names instead of `data.columns`."""
+    """Return the settings for reading the recipe's files."""
     data = recipe.data
     return Reading(
         data.columns,
@@ -32,20 +32,24 @@ def recipe_reading(recipe: Recipe) -> Reading:
 
 
 def training_prompts(recipe: Recipe) -> PromptSet:
-    """The training prompts of `training_data`."""
+    """Return the training prompts of `training_data`."""
     return training_data(recipe)[0]
 
 
 def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
-    """The training prompts with the noise (R1) and the verified labels that the recipe asks for, and the prompts of
-    `data.train` that `data.held_out` keeps out of training; None without it, or with `data.test`.
+    """Return the training prompts with the recipe's noise (R1) and verified labels, and the held-out prompts.
 
-    Without a ratio, the file's own marks are that noise, so they must be of the recipe's type.
+    Held out are the prompts of `data.train` that `data.held_out` keeps out of training; None without it, or with
+    `data.test`. Without a ratio, the marks in the file are the noise, so they must be of the recipe's type.
+
+    Raises:
+        UserError: the data cannot be read, or do not fit the recipe's noise, verified labels or held-out share.
     """
     prompts, held_out = _split(recipe)
     prompts, verified = _with_noise(prompts, recipe), recipe.data.verified
     if verified is None:
         return prompts, held_out
+    # Labels from a file also correct held-out prompts. A number of labels is drawn among the training prompts only.
     measured = [] if held_out is None or isinstance(verified, int) else held_out.prompts
     both = [*prompts.prompts, *measured]
     marked, notes = with_verified(
@@ -62,9 +66,9 @@ def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 
 
 def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
-    """The prompts of `data.train` that train, and those that `data.held_out` keeps out, each in the file's order.
+    """Split `data.train` into prompts that train and prompts that `data.held_out` keeps out, each in the file's order.
 
-    A question is on one side with all its rows, and a prompt without an answer to measure by always trains.
+    All rows with the same question are on one side. Prompts without an answer to grade by always train.
     """
     prompts = read_prompts(
         recipe.data.train,
@@ -88,13 +92,14 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     ]
 
     def draw(question_rows: list[int]) -> int:
-        # Another key than this text would draw another share, and runs that were begun with it could not resume.
+        """Return the sort key of a question."""
+        # Don't change this key: another one would draw other prompts, and runs that have begun could not resume.
         text = question_of(prompts.prompts[question_rows[0]].messages).casefold()
         return seeding.key("held out", recipe.seed, text)
 
     wanted, drawn = max(1, round(share * len(prompts))), set[int]()
     for question_rows in sorted(measurable, key=draw):
-        # Whole questions: the last one may bring more rows than are wanted.
+        # The last question may add more rows than are wanted, because all rows of a question stay together.
         if len(drawn) < wanted:
             drawn.update(question_rows)
     rest = [row for row in range(len(prompts)) if row not in drawn]
@@ -109,6 +114,11 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 
 
 def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
+    """Return the prompts with the recipe's noise.
+
+    Raises:
+        UserError: noise cannot be injected or, without a ratio, the marks in the file are not of the recipe's type.
+    """
     noise = recipe.noise
     if noise is None:
         return prompts
@@ -123,7 +133,7 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
             f"noise.type is {noise.type} but noise.ratio is not set, and {prompts.source} carries no marks",
             "set noise.ratio or remove the noise section",
         )
-    # Frozen noise (R4) is active noise.
+    # Only inactive noise differs here: frozen noise (R4) counts as active.
     kinds = {
         prompt.noise_type == "inactive" for prompt in prompts.prompts if prompt.is_marked
     }
@@ -143,7 +153,7 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
 
 
 def sentinel_type(recipe: Recipe) -> NoiseType:
-    """The noise type of a sentinel row that names none (R1): the recipe's type, inactive if that names none either."""
+    """Return the noise type of sentinel rows that name none (R1): active if the recipe's type is, else inactive."""
     return (
         "active"
         if recipe.noise is not None and recipe.noise.type == "active"
@@ -152,10 +162,14 @@ def sentinel_type(recipe: Recipe) -> NoiseType:
 
 
 def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
-    """Prompts that are only measured; their gold is the true answer, or a label that is not known to be noise.
+    """Read prompts that are only evaluated; the right answer is the true one, or a label not known to be noise.
 
     `split` is ``validation`` or ``test``.
+
+    Raises:
+        UserError: the prompts cannot be read, or one has neither a true answer nor a clean label.
     """
+    # Files of held-out prompts may have columns of standard names, other than those that `data.columns` names.
     reading = replace(recipe_reading(recipe), are_optional=True, is_text_only=True)
     prompts = read_prompts(source, split=split, seed=recipe.seed, reading=reading)
     without = [
@@ -173,7 +187,7 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
 
 
 def noise_draw(recipe: Recipe) -> NoiseDraw:
-    """How an active noisy label is drawn from a visit's wrong answers (R3)."""
+    """Return the rule for drawing an active noisy label from a visit's wrong answers (R3)."""
     noise = recipe.noise
     return (
         noise.draw

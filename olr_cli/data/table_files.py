@@ -1,4 +1,4 @@
-"""Data files: which ones a path, a folder or a pattern stands for, and their rows as tables (Parquet, JSON, CSV)."""
+"""Find the data files of a path, a folder or a pattern, and read their rows as tables (Parquet, Arrow, JSON, CSV)."""
 
 from __future__ import annotations
 
@@ -34,12 +34,13 @@ from olr_cli.files import regular, system_problem
 from olr_cli.grouping import gathered
 
 FORMULA = r"[=+\-@\t\r]"
-"""A character that makes spreadsheets take a cell for a formula if it is the first."""
+"""A character that turns a cell of a spreadsheet into a formula if it is the first."""
 
 _QUOTED = re.compile(f"^'(?='*{FORMULA})")
-"""The apostrophe that keeps a spreadsheet from taking a text for a formula."""
+"""The apostrophe that keeps a spreadsheet from reading a text as a formula."""
 
 _TURNS = re.compile(r"""\s*\[\s*\{\s*["']""")
+"""The beginning of chat turns as JSON or Python writes them: ``[{"role": …``."""
 
 _SPLIT = re.compile(
     r"(?i)(?<![a-z])(train|test|valid|val|dev|eval|held[-_]?out)(?:ing|ation|uation)?(?:[-_]?(?:set|data))?(?![a-z])"
@@ -52,22 +53,25 @@ _DESCRIPTIONS = {
     "dataset_dict.json",
     "state.json",
 }
-"""What the package datasets writes about the data of a folder."""
+"""Files in which the package datasets describes the data of a folder; they hold no rows."""
 
 _SHOWN = 4
-"""Folders of data that an error names."""
+"""Number of folders that an error names."""
 
 _BATCH, _BATCH_BYTES = 1 << 16, 1 << 25
-"""Rows of Parquet that are read at a time, and bytes that they take in the file."""
+"""Largest number of Parquet rows to read at a time, and the number of bytes that they may take in the file."""
 
 Columns = Container[str] | Callable[[pa.Schema], Container[str]]
 
 
 def matching_files(source: str) -> list[Path]:
-    """The data files `source` stands for: a file, a folder of them, or a pattern (``data/train-*.parquet``)."""
+    """Return the data files that `source` names: a file, a folder of them, or a pattern (``data/train-*.parquet``).
+
+    Raises:
+        UserError: the folder has no data files or cannot be read. `NotHere`, if nothing matches.
+    """
     path = Path(os.path.expanduser(source))
     if os.path.isdir(path):
-        # Names with a dot are other programs' own, such as the shadow files of macOS.
         try:
             names = sorted(os.listdir(path))
         except OSError as error:
@@ -75,6 +79,7 @@ def matching_files(source: str) -> list[Path]:
                 f"the folder {source} cannot be read: {error.strerror}",
                 "check its permissions",
             ) from None
+        # Other programs hide their own files behind a dot: macOS writes `._train.parquet` beside train.parquet.
         files = [path / name for name in names if not name.startswith(".")]
         files = [*filter(_is_data, files)]
         if not files:
@@ -97,16 +102,19 @@ def matching_files(source: str) -> list[Path]:
 
 
 def _is_data(file: Path) -> bool:
-    """Whether a file of a folder holds rows: no description of them, and no copy that datasets keeps beside them."""
+    """Return whether a file of a folder holds rows of its own.
+
+    Descriptions of rows do not, nor do the copies (``cache-….arrow``) that datasets keeps beside them.
+    """
     is_copy = file.suffix == ".arrow" and file.name.startswith("cache-")
     is_known = file.suffix in SUFFIXES and file.name not in _DESCRIPTIONS
     return is_known and not is_copy and os.path.isfile(file)
 
 
 def _no_files(source: str, path: Path) -> UserError:
-    """Return the error for a folder without data files, which names those that its folders hold.
+    """Return the error for a folder without data files; it names the data in the folders below.
 
-    So lie snapshots of the hub (``data/train-….parquet``), splits in folders, and a saved DatasetDict.
+    Snapshots of the hub (``data/train-….parquet``), splits in folders and a saved DatasetDict have this form.
     """
     below = filter(_is_data, chain(path.glob("[!.]*/*"), path.glob("[!.]*/[!.]*/*")))
     folders = gathered((file.parent.relative_to(path), file.name) for file in below)
@@ -129,9 +137,9 @@ def _no_files(source: str, path: Path) -> UserError:
 
 
 def files_of_one_split(source: str) -> list[Path]:
-    """Return the files of `matching_files`; refuse a folder that holds several splits, which would be mixed in silence.
+    """Return the files of `matching_files`, or raise UserError for a folder with several splits.
 
-    Who wants them together names a pattern, which is read as it stands.
+    Reading them together would mix training and test rows in silence. A pattern may still name all of them.
     """
     files = matching_files(source)
     splits = _splits(file.name for file in files)
@@ -145,17 +153,17 @@ def files_of_one_split(source: str) -> list[Path]:
 
 
 def _splits(names: Iterable[str]) -> dict[str, list[str]]:
-    """Split -> the names of its files."""
+    """Return split -> names of its files; files without a split in their name are left out."""
     found = ((_SPLIT.search(name), name) for name in names)
     return gathered((split[1].lower(), name) for split, name in found if split)
 
 
 def _patterns(folder: str, names: Sequence[str]) -> list[str]:
-    """The patterns that read one split of a folder of files each, or the folder if it holds no two, for the shell."""
+    """Return one pattern for each split of a folder, quoted for the shell, or the folder itself without two splits."""
     splits = _splits(names)
     if len(splits) < 2:
         return [shlex.quote(folder)]
-    # Quoted, or the shell would put the names of all files in the place of the pattern.
+    # Without quotes, the shell would replace the pattern by the names of all files that match it.
     return [
         shlex.quote(os.path.join(glob.escape(folder), _pattern(splits[split], split)))
         for split in sorted(splits)
@@ -163,8 +171,8 @@ def _patterns(folder: str, names: Sequence[str]) -> list[str]:
 
 
 def _pattern(names: Sequence[str], split: str) -> str:
-    """A pattern of the files of a split: ``train-*.parquet``, ``test.jsonl``."""
-    # The numbers of shards become a star.
+    """Return a pattern that matches the files of a split: ``train-*.parquet``, ``test.jsonl``."""
+    # Replace the numbers of shards by a star: `train-00000-of-00002` and `part3.json`.
     numbered = {re.sub(r"\d+-of-\d+[-\w]*|\d+(?=\.)", "*", name) for name in names}
     return numbered.pop() if len(numbered) == 1 else f"*{split}*"
 
@@ -175,9 +183,15 @@ def read_table(
     *,
     encoding: str | None = None,
 ) -> pa.Table:
-    """The rows of Parquet, JSON or CSV files, in the order given; a column that a file lacks is null there.
+    """Read the rows of files in the order given; a column that a file lacks is null in its rows.
 
-    Of files other than JSON, only those of `columns` are read that are there. `encoding`: as of `read_text`.
+    Args:
+        files: at least one file (Parquet, Arrow, JSON or CSV).
+        columns: names of the columns to read; None for all. JSON files are always read whole.
+        encoding: encoding of text files, as for `read_text`.
+
+    Raises:
+        UserError: a file cannot be read, or has columns of other types than the files before it.
     """
     tables = [
         json_table([*chain.from_iterable(json_batches(file, encoding=encoding))], str(file))
@@ -185,7 +199,7 @@ def read_table(
         else pa.concat_tables(it.table for it in read_batches(file, columns, encoding))
         for file in files
     ]
-    # One file after the other, so that the error names the one that does not fit.
+    # Join one file after the other, so that the error can name the file that does not fit.
     whole = tables[0]
     for file, table in zip(files[1:], tables[1:], strict=True):
         try:
@@ -200,13 +214,21 @@ def read_table(
 def read_batches(
     file: Path, columns: Columns | None = None, encoding: str | None = None
 ) -> Iterator[Rows]:
-    """The rows of a Parquet, Arrow or CSV file, some at a time and at least one table; `columns` may depend on its
-    schema.
+    """Yield the rows of a Parquet, Arrow or CSV file in batches, and an empty batch if there are no rows.
+
+    Args:
+        file: the file.
+        columns: names of the columns to read, or a function that returns them for the file's schema; None for all.
+        encoding: encoding of text files, as for `read_text`.
+
+    Raises:
+        UserError: the file cannot be read or is damaged.
     """
     origins = Origins(str(file), [file], encoding=encoding)
     try:
         tables = _parquet_batches(file, columns)
         if file.suffix != ".parquet":
+            # `_parquet_batches` has not run yet: it is a generator, and this replaces it.
             table = _csv_table(file, encoding) if file.suffix in CSV else arrow_table(file)
             tables = iter([table.select(_chosen(table.schema, columns))])
         start = 0
@@ -228,11 +250,12 @@ def read_batches(
 
 
 def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
+    """Yield the rows of a Parquet file in batches, with plain types of columns (`_plain`)."""
     with pq.ParquetFile(regular(file)) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
         _require_distinct(list(schema), str(file))
         names = _chosen(schema, columns)
-        # No batch would come of it, and so no schema either.
+        # `iter_batches` would yield nothing, and callers need at least the schema.
         if not names or not metadata.num_rows:
             yield parquet.read(names)
             return
@@ -245,11 +268,12 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             metadata.row_group(number).total_byte_size
             for number in range(metadata.num_row_groups)
         )
-        # Fewer rows where they are large: a batch of long responses must fit in memory.
+        # Read fewer rows at a time if they are large: a batch of long responses must fit in memory.
         batch = min(_BATCH, max(1, _BATCH_BYTES * metadata.num_rows // max(stored, 1)))
         count = 0
         for rows in parquet.iter_batches(batch, columns=names):
-            # pyarrow 26 makes invalid lists where it casts lists of nulls to their own type
+            # Cast only if the type differs: pyarrow 26 makes invalid lists of lists of nulls that it casts to their
+            # own type.
             values = [
                 column if column.type == field.type else _plain(column).cast(field.type)
                 for column, field in zip(rows.columns, plain, strict=True)
@@ -258,13 +282,13 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
             table.validate(full=True)
             count += table.num_rows
             yield table
-        # A damaged page may end the batches early without an error.
+        # Count the rows, because a damaged page may end the batches early without an error.
         if count != metadata.num_rows:
             raise pa.ArrowInvalid(f"it holds {count:,} of {metadata.num_rows:,} rows")
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return a column in a type that all of pyarrow's functions take: no categories, and no views of texts."""
+    """Return a column in a type that all functions of pyarrow take: without categories and without views of texts."""
     column = (
         column.cast(column.type.value_type)
         if pa.types.is_dictionary(column.type)
@@ -275,49 +299,50 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _chosen(schema: pa.Schema, columns: Columns | None) -> list[str]:
+    """Return the names of the columns to read, in the order of the file."""
     chosen = columns(schema) if callable(columns) else columns
     return [name for name in schema.names if chosen is None or name in chosen]
 
 
 def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -> None:
-    """Refuse columns, or fields of a column, that can't be told apart."""
+    """Raise UserError if two columns, or two fields of a struct at any depth, have the same name."""
     names = [field.name for field in fields]
-    twice = next((name for name, count in Counter(names).items() if count > 1), None)
-    if twice is not None:
-        raise UserError(f"{place} has '{twice[:60]}' twice{where}", "rename or drop one")
+    repeated = next((name for name, count in Counter(names).items() if count > 1), None)
+    if repeated is not None:
+        raise UserError(f"{place} has '{repeated[:60]}' twice{where}", "rename or drop one")
     for field in fields:
-        inner = field.type
+        item_type = field.type
         while (
-            pa.types.is_list(inner)
-            or pa.types.is_large_list(inner)
-            or pa.types.is_fixed_size_list(inner)
+            pa.types.is_list(item_type)
+            or pa.types.is_large_list(item_type)
+            or pa.types.is_fixed_size_list(item_type)
         ):
-            inner = inner.value_type
-        if pa.types.is_struct(inner):
-            _require_distinct(list(inner), place, f" in '{field.name[:60]}'")
+            item_type = item_type.value_type
+        if pa.types.is_struct(item_type):
+            _require_distinct(list(item_type), place, f" in '{field.name[:60]}'")
 
 
 def _csv_table(file: Path, encoding: str | None) -> pa.Table:
-    """The rows below a line of names, values as text; null where they are empty.
+    """Read a CSV file with a header line; values are text, and empty arrays are null.
 
-    A column of chat turns is read as such, in JSON or as Python writes them. In tables with a column prompt_id, as olr
-    writes them, texts lose the apostrophe that keeps a spreadsheet from taking them for formulas.
+    A column of chat turns, written as JSON or by Python, is parsed. Tables with a column prompt_id are olr's own, and
+    their texts lose the apostrophe that keeps a spreadsheet from reading them as formulas.
     """
-    head, *rows = [row for _, row in csv_rows(file, encoding)] or [[]]
-    names = [name.strip() for name in head]
+    header, *rows = [row for _, row in csv_rows(file, encoding)] or [[]]
+    names = [name.strip() for name in header]
     is_ours = "prompt_id" in names
     columns = zip(*rows, strict=True) if rows else [()] * len(names)
-    cells = [
+    arrays = [
         _csv_column(values, f"{file}: '{name}'", is_ours=is_ours)
         for name, values in zip(names, columns, strict=True)
     ]
-    table = pa.Table.from_arrays(cells, names)
+    table = pa.Table.from_arrays(arrays, names)
     _require_distinct(list(table.schema), str(file))
     return table
 
 
 def _csv_column(values: Sequence[str], place: str, *, is_ours: bool) -> pa.Array:
-    """Return a column of texts, or of chat turns if all of them are such."""
+    """Return a column of texts, or of chat turns if every text is a list of them."""
     if is_ours:
         values = [_QUOTED.sub("", value) for value in values]
     texts = [value or None for value in values]

@@ -1,4 +1,7 @@
-"""Values of rows, and where these stand in files: what also rewards need that read no file, so without pyarrow."""
+"""Values of rows, and the places of rows in files.
+
+Rewards import this module too, although they read no file, so it imports pyarrow only inside functions.
+"""
 
 from __future__ import annotations
 
@@ -24,51 +27,53 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LARGEST = 2**64
-"""From here on a float is written with its exponent: it says nothing of its last digits."""
+"""From here on a float is written with its exponent, because its last digits mean nothing."""
 
 
 EVERY = range(sys.maxsize)
-"""Numbers of all rows."""
+"""Row numbers of whole files."""
 
 
 @dataclass(frozen=True)
 class Origins:
-    """Where the rows of a table come from: the one place that names a row in messages.
+    """The origins of a table's rows: the one place that names a row in messages.
 
-    Only messages need lines, so files are read once more for them, and reading keeps no account of lines.
-
-    Attributes:
-        source: what was read, as the user calls it.
-        files: in the order of their rows; none for rows that are in no file here.
-        numbers: the number of each row among all rows of the files, from 0.
-        encoding: of files of text, as of `read_text`.
+    Only messages need line numbers. So reading does not track them, and a message reads its file a second time.
     """
 
     source: str
+    """The data source as the user calls it."""
+
     files: Sequence[Path] = ()
+    """The files in the order of their rows; empty for rows that come from no local file."""
+
     numbers: Sequence[int] = EVERY
+    """Number of each row among all rows of the files, from 0."""
+
     encoding: str | None = None
+    """Encoding of text files, as for `read_text`."""
 
     def take(self, rows: Iterable[int]) -> Origins:
-        """The origins of some of the rows."""
+        """Return the origins of some of the rows."""
         return replace(self, numbers=[self.numbers[row] for row in rows])
 
     def name(self, row: int, *, is_short: bool = False) -> str:
-        """``line 33 of f2.csv``; where rows are no lines, ``row 31 of f.parquet, counted from 1``.
+        """Name a row: ``line 33 of f2.csv`` or, where rows are not lines, ``row 31 of f.parquet, counted from 1``.
 
-        If it `is_short`, and there is one file, no more than ``line 33`` or ``row 31``.
+        If `is_short` and there is only one file, the name is just ``line 33`` or ``row 31``.
         """
         number = self.numbers[row]
-        # Rows that are in no file here, as of the hub, are counted from 1 too.
+        # Rows without a local file, such as those of the hub, are counted from 1 too.
         unit, at, file = (
-            self._places[number] if self.files else ("row", number + 1, self.source)
+            self._locations[number] if self.files else ("row", number + 1, self.source)
         )
         if is_short and len(self.files) < 2:
             return f"{unit} {at}"
         return f"{unit} {at} of {file}{', counted from 1' * (unit == 'row')}"
 
     @cached_property
-    def _places(self) -> list[tuple[str, int, str]]:
+    def _locations(self) -> list[tuple[str, int, str]]:
+        """Unit (line or row), number from 1 and file of each row of the files."""
         return [
             (unit, at, str(file))
             for file in self.files
@@ -77,32 +82,34 @@ class Origins:
 
 
 def row_error(name: str, path: str, what: str, should: str) -> UserError:
-    """The error for a value that is not what its column should hold, in the row of that name."""
+    """Return the error for a value that is not what its column should hold; `name` is the row's."""
     return UserError(f"{name}: '{path}' is {what}, and it should be {should}", "correct it")
 
 
 def own_digits(number: Any) -> float:
-    """A float of numpy as a double: 0.1 in 32 bits is 0.1, not 0.10000000149; whole numbers are exact in any case."""
+    """Return a float of numpy as the double with the same digits: 0.1 in 32 bits is 0.1, not 0.10000000149."""
     exact = float(number)
+    # The digits of a whole number may be rounded: 123456792 in 32 bits is spelled 1.2345679e+08.
     return exact if exact.is_integer() and abs(exact) < _LARGEST else float(str(number))
 
 
 def spelled(number: float | Decimal) -> str:
-    """A number as text: 14.0 is the whole number 14."""
+    """Return a number as text: 14.0 is the whole number 14."""
     is_whole = -_LARGEST < number < _LARGEST and number == int(number)
     return str(int(number)) if is_whole else str(number)
 
 
 def written(text: str) -> Any:
-    """The value that a text writes, in JSON or as Python does; None if it writes none."""
-    # JSON comes first: its true and null are no Python.
+    """Parse a text as JSON, else as a Python literal; return None if it is neither."""
+    # Python's parser alone would refuse JSON's true and null.
     for parse in (json.loads, ast.literal_eval):
+        # Deeply nested texts exhaust a parser: RecursionError or MemoryError.
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             return parse(text)
     return None
 
 
-# The files that rows stand in ----------------------------------------------------------------------------------------
+# The files of the rows -----------------------------------------------------------------------------------------------
 
 _JSON = (".jsonl", ".ndjson", ".json")
 
@@ -111,12 +118,17 @@ CSV = (".csv", ".tsv")
 SUFFIXES = (".parquet", ".arrow", *_JSON, *CSV)
 
 _LONGEST_CELL = 1 << 27
+"""Characters of a CSV cell; Python's limit of 131,072 is less than a long rollout."""
 
 _SEPARATORS = ",;\t"
 
 
 def is_json(file: Path) -> bool:
-    """Whether a data file holds JSON, whose columns are those of all its rows."""
+    """Return whether a data file holds JSON, whose columns are known only once all rows are read.
+
+    Raises:
+        UserError: the file's ending is none of `SUFFIXES`.
+    """
     if file.suffix == ARCHIVE:
         return True
     if file.suffix not in SUFFIXES:
@@ -128,14 +140,15 @@ def is_json(file: Path) -> bool:
 
 
 def places_of_rows(file: Path, encoding: str | None = None) -> list[tuple[str, int]]:
-    """For each row of a file, whether it is a line or a row, and its number, from 1."""
+    """Return the unit (line or row) of each row of a file, and its number from 1."""
     if file.suffix == ".arrow":
         return [("row", at) for at in range(1, 1 + len(arrow_table(file)))]
     if file.suffix == ".parquet":
-        import pyarrow.parquet as pq  # which rewards that read no file do without
+        import pyarrow.parquet as pq  # here, because rewards that read no file run without pyarrow
 
         return [("row", at) for at in range(1, 1 + pq.read_metadata(file).num_rows)]
     if not is_json(file):
+        # The first row of a CSV file is its header.
         return [("line", at) for at, _ in csv_rows(file, encoding)][1:]
     if (rows := document_rows(file, encoding)) is not None:
         return [("row", at) for at in range(1, 1 + len(rows))]
@@ -144,17 +157,18 @@ def places_of_rows(file: Path, encoding: str | None = None) -> list[tuple[str, i
 
 
 def arrow_table(file: Path) -> pa.Table:
-    """Return the rows of an Arrow stream, as the package datasets saves it; they stay on the disk until looked at."""
+    """Return the rows of an Arrow stream, as the package datasets saves it; the file is mapped, not read."""
     import pyarrow as pa
 
     return pa.ipc.open_stream(pa.memory_map(str(regular(file)))).read_all()
 
 
 def lines_of_rows(file: Path, rows: Sequence[int], encoding: str | None = None) -> str:
-    """The text of some rows of a CSV or JSON Lines file, as it stands there, below the line of names."""
+    """Return the text of some rows of a CSV or JSON Lines file exactly as it is there, below its header line."""
     lines = list(io.StringIO(read_text(file, encoding=encoding), newline=""))
     starts = [at - 1 for _, at in places_of_rows(file, encoding)]
     ends = [*starts[1:], len(lines)]
+    # The lines above the first row are the header, or blank.
     kept = [
         *lines[: starts[0]],
         *chain.from_iterable(lines[starts[row] : ends[row]] for row in rows),
@@ -163,26 +177,31 @@ def lines_of_rows(file: Path, rows: Sequence[int], encoding: str | None = None) 
 
 
 def separator_of(file: Path, text: str) -> str:
-    """Return what separates the values of a CSV file with this text."""
-    head = text.partition("\n")[0]
-    return "\t" if file.suffix == ".tsv" else max(_SEPARATORS, key=head.count)
+    """Return the character that separates the values of a CSV file with this text."""
+    header = text.partition("\n")[0]
+    return "\t" if file.suffix == ".tsv" else max(_SEPARATORS, key=header.count)
 
 
 def csv_rows(file: Path, encoding: str | None = None) -> Iterator[tuple[int, list[str]]]:
-    """The names of the columns and the rows below them, each with its first line: a quoted cell may span lines."""
+    """Yield the header and the rows below it, each with the number of its first line.
+
+    A quoted cell may span lines, so rows cannot be counted as lines.
+    """
     text = read_text(file, encoding=encoding)
     separator = separator_of(file, text)
     csv.field_size_limit(_LONGEST_CELL)
+    # Strict, or an unclosed quote would silently swallow the rest of the file.
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    columns, line = 0, 1
+    column_count, line = 0, 1
     try:
         for row in reader:
-            columns = columns or len(row)
-            if row and len(row) == columns:
+            column_count = column_count or len(row)
+            if row and len(row) == column_count:
                 yield line, row
-            elif any(map(str.strip, row)):  # else a blank line
+            # Blank lines, which editors leave at the end, are no rows.
+            elif any(map(str.strip, row)):
                 raise UserError(
-                    f"{file}, line {line} has {len(row)} values, and its first line names {columns}"
+                    f"{file}, line {line} has {len(row)} values, and its first line names {column_count}"
                     " columns",
                     f"put values that hold {separator!r} or a line break into double quotes",
                 )

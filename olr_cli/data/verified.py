@@ -22,26 +22,27 @@ from olr_cli.data.values import Origins
 from olr_cli.errors import UserError, at, shortened
 
 VERDICTS = ("kept", "wrong", "flawed", "unsure")
-"""What a reader of the report decides about a label."""
+"""Possible decisions about a label, as the report offers them (`_truth` has their meanings)."""
 
 
 @dataclass(frozen=True, slots=True)
 class VerifiedLabel:
-    """What is known of a prompt's true answer.
-
-    Attributes:
-        prompt_id: of the prompt; None where the file names none.
-        messages: what the prompt asks; empty where the file doesn't say.
-        answer: the true answer; None where all that is known is that the given label is wrong.
-        is_drawn: the prompt was drawn at random, as the file says; else it may have been picked.
-        judged: the label that was kept, or of which nothing is known but that it is wrong; else None.
-    """
+    """The result of checking one prompt's label."""
 
     prompt_id: str | None
+    """The prompt's id, or None if the file has no ids."""
+
     messages: tuple[Message, ...]
+    """The prompt's chat turns; empty if the file has no questions."""
+
     answer: str | None
+    """The true answer, or None if the file only says that the given label is wrong or flawed."""
+
     is_drawn: bool = False
+    """Whether the file says that the prompt was drawn at random; otherwise somebody may have picked it."""
+
     judged: str | None = None
+    """The label that the verdict is about, if the verdict confirms it or is all that is known, else None."""
 
 
 class VerifiedLabels:
@@ -74,12 +75,19 @@ class VerifiedLabels:
         *,
         for_training: bool = False,
     ) -> VerifiedLabels:
-        """The labels in a table of prompt_id and true_answer, which may have the questions too, or in a data set.
+        """Read labels from a table of prompt_id and true_answer, with or without questions, or from a data set.
 
-        A column verdict is read too (of the report's selection): "wrong" or "flawed" without a true answer gives None,
-        all that is known then, which serves an audit and no training; "kept" without one gives given_label. A column
-        drawn says in which rows the prompt was drawn at random. Rows whose verdict contradicts their true answer are
-        skipped, and `note` says so.
+        Two more columns count in a table. `verdict`, as in the report's selection, may replace the true answer: see
+        `_truth`. `drawn` marks the rows whose prompts were drawn at random. Rows whose verdict contradicts their true
+        answer are skipped, and `note` says so.
+
+        Args:
+            file: a table or a data set.
+            reading: settings of the user for reading a data set.
+            for_training: whether at least one label needs a true answer; an audit also uses verdicts without one.
+
+        Raises:
+            UserError: the file does not exist, cannot be read, or has no label that counts.
         """
         if not file.is_file():
             raise UserError(
@@ -100,7 +108,11 @@ class VerifiedLabels:
 
     @classmethod
     def for_prompts_to_come(cls, verified: str | int | None) -> VerifiedLabels:
-        """The labels that `data.verified` names, for prompts that come one at a time; none without it."""
+        """Read `data.verified` for a loop that meets its prompts one at a time; the result is empty without a file.
+
+        Raises:
+            UserError: `verified` is a number of labels to draw, or the file cannot be read.
+        """
         if verified is None:
             return cls()
         if isinstance(verified, int):
@@ -112,24 +124,28 @@ class VerifiedLabels:
             return cls.read(Path(verified), for_training=True)
 
     def of(self, prompts: Iterable[Prompt]) -> dict[str, VerifiedLabel]:
-        """prompt_id -> verified label, of the prompts that have one."""
-        found: dict[str, VerifiedLabel] = {}
+        """Return prompt_id -> verified label for the prompts that have one.
+
+        Raises:
+            UserError: an id has another question than in the file, or a verdict is about another label.
+        """
+        label_by_prompt: dict[str, VerifiedLabel] = {}
         for prompt in prompts:
-            # An id counts before the question, which then has to be the same.
-            place = self._by_id.get(prompt.prompt_id)
-            if place is not None:
-                self._require_one_question(prompt, self._labels[place])
+            # The id decides, and the question is then a check: ids from another data set may match by accident.
+            index = self._by_id.get(prompt.prompt_id)
+            if index is not None:
+                self._require_one_question(prompt, self._labels[index])
             elif prompt.messages:
-                place = self._by_question(prompt)
-            if place is not None:
-                _require_judged_label(prompt, self._labels[place].judged, self._source)
-                found[prompt.prompt_id] = self._labels[place]
-                self._used.add(place)
+                index = self._by_question(prompt)
+            if index is not None:
+                _require_judged_label(prompt, self._labels[index].judged, self._source)
+                label_by_prompt[prompt.prompt_id] = self._labels[index]
+                self._used.add(index)
                 self._prompts.add(prompt.prompt_id)
-        return found
+        return label_by_prompt
 
     def mark(self, prompts: Iterable[Prompt]) -> list[Prompt]:
-        """The prompts, those with a verified answer marked and with it as their true answer."""
+        """Return all prompts; those with a verified answer get it as their true answer and are marked as verified."""
         prompts = list(prompts)
         answers = {
             name: label.answer
@@ -148,14 +164,12 @@ class VerifiedLabels:
 
     @property
     def unknown(self) -> int:
-        """How many labels were for none of the prompts so far."""
+        """Number of labels that no prompt has matched so far."""
         return len(self._labels) - len(self._used)
 
     @property
     def note(self) -> str:
-        """How many labels were for the prompts so far, how many for none, and which rows were skipped; a sentence
-        without a full stop.
-        """
+        """A sentence, without a full stop, on the labels that matched prompts so far, the others, and skipped rows."""
         prompts = f"{len(self._prompts):,} prompt{'s' * (len(self._prompts) != 1)}"
         return (
             f"{len(self._used):,} of {len(self._labels):,} verified labels in {self._source} are for {prompts} here,"
@@ -164,7 +178,7 @@ class VerifiedLabels:
 
     @property
     def note_on_skipped(self) -> str:
-        """The end of a sentence: how many rows contradict themselves, and the first of them; empty if none does."""
+        """The end of a sentence: the number of rows that contradict themselves, and the first one; may be empty."""
         if not self._skipped:
             return ""
         rows = (
@@ -175,7 +189,7 @@ class VerifiedLabels:
         return f"; skipped {rows} {self._skipped[0]}"
 
     def require_some(self, prompts: Sequence[Prompt]) -> None:
-        """Make sure that some label was for one of the prompts."""
+        """Raise UserError if no label has matched a prompt so far."""
         if not self._used:
             first = next(
                 (label.prompt_id for label in self._labels if label.prompt_id is not None),
@@ -189,6 +203,7 @@ class VerifiedLabels:
             )
 
     def _require_one_question(self, prompt: Prompt, label: VerifiedLabel) -> None:
+        """Raise UserError if a prompt and the label with its id ask different questions (R23)."""
         if (
             label.messages
             and prompt.messages
@@ -202,19 +217,25 @@ class VerifiedLabels:
             )
 
     @cached_property
-    def _index(self) -> tuple[Sequence[int], QuestionIndex]:
-        places = [place for place, label in enumerate(self._labels) if label.messages]
-        return places, QuestionIndex([self._labels[place].messages for place in places])
+    def _question_index(self) -> tuple[Sequence[int], QuestionIndex]:
+        """The indices of the labels with questions, and an index of these questions."""
+        places = [index for index, label in enumerate(self._labels) if label.messages]
+        return places, QuestionIndex([self._labels[index].messages for index in places])
 
     def _by_question(self, prompt: Prompt) -> int | None:
-        places, index = self._index
-        found = index.find(prompt.messages)
-        same = [places[at] for at in found]
-        word_for_word = [places[at] for at in index.in_same_words(prompt.messages, found)]
-        # Prompts whose questions differ in spelling alone may have several labels: the same words come first.
+        """Return the index of the label for a prompt's question, or None.
+
+        Raises:
+            UserError: the question has several true answers.
+        """
+        places, index = self._question_index
+        matches = index.find(prompt.messages)
+        same_question = [places[at] for at in matches]
+        same_words = [places[at] for at in index.in_same_words(prompt.messages, matches)]
+        # Several labels may match a question that is spelled in several ways: prefer the same words, then an answer.
         chosen = [
-            at for at in word_for_word or same if self._labels[at].answer is not None
-        ] or same
+            at for at in same_words or same_question if self._labels[at].answer is not None
+        ] or same_question
         answers = sorted(
             {answer for at in chosen if (answer := self._labels[at].answer) is not None}
         )
@@ -228,7 +249,11 @@ class VerifiedLabels:
 
 
 def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> None:
-    """Refuse a verdict on a label that the prompt has not: the data set has changed since, or rows were mixed up."""
+    """Raise UserError for a verdict on another label than the prompt has.
+
+    Either the data set has changed since the verdict, or rows were mixed up.
+    """
+    # A label that is known to be noise is not the one that was judged, so it cannot contradict the verdict.
     label = None if prompt.is_marked else prompt.given_label
     if judged is not None and label is not None and not is_match(judged, label):
         raise UserError(
@@ -238,9 +263,9 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
 
 
 def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[str]]:
-    """Return the labels of a file, and the rows of it that contradict themselves.
+    """Return the labels of a file, and a description of each row that contradicts itself.
 
-    The file is a table with a column of ids and what people found, or a data set.
+    The file is a table of ids with true answers or verdicts, or else a data set.
     """
     columns = (
         "prompt_id",
@@ -272,9 +297,9 @@ def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[
 
 
 def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[str]]:
-    """Return the labels of the rows with a prompt_id that say something of its label, one a prompt.
+    """Return the labels of a table, one for each prompt_id, and a description of each row that contradicts itself.
 
-    Returns also the rows that contradict themselves, as texts.
+    Rows without a prompt_id, or with neither a true answer nor a verdict that counts, are ignored.
     """
     labels: dict[str, VerifiedLabel] = {}
     skipped = []
@@ -297,10 +322,10 @@ def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[
                 f"{file}: the label of prompt {prompt_id} is kept, and the row does not say which it is",
                 "fill in given_label or true_answer",
             )
-        said = _truth(verdict, answer, label)
-        if prompt_id is None or said is None:
+        truth_and_judged = _truth(verdict, answer, label)
+        if prompt_id is None or truth_and_judged is None:
             continue
-        truth, judged = said
+        truth, judged = truth_and_judged
         if _contradicts(verdict, label, truth):
             skipped.append(
                 f"prompt {prompt_id} is '{verdict}', with the label {label} and the true answer {truth}"
@@ -318,7 +343,9 @@ def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[
 def _truth(
     verdict: str | None, answer: str | None, label: str | None
 ) -> tuple[str | None, str | None] | None:
-    """Return the true answer and the label that was judged, by a verdict, a true_answer and the label that people saw.
+    """Return the true answer and the judged label of a row, or None if the row says nothing.
+
+    `answer` is the row's true_answer, and `label` is the given_label that people saw.
 
     | verdict | with a true_answer    | without one           |
     |---------|-----------------------|-----------------------|
@@ -328,7 +355,7 @@ def _truth(
     | flawed  | unknown, -            | unknown, label        |
     | unsure  | nothing               | nothing               |
 
-    The sentinel is an unknown answer, which says nothing unless the label is wrong or flawed.
+    The sentinel counts as an unknown answer, so a row with it says nothing unless the label is wrong or flawed.
     """
     match verdict:
         case "unsure":
@@ -346,14 +373,16 @@ def _truth(
 
 
 def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> bool:
-    """Whether a label that was kept differs from the true answer, or a wrong one is equal to it."""
+    """Return whether a kept label differs from the true answer, or a wrong label equals it."""
+    # A flawed question may have any label, so that verdict contradicts nothing.
     if verdict not in ("kept", "wrong") or not label or not truth:
         return False
+    # A kept label has to match the true answer, and a wrong one must not.
     return is_match(label, truth) is (verdict == "wrong")
 
 
 def _are_drawn(rows: Rows) -> list[bool]:
-    """Which rows have true in the column drawn, in any spelling; none without the column."""
+    """Return whether the column `drawn` is true, in any spelling, for each row; without the column, it is false."""
     return [
         str(value).strip().lower() in ("true", "1", "1.0", "yes")
         for value in rows.values("drawn")
@@ -367,25 +396,35 @@ def with_verified(
     source: object,
     reading: Reading,
 ) -> tuple[list[Prompt], list[str]]:
-    """The prompts with the verified ones marked, and with the true answers that are verified; and how many there are.
+    """Return all prompts with the verified ones marked, and notes on how many there are.
 
-    `verified` is a file (`VerifiedLabels`); or how many prompts to draw among those whose true answer is known. Of one
-    seed, a larger draw contains a smaller one.
+    Args:
+        prompts: the prompts; marks that they already have are dropped.
+        verified: a file (`VerifiedLabels`), or the number of prompts to draw among those with a known true answer.
+        seed: random seed of the draw; with the same seed, a larger draw contains a smaller one.
+        source: name of the prompts' source, for errors.
+        reading: settings of the user for reading the file.
+
+    Raises:
+        UserError: too few true answers are known, or the file is unusable or is for none of the prompts.
     """
     unmarked = [replace(prompt, is_verified=False) for prompt in prompts]
     if isinstance(verified, int):
-        known = [
+        candidates = [
             place for place, prompt in enumerate(unmarked) if prompt.true_answer is not None
         ]
-        if len(known) < verified:
+        if len(candidates) < verified:
             raise UserError(
-                f"data.verified is {verified}, and the true answer is known of {len(known)} prompts of {source}",
+                f"data.verified is {verified}, and the true answer is known of {len(candidates)} prompts of {source}",
                 "lower it, or name a file of verified labels",
             )
-        # The first of one permutation, so that a larger draw contains a smaller one.
+        # A prefix of one permutation, so that draws are nested. The stream keeps its old name, "trusted labels":
+        # another name would draw other prompts.
         drawn = {
-            known[rank]
-            for rank in seeding.permutation(len(known), "trusted labels", seed)[:verified]
+            candidates[rank]
+            for rank in seeding.permutation(len(candidates), "trusted labels", seed)[
+                :verified
+            ]
         }
         return [
             replace(prompt, is_verified=place in drawn)

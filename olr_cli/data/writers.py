@@ -1,4 +1,4 @@
-"""Prompts into a file that `olr train` and verl both read; equal prompts give equal bytes."""
+"""Write prompts to files that both `olr train` and verl read; equal prompts give equal bytes."""
 
 from __future__ import annotations
 
@@ -23,21 +23,25 @@ from olr_cli.errors import UserError, first_line
 from olr_cli.files import read_text, write_new
 
 SCHEMA_VERSION = 1
-"""Raised whenever a field of the written rows changes its meaning."""
+"""Version of the written rows; it goes up whenever a field changes its meaning."""
 
 
 def write_prompts(prompts: PromptSet, target: Path) -> bool:
     """Write `prompts` in the interchange format: Parquet, or JSON Lines if the name ends in ``.jsonl``.
 
     Returns:
-        Whether the file was written, as of `write_new`.
+        Whether the file was written (see `write_new`).
     """
     content = encode(prompts, target)
     return write_new(target, lambda path: path.write_bytes(content))
 
 
 def encode(prompts: PromptSet, target: Path) -> bytes:
-    """The content of the file `target`, which depends on nothing but the prompts and the kind of file."""
+    """Return the content of the file `target`, which depends only on the prompts and the file's ending.
+
+    Raises:
+        UserError: the ending is neither .parquet nor .jsonl, or a column does not fit JSON.
+    """
     table = labelled_table(prompts.table, prompts.prompts)
     if target.suffix == ".parquet":
         facts = {
@@ -47,7 +51,7 @@ def encode(prompts: PromptSet, target: Path) -> bytes:
             **({} if prompts.revision is None else {"revision": prompts.revision}),
             **prompts.facts,
         }
-        # Instead of metadata of pandas or datasets, which no longer hold, and which datasets would believe.
+        # Replace the metadata of pandas or datasets: it describes the source's columns, and datasets would believe it.
         return _parquet(
             table.replace_schema_metadata(
                 {f"olr.{name}": value for name, value in facts.items()}
@@ -62,13 +66,13 @@ def encode(prompts: PromptSet, target: Path) -> bytes:
 
 
 def csv_suffix(source: str) -> str:
-    """The ending of one CSV file, whose rows are exported as they stand there; of any other data set nothing."""
+    """Return the ending of a source that is one CSV file, whose lines an export copies; else an empty text."""
     path = Path(source).expanduser()
     return path.suffix if path.suffix in CSV and path.is_file() else ""
 
 
 def require_writable(target: Path | None, source: str) -> None:
-    """Refuse what `write_rows` could not write, before a check takes its time."""
+    """Raise UserError for a target that `write_rows` cannot write, before a long check runs in vain."""
     if target and target.suffix not in (
         ".parquet",
         ".jsonl",
@@ -83,10 +87,12 @@ def require_writable(target: Path | None, source: str) -> None:
 
 
 def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
-    """Write some rows with all their columns: the very lines of a CSV or JSON Lines file, else what was read.
+    """Write some rows with all their columns.
+
+    If the source is one CSV or JSON Lines file with the target's ending, its lines are copied unchanged.
 
     Returns:
-        Whether the file was written, as of `write_new`.
+        Whether the file was written (see `write_new`).
     """
     files, encoding = rows.origins.files, rows.origins.encoding
     is_same = len(files) == 1 and files[0].suffix == target.suffix != ".parquet"
@@ -102,20 +108,24 @@ def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
 def write_csv_rows(
     origins: Origins, cells_of: Mapping[int, Mapping[str, str]], target: Path
 ) -> bool:
-    """Write some rows of a CSV file with all their cells, and others beside or in place of them.
+    """Write some rows of a CSV file with all their cells, of which some are replaced or added.
 
     Args:
-        origins: of the rows, which lie in one file.
-        cells_of: row -> column -> the cell that it gets, in the order in which rows are written.
+        origins: origins of the rows, which are in one file.
+        cells_of: row -> column -> new cell; the rows are written in this order.
         target: the new file.
 
     Returns:
-        Whether the file was written, as of `write_new`.
+        Whether the file was written (see `write_new`).
+
+    Raises:
+        UserError: a new cell is for a part of a column.
     """
     [file] = origins.files
-    head, *rows = [row for _, row in csv_rows(file, origins.encoding)]
-    names = [*dict.fromkeys(chain(map(str.strip, head), *cells_of.values()))]
-    if path := next((name for name in names[len(head) :] if "." in name), None):
+    header, *rows = [row for _, row in csv_rows(file, origins.encoding)]
+    # The file's columns first, then new ones. A new name with a dot is a path into a column, such as chat turns.
+    names = [*dict.fromkeys(chain(map(str.strip, header), *cells_of.values()))]
+    if path := next((name for name in names[len(header) :] if "." in name), None):
         raise UserError(
             f"the labels of {file} are in '{path}', a part of a column, which cannot be replaced alone",
             "write .parquet or .jsonl",
@@ -134,9 +144,9 @@ def write_csv_rows(
 
 
 def write_csv(table: pl.DataFrame, path: Path) -> None:
-    """Write a table with a column prompt_id as CSV in which no spreadsheet takes a text for a formula.
+    """Write a table with a column prompt_id as CSV that is safe to open in a spreadsheet.
 
-    A text that begins like one gets an apostrophe, which `table_files` takes away; numbers stay as they are.
+    A text that begins like a formula gets an apostrophe, which `table_files` removes again; numbers stay unchanged.
     """
     table.with_columns(pl.col(pl.String).str.replace(f"^('*{FORMULA})", "'${1}")).write_csv(
         path
@@ -144,12 +154,14 @@ def write_csv(table: pl.DataFrame, path: Path) -> None:
 
 
 def _parquet(table: pa.Table) -> bytes:
+    """Return the content of a Parquet file."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()
 
 
 def _json_lines(table: pa.Table, target: Path, source: str) -> bytes:
+    """Return the content of a JSON Lines file; raise UserError if a value does not fit JSON."""
     try:
         rows = table.to_pylist()
         return "".join(
@@ -160,7 +172,7 @@ def _json_lines(table: pa.Table, target: Path, source: str) -> bytes:
         ValueError,
         OverflowError,
         KeyError,
-    ) as error:  # KeyError: of an unknown time zone
+    ) as error:  # zoneinfo raises KeyError for an unknown time zone
         raise UserError(
             f"{target}: a column of {source} does not fit JSON ({first_line(error)})",
             "write .parquet",

@@ -506,7 +506,7 @@ def test_numbers_of_columns_are_finite_and_missing_ones_are_null():
     (["7"], "7"), ([], None), (7.0, "7"), (float("nan"), None), (None, None), ("x", "x"),
 )  # fmt: skip
 def test_the_text_of_a_value(value, text):
-    assert table(x=["x"])._text(value, "x", 0) == text
+    assert table(x=["x"])._as_text(value, "x", 0) == text
 
 
 @each(
@@ -518,7 +518,7 @@ def test_the_text_of_a_value(value, text):
 )
 def test_a_value_that_is_no_text_is_described(value, what):
     with pytest.raises(UserError, match=f"is {what}, and it should be text or a number"):
-        table(x=["x"])._text(value, "x", 0)
+        table(x=["x"])._as_text(value, "x", 0)
 
 
 def test_options_are_shown_below_the_last_question_unless_it_has_them():
