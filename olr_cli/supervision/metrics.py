@@ -179,7 +179,7 @@ def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, f
 
 
 def step_metrics(
-    labels: pa.Table, rollouts: pa.Table, timeouts: int, undecided: int = 0
+    labels: pa.Table, rollouts: pa.Table, timeouts: int, undecided: int
 ) -> dict[str, float]:
     """Compute the metrics of one step from its rows, and from two counts that no row holds.
 

@@ -683,6 +683,15 @@ def test_a_changed_data_set_is_not_taken_for_the_runs(here, run):
     assert "--data" in refused(run, "--export", "repaired.parquet")
 
 
+def test_rewards_are_audited_of_one_run(here):
+    runs = [
+        write_history(here / name, noise=None, prompts=20, epochs=2, kind="rollouts")
+        for name in "ab"
+    ]
+    told = refused(*runs, "--rewards")
+    assert "the rewards of one run are audited at a time; name one" in told
+
+
 def test_training_after_rollouts_reads_answers_as_they_did(here):
     data = {"extractor": "text"}
     run = write_history(

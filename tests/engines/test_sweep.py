@@ -9,11 +9,12 @@ import time
 from functools import partial
 
 import pytest
-from cases import each
+from cases import each, refusal
 
 from olr_cli.engines import sweep
 from olr_cli.engines.local import room
 from olr_cli.errors import UserError
+from olr_cli.recipe.layers import validate
 from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sweep import SweepRun
 from olr_cli.runs.writer import RunWriter
@@ -46,6 +47,25 @@ def train(tmp_path, monkeypatch):
         return sweep.train_all(RUNS, tmp_path, jobs, partial(run_code, codes))
 
     return train
+
+
+@each("address, is_refused", (None, True), ("auto", False))
+def test_runs_that_each_start_a_ray_train_one_at_a_time(
+    tmp_path, monkeypatch, address, is_refused
+):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(sweep, "_SERVER", FORKS)
+    engine = {"name": "openrlhf", "ray_address": address}
+    recipe = validate({"engine": engine}, "test")
+    runs = [SweepRun(name, name, recipe) for name in "ab"]
+
+    def train():
+        return sweep.train_all(runs, tmp_path, 2, partial(run_code, ["", ""]))
+
+    if is_refused:
+        assert "run one at a time, or start a Ray cluster" in refusal(train)
+    else:
+        assert train() == 0
 
 
 def put_run(path, recipe, *, finished):

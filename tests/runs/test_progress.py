@@ -179,6 +179,11 @@ def live():
     progress.stop()
 
 
+def test_the_heads_of_the_columns_stand_above_the_live_line(live):
+    shown = live._console.file.getvalue()
+    assert "majority right" in shown and "epoch reward clean noisy" in shown
+
+
 def test_the_live_line_has_the_time_left_from_the_first_step_on_and_80_columns(live):
     (line,) = shown_live(live)
     assert "9990/9999" in line and "left" not in line
