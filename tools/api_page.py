@@ -82,14 +82,9 @@ def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     """Yield the name of each field of a class that has a docstring under it, and that text on one line."""
     for field, below in pairwise(node.body):
         match field, below:
-<<<<<<< HEAD
             case (
                 ast.AnnAssign(target=ast.Name(id=name)),
                 ast.Expr(value=ast.Constant(value=str(text))),
-=======
-            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(
-                value=ast.Constant(value=str(text))
->>>>>>> v3
             ):
                 yield name, " ".join(text.split())
 
