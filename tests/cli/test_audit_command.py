@@ -20,6 +20,7 @@ from olr_cli.data.prompt_files import read_prompts
 from olr_cli.data.prompts import NEVER_REWARDED
 from olr_cli.data.sets import training_prompts
 from olr_cli.recipe.layers import validate
+from olr_cli.runs.directory import read_manifest, write_manifest
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 
@@ -688,6 +689,9 @@ def test_rewards_are_audited_of_one_run(here):
         write_history(here / name, noise=None, prompts=20, epochs=2, kind="rollouts")
         for name in "ab"
     ]
+    for run in runs:
+        facts = {"train": {"digest": "of the same data"}}
+        write_manifest(run, {**read_manifest(run), "data": facts})
     told = refused(*runs, "--rewards")
     assert "the rewards of one run are audited at a time; name one" in told
 
