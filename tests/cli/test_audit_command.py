@@ -690,7 +690,7 @@ def test_rewards_are_audited_of_one_run(here):
         for name in "ab"
     ]
     for run in runs:
-        facts = {"train": {"digest": "of the same data"}}
+        facts = {"train": {"prompts": 20, "digest": "of the same data"}}
         write_manifest(run, {**read_manifest(run), "data": facts})
     told = refused(*runs, "--rewards")
     assert "the rewards of one run are audited at a time; name one" in told
