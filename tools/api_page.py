@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "olr_cli"
@@ -68,11 +69,24 @@ def _described(node: Definition, level: int) -> Iterator[str]:
     yield f"```text\n{_signature(node)}\n```"
     yield _text(ast.get_docstring(node) or "")
     if isinstance(node, ast.ClassDef):
+        if fields := [f"- `{name}`: {text}" for name, text in _field_docs(node)]:
+            yield "\n".join(["**Attributes**", "", *fields])
         for inner in node.body:
             if isinstance(inner, ast.FunctionDef) and re.fullmatch(
                 "__call__|[a-z].*", inner.name
             ):
                 yield from _described(inner, level + 1)
+
+
+def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Yield the name of each field of a class that has a docstring under it, and that text on one line."""
+    for field, below in pairwise(node.body):
+        match field, below:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str(text))),
+            ):
+                yield name, " ".join(text.split())
 
 
 def _signature(node: Definition) -> str:

@@ -73,7 +73,7 @@ def is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
     if (
         gold_value is None
         or answer_value is None
-        # Integers are counts more often than measurements: 100 is no rounding of 101.
+        # Integers are exact: 7 is no rounding of 8.
         or gold_value.denominator == answer_value.denominator == 1
     ):
         return False

@@ -122,7 +122,7 @@ def any_of(golds: Sequence[str]) -> str:
 def right_answers(gold: str) -> list[str]:
     """Return the golds in a text that `any_of` wrote, without placeholders of a missing answer (R16)."""
     golds = [gold]
-    # A gold that merely looks like a JSON list, such as a set in brackets, stays one gold.
+    # A gold that only begins like a JSON list stays one gold.
     with suppress(ValueError, RecursionError):
         golds = [str(item) for item in json.loads(gold)] if gold.startswith('["') else golds
     return [text for text in golds if not is_placeholder(text)]
@@ -173,5 +173,8 @@ def verify(
 
 
 def parse(response: str | None, extractor: str = "last_answer") -> str | None:
-    """Return the answer that a response claims, by default in any notation, or None if it claims none (R6)."""
+    """Return the answer that a response claims, or None if it claims none (R6).
+
+    The default extractor accepts all common marks of an answer; `find_extractor` lists the others.
+    """
     return extract(response or "", extractor)

@@ -53,7 +53,7 @@ class Judge(AbstractContextManager["Judge"]):
         ledger: file that lists the tasks given up, one per line; created with the first entry.
         keep: whether to add tasks that are given up to the ledger; if False, the ledger is only read.
         tolerance: tolerance of verdicts if `matches` is called without one.
-        report: called now and then with a sentence that says how many of the answers for workers are done.
+        report: called now and then with a sentence that says how many of the answers that need a worker are done.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Judge(AbstractContextManager["Judge"]):
 
     def reason(self, pair: Pair) -> str:
         """Return why `matches` gives no verdict about a pair: the name of a `Verdict`."""
-        matching_task = _task("matches", *_as_texts(pair))
+        matching_task = _task("matches", *_spelled(pair))
         task: Task = ("reason", *matching_task[1:3])
         if not self._given_up.isdisjoint([matching_task, *_texts(task)]):
             return "TOO_MUCH_WORK"
@@ -145,7 +145,7 @@ class Judge(AbstractContextManager["Judge"]):
         self, kind: str, pairs: Iterable[Pair], tolerance: str = ""
     ) -> list[bool | None]:
         """Return the verdict about each pair, by text for plain integers and by tasks for all others."""
-        triples = [_as_texts(pair) for pair in pairs]
+        triples = [_spelled(pair) for pair in pairs]
         texts = {gold for gold, _, _ in triples} | {answer for _, _, answer in triples}
         # Plain integers are compared as text, which is enough for most pairs and spares them the tasks.
         plain_numbers = {text for text in texts if _PLAIN_NUMBER.fullmatch(text)}
@@ -231,7 +231,7 @@ def _read_ledger(file: Path | None) -> set[Task]:
     return given_up
 
 
-def _as_texts(pair: Pair) -> tuple[str, bool, str]:
+def _spelled(pair: Pair) -> tuple[str, bool, str]:
     """Return the text of a gold, whether it is in percent, and the text of the answer."""
     # Callers outside this package may pass numbers, although the types allow only text.
     gold, answer = pair

@@ -82,7 +82,7 @@ def _convert_and_check(self: Any, context: Any) -> Any:
     parsed = _convert_expr(self, context)
     check_size(parsed)
     if isinstance(parsed, sympy.Pow) and isinstance(parsed.base, sympy.MatrixBase):
-        # For any other exponent sympy would look for eigenvalues, which takes arbitrarily long.
+        # For any other exponent sympy would look for the eigenvalues of any matrix.
         if not parsed.exp.is_Integer:
             raise Unreadable("a power of a matrix")
         return parsed.base**parsed.exp

@@ -411,12 +411,9 @@ def _constants(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     gold_constants, answer_constants = (
         sorted({*_FREE_CONSTANT.findall(text)}) for text in (gold, answer)
     )
-    # `Be^x + A` is right for `Ae^x + B`, so both assignments of names are tried. At most two constants: n have n!
-    # orders.
+    # `Be^x + A` is right for `Ae^x + B`, so every order of names is tried. Two constants have two
+    # orders, but n have n!, so there is a limit.
     if 0 < len(gold_constants) == len(answer_constants) <= 2:
         for order in permutations(gold_constants):
-            new_names = dict(zip(answer_constants, order, strict=True))
-            yield (
-                gold,
-                _FREE_CONSTANT.sub(lambda name, names=new_names: names[name[0]], answer),
-            )  # type: ignore[misc]
+            names = dict(zip(answer_constants, order, strict=True))
+            yield gold, _FREE_CONSTANT.sub(lambda name, names=names: names[name[0]], answer)  # type: ignore[misc]

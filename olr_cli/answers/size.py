@@ -135,7 +135,7 @@ def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
         and size.top + size.bottom > _MOST_BITS_IN_A_FUNCTION
     ):
         raise TooLarge
-    # e has about 1.45 bits: `e^{1000000}` is as large as a power with a number in place of e.
+    # For its powers, e counts as a number of 1.45 bits: log2(e) is 1.4427.
     if isinstance(node, sympy.exp):
         return _of_power(_Size(1.45, 0, math.e), size)
     function = getattr(cmath, node.func.__name__, None)
