@@ -201,7 +201,7 @@ def choice(response: str) -> str | None:
     3. The last line, if there is no box and the line names one option, as ``(B)`` and ``B. Planets`` do.
     4. The last mention of an option that is not ruled out, such as "option B".
 
-    If a box names no option, only the text after it is read.
+    A statement or a mention with two letters gives None. If a box names no option, only the text after it is read.
     """
     if (box := boxed(response)) is not None:
         if letter := option_letter(box, len(ascii_uppercase)):

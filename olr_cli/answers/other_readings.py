@@ -354,7 +354,7 @@ def _lists(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _as_short_decimal(text: str) -> str:
-    """Round a double as a program prints it to 12 digits, 0.3 for `0.30000000000000004`; return other texts as is."""
+    """Round a double with its errors to 12 digits, 0.3 for `0.30000000000000004`, or return any other text as it is."""
     if _LONG_DOUBLE.fullmatch(text) is None:
         return text
     # Only if the rounding error of one operation explains the difference: 0.12345678901234 has its own digits.
