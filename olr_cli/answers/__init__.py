@@ -3,10 +3,10 @@
     response ──extract──► answer ──read──► Form ──► key: its class ──vote──► majority
                                                 └─► matches(gold, answer): right or wrong
 
-`graded.py` is the way through for whoever has responses.
+Start with `graded.py`, which leads responses through all of these steps.
 
-Exact numbers, words, and what is made of them never leave this process; everything else is read and verified by worker
-processes that can be killed.
+Exact numbers, words, and lists of them are read in this process. Everything else goes to worker processes, which can be
+killed.
 """
 
 from olr_cli.answers.classes import (

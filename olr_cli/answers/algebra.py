@@ -1,7 +1,7 @@
 """Read expressions, relations and matrices by computer algebra (R7). Runs in workers only: imports sympy.
 
-The label of an expression is its value at fixed points, which give every symbol another value: equal expressions have
-the same, however they are written, and others differ in some of 40 digits.
+The label of an expression is its value at fixed points, at which every symbol has a different value. Equal expressions
+have equal values, however they are written. Different expressions differ in at least one of 40 digits.
 """
 
 from __future__ import annotations
@@ -26,21 +26,28 @@ from olr_cli.answers.reading import Contradiction, Unreadable
 
 _SEED = 0
 _MOST_OPERATIONS = 500
+"""Most operations in an equation whose fractions are put over a common denominator."""
 _MOST_FACTORED = 30
+"""Most operations in a sum that is factored under a square root."""
 _BITS = 133
-"""Compared bits of a value: 40 digits."""
+"""Number of compared bits of a value: 40 digits."""
 _SPARE_BITS = 50
+"""Number of bits that are computed beyond those that are compared."""
 _MOST_POINTS = 8
-"""Points at which an expression is computed, in search of two at which it is real."""
+"""Largest number of points at which an expression is computed to find two where it is real."""
 _SMALL_CONSTANT = 64
-"""Bits of a constant that may be lost in a sum with others; a longer one adds its bits to what is compared."""
+"""Longest constant, in bits, that needs no extra precision; the bits of a longer one are added to those compared."""
 _MOST_COMPARED = 4000
+"""Most bits of a value that are compared."""
 _LARGEST_EXPONENT = 1 << 20
+"""Largest binary exponent of a value, in either direction."""
 _LARGEST_DENOMINATOR = 10**6
+"""Largest denominator of a rational that an irrational expression may turn out to be."""
 _PRIME = 2**127 - 1
+"""Denominator of the symbols' values: a prime, so that nothing in an expression cancels with it."""
 
 _Bounded = (sympy.Integral, sympy.Sum, sympy.Product, sympy.Limit)
-_Signed = (
+_SignDependent = (
     sympy.Abs,
     sympy.sign,
     sympy.Max,
@@ -50,10 +57,10 @@ _Signed = (
     sympy.im,
     sympy.conjugate,
 )
-"""Functions of the signs of symbols, all of which are positive here."""
-_SIGNED_NAMES = tuple(f"{function.__name__} " for function in _Signed)
+"""Functions that depend on the signs of symbols; since all symbols are positive here, sympy would drop them."""
+_SIGNED_NAMES = tuple(f"{function.__name__} " for function in _SignDependent)
 _Point = tuple[int, int]
-"""The real and the imaginary part of a value, in units of the last bit."""
+"""Real and imaginary part of a value, in units of the last bit."""
 
 
 def clear_caches() -> None:
@@ -64,22 +71,24 @@ def clear_caches() -> None:
 
 
 def leaf(text: str) -> Form:
-    """The form of an expression, relation or matrix in tidied LaTeX.
+    """Read an expression, relation or matrix in tidied LaTeX.
 
     Raises:
-        Unreadable: for whatever goes wrong in parser and algebra.
+        Unreadable: the parser or the algebra failed, for any reason.
     """
-    random.seed(_SEED)  # sympy tries some identities at random points
+    # sympy tests some identities at random points, and a verdict must not depend on earlier ones.
+    random.seed(_SEED)
     try:
         return _form(parse(text))
     except (MemoryError, Unreadable):
         raise
+    # Parser and sympy raise errors of many classes for texts that they do not expect.
     except Exception as error:
         raise Unreadable(str(error)[:80]) from None
 
 
 def _form(parsed: Any) -> Form:
-    """Return the form of what the parser has read."""
+    """Return the form of a parsed expression, relation, matrix or set."""
     match parsed:
         case And() | Relational():
             return _relation(parsed)
@@ -97,6 +106,7 @@ def _form(parsed: Any) -> Form:
             return _form(matrix)
         case sympy.Expr():
             form = _expression(evaluate(parsed))
+            # With letters, `\infty x` becomes infinity for positive x, and sympy takes all letters for positive.
             if form.label in ("oo", "-oo") and parsed.free_symbols:
                 raise Contradiction("an infinity beside letters")
             return form
@@ -113,13 +123,13 @@ def _set(value: sympy.Set) -> Form:
                 ")" if value.right_open else "]"
             )
             ends = (_form(value.start), _form(value.end))
+            # An open interval is written like an ordered pair, and only the prompt can tell them apart.
             if brackets == "()":
-                # It is written like an ordered pair, and only the prompt can tell them apart.
                 return Form("tuple", parts=ends)
             return Form("interval", brackets, ends)
         case sympy.Union():
             parts = [_form(part) for part in value.args]
-            # Among others the same pair can only be an interval.
+            # In a union, such a pair can only be an interval.
             intervals = [
                 Form("interval", "()", part.parts) if part.kind == "tuple" else part
                 for part in parts
@@ -144,52 +154,58 @@ def _expression(value: Any) -> Form:
     try:
         return _at_points(value)
     except _NoValue:
+        # A zero cannot be computed to any relative precision, so ask sympy whether it is one.
         if sympy.simplify(value) == 0:
             return number(Fraction(0))
         return Form("other", short(str(value)))
 
 
 def _at_points(value: sympy.Expr) -> Form:
-    """Return the form of an expression by its values at two points, where it is real if there are such.
+    """Return the form of an expression by its values at two points, if possible two where it is real.
 
     Raises:
-        _NoValue: it has none.
+        _NoValue: it has no value at one of the points.
     """
     opaque = _with_names(value)
     bits = _compared_bits(opaque)
-    values = [_value_at(opaque, place, bits) for place in range(2)]
-    # `\sqrt{x - 2}` is imaginary at one point and real at another.
+    values = [_value_at(opaque, index, bits) for index in range(2)]
+    # `\sqrt{x - 2}` is imaginary at the first point, where x is below 1, but real at others.
     is_complex = any(imaginary for (_, imaginary), _ in values) and not value.has(sympy.I)
     if is_complex:
         values = _real_values(opaque, bits) or values
-    # `(1 + \sqrt2)(1 - \sqrt2)` is -1, and `\sin^2 x + \cos^2 x` is 1.
-    one, other = map(_rational, values)
-    if one is not None and one == other:
-        return number(one)
-    label = short(" ".join(f"{r:x},{i:x}@{e}" for (r, i), e in values))
-    # A symbol that stands for `|x|` or a floor has some value, not the one that it would have.
+    # `(1 + \sqrt2)(1 - \sqrt2)` is the number -1, and `\sin^2 x + \cos^2 x` is 1.
+    first_rational, second_rational = map(_rational, values)
+    if first_rational is not None and first_rational == second_rational:
+        return number(first_rational)
+    label = short(
+        " ".join(
+            f"{real:x},{imaginary:x}@{exponent}" for (real, imaginary), exponent in values
+        )
+    )
+    # The symbol for `|x|` or a floor has an arbitrary value, so a difference proves nothing about it.
     names = (symbol.name for symbol in opaque.free_symbols)
     guesses = {name for name in names if name.startswith((*_SIGNED_NAMES, "floor "))}
     if is_complex:
-        # Where another expression is real, perhaps, this one may not be.
+        # Another expression may have been compared at other points, where it is real.
         guesses.add(label)
     return Form("value", label).guessed(OF_LETTERS + guess for guess in guesses)
 
 
 def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
-    """The values at the first two points at which an expression of roots and logarithms is real; none without two."""
+    """Return the values at the first two points where an expression is real, or an empty list if there are none."""
     if not expression.free_symbols:
         return []
-    values = (_value_at(expression, place, bits) for place in range(_MOST_POINTS))
-    real = [one for one in values if not one[0][1]]
-    return real[:2] if len(real) > 1 else []
+    values = (_value_at(expression, index, bits) for index in range(_MOST_POINTS))
+    real_values = [value for value in values if not value[0][1]]
+    return real_values[:2] if len(real_values) > 1 else []
 
 
 def _with_names(expression: sympy.Expr) -> sympy.Expr:
-    """`expression` with a symbol in the place of everything that has no value at a point: `f(x)`, dx/dt, floors."""
+    """Replace every part that has no value at a point by a symbol: `f(x)`, dx/dt, floors and ceilings."""
     opaque = expression.atoms(AppliedUndef, sympy.Derivative)
     names = {atom: sympy.Symbol(str(atom), positive=True) for atom in opaque}
     for atom in expression.atoms(sympy.floor, sympy.ceiling):
+        # The ceiling of x is the negative floor of -x, so the two share one symbol.
         sign = 1 if isinstance(atom, sympy.floor) else -1
         names[atom] = sign * sympy.Symbol(
             f"floor {_expression(sign * atom.args[0]).key}", positive=True
@@ -198,8 +214,12 @@ def _with_names(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _compared_bits(expression: sympy.Expr) -> int:
+    """Return how many bits of a value to compare, so that no constant in the expression is lost in rounding."""
     constants = expression.atoms(sympy.Rational)
-    longest = max((int(n).bit_length() for c in constants for n in (c.p, c.q)), default=0)
+    longest = max(
+        (int(n).bit_length() for constant in constants for n in (constant.p, constant.q)),
+        default=0,
+    )
     bits = _BITS + (longest if longest > _SMALL_CONSTANT else 0)
     if bits > _MOST_COMPARED:
         raise Unreadable("a constant out of bounds")
@@ -210,18 +230,21 @@ class _NoValue(Unreadable):
     """An expression has no value at a point, or not enough of it can be computed."""
 
 
-def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, int]:
-    """The value of `expression` at a point, as two integers of `bits` bits and a binary exponent.
+def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, int]:
+    """Return the value of an expression at a point, as two integers of `bits` bits and a binary exponent.
 
-    At every third point, from the first on, symbols are between 0 and 1, at others between 1 and 9.
+    Args:
+        expression: an evaluated expression.
+        index: number of the point. If it is divisible by 3, all symbols are between 0 and 1, otherwise between 1 and 9.
+        bits: precision of the larger part.
 
     Raises:
-        _NoValue: there is none.
+        _NoValue: the expression has no value there.
     """
     if expression.atoms(*_Bounded):
         raise _NoValue("a bounded variable")
-    point = {symbol: _coordinate(symbol.name, place) for symbol in expression.free_symbols}
-    # A digit has more than three bits.
+    point = {symbol: _coordinate(symbol.name, index) for symbol in expression.free_symbols}
+    # A decimal digit has more than 3.3 bits.
     digits = (bits + _SPARE_BITS) * 3 // 10
     try:
         value = expression.evalf(digits, subs=point, maxn=3 * digits)
@@ -234,32 +257,33 @@ def _value_at(expression: sympy.Expr, place: int, bits: int) -> tuple[_Point, in
         ValueError,
     ) as error:
         raise _NoValue(str(error)) from None
-    # The larger of the two parts says how precise both have to be.
+    # The precision is relative to the larger part: a real number may have an imaginary part of rounding errors.
     mantissa, exponent, precision = max(
         numbers, key=lambda n: (n[0] != 0, n[0].bit_length() + n[1])
     )
     if not mantissa:
         return (0, 0), 0
-    last = mantissa.bit_length() + exponent - bits
-    if precision < bits or abs(last) > _LARGEST_EXPONENT:
+    last_bit = mantissa.bit_length() + exponent - bits
+    if precision < bits or abs(last_bit) > _LARGEST_EXPONENT:
         raise _NoValue("zero in disguise, perhaps")
-    real, imaginary = (_rounded(m, e - last) for m, e, _ in numbers)
-    if max(abs(real), abs(imaginary)).bit_length() > bits:  # rounded up to a power of two
-        real, imaginary, last = real // 2, imaginary // 2, last + 1
-    return (real, imaginary), last
+    real, imaginary = (_rounded(m, e - last_bit) for m, e, _ in numbers)
+    # Rounding up to a power of two has added a bit.
+    if max(abs(real), abs(imaginary)).bit_length() > bits:
+        real, imaginary, last_bit = real // 2, imaginary // 2, last_bit + 1
+    return (real, imaginary), last_bit
 
 
-def _coordinate(name: str, place: int) -> sympy.Rational:
-    """The value of a symbol at a point: positive and real, where identities that sympy proves do hold."""
+def _coordinate(name: str, index: int) -> sympy.Rational:
+    """Return the value of a symbol at a point: positive and real, so that the identities that sympy uses hold."""
     digest = hashlib.blake2b(
-        f"{place} {name}".encode("utf-8", "surrogatepass"), digest_size=15
+        f"{index} {name}".encode("utf-8", "surrogatepass"), digest_size=15
     ).digest()
     share = sympy.Rational(int.from_bytes(digest, "big") * 128, _PRIME)
-    return share if place % 3 == 0 else 1 + 8 * share
+    return share if index % 3 == 0 else 1 + 8 * share
 
 
 def _binary(part: Any) -> tuple[int, int, int]:
-    """Mantissa, binary exponent and precise bits of a real number."""
+    """Return mantissa, binary exponent and number of exact bits of a real number."""
     if part.is_Integer:
         return int(part), 0, _MOST_COMPARED
     if not part.is_Float or not part.is_finite:
@@ -269,6 +293,7 @@ def _binary(part: Any) -> tuple[int, int, int]:
 
 
 def _rounded(mantissa: int, shift: int) -> int:
+    """Multiply an integer by a power of two and round the result."""
     if shift >= 0:
         return mantissa << shift
     return (
@@ -277,8 +302,9 @@ def _rounded(mantissa: int, shift: int) -> int:
 
 
 def _rational(value: tuple[_Point, int]) -> Fraction | None:
-    r"""The simple rational that a value such as that of ``(1+\sqrt2)(1-\sqrt2)`` is; None if it is none."""
+    r"""Return the simple rational that a value equals, as that of ``(1+\sqrt2)(1-\sqrt2)`` does, or None."""
     (real, imaginary), exponent = value
+    # Without enough bits after the point, every value is close to a simple rational.
     if imaginary or exponent > -64:
         return None
     exact = Fraction(real, 1 << -exponent)
@@ -287,6 +313,7 @@ def _rational(value: tuple[_Point, int]) -> Fraction | None:
 
 
 def _relation(relation: Any) -> Form:
+    """Return the form of an equation or of inequalities."""
     parts = relation._unsorted_args if isinstance(relation, And) else [relation]
     if len(parts) == 1 and isinstance(parts[0], Eq):
         return Form("equation", _equation(parts[0].lhs, parts[0].rhs))
@@ -294,10 +321,10 @@ def _relation(relation: Any) -> Form:
 
 
 def _equation(left: Any, right: Any) -> str:
-    """One text for an equation and for every multiple of it."""
+    """Return a label that is the same for an equation and for all its multiples."""
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
         return short(f"{left} = {right}")
-    # `y = 1/x` is `xy = 1`: a numerator vanishes where its fraction does.
+    # `y = 1/x` is `xy = 1`: a fraction is 0 if and only if its numerator is.
     difference = evaluate(left) - evaluate(right)
     if sympy.count_ops(difference) <= _MOST_OPERATIONS:
         difference = sympy.fraction(sympy.together(difference))[0]
@@ -305,7 +332,7 @@ def _equation(left: Any, right: Any) -> str:
 
 
 def _inequality(relation: Any) -> str:
-    """One text for ``a < b`` and ``b > a``, and for any positive multiple."""
+    """Return a label that is the same for ``a < b``, ``b > a`` and all their positive multiples."""
     sign = {Lt: "<", Gt: "<", Le: "<=", Ge: "<=", Ne: "!=", Eq: "="}[type(relation)]
     left, right = (evaluate(side) for side in (relation.lhs, relation.rhs))
     proportions, is_positive = _proportions(
@@ -315,25 +342,30 @@ def _inequality(relation: Any) -> str:
 
 
 def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
-    """How the values of an expression at three points relate, which no factor changes; whether the first is positive.
+    """Return the ratios of an expression's values at three points, and whether the first value is positive.
+
+    A constant factor changes no ratio.
 
     Raises:
-        Unreadable: it has no symbols or no values: ``x = x`` and ``1 = 2`` hold always and never, so they would be the
-            same as any other that does.
+        Unreadable: the expression has no symbols or no values. All relations such as ``x = x``, which always hold, and
+            all such as ``1 = 2``, which never do, would be the same.
     """
     opaque = _with_names(difference)
     if not sympy.expand(opaque).free_symbols:
         raise Unreadable("a relation of nothing")
-    first, *others = (
-        _value_at(opaque, place, _compared_bits(opaque) + _SPARE_BITS) for place in range(3)
+    first_value, *other_values = (
+        _value_at(opaque, index, _compared_bits(opaque) + _SPARE_BITS) for index in range(3)
     )
-    if first[0] == (0, 0):
+    if first_value[0] == (0, 0):
         raise Unreadable("a relation that can't be computed")
-    return " ".join(_ratio(other, first) for other in others), sum(first[0]) > 0
+    return " ".join(_ratio(value, first_value) for value in other_values), sum(
+        first_value[0]
+    ) > 0
 
 
 def _ratio(value: tuple[_Point, int], unit: tuple[_Point, int]) -> str:
-    """Value / unit, to `_BITS` bits."""
+    """Return the complex quotient value / unit, to `_BITS` bits."""
+    # (a + bi) / (c + di) = (a + bi)(c - di) / (c^2 + d^2)
     (a, b), e = value
     (c, d), f = unit
     norm = c * c + d * d
@@ -343,23 +375,24 @@ def _ratio(value: tuple[_Point, int], unit: tuple[_Point, int]) -> str:
 
 
 def evaluate(expression: Any) -> Any:
-    """`expression` with every operation carried out, decimals as exact rationals, percent signs as hundredths.
+    """Carry out every operation in an expression; decimals become exact rationals, percent signs hundredths.
 
-    `i` is the imaginary unit, unless a sum or the like counts with it. Derivatives stay. Odd roots of negative numbers
-    are real.
+    `i` is the imaginary unit, unless it is the index of a sum, product or the like. Derivatives stay as they are. Odd
+    roots of negative numbers are real.
 
     Raises:
-        Unreadable: a number in it is too large to compute.
+        Unreadable: a number in the expression is too large to compute.
     """
     limits = [
         limit
-        for bound in expression.atoms(*_Bounded)
-        for limit in getattr(bound, "limits", ())
+        for bounded in expression.atoms(*_Bounded)
+        for limit in getattr(bounded, "limits", ())
     ]
     return _evaluated(expression, "i" not in {str(limit[0]) for limit in limits})
 
 
 def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
+    """Evaluate an expression from its innermost parts outwards."""
     if not expression.args:
         return _evaluated_atom(expression, has_imaginary_unit)
     if isinstance(expression, sympy.Derivative):
@@ -367,11 +400,11 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
     arguments = [_evaluated(argument, has_imaginary_unit) for argument in expression.args]
     if isinstance(expression, sympy.UnevaluatedExpr):
         return arguments[0]
-    if isinstance(expression, _Signed) and any(
+    if isinstance(expression, _SignDependent) and any(
         argument.free_symbols for argument in arguments
     ):
-        return _signed(expression, arguments)
-    # sympy takes complex odd roots of negative numbers, and letters for positive.
+        return _name_of_signed(expression, arguments)
+    # sympy would return the complex cube root of -8, and `x` for `\sqrt{x^2}`, since its letters are positive.
     root = _root(*arguments) if isinstance(expression, sympy.Pow) else None
     if root is not None:
         return root
@@ -380,6 +413,7 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
+    """Return a decimal as an exact rational, `i` as the imaginary unit, and other letters as positive symbols."""
     match atom:
         case sympy.Float():
             return sympy.Rational(str(atom)) if atom.is_finite else atom
@@ -387,13 +421,14 @@ def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
             return sympy.I
         case sympy.Symbol():
             return sympy.Symbol(atom.name, positive=True)
-        case sympy.EulerGamma:  # what the parser makes of the letter
+        case sympy.EulerGamma:
+            # The parser reads the letter gamma as Euler's constant.
             return sympy.Symbol("gamma", positive=True)
     return atom
 
 
 def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
-    """Return an odd root of a negative number, which is real, or a square root of letters; None for other powers."""
+    """Return the real odd root of a negative number, or a square root of letters, or None for any other power."""
     if not exponent.is_Rational:
         return None
     if exponent.q == 2 and base.free_symbols:
@@ -404,8 +439,9 @@ def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
 
 
 def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
-    """Return a root of letters; that of a square is an absolute value."""
+    """Return the square root of an expression with letters; that of a square is an absolute value."""
     factor, square = base.as_coeff_Mul()
+    # `\sqrt{x^2 - 2x + 1}` is `|x - 1|`. Factoring a long sum would take too much work.
     if (
         square.is_Add
         and sympy.count_ops(square) <= _MOST_FACTORED
@@ -418,14 +454,15 @@ def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
         and square.exp.is_even
         and square.base.free_symbols
     ):
-        return factor**exponent * _signed(
+        return factor**exponent * _name_of_signed(
             sympy.Abs(square.base, evaluate=False), [square.base]
         ) ** (square.exp * exponent)
     return base**exponent
 
 
-def _signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
-    """A name for what depends on the signs of symbols: `|x|` is not `x`, but `|x - 1|` is `|1 - x|`."""
+def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
+    """Return a symbol for a function that depends on signs: `|x|` is not `x`, but `|x - 1|` is `|1 - x|`."""
+    # The square is the same for x - 1 and 1 - x.
     if isinstance(expression, sympy.Abs):
         arguments = [sympy.expand(argument**2) for argument in arguments]
     keys = sorted(_expression(argument).key for argument in arguments)
@@ -433,10 +470,13 @@ def _signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
 
 
 def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool | None:
-    """Whether math-verify proves that two tidied texts say the same, gold first; None if it can't tell."""
+    """Return whether math-verify proves that two tidied texts state the same, or None if it cannot tell.
+
+    The gold comes first, because math-verify is not symmetric.
+    """
     random.seed(_SEED)
     try:
-        # math-verify's own limits are alarms of the clock (SIGALRM): a busy machine would change verdicts (R8).
+        # math-verify limits its time by the clock (SIGALRM), so a busy machine would change verdicts (R8).
         options = {
             "allow_set_relation_comp": True,
             "timeout_seconds": None,
@@ -450,7 +490,7 @@ def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool 
 
 
 def math_verify_proof(gold: str, answer: str) -> bool | None:
-    """Like `proof`, but math-verify reads the texts itself, by its own rules."""
+    """Return the same as `proof`, but from the raw texts, which math-verify reads by its own rules."""
     return proof(
         gold, answer, lambda text: parse_alone(f"\\boxed{{{text}}}", parsing_timeout=None)
     )

@@ -1,4 +1,4 @@
-"""Classes of answers: the meaning of an answer, however it is spelled, the key of its class (R7), votes (R9)."""
+"""Classes of answers: the form that holds an answer's meaning, the key of its class (R7), and votes (R9)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fractions import Fraction
 from typing import Literal, NamedTuple, NewType
 
 Key = NewType("Key", str)
-"""Names a class: answers are in one class if they have one key, and for no other reason."""
+"""Name of a class: answers are in the same class if and only if their keys are equal."""
 
 FormKind = Literal[
     "number", "percent", "quantity", "based", "value", "word", "choice", "time",
@@ -19,29 +19,30 @@ FormKind = Literal[
 ]  # fmt: skip
 
 UNITS_LEFT_OUT = frozenset({"degree", "dollar"})
-"""Units that people write or omit without meaning anything else: the key of `90^\\circ` is that of `90`."""
+"""Units that change nothing if they are omitted: the key of `90^\\circ` is that of `90`."""
 
 COUNTED = "#"
-"""Prefix of the unit of things that are counted (`5 apples`), which the key ignores."""
+"""Prefix of the unit of counted things (`5 apples`); keys ignore such units."""
 
 OF_LETTERS = "?"
-"""Prefix of a guess about the values of letters, which leaves no doubt that a form is no plain number."""
+"""Prefix of a guess about the values of letters. Even if it is wrong, the form is certainly no plain number."""
 
 _LONGEST_LABEL = 120
+"""Longest label that is kept as it is; longer ones become digests."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    r"""The meaning of an answer, apart from its spelling.
+    r"""The meaning of an answer, independent of its spelling.
 
     | kind       | label                                 | parts                                             |
     |------------|---------------------------------------|---------------------------------------------------|
     | number     | the exact rational, "p" or "p/q"      |                                                   |
     | percent    |                                       | the number before the percent sign                |
-    | quantity   | its unit                              | what is before or after the unit                  |
+    | quantity   | its unit                              | the value before or after the unit                |
     | based      | base and digits: "8:52"               |                                                   |
     | value      | the value at fixed points             |                                                   |
-    | word       | letters, in small ones                |                                                   |
+    | word       | the letters, in lower case            |                                                   |
     | choice     | the letter of an option               | its text                                          |
     | time       | "17:00"                               |                                                   |
     | tuple      |                                       | the entries; also open intervals: (1, 2)          |
@@ -52,29 +53,32 @@ class Form:
     | congruence |                                       | the remainder, reduced, and the modulus           |
     | assignment | left-hand side                        | right-hand side; then the equation, if it is one  |
     | system     |                                       | assignments to different names, as written        |
-    | equation   | what vanishes, or the sides           | the last side, and the text, unless it solves one |
+    | equation   | the expression that is 0, or the      | the last side, and the text; none if the equation |
+    |            | sides                                 | has one unknown, as `2x = 5` has                  |
     | other      | the expression or inequality          |                                                   |
-    | text       | normalised text                       | (can't be read, R8)                               |
-
-    Attributes:
-        guesses: what the reader guessed here: letters in a row that it took for a product, a style that it dropped. No
-            class depends on them, and no answer is proved wrong on a guess (R7).
-        others: other readings of the same text, for the same purpose: `3,14` as a decimal, `5\,\Omega` as a 5.
+    | text       | normalised text (can't be read, R8)   |                                                   |
     """
 
     kind: FormKind
     label: str = ""
     parts: tuple[Form, ...] = ()
     guesses: frozenset[str] = field(default=frozenset(), compare=False)
+    """Guesses of the reader, such as letters in a row taken for a product, or a style that was dropped.
+
+    No class depends on them, and no answer is proved wrong on a guess (R7).
+    """
+
     others: tuple[Form, ...] = field(default=(), compare=False)
+    """Other readings of the same text, such as `3,14` as a decimal. They too keep an answer from being proved wrong."""
 
     def guessed(self, guesses: Iterable[str], others: Iterable[Form] = ()) -> Form:
-        """The same form, read less surely."""
+        """Return the form with more guesses and other readings."""
         guesses, others = self.guesses.union(guesses), (*self.others, *others)
         return replace(self, guesses=guesses, others=others) if guesses or others else self
 
     def is_told_from(self, other: Form) -> bool:
-        """Whether they differ for certain, if they differ: nothing was guessed, or nothing that a number could be."""
+        """Return whether a difference between the two forms is certain, because it does not rest on guesses."""
+        # A guess about the values of letters cannot turn them into a number: `\lfloor x \rfloor` is certainly not 5.
         guesses = self.all_guesses | other.all_guesses
         if self.is_plain or other.is_plain:
             return all(guess.startswith(OF_LETTERS) for guess in guesses)
@@ -82,14 +86,14 @@ class Form:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is made of numbers alone."""
+        """Whether the form consists of numbers alone."""
         if self.kind in ("tuple", "set", "interval", "matrix"):
             return all(part.is_plain for part in self.parts)
         return self.kind in ("number", "percent", "quantity", "based", "time")
 
     @property
     def all_guesses(self) -> frozenset[str]:
-        """The guesses made in it and in its parts."""
+        """The guesses made in the form and in its parts."""
         return (
             self.guesses.union(*(part.all_guesses for part in self.parts))
             if self.parts
@@ -98,7 +102,7 @@ class Form:
 
     @property
     def key(self) -> Key:
-        """The key of the class of all answers that say this."""
+        """The key of the class of all answers with this meaning."""
         match self.kind:
             # `x = 5` is 5.
             case "assignment":
@@ -106,7 +110,7 @@ class Form:
             # `50\%` is 1/2.
             case "percent":
                 return number(exact(self) / 100).key
-            # `90^\circ` is 90, and `5 apples` are 5.
+            # `90^\circ` is 90, and `5 apples` is 5.
             case "quantity" if self.label in UNITS_LEFT_OUT or self.label.startswith(
                 COUNTED
             ):
@@ -121,17 +125,18 @@ class Form:
             # `(C) Plane` is C.
             case "choice":
                 return _key("word", self.label)
-            # Its last side is no part of what an equation says.
+            # The parts of an equation only help to compare it; its label is the whole statement.
             case "equation" | "other":
                 return _key(self.kind, self.label)
-            # Elements may have several spellings of one class.
+            # Two elements of one class, such as 5 and `5^\circ`, are one element of a set.
             case "set" | "union":
                 return _key(self.kind, "", sorted({part.key for part in self.parts}))
         return _key(self.kind, self.label, [part.key for part in self.parts])
 
 
 def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
-    # quoted: no label reads like a label with parts
+    """Build a key from the kind, the label and the keys of the parts of a form."""
+    # A label in quotes cannot be mistaken for a label followed by parts.
     text = label if label.isalnum() else json.dumps(label)
     if parts:
         text += f"({','.join(parts)})"
@@ -139,17 +144,17 @@ def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
 
 
 def is_read(key: Key) -> bool:
-    """Whether the answers of a class could be read within their limits; otherwise they share their text (R8)."""
+    """Return whether the answers of a class could be read; answers that could not share only their text (R8)."""
     return not key.startswith("text ")
 
 
 def unread(text: str) -> Form:
-    """The form of an answer that can't be read, by its normalised text."""
+    """Return the form of an answer that can't be read, given its normalised text."""
     return Form("text", short(text))
 
 
 def short(label: str) -> str:
-    """`label`, or its digest if it is long."""
+    """Return a label, or its digest if the label is long."""
     if len(label) <= _LONGEST_LABEL:
         return label
     return (
@@ -161,77 +166,85 @@ def short(label: str) -> str:
 
 
 def number(value: Fraction) -> Form:
+    """Return the form of an exact number."""
     p, q = value.numerator, value.denominator
-    # Decimal digits of a huge integer take quadratic time
+    # A huge number is written in hexadecimal, because decimal digits take quadratic time.
     if p.bit_length() + q.bit_length() > 2000:
         return Form("number", f"{p:#x}/{q:#x}")
     return Form("number", str(value))
 
 
 def exact(form: Form) -> Fraction:
-    """The rational that a number's form stands for; of a percentage, the number before its sign."""
+    """Return the rational of a number's form; for a percentage, the number before the percent sign."""
     label = form.parts[0].label if form.kind == "percent" else form.label
     p, _, q = label.partition("/")
     return Fraction(int(p, 0), int(q or "1", 0))
 
 
 def approximate(form: Form) -> Fraction | None:
-    """The real number that a form stands for, to some 40 digits; None if it stands for none."""
+    """Return the real number that a form stands for, to about 40 digits, or None if it stands for none."""
     if form.kind == "number":
         return exact(form)
-    one, _, other = form.label.partition(" ")
-    # Letters have other values at another point
-    if form.kind != "value" or one != other or ",0@" not in one:
+    # The label has the values at two points. They are equal only if the expression has no letters, and ",0@" says that
+    # the imaginary part is 0.
+    first_value, _, second_value = form.label.partition(" ")
+    if form.kind != "value" or first_value != second_value or ",0@" not in first_value:
         return None
-    mantissa, _, exponent = one.partition(",0@")
+    mantissa, _, exponent = first_value.partition(",0@")
     return Fraction(int(mantissa, 16)) * Fraction(2) ** int(exponent)
 
 
 def unordered(parts: Iterable[Form]) -> Form:
-    """Form of a set or list whose order means nothing; a single element is the element itself."""
+    """Return the form of a set or an unordered list. A single element is returned itself: {5} is 5."""
     distinct = {part.key: part for part in parts}
     elements = [distinct[key] for key in sorted(distinct)]
     return elements[0] if len(elements) == 1 else Form("set", parts=tuple(elements))
 
 
 class Vote(NamedTuple):
-    """How the K rollouts of a group voted.
-
-    Attributes:
-        majority: key of the one class with the most rollouts; None if classes tie for the top or nobody answered.
-        majority_count: 0 without a majority.
-        rollouts: K, missing answers included.
-        counts: rollouts in each class.
-        spelling: most frequent spelling of each class, ties in lexicographic order.
-    """
+    """The votes of a group's K rollouts (R9)."""
 
     majority: Key | None
+    """Key of the class with the most rollouts, or None if classes tie for the top or nobody answered."""
+
     majority_count: int
+    """Number of rollouts in the majority class; 0 without a majority."""
+
     rollouts: int
+    """K, missing answers included."""
+
     answered: int
+    """Number of rollouts that have an answer."""
+
     counts: Mapping[Key, int]
+    """Number of rollouts in each class."""
+
     spelling: Mapping[Key, str]
+    """Most frequent spelling of each class; of equally frequent ones, the first in lexicographic order."""
 
     @property
     def majority_answer(self) -> str | None:
-        """The majority as it is spelled; None without one."""
+        """The majority answer in its most frequent spelling, or None without a majority."""
         return None if self.majority is None else self.spelling[self.majority]
 
     @classmethod
     def stored(
         cls, majority: Key | None, answer: str | None, count: int, rollouts: int
     ) -> Vote:
-        """Return the part of a vote that a run stores: the majority, its spelling and its count, and K."""
+        """Build a vote from the part that a run stores: the majority, its spelling, its count, and K."""
         if majority is None or answer is None:
             return cls(None, count, rollouts, count, {}, {})
         return cls(majority, count, rollouts, count, {majority: count}, {majority: answer})
 
 
 def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
-    """Count the answers of a group's K rollouts; None is a missing answer, which doesn't vote but counts in K (R9)."""
+    """Count the answers of a group's K rollouts (R9).
+
+    None is a missing answer; it doesn't vote but counts in K.
+    """
     spellings = Counter(answer for answer in answers if answer is not None)
     spelling = {keys[answer]: answer for answer in spellings}
-    # Each class has one spelling, as nearly always: nothing to sort
+    # Nearly always each class has a single spelling, and nothing has to be sorted.
     if len(spelling) == len(spellings):
         counts = Counter({key: spellings[answer] for key, answer in spelling.items()})
     else:
@@ -258,15 +271,20 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
 def first_majority(
     answers: Sequence[str | None], tally: Vote, keys: Mapping[str, Key]
 ) -> Key | None:
-    """The majority class; in a tie, that of the classes at the top which had all its rollouts first; None without any.
+    """Return the majority class, with ties resolved by sampling order, or None if nobody answered.
 
-    `answers`, whose `vote` is given, are in the order in which the rollouts were sampled.
+    The winner of a tie is the class that was the first to have all its rollouts.
+
+    Args:
+        answers: answers in the order in which the rollouts were sampled.
+        tally: the `vote` of these answers.
+        keys: class of each answer.
     """
-    most, reached = max(tally.counts.values(), default=0), Counter[Key]()
+    most, counts_so_far = max(tally.counts.values(), default=0), Counter[Key]()
     for answer in answers:
         if answer is not None:
             key = keys[answer]
-            reached[key] += 1
-            if reached[key] == most:
+            counts_so_far[key] += 1
+            if counts_so_far[key] == most:
                 return key
     return None

@@ -1,4 +1,4 @@
-"""Which part of a response is its answer (R6)."""
+"""Extract the answer from a response (R6)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BUILT_IN = {
 ARITHMETIC_SOURCES = frozenset(_BUILT_IN)
 """Data sources of the built-in prompts; any other name, even "arithmetic-mine", is a user's own."""
 
-# An escaped brace is a character, not a group; "\\" is a line break, unless what follows is a box all the same.
+# An escaped brace is a character and opens no group. "\\" is a line break, but `\\boxed{7}` still counts as a box.
 _TOKEN = re.compile(
     r"(?P<box>\\boxed\s*\{)|\\(?:[{}]|\\(?!boxed))|(?P<open>\{)|(?P<close>\})"
 )
@@ -33,27 +33,31 @@ _PLAIN_TEXT = r"(?:[^{}\\]++|\\[^{}\\])*+"
 _SIMPLE_BOX = re.compile(
     rf"\\boxed\s*\{{({_PLAIN_TEXT}(?:\{{{_PLAIN_TEXT}\}}{_PLAIN_TEXT})*+)\}}"
 )
-_REVERSED = re.compile(r"([0-9]+)(-?)")
+# `975` and `5-`
+_REVERSED_DIGITS = re.compile(r"([0-9]+)(-?)")
 
 
 def boxed(response: str) -> str | None:
-    r"""Content of the complete, balanced ``\boxed{...}`` that begins last; None if there is none or it is blank (R6).
+    r"""Return the content of the last complete ``\boxed{...}``, or None if there is none or it is blank (R6).
 
-    Prose never counts: the authors' code takes any number of it instead, and makes a set of adjacent boxes. Takes time
-    linear in the length of the response.
+    The last box is the one that begins last. Numbers in prose never count, whereas the authors' code falls back to
+    them; it also reads adjacent boxes as a set. Takes time linear in the length of the response.
     """
     start = response.rfind("\\boxed")
-    # Most boxes hold a number or a fraction, in which no braces have to be counted.
+    # Most boxes hold a number or a fraction. One pattern reads them without counting braces.
     if simple := _SIMPLE_BOX.match(response, start):
         return simple[1].strip() or None
-    # Nearly always the last one is complete, and the rest need not be read.
+    # Try the last box first: it is nearly always complete. Only a response that was cut off inside it is read from the
+    # start.
     span = None if start < 0 else _last_box(response, start) or _last_box(response, 0)
     return None if span is None else response[slice(*span)].strip() or None
 
 
 def _last_box(text: str, start: int) -> tuple[int, int] | None:
-    """Span of the content of the complete box that begins last, from `start` on."""
-    stack: list[int | None] = []  # content start of each open box, None for any other group
+    """Return the span of the content of the last complete box after `start`, or None if there is none."""
+    stack: list[
+        int | None
+    ] = []  # start of the content for each open box, None for any other open group
     span = None
     for token in _TOKEN.finditer(text, start):
         if token["box"]:
@@ -68,11 +72,11 @@ def _last_box(text: str, start: int) -> tuple[int, int] | None:
 
 
 def reversed_digits(response: str) -> str | None:
-    """The number a response of the arithmetic task claims: digits, least significant first, then the sign.
+    """Return the number that a response of the arithmetic task claims, or None if it has any other form.
 
-    ``975`` claims 579, ``5-`` claims -5. Anything else in the response: no answer.
+    The digits come first, the least significant one leading, and then the sign: ``975`` claims 579, ``5-`` claims -5.
     """
-    match = _REVERSED.fullmatch(response.strip())
+    match = _REVERSED_DIGITS.fullmatch(response.strip())
     if match is None:
         return None
     digits = match[1][::-1].lstrip("0") or "0"
@@ -80,9 +84,9 @@ def reversed_digits(response: str) -> str | None:
 
 
 def tagged(response: str, tag: str) -> str | None:
-    """Content of the last complete ``<tag>…</tag>``, or of the box in it."""
+    """Return the content of the last complete ``<tag>…</tag>``, or of the box in it, or None without either."""
     opening, closing = f"<{tag}>", f"</{tag}>"
-    # The last tag that opens before the last that closes.
+    # The opening tag is the last one before the last closing tag, so a response cut off inside a new tag still counts.
     start = response.rfind(opening, 0, max(response.rfind(closing), 0))
     return (
         None
@@ -92,20 +96,27 @@ def tagged(response: str, tag: str) -> str | None:
 
 
 def after(response: str, marker: str) -> str | None:
-    """The rest of the line after the last `marker`, or the content of the box in it; GSM8K's marker is ``####``."""
-    _, is_there, rest = response.rpartition(marker)
+    """Return the rest of the line after the last `marker`, or the content of the box in it.
+
+    GSM8K's marker is ``####``. Without the marker, the result is None.
+    """
+    _, found_marker, rest = response.rpartition(marker)
     line = rest.strip().partition("\n")[0]
-    return _box_or_text(line) if is_there else None
+    return _box_or_text(line) if found_marker else None
 
 
 def _box_or_text(text: str) -> str | None:
+    """Return the content of the last box in a text, or the text itself without one, or None if that is blank."""
     return boxed(text) or text.strip() or None
 
 
 _DIGITS = r"(?:\d{1,3}(?:(?:,|\{,\}|,?\\[,!])\d{3})+|\d+)(?!\d)"
 _SEPARATOR = re.compile(r"\{,\}|,?\\[,!]|,")
+# `-1,234`, but not the digits of `3.5` and `x2`
 _INTEGER = re.compile(rf"(?<![\w.])([-−]?)({_DIGITS})(?!\.\d)", re.ASCII)
 _EXPONENT = r"(?:\s*(?:\^|\*\*)\s*(?:\{\s*[-−+]?\d+\s*\}|\(\s*[-−+]?\d+\s*\)|[-−+]?\d+)|[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+)"
+# `-1,234.50`, `.5`, `1 1/2`, `3/4`, `1.5e-3`, `3 \times 10^{5}` and `2^{10}`, but neither sign nor digits of an
+# exponent
 _NUMBER = re.compile(
     rf"((?<![\w)\]}}^*])(?<![\^*][{{(])[-−])?"
     r"((?<![\w.^])(?<![\^*][{(-])\.\d+"
@@ -120,36 +131,41 @@ _RUNS_ON = re.compile(
 
 
 def _own_turn(response: str) -> str:
-    """A response up to where a base model runs on: another question, or a mark that ends a turn."""
-    runs_on = _RUNS_ON.search(response.lstrip())
-    return response.lstrip()[: runs_on.start()] if runs_on else response
+    """Cut a response where a base model runs on: at another question, or at a token that ends a turn."""
+    match = _RUNS_ON.search(response.lstrip())
+    return response.lstrip()[: match.start()] if match else response
 
 
 def first_integer(response: str) -> str | None:
-    """The first whole number of a response: ``-1,234 apples`` claims -1234; the digits of 3.5 are none."""
+    """Return the first whole number of a response: ``-1,234 apples`` claims -1234. The digits of 3.5 don't count."""
     match = _INTEGER.search(response)
     return None if match is None else _plain_number(match[1], match[2])
 
 
 def last_number(response: str) -> str | None:
-    """Return the last number of a response: ``so 2 * 3 = $1,234.50.`` claims 1234.50; ``1 1/2``, ``1.5e-3``.
+    """Return the last number of a response: ``so 2 * 3 = $1,234.50.`` claims 1234.50.
 
-    A power is read whole, as ``2^{10}``; its exponent alone is no number: of ``x^2`` nothing is read.
+    ``1 1/2``, ``1.5e-3`` and the power ``2^{10}`` are one number each. An exponent alone is none, so ``x^2`` has no
+    number.
     """
     matches = [*_NUMBER.finditer(_own_turn(response))]
     return _plain_number(*matches[-1].groups(default="")) if matches else None
 
 
 def _plain_number(sign: str, digits: str, exponent: str = "") -> str:
+    """Spell a number without separators of thousands, and with an ASCII minus sign."""
     return ("-" if sign else "") + _SEPARATOR.sub("", digits) + exponent
 
 
-# A letter of an option, in whatever marks. In `A planet` and `I think` it is a word.
+# An option's letter in any brackets or styles. In `A planet` and `I think`, the letter is a word.
 _OPTION = (
     r"(?:(?i:option|choice|letter) ?)?[\s*$_`\"'“‘(\[{]*+(?:\\(?:text|math)\w*\{)?[(\[]?([A-Z])(?![a-zA-Z0-9_À-ɏ’'])"
     r"(?!(?<=[AI]) +(?!(?:and|as|based|because|but|by|due|for|given|is|or|since|which|with)\b)[a-z])[)\]}*$\"”’`]*"
 )
-_TWO = rf"(?:\s*+(?:,|/|&|、|(?:and|or|et|ou|und|oder|y|o|e)\b|[和或])\s*+{_OPTION})?"
+# ` and C` in `B and C`, so that an answer with two letters counts as none
+_SECOND_OPTION = (
+    rf"(?:\s*+(?:,|/|&|、|(?:and|or|et|ou|und|oder|y|o|e)\b|[和或])\s*+{_OPTION})?"
+)
 _ANSWER = (
     r"(?:\b(?:answer|antwort|réponse(?: finale)?|respuesta(?: final)?|risposta(?: finale)?|resposta(?: final)?|ответ"
     r"|correct (?:option|choice|letter)|(?:best|right) (?:option|choice|letter))\b|答案|正解|答え|정답)"
@@ -159,26 +175,33 @@ _IS = (
     r"(?>[\s:*]*+\b(?:clearly|definitely|certainly|obviously|probably|(?:most )?likely|therefore|thus|indeed|simply|"
     r"for sure|the)\b)*+"
 )
+# `the answer is B`, `I choose B`, `选项B正确` and `C is correct`
 _STATED = re.compile(
-    rf"(?i:{_ANSWER})[\s*_]*+(?i:{_IS})[\s:*]*+{_OPTION}{_TWO}"
-    rf"|(?i:\b(?:choose|pick|select|go with)\b|[选選][择擇]?[:：]?)\s*+{_OPTION}{_TWO}"
+    rf"(?i:{_ANSWER})[\s*_]*+(?i:{_IS})[\s:*]*+{_OPTION}{_SECOND_OPTION}"
+    rf"|(?i:\b(?:choose|pick|select|go with)\b|[选選][择擇]?[:：]?)\s*+{_OPTION}{_SECOND_OPTION}"
     r"|(?:选项|選項)\s*([A-Z])\s*(?:是|为|為)?\s*(?:正[确確]|对|對)的?"
     r"|(?im:\b(?:my|final|the) answer)\s*[:=]\s*[(\[]?(?P<small>[a-j])[)\]]?[\s.]*$"
     rf"|(?<![\w(\[*])[(\[*]*+([A-Z])[)\]*]*+ is (?:(?:therefore|clearly|the) )*(?i:correct|right|best)\b"
 )
+# `option B`, but not `option B is wrong`
 _NAMED = re.compile(
-    rf"(?i:\b(?:answer|option|choice)\b)\s*+{_OPTION}{_TWO}"
+    rf"(?i:\b(?:answer|option|choice)\b)\s*+{_OPTION}{_SECOND_OPTION}"
     r"(?!,? *+(?i:(?:is|are|was|would be|must be|seems) (?:also |clearly |both )?(?:not|wrong|incorrect|false|ruled)"
     r"|isn't|cannot|can't|can be (?:ruled|excluded|eliminated)|fails|does(?: not|n't)))"
 )
 
 
 def choice(response: str) -> str | None:
-    r"""The letter of the option that a response chooses (R6, R20).
+    r"""Return the letter of the option that a response chooses, or None if it chooses none or several (R6, R20).
 
-    It stands in the last box, as in ``\boxed{(B)}``. Without a box, or after one that names no option, it is what is
-    stated last ("the answer is B", "C is correct"); else all that the last line names, as in ``(B)`` or ``B. Planets``;
-    else the "option B" that is named last and not refused. Two letters at once are none.
+    The first of these sources that has a letter decides:
+
+    1. The last box, as in ``\boxed{(B)}``.
+    2. The last statement of a choice, such as "the answer is B" or "C is correct".
+    3. The last line, if there is no box and the line names one option, as ``(B)`` and ``B. Planets`` do.
+    4. The last mention of an option that is not ruled out, such as "option B".
+
+    A statement or a mention with two letters gives None. If a box names no option, only the text after it is read.
     """
     if (box := boxed(response)) is not None:
         if letter := option_letter(box, len(ascii_uppercase)):
@@ -197,69 +220,87 @@ def choice(response: str) -> str | None:
     return last_line
 
 
-_FINAL = re.compile(r"(?im)^[#*_> \t]*(?:the )?final answer[:：*_ \t]*\n(?=\s*\S)")
+# `## Final Answer`, as a line of its own
+_FINAL_ANSWER_HEADING = re.compile(
+    r"(?im)^[#*_> \t]*(?:the )?final answer[:：*_ \t]*\n(?=\s*\S)"
+)
 _CLAIM = re.compile(rf"(?i:{_ANSWER})[\s*_]*+(?i:{_IS}|：)[\s:：*]*+")
-_CLOSING = re.compile(r"\*\*([^*\n]+)\*\*[\s.]*\Z")
+# `**7**` at the end
+_BOLD_AT_END = re.compile(r"\*\*([^*\n]+)\*\*[\s.]*\Z")
 _SENTENCE_END = re.compile(r"[.!](?:\s|$)|。")
 
 
 def last_answer(response: str) -> str | None:
-    """Return the answer that a response marks, in whatever way: for logs of others, not for training (R6).
+    """Return the answer that a response marks in any of several notations, or None if it marks none (R6).
 
-    The first of these that is there: the last box; what is marked in ``<answer>…</answer>``, or all of it; ``#### x``,
-    unless it is a heading; what stands below a heading "Final Answer"; ``**x**`` at the end; the rest of the sentence
-    after the last "Answer:" or "answer is"; the last code block, if it is one line. All before a base model runs on.
+    Meant for logs of other programs, not for training. The first of these that is present decides:
+
+    1. The last box.
+    2. The content of ``<answer>…</answer>``, or an answer that is marked inside it.
+    3. ``#### x``, unless that is a heading.
+    4. The text below a heading "Final Answer".
+    5. ``**x**`` at the end, or an "answer is" inside it.
+    6. The rest of the sentence after the last "Answer:" or "answer is".
+    7. The last code block, if it has one line.
+
+    If a base model runs on with another question, only the text before it counts.
     """
     response = _own_turn(response)
-    # `\fbox{7}` is a box to the eye.
+    # Readers see `\fbox{7}` as a box, too.
     if (box := boxed(response.replace("\\fbox", "\\boxed"))) is not None:
         return box
-    # Within a tag another mark may stand, as in `<answer>The answer is 7.</answer>`.
-    if (within := tagged(response, "answer")) is not None:
-        return last_answer(within) or within
+    # A tag may hold another mark, as in `<answer>The answer is 7.</answer>`.
+    if (content := tagged(response, "answer")) is not None:
+        return last_answer(content) or content
     if (line := after_hashes(response)) is not None:
         return line
-    if headings := [*_FINAL.finditer(response)]:
+    if headings := [*_FINAL_ANSWER_HEADING.finditer(response)]:
         below = response[headings[-1].end() :].strip()
         return last_answer(below) or below.partition("\n")[0].strip(" *`$") or None
     text = _closing_claim(response).strip(" *`")
-    # The end of a displayed formula that begins before the claim.
-    is_math = "\\[" in text or "\\(" in text
-    return (text if is_math else re.sub(r"\s*\\[\])]$", "", text)) or None
+    # A claim inside a displayed formula leaves the formula's closing `\]` or `\)` behind: remove it.
+    opens_formula = "\\[" in text or "\\(" in text
+    return (text if opens_formula else re.sub(r"\s*\\[\])]$", "", text)) or None
 
 
 def after_hashes(text: str, blank: str | None = None) -> str | None:
-    """Return the line after the last ``####``; None if it is a heading, words with more below them.
+    """Return the line after the last ``####``, or None if there is none or it is a heading.
 
-    `blank` has the characters that may stand around it; by default, all white space.
+    A line counts as a heading if it has letters and more text below it.
+
+    Args:
+        text: a response or a solution.
+        blank: characters that are stripped around the line; by default, all white space.
     """
-    _, is_there, rest = text.rpartition("####")
+    _, found_hashes, rest = text.rpartition("####")
     line, _, more = rest.strip(blank).partition("\n")
-    is_answer = is_there and line and not any(map(str.isalpha, line if more else ""))
+    is_answer = found_hashes and line and not any(map(str.isalpha, line if more else ""))
     return line.strip(blank) if is_answer else None
 
 
 def _closing_claim(response: str) -> str:
-    """Return what a response says in bold at its end, after its last "answer is", or in a code block of one line."""
-    closing = _CLOSING.search(response)
-    text = closing[1] if closing else response
+    """Return the text in bold at the end of a response, after its last "answer is", or in a code block of one line."""
+    in_bold = _BOLD_AT_END.search(response)
+    text = in_bold[1] if in_bold else response
     if claims := [*_CLAIM.finditer(text)]:
         line = text[claims[-1].end() :].partition("\n")[0]
         return _SENTENCE_END.split(line, maxsplit=1)[0]
-    return text if closing else _last_code_line(response)
+    return text if in_bold else _last_code_line(response)
 
 
 def _last_code_line(response: str) -> str:
-    """Return the last code block of a response; "" if it has none, or one of several lines."""
-    fenced = response.split("```")
-    if len(fenced) < 3 or len(fenced) % 2 == 0:
+    """Return the last code block of a response if it is one line, otherwise an empty text."""
+    parts = response.split("```")
+    # An even number of parts means that a fence is not closed.
+    if len(parts) < 3 or len(parts) % 2 == 0:
         return ""
-    # Its first line is the name of a language
-    block = fenced[-2].partition("\n")[2].strip()
+    # The first line of a block holds the name of its language, or nothing.
+    block = parts[-2].partition("\n")[2].strip()
     return "" if "\n" in block else block
 
 
 def _one_letter(match: re.Match[str]) -> str | None:
+    """Return the letter that the groups of a match agree on, or None if there are several letters."""
     letters = {letter.upper() for letter in match.groups() if letter}
     return letters.pop() if len(letters) == 1 else None
 
@@ -269,10 +310,12 @@ _STYLED = re.compile(
     r"\\(?:text[a-z]*|math(?:rm|bf|it|sf|tt|normal)|[mhf]box|boxed|boldsymbol|bm|operatorname|underline|emph)"
     r"\s*\{([^{}]*)\}"
 )
-_NOTHING = re.compile(
+# Signs of styles, without any content
+_STYLE_MARKS = re.compile(
     r"\$|\*\*|\\[()\[\]]|\\(?:left|right|bf|rm|it|displaystyle)(?![a-zA-Z])|\\(?=[{}%&#])"
 )
 _SPACE = re.compile(r"(?:\s|~|\\[,;:! ]|\\q?quad(?![a-zA-Z]))+")
+# `The correct answer is: `
 _PREFIX = re.compile(
     r"(?:(?:(?:the|correct|right|best|final|answer|option|choice|letter|is)\b|[:=]) ?)*",
     re.IGNORECASE,
@@ -283,21 +326,21 @@ _CHOICE = re.compile(
     r"(?:[)\]}] ?[.:]?|[.:](?= |$)|(?<= )[-\N{EN DASH}\N{EM DASH}](?= )|(?<= )(?=\()|$) ?(?P<text>.*)"
 )
 # Another option, as in `(A) and B`, `A) this, B) that`; but not the C of `A) carbon (C)` or the B of `A) B`.
-_ANOTHER = re.compile(
+_ANOTHER_OPTION = re.compile(
     r"(?:^|[,;&/] ?|\b(?:and|or) )\(?([A-Z]|\d{1,2})[):]|^(?:(?:and|or) |[,;&/] ?)([A-Z]|\d{1,2})\b"
 )
 
 
 def option_letter(answer: str, options: int, *, numbered: bool = False) -> str | None:
-    r"""The letter of the one option that an answer names; None if it names none, or several (R20).
+    r"""Return the letter of the one option that an answer names, or None if it names none or several (R20).
 
-    ``B``, ``(b)``, ``\text{(B)}``, ``B) Planets``, ``B. Planets`` and ``Option B`` name the second. The text of an
-    option alone names none; nor does a letter that a word follows: ``A planet``, ``B cells``.
+    ``B``, ``(b)``, ``\text{(B)}``, ``B) Planets``, ``B. Planets`` and ``Option B`` name the second option. The text of
+    an option alone names none. A letter before a word is part of the text: ``A planet``, ``B cells``.
 
     Args:
         answer: the content of a box.
-        options: how many there are, at most 26.
-        numbered: the options are numbered in print, so that ``2`` names the second as ``B`` does.
+        options: number of options, at most 26.
+        numbered: whether the options are numbered in print, so that ``2`` names the second, as ``B`` does.
     """
     if len(answer) == 1 and answer.isascii() and answer.isalpha():
         return _letter(answer, options, numbered)
@@ -305,29 +348,31 @@ def option_letter(answer: str, options: int, *, numbered: bool = False) -> str |
     if match is None:
         return None
     letter = _letter(match["label"], options, numbered)
-    others = {
-        _letter(a or b, options, numbered) for a, b in _ANOTHER.findall(match["text"])
+    other_letters = {
+        _letter(marked or bare, options, numbered)
+        for marked, bare in _ANOTHER_OPTION.findall(match["text"])
     }
-    return letter if others <= {letter, None} else None
+    return letter if other_letters <= {letter, None} else None
 
 
 def _plain(answer: str) -> str:
-    """An answer without LaTeX's styles and spaces, its full stop, and words such as "Answer:"."""
-    text, styles = unicodedata.normalize("NFKC", answer[:_LONGEST_READ]), 1
-    while styles:
-        text, styles = _STYLED.subn(r"\1", text)
-    text = _SPACE.sub(" ", _NOTHING.sub("", text)).strip().rstrip(".。").rstrip()
+    """Strip LaTeX styles and spaces, the full stop, and lead-ins such as "Answer:"."""
+    text, style_count = unicodedata.normalize("NFKC", answer[:_LONGEST_READ]), 1
+    # Styles may be nested, and one pass removes only the inner ones.
+    while style_count:
+        text, style_count = _STYLED.subn(r"\1", text)
+    text = _SPACE.sub(" ", _STYLE_MARKS.sub("", text)).strip().rstrip(".。").rstrip()
     return text[_PREFIX.match(text).end() :]  # type: ignore[union-attr]  # it matches the empty string
 
 
 def _letter(label: str, options: int, numbered: bool) -> str | None:
-    """The letter of the option with a label, which is a letter itself or a number from 1."""
-    place = (
+    """Return the letter of the option with a label, which is a letter or a number from 1, or None if there is none."""
+    index = (
         int(label) - 1
         if numbered and label.isdecimal()
         else ascii_uppercase.find(label.upper())
     )
-    return ascii_uppercase[place] if 0 <= place < options else None
+    return ascii_uppercase[index] if 0 <= index < options else None
 
 
 EXTRACTORS: Mapping[str, Extractor] = MappingProxyType({
@@ -339,7 +384,7 @@ EXTRACTORS: Mapping[str, Extractor] = MappingProxyType({
     "reversed_digits": reversed_digits,
     "text": lambda response: response.strip() or None,  # for logs that hold the answer itself
 })  # fmt: skip
-"""Extractors without a setting, by the name that a recipe or benchmark calls them."""
+"""Extractors without a parameter, by their name in recipes and benchmarks."""
 
 _TAG = re.compile(r"[A-Za-z][\w.-]*")
 
@@ -347,29 +392,33 @@ _TAG = re.compile(r"[A-Za-z][\w.-]*")
 def extract(response: str, extractor: str = "boxed") -> str | None:
     """Return the answer that a response claims, or None if it claims none.
 
-    Thinking is no claim: the answer is read after the thinking, and a response that ends inside it has none (R6).
+    The answer is read after the thinking. A response that ends inside its thinking claims nothing (R6).
     """
     read = find_extractor(extractor)
-    said = after_thinking(response)
-    if said is None:
+    after_thought = after_thinking(response)
+    if after_thought is None:
         return None
-    answer = read(said)
-    if answer is None and len(said) < len(response) and read is last_answer:
-        return said.strip().rpartition("\n")[2] or None
+    answer = read(after_thought)
+    # After its thinking, a response may be nothing but the answer, so an unmarked last line counts.
+    if answer is None and len(after_thought) < len(response) and read is last_answer:
+        return after_thought.strip().rpartition("\n")[2] or None
     return answer
 
 
 @functools.cache
 def find_extractor(extractor: str) -> Extractor:
-    r"""The extractor that a setting means: training, evaluation, audit and replay all read answers with it (R6).
+    r"""Return the extractor for a setting: training, evaluation, audit and replay all read answers with it (R6).
 
     | setting | the answer is |
     |---|---|
-    | a name of `EXTRACTORS` | as its function says |
-    | ``regex:PATTERN`` | the last match: its first group, or all of it where there is none |
+    | a name of `EXTRACTORS` | the result of that function |
+    | ``regex:PATTERN`` | the last match: its first group, or all of it if the pattern has no group |
     | ``after:TEXT`` | the rest of the line after the last TEXT |
     | ``tag:NAME`` | the content of the last ``<NAME>…</NAME>`` |
-    | ``package.module:function`` | what this function of the user's own returns |
+    | ``package.module:function`` | the result of this function, which the user provides |
+
+    Raises:
+        UserError: the setting names no extractor.
     """
     kind, colon, text = extractor.partition(":")
     if not colon:
@@ -401,7 +450,8 @@ def find_extractor(extractor: str) -> Extractor:
 
 
 def reading_more(responses: Sequence[str]) -> str | None:
-    """A sentence on the most specific extractor that reads more than half of the responses; None if none does."""
+    """Name the most specific extractor that reads more than half of the responses, or return None if none does."""
+    # From the most specific to the least: `last_number` reads nearly every text.
     for name in (
         "boxed",
         "after:####",
@@ -410,12 +460,12 @@ def reading_more(responses: Sequence[str]) -> str | None:
         "last_answer",
         "last_number",
     ):
-        read = sum(extract(response, name) is not None for response in responses)
-        if 2 * read > len(responses):
-            return f"The extractor {name} reads {read} of {len(responses)} responses."
+        count = sum(extract(response, name) is not None for response in responses)
+        if 2 * count > len(responses):
+            return f"The extractor {name} reads {count} of {len(responses)} responses."
     return None
 
 
 def default_extractor(data_source: str) -> str:
-    """Name of the extractor for a data source: the built-in sets have their own (R6)."""
+    """Return the name of the extractor for a data source; the built-in data sets have their own (R6)."""
     return _BUILT_IN.get(data_source, "boxed")

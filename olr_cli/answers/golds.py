@@ -1,8 +1,9 @@
-r"""Golds, and what stands in place of one where there is none: one table for files and rewards (R16).
+r"""Golds and the placeholders of missing ones: one table for files and rewards (R16).
 
-Only what a program, a spreadsheet or an annotator writes for a missing answer is in it. Words that are answers too are
-not: `none`, `unknown`, `undefined`, `DNE`, `no solution`, `\infty`, and `Na`, which is sodium. `unbekannt` and its like
-are in it, since files in these languages have them where English ones have `N/A`; `无` and `нет` (no) are not.
+The table holds only what programs, spreadsheets and annotators write for a missing answer. It leaves out words that are
+also answers: `none`, `unknown`, `undefined`, `DNE`, `no solution`, `\infty`, and `Na`, which is sodium. `unbekannt` and
+the like are in it, because files in these languages write them where English files write `N/A`. The words `无` and
+`нет` (no) are answers and left out.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from typing import NamedTuple
 
 
 class Gold(NamedTuple):
-    """A label or a truth as its question asks for it: all that a verdict sees of the question (R7)."""
+    """A label or true answer, with all that a verdict needs to know about the question (R7)."""
 
     text: str
     in_percent: bool = False
-    """The question asks for a percentage, so the gold accepts a percent sign that it lacks."""
+    """Whether the question asks for a percentage; if so, the gold accepts a percent sign that it lacks."""
 
 
 _LONGEST = 60
-_OF_LANGUAGES = (
+"""Longest label that may be a placeholder, in characters."""
+_IN_OTHER_LANGUAGES = (
     r"k\. ?a\.|keine (?:angaben?|antwort)|unbekannt|nicht (?:verfügbar|vorhanden|gefunden)"  # German
     r"|inconnue?|non (?:disponible|trouvée?|fournie?)|(?:pas de|sans) réponse"  # French
     r"|desconocid[oa]|no (?:disponible|encontrad[oa])|sin (?:respuesta|datos)"  # Spanish
@@ -33,18 +35,18 @@ _OF_LANGUAGES = (
 )
 _PLACEHOLDER = re.compile(
     r"(?:|NA|NaT|<NA>|<null>|__NoCorrectAnswer__|Err:\d{3}|(?i:loading)\.{3}"
-    # Of spreadsheets, in many languages: `#REF!`, `#DIV/0!`, `#WERT!`, `#¡VALOR!`, `#ЗНАЧ!`, `#NV`.
+    # Errors of spreadsheets in many languages: `#REF!`, `#DIV/0!`, `#WERT!`, `#¡VALOR!`, `#ЗНАЧ!`, `#NV`.
     r"|\#+|\# ?N/?[AVDB]|\#Н/Д|\#(?:REF|NAME|VALUE|NULL|NUM|GETTING_DATA)|\#[¡¿]?[A-ZÀ-ÝА-Я0/]+[!?]"
     r"|[\s$({\[]*(?:\\text\w*\{)?(?:None|(?i:n/a|n\.a\.?|nan|null|tbd|todo|proof"
     r"|(?:answer )?not[ _-]?found|not (?:available|applicable|provided)"
     r"|no (?:final )?answer(?: (?:found|given|provided|available))?"
     r"|see (?:the )?(?:solution|above|below|text|figure)"
     r"|\?+|-+|\.{2,}|…|[–—]+"
-    rf"|{_OF_LANGUAGES}))[\s.:。$)}}\]]*)"
+    rf"|{_IN_OTHER_LANGUAGES}))[\s.:。$)}}\]]*)"
 )
 
 
 def is_placeholder(label: str) -> bool:
-    """Whether a label says that there is no answer, ``N/A``, ``notfound`` or ``#REF!``: no response matches it."""
+    """Return whether a label stands for a missing answer, as ``N/A`` or ``#REF!`` do. No response matches it."""
     label = label.strip()
     return len(label) <= _LONGEST and _PLACEHOLDER.fullmatch(label) is not None

@@ -1,4 +1,4 @@
-"""Whether responses are right and how they vote: the one reading of training, evaluation, audit and other trainers.
+"""Grade responses and count their votes: training, evaluation, audit and other trainers all do it here.
 
 response, prompt ──read_answer──► answer ──► its class ──► vote (R9)
                                     └────► verdict, given golds (R7)
@@ -19,30 +19,26 @@ from olr_cli.answers.thinking import with_opened
 from olr_cli.answers.verdict import Verdict
 
 SENTINEL = "__NoCorrectAnswer__"
-"""The label that no policy outputs (R2); the authors' data sets have the same."""
+"""Label that no policy outputs (R2); the authors' data sets use the same text."""
 
 
 def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
-    """Return the answer that a response to a prompt claims; None if it claims none, or writes the sentinel (R6, R16).
+    """Return the answer that a response claims, or None if it claims none or only the sentinel (R6, R16).
 
     Args:
         response: the text of a rollout.
         extractor: as in `find_extractor`.
-        prompt: the text that the response continues, as far as it is known: it may end inside the thinking.
+        prompt: the text that the response continues, if known. It matters where its end opens the thinking.
     """
     answer = extract(with_opened(prompt, response), extractor)
-    # A policy that writes the sentinel itself has given no answer: the sentinel is never rewarded.
+    # A policy that writes the sentinel itself must not be rewarded, although the text equals the label.
     return None if answer == SENTINEL else answer
 
 
 class Grading:
-    """The answers to P prompts as a judge sees them: the class of each, and which answers match which golds (R7).
+    """The answers to P prompts, the class of each answer, and which answers match which golds (R7).
 
-    What nobody has asked for does not match.
-
-    Attributes:
-        answers: of each prompt, one per response; None where there is none.
-        keys: the class of each answer.
+    Call `ask` or `ask_pairs` first: a pair that the judge has not seen counts as no match.
     """
 
     def __init__(
@@ -52,27 +48,37 @@ class Grading:
         tolerance: float | None = None,
     ) -> None:
         self.answers = answers
+        """Answers to each prompt, one per response; None for a response without an answer."""
+
         self._judge, self._tolerance = judge, tolerance
-        self._said = [
-            dict.fromkeys(answer for answer in of_one if answer is not None)
-            for of_one in answers
+        self._distinct_answers = [
+            dict.fromkeys(answer for answer in prompt_answers if answer is not None)
+            for prompt_answers in answers
         ]
-        self.keys = judge.keys({answer: None for of_one in self._said for answer in of_one})
+        self.keys = judge.keys(
+            {
+                answer: None
+                for prompt_answers in self._distinct_answers
+                for answer in prompt_answers
+            }
+        )
+        """Class of each answer, by its text."""
+
         self._right: defaultdict[Gold, set[str | None]] = defaultdict(set)
         self._wrong: defaultdict[Gold, set[str | None]] = defaultdict(set)
 
     def ask(self, golds: Iterable[Iterable[Gold]]) -> None:
-        """Ask which answers to each prompt match each of its golds."""
+        """Ask the judge which answers to each prompt match each of the prompt's golds."""
         self.ask_pairs({
             (gold, answer): None
-            for of_one, said in zip(golds, self._said, strict=True)
-            for gold in of_one
-            for answer in said
+            for prompt_golds, distinct in zip(golds, self._distinct_answers, strict=True)
+            for gold in prompt_golds
+            for answer in distinct
         })  # fmt: skip
 
     def ask_pairs(self, pairs: Collection[tuple[Gold, str]]) -> None:
-        """Ask whether the answer of each pair matches its gold."""
-        # None, neither right nor wrong, is in none of the two.
+        """Ask the judge whether the answer of each pair matches its gold."""
+        # An undecided answer (None) is stored in neither set: it is not right, and R3 must not draw it as a wrong one.
         verdicts = self._judge.matches(pairs, self._tolerance)
         for (gold, answer), verdict in zip(pairs, verdicts, strict=True):
             if verdict is not None:
@@ -87,15 +93,15 @@ class Grading:
         return self._wrong.get(gold, frozenset())
 
     def verdict(self, golds: Sequence[Gold], answer: str | None) -> Verdict:
-        """Return the verdict on an answer, given golds of which each is right."""
+        """Return the verdict on an answer, given one or more golds, any of which is right."""
         if any(answer in self.right(gold) for gold in golds):
             return Verdict.RIGHT
-        # A gold that cannot be read decides nothing about an answer, whatever that is.
+        # Before `NO_ANSWER`: without a readable gold, even a missing answer has no verdict.
         if not any(is_read(self._judge.keys([text])[text]) for text, _ in golds):
             return Verdict.NO_GOLD
         if not answer:
             return Verdict.NO_ANSWER
-        # The first gold that leaves it open says why.
+        # The reason comes from the first gold that leaves the answer undecided.
         undecided = next((gold for gold in golds if answer not in self.wrong(gold)), None)
         return (
             Verdict.WRONG
@@ -105,20 +111,21 @@ class Grading:
 
     def votes(self) -> list[Vote]:
         """Return the vote of each prompt's responses."""
-        return [vote(of_one, self.keys) for of_one in self.answers]
+        return [vote(prompt_answers, self.keys) for prompt_answers in self.answers]
 
 
 def any_of(golds: Sequence[str]) -> str:
-    """Return the one gold, or several golds, each of which is right, as one text: a list in JSON."""
+    """Write one or several golds as one text: a single gold as it is, several as a JSON list."""
     return golds[0] if len(golds) == 1 else json.dumps(golds, ensure_ascii=False)
 
 
 def right_answers(gold: str) -> list[str]:
-    """Return the golds that `any_of` wrote as one text, without those that stand for a missing answer (R16)."""
+    """Return the golds in a text that `any_of` wrote, without placeholders of a missing answer (R16)."""
     golds = [gold]
+    # A gold that only begins like a JSON list stays one gold.
     with suppress(ValueError, RecursionError):
         golds = [str(item) for item in json.loads(gold)] if gold.startswith('["') else golds
-    return [one for one in golds if not is_placeholder(one)]
+    return [text for text in golds if not is_placeholder(text)]
 
 
 def verdicts(
@@ -128,21 +135,21 @@ def verdicts(
     tolerance: float | None = None,
     in_percent: Sequence[bool] | None = None,
 ) -> list[Verdict]:
-    """Return the verdict on each answer, given its golds, of which each is right.
+    """Return the verdict on each answer, given its golds, any of which is right.
 
-    Where a question asks for its result `in_percent`, its golds are read so (`Gold`).
+    `in_percent` says of each question whether it asks for a percentage (`Gold`); by default, none does.
     """
-    asks = [False] * len(golds) if in_percent is None else in_percent
-    # What stands for a missing answer is nobody's gold.
-    of_all = [
-        [Gold(gold, is_percent) for gold in of_one if not is_placeholder(gold)]
-        for of_one, is_percent in zip(golds, asks, strict=True)
+    percent_flags = [False] * len(golds) if in_percent is None else in_percent
+    # A placeholder such as N/A is no gold: an answer that repeats it must not be right.
+    golds_by_answer = [
+        [Gold(text, is_percent) for text in answer_golds if not is_placeholder(text)]
+        for answer_golds, is_percent in zip(golds, percent_flags, strict=True)
     ]
     grading = Grading([[answer] for answer in answers], judge, tolerance)
-    grading.ask(of_all)
+    grading.ask(golds_by_answer)
     return [
-        grading.verdict(of_one, answer)
-        for of_one, answer in zip(of_all, answers, strict=True)
+        grading.verdict(answer_golds, answer)
+        for answer_golds, answer in zip(golds_by_answer, answers, strict=True)
     ]
 
 
@@ -153,19 +160,21 @@ def verify(
     in_percent: bool = False,
     tolerance: float = 0,
 ) -> Verdict:
-    """Return the verdict on an answer (`parse`), given its gold or golds, of which each is right.
+    """Return the verdict on an answer (`parse`), given one gold or several, any of which is right.
 
-    It works in any thread or process. Where a question asks for a result `in_percent`, a gold accepts a percent sign
-    that it lacks. With a relative `tolerance`, numbers that are no integers may differ by so much. A number counts as
-    it is written: 7 as ``7``.
+    Call it from any thread or process. If the question asks for a percentage, set `in_percent`: a gold then accepts a
+    percent sign that it lacks. With a relative `tolerance`, numbers may differ by that part of the gold, unless both
+    are integers. Numbers are compared as they are written: 7 as ``7``.
     """
-    each = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
-    golds = [str(one) for one in each if one is not None]
-    # A number counts as it is written.
-    said = None if answer is None else str(answer)
-    return verdicts([golds], [said], shared_judge(), tolerance, [in_percent])[0]
+    values = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
+    golds = [str(value) for value in values if value is not None]
+    answer_text = None if answer is None else str(answer)
+    return verdicts([golds], [answer_text], shared_judge(), tolerance, [in_percent])[0]
 
 
 def parse(response: str | None, extractor: str = "last_answer") -> str | None:
-    """Return the answer that a response claims, however it is marked, or None if it claims none (R6)."""
+    """Return the answer that a response claims, or None if it claims none (R6).
+
+    The default extractor accepts all common marks of an answer; `find_extractor` lists the others.
+    """
     return extract(response or "", extractor)

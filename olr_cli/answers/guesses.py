@@ -1,4 +1,4 @@
-"""What is guessed where an answer is read: the styles that are dropped, and how else its text may be meant (R7)."""
+"""Record what the reader guesses: styles that it drops, and other meanings that a text may have (R7)."""
 
 from __future__ import annotations
 
@@ -9,36 +9,45 @@ from olr_cli.answers.classes import Form
 from olr_cli.answers.reading import Leaf, read_tidied
 
 PLAIN_DECIMAL = re.compile(r"-?\d+(?:\.\d{1,12})?", re.ASCII)
-"""A number that can be read in one way only: without commas, and with fewer decimals than programs write."""
+"""Number with one possible reading: it has no commas, and fewer decimals than programs print."""
 
 
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
-    """Read an answer that is `text` once it is tidied; its form says what was guessed, and how else it can be read."""
+    """Read an answer, with its guesses and other readings in the form.
+
+    Args:
+        answer: the answer as it was given.
+        text: the tidied answer.
+        leaf: reads the expressions in it.
+    """
     form = read_tidied(text, leaf)
     if PLAIN_DECIMAL.fullmatch(text) and "\\" not in answer:
         return form
-    respelled = (pattern.sub(other, text) for pattern, other in _OTHERWISE.items())
-    others = {with_points(text), *respelled} - {text}
-    # `ACD` may be three options.
+    respelled = (
+        pattern.sub(spelling, text) for pattern, spelling in _OTHER_SPELLINGS.items()
+    )
+    other_texts = {with_points(text), *respelled} - {text}
+    # `ACD` may be a word or three options.
     if _OPTIONS.fullmatch(text):
-        others.add(", ".join(text))
-    unsure = _UNSURE.search(text)
-    guesses = [unsure[0]] if unsure else []
-    # A style is lost where algebra reads, and a letter of a script is another letter anywhere.
-    if _is_computed(form) or _SCRIPT.search(answer):
+        other_texts.add(", ".join(text))
+    match = _AMBIGUOUS.search(text)
+    guesses = [match[0]] if match else []
+    # Algebra drops styles: it reads `2\mathbf{v}` as 2v. A script letter is another letter wherever it is.
+    if _used_algebra(form) or _SCRIPT.search(answer):
         guesses += _STYLE.findall(answer)
-    return form.guessed(guesses, (read_tidied(other, leaf) for other in others))
+    return form.guessed(guesses, (read_tidied(spelling, leaf) for spelling in other_texts))
 
 
-def _in_halves(clock: re.Match[str]) -> str:
-    """A time of the 24-hour clock as one of the 12-hour clock."""
+def _on_12_hour_clock(clock: re.Match[str]) -> str:
+    """Return a time of the 24-hour clock on the 12-hour clock: `5:30 PM` for `17:30`."""
     hour = int(clock[1])
     return f"{hour % 12 or 12}:{clock[2]} {'PM' if hour > 11 else 'AM'}"
 
 
 def with_points(text: str) -> str:
-    """`text` with points for its decimal commas: 1234.5 for 1.234,5. Only semicolons keep those of a tuple apart."""
-    if _LIST.search(text) and ";" not in text:
+    """Replace decimal commas by points: 1.234,5 becomes 1234.5."""
+    # In a tuple, a comma separates entries unless semicolons do.
+    if _OPENING_BRACKET.search(text) and ";" not in text:
         return text
     return _DECIMAL_COMMA.sub(
         lambda number: number[0].translate(str.maketrans(",", ".", ". ")),
@@ -46,19 +55,21 @@ def with_points(text: str) -> str:
     )
 
 
-def _is_computed(form: Form) -> bool:
-    """Whether computer algebra read some part of an answer."""
+def _used_algebra(form: Form) -> bool:
+    """Return whether computer algebra read some part of an answer."""
     return form.kind in ("value", "equation", "other", "text") or any(
-        map(_is_computed, form.parts)
+        map(_used_algebra, form.parts)
     )
 
 
-_DECIMAL_COMMA = re.compile(  # and none of thousands, as in 1,234
+# But not the thousands separator of 1,234
+_DECIMAL_COMMA = re.compile(
     r"(?<![\d.,])(?![1-9]\d{0,2}(?:,\d{3})+(?![\d,]))(?:\d{1,3}(?:[. ]\d{3})+|\d+),\d+(?![\d.,])"
 )
 _THOUSANDS = re.compile(r"(?<![\d.,])[1-9]\d{0,2}(?:\.\d{3}){2,}(?![\d.,])")
-"""12.345.678, in which no point can be decimal; in 1.234 it may be."""
-_LIST = re.compile(r"[(\[]|\\\{")
+"""Number such as 12.345.678, in which no point can be decimal. The point of 1.234 may be decimal."""
+_OPENING_BRACKET = re.compile(r"[(\[]|\\\{")
+# Styles, and indices without a sign, such as the 1 of `x1`
 _STYLE = re.compile(
     r"\\(?:bm|boldsymbol|math(?:bf|cal|scr|frak)|hat|vec|bar|tilde)(?![a-zA-Z])|(?<![\dA-Z\\])(?<![a-z])[a-zA-Z]\d"
 )
@@ -75,8 +86,8 @@ _ORDINALS = (
     "ninth",
     "tenth",
 )
-_COUNTS = {
-    **{ordinal: str(place) for place, ordinal in enumerate(_ORDINALS, 1)},
+_NUMBER_PHRASES = {
+    **{ordinal: str(rank) for rank, ordinal in enumerate(_ORDINALS, 1)},
     **{
         "infinitely many": r"\infty",
         "diverges": r"\infty",
@@ -86,31 +97,32 @@ _COUNTS = {
         "a dozen": "12",
     },
 }
-_OTHERWISE: dict[re.Pattern[str], str | Callable[[re.Match[str]], str]] = {
+_OTHER_SPELLINGS: dict[re.Pattern[str], str | Callable[[re.Match[str]], str]] = {
     re.compile(r"\[([^\[\]]*,[^\[\]]*)\]"): r"\1",
-    re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII): _in_halves,
+    re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII): _on_12_hour_clock,
     re.compile(r"\\log(?![a-zA-Z]|\s*_)"): r"\\ln",
-    re.compile(r"(?<![\w/])(\d+)/(\d+)(?=\s*[a-zA-Z(])"): r"\\frac{\1}{\2}",  # 1/2x
-    re.compile(r"^(?:\\text\{\s*)?([a-z ]+)\s*\}?$"): lambda text: _COUNTS.get(
-        text[1].strip(), text[0]
+    # `1/2x` is read as 1/(2x) and may be x/2.
+    re.compile(r"(?<![\w/])(\d+)/(\d+)(?=\s*[a-zA-Z(])"): r"\\frac{\1}{\2}",
+    re.compile(r"^(?:\\text\{\s*)?([a-z ]+)\s*\}?$"): lambda match: _NUMBER_PHRASES.get(
+        match[1].strip(), match[0]
     ),
 }
-"""How else a text may be read: a list in brackets, a time of day, a logarithm, a product, words for numbers."""
+"""Pattern -> another spelling: a list in brackets, a time of day, a logarithm, a product, words for numbers."""
 
 
-_SEVERAL = "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet ft inch(?:es)? pounds? lbs?"
-_MEASURE = rf"(?:\\text\{{\s*(?:{_SEVERAL.replace(' ', '|')})\s*\}}|(?:{_SEVERAL.replace(' ', '|')})\b|\^\s*\\circ)"
-_UNSURE = re.compile(
-    rf"\d\s*{_MEASURE}\s*,?\s*(?:\\text\{{\s*and\s*\}}|and\b)?\s*\d+(?:\.\d+)?\s*(?:{_MEASURE}|'|\^\{{?\\prime)"
-    r"|[一二三四五六七八九十百千零两]"  # numerals that are words
-    r"|(?:\\text\{[A-Za-z ]+\}|(?<![A-Za-z\\])[BNU])\s*\([^()]*,"  # a function, or a distribution, by its name
-    r"|\d[spdf]\s*\^.*\d[spdf]\s*\^"  # electrons
-    r"|^(?:\\text\{\s*)?[NS]\b.*\d.*[EW]"  # points of the compass
-    r"|^[a-zA-Z]+(?: [a-zA-Z])+$"  # a word, or a product
-    r"|\\(?:zeta|eta|beta|phi|sigma|tau|mu|lambda|psi|omega|pi|Omega|Lambda)\s*\(\s*\d+\s*\)"  # a function of integers
-    r"|^[a-zA-Z]\([a-z]\) *=.*(?<![a-zA-Z\\])[abck](?![abd-wyz(])"  # a function with a free constant
+_UNIT_NAMES = "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet ft inch(?:es)? pounds? lbs?"
+_UNIT = rf"(?:\\text\{{\s*(?:{_UNIT_NAMES.replace(' ', '|')})\s*\}}|(?:{_UNIT_NAMES.replace(' ', '|')})\b|\^\s*\\circ)"
+_AMBIGUOUS = re.compile(
+    rf"\d\s*{_UNIT}\s*,?\s*(?:\\text\{{\s*and\s*\}}|and\b)?\s*\d+(?:\.\d+)?\s*(?:{_UNIT}|'|\^\{{?\\prime)"
+    r"|[一二三四五六七八九十百千零两]"  # numerals, which are read as words
+    r"|(?:\\text\{[A-Za-z ]+\}|(?<![A-Za-z\\])[BNU])\s*\([^()]*,"  # a named function or distribution: `N(0, 1)`
+    r"|\d[spdf]\s*\^.*\d[spdf]\s*\^"  # a configuration of electrons: `1s^2 2s^2`
+    r"|^(?:\\text\{\s*)?[NS]\b.*\d.*[EW]"  # a bearing: `N 30^\circ E`
+    r"|^[a-zA-Z]+(?: [a-zA-Z])+$"  # a word or a product: `A B`
+    r"|\\(?:zeta|eta|beta|phi|sigma|tau|mu|lambda|psi|omega|pi|Omega|Lambda)\s*\(\s*\d+\s*\)"  # `\zeta(2)`
+    r"|^[a-zA-Z]\([a-z]\) *=.*(?<![a-zA-Z\\])[abck](?![abd-wyz(])"  # a free constant: `f(x) = ax`
 )
-"""Where the reader guesses what is meant, beside quantities of several units: `2 hours 30 minutes`."""
+"""Text whose meaning the reader guesses. The first alternative is a quantity in several units: `2 hours 30 minutes`."""
 
 
 _OPTIONS = re.compile("[A-J]{2,6}")

@@ -1,8 +1,8 @@
-"""Which answers are one class, and which match a label (R7, R8).
+"""Decide which answers belong to one class, and which match a label (R7, R8).
 
-Two relations, never mixed: *same* is a key of the text alone, *matches* a verdict about a pair. The first version had
-one relation, whose connected components were the classes: a third answer could join two numbers into one class, and a
-verdict depended on what other rollouts had said.
+Two relations are kept apart. *Same* compares keys, which depend on one text alone; *matches* is a verdict about a pair.
+The first version had one relation, whose connected components were the classes. A third answer could then join two
+numbers into one class, and a verdict depended on the answers of other rollouts.
 """
 
 from __future__ import annotations
@@ -28,29 +28,32 @@ from olr_cli.files import regular
 
 _PLAIN_NUMBER = re.compile(PLAIN_NUMBER)
 _MEMO = 1 << 19
-"""Keys and verdicts kept in memory, about 100 MB; clearing them costs time, never a decision."""
+"""Largest number of keys and verdicts kept in memory, about 100 MB. Clearing them costs time and changes no
+decision."""
 
 Pair: TypeAlias = tuple[Gold | str, str]
-"""A gold, label or truth, and an answer. A plain text is a gold that no question asks for in percent."""
+"""A gold (label or true answer) and an answer. A gold given as text is one whose question asks for no percentage."""
 
 Task: TypeAlias = tuple[str, ...]
-"""``("key", answer)``, ``("may match", gold, answer)``, ``("reason", gold, answer)`` or ``("matches", gold, answer)``,
-which ends with the tolerance where there is one, or with the tolerance and "in percent" where the gold is."""
+"""``("key", answer)``, ``("may match", gold, answer)``, ``("reason", gold, answer)`` or ``("matches", gold, answer)``.
+The last is followed by the tolerance if there is one, or by the tolerance and "in percent" if the gold is in
+percent."""
 
 
 class Judge(AbstractContextManager["Judge"]):
-    """Gives answers' classes and verdicts about pairs; owns worker processes, which start when first needed.
+    """A judge that returns the classes of answers, and verdicts about pairs of a gold and an answer.
 
-    Both depend on the texts alone, not on other answers or earlier calls. What takes too long is given up; with a
-    `ledger` it stays given up when the run is resumed or replayed. Threads may share a judge.
+    Classes and verdicts depend on the texts alone, not on other answers or earlier calls. A task that takes too long is
+    given up; with a `ledger`, it stays given up when the run is resumed or replayed. The judge owns worker processes
+    and starts them when they are first needed. Threads may share a judge.
 
     Args:
-        time_limit: processor seconds, about, to read one answer or to verify one pair (`WorkerPool`).
-        workers: most worker processes at a time; by default one per core, at most four.
-        ledger: a file of what was given up, one line per task; made when there is something to write.
-        keep: write what is given up into the ledger; otherwise it is only read.
-        tolerance: of verdicts, where `matches` is given none.
-        report: takes a sentence on how many answers that need a worker are done, now and then.
+        time_limit: approximate processor seconds to read one answer or to verify one pair (`WorkerPool`).
+        workers: largest number of worker processes at a time; by default one per core, at most four.
+        ledger: file that lists the tasks given up, one per line; created with the first entry.
+        keep: whether to add tasks that are given up to the ledger; if False, the ledger is only read.
+        tolerance: tolerance of verdicts if `matches` is called without one.
+        report: called now and then with a sentence that says how many of the answers that need a worker are done.
     """
 
     def __init__(
@@ -71,25 +74,27 @@ class Judge(AbstractContextManager["Judge"]):
             )
             workers = min(cores or 1, 4)
         self.timeouts = 0
-        """Answers and pairs given up so far, each counted once (metric `rollout/verification_timeouts`)."""
+        """Number of answers and pairs given up so far, each counted once (metric `rollout/verification_timeouts`)."""
+
         self._pool = WorkerPool(workers, time_limit, report)
         self._memo: dict[Task, Any] = {}
         self._ledger = ledger if keep else None
         self._tolerance = tolerance
         self._given_up = _read_ledger(ledger)
         self._lock = threading.Lock()
-        _judges.add(self)
+        _all_judges.add(self)
 
     def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """End the workers. A judge that is used again starts new ones."""
+        """End the workers. If the judge is used again, it starts new ones."""
         with self._lock:
             self._pool.close()
 
     def expect(self, answers: Iterable[str]) -> None:
-        """Start the fork server in the background, if answers like these need workers."""
+        """Start the fork server in the background if any of these answers needs a worker."""
+        # Training passes the labels before its first step, so that the server starts while the model generates.
         try:
             for answer in answers:
                 decide("key", answer)
@@ -98,7 +103,7 @@ class Judge(AbstractContextManager["Judge"]):
                 self._pool.prepare()
 
     def keys(self, answers: Iterable[str]) -> dict[str, Key]:
-        """The key of the class of each answer (R7, *same*)."""
+        """Return the key of the class of each answer (R7, *same*)."""
         answers = [*answers]
         keys = {
             answer: Key(f"number {answer}")
@@ -111,63 +116,69 @@ class Judge(AbstractContextManager["Judge"]):
     def matches(
         self, pairs: Iterable[Pair], tolerance: float | None = None
     ) -> list[bool | None]:
-        """Whether each answer is right, given the gold beside it (R7, *matches*), in the order of `pairs`.
+        """Return whether each answer is right, given the gold of its pair, in the order of `pairs` (R7, *matches*).
 
-        None for a pair of which neither that nor the opposite is proved: it is not right, but R3 does not call it
-        wrong. The tolerance is relative, for numbers that are no integers; by default the judge's. Classes have none.
+        The verdict is None if neither that nor the opposite is proved. Such an answer is not right, but R3 does not
+        treat it as wrong. `tolerance` is relative, does not apply to two integers, and is by default the judge's. It
+        affects no class.
         """
         tolerance = self._tolerance if tolerance is None else tolerance
         return self._verdicts("matches", pairs, str(tolerance) if tolerance else "")
 
     def reason(self, pair: Pair) -> str:
         """Return why `matches` gives no verdict about a pair: the name of a `Verdict`."""
-        verdict = _task("matches", *_spelled(pair))
-        task: Task = ("reason", *verdict[1:3])
-        if not self._given_up.isdisjoint([verdict, *_texts(task)]):
+        matching_task = _task("matches", *_spelled(pair))
+        task: Task = ("reason", *matching_task[1:3])
+        if not self._given_up.isdisjoint([matching_task, *_texts(task)]):
             return "TOO_MUCH_WORK"
         return self._decide([task])[task] or "TOO_MUCH_WORK"
 
     def may_match(self, pairs: Iterable[Pair]) -> list[bool]:
-        """Whether some grader may call each answer right, given the gold beside it, or verification gave up on it.
+        """Return whether some grader may call each answer right, given the gold of its pair.
 
-        That is `matches` with a tolerance of 1 %, or math-verify by its own rules, either way round.
+        An answer counts if it matches with a tolerance of 1 %, or by math-verify's own rules, with gold and answer in
+        either order. A pair that verification gave up on counts too.
         """
         return [verdict is not False for verdict in self._verdicts("may match", pairs)]
 
     def _verdicts(
         self, kind: str, pairs: Iterable[Pair], tolerance: str = ""
     ) -> list[bool | None]:
-        asked = [_spelled(pair) for pair in pairs]
-        texts = {gold for gold, _, _ in asked} | {answer for _, _, answer in asked}
-        # Plain integers are compared as text: most pairs need no more.
-        plain = {text for text in texts if _PLAIN_NUMBER.fullmatch(text)}
+        """Return the verdict about each pair, by text for plain integers and by tasks for all others."""
+        triples = [_spelled(pair) for pair in pairs]
+        texts = {gold for gold, _, _ in triples} | {answer for _, _, answer in triples}
+        # Plain integers are compared as text, which is enough for most pairs and spares them the tasks.
+        plain_numbers = {text for text in texts if _PLAIN_NUMBER.fullmatch(text)}
         tasks = {
-            pair: _task(kind, *pair, tolerance)
-            for pair in asked
-            if pair[0] not in plain or pair[2] not in plain
+            triple: _task(kind, *triple, tolerance)
+            for triple in triples
+            if triple[0] not in plain_numbers or triple[2] not in plain_numbers
         }
         decided = self._decide(tasks.values())
         return [
-            decided[tasks[pair]] if pair in tasks else pair[0] == pair[2] for pair in asked
+            decided[tasks[triple]] if triple in tasks else triple[0] == triple[2]
+            for triple in triples
         ]
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
-        """The key or the verdict of every task: remembered, decided here, or by a worker."""
+        """Return the result of every task, from memory, from this process or from a worker."""
         with self._lock:
             if len(self._memo) > _MEMO:
                 self._memo.clear()
-            # Each task once, in order: workers start with what was asked first.
+            # A dict, not a set: it drops repeated tasks but keeps their order, so every run sends them in the same one.
             tasks = dict.fromkeys(tasks)
-            waiting = [task for task in tasks if not self._is_known(task)]
-            # Texts first: one that can't be read within its limit leaves all its pairs undecided, in any order.
+            waiting = [task for task in tasks if not self._is_remembered(task)]
+            # Read every text alone first. A text over its limit then leaves all its pairs undecided; otherwise the
+            # order of the pairs would decide which of them are given up.
             texts = dict.fromkeys(text for task in waiting for text in _texts(task))
-            # What the reading of a text decided is no task any more.
-            for asked in (texts, waiting):
-                self._ask([task for task in asked if not self._is_known(task)])
+            for batch in (texts, waiting):
+                self._run_in_workers(
+                    [task for task in batch if not self._is_remembered(task)]
+                )
             return {task: self._memo[_memo_key(task)] for task in tasks}
 
-    def _is_known(self, task: Task) -> bool:
-        """Whether the result of a task is remembered, as it is from now on if it needs no worker."""
+    def _is_remembered(self, task: Task) -> bool:
+        """Return whether the result of a task is in memory. Decide the task now if that needs no worker."""
         memo = _memo_key(task)
         if memo not in self._memo:
             try:
@@ -178,14 +189,14 @@ class Judge(AbstractContextManager["Judge"]):
                 self._memo[memo] = _undecided(task)
         return True
 
-    def _ask(self, tasks: list[Task]) -> None:
-        """Have workers do tasks, and note what is given up."""
+    def _run_in_workers(self, tasks: list[Task]) -> None:
+        """Run tasks in workers; store their results, and count and record the tasks that are given up."""
         replies = dict(zip(tasks, self._pool.run(tasks), strict=True))
         given_up = [task for task, reply in replies.items() if reply is GAVE_UP]
         self.timeouts += len(given_up)
         self._given_up.update(given_up)
-        # Written before any label depends on it: a resume or a replay must give up the same tasks, on a faster
-        # machine too, or a vote would come out differently and with it the history.
+        # Write the ledger before any label depends on it. A resume or a replay must give up the same tasks, even on a
+        # faster machine: otherwise a vote changes, and with it the whole history.
         if given_up and self._ledger is not None:
             with self._ledger.open("a", encoding="ascii") as file:
                 file.write("".join(json.dumps(task) + "\n" for task in given_up))
@@ -193,12 +204,12 @@ class Judge(AbstractContextManager["Judge"]):
             self._memo[_memo_key(task)] = _undecided(task) if reply is GAVE_UP else reply
 
 
-_judges: weakref.WeakSet[Judge] = weakref.WeakSet()
+_all_judges: weakref.WeakSet[Judge] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    """Free the judges of a forked process: a thread that held one in the parent does not exist here."""
-    for judge in _judges:
+    """Give the judges of a forked process new locks: no thread here would release a lock held in the parent."""
+    for judge in _all_judges:
         judge._lock = threading.Lock()
 
 
@@ -206,7 +217,7 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _read_ledger(file: Path | None) -> set[Task]:
-    """The tasks that a ledger says were given up; a line that a kill cut off is skipped."""
+    """Read the tasks that a ledger lists as given up."""
     given_up: set[Task] = set()
     text = (
         regular(file).read_text(encoding="ascii", errors="replace")
@@ -214,13 +225,15 @@ def _read_ledger(file: Path | None) -> set[Task]:
         else ""
     )
     for line in text.splitlines():
+        # A kill may have cut off the last line; that task is then run again.
         with suppress(ValueError, TypeError):
             given_up.add(tuple(json.loads(line)))
     return given_up
 
 
 def _spelled(pair: Pair) -> tuple[str, bool, str]:
-    """Return the text of a gold, whether it is in percent, and the answer, of a caller who may have numbers."""
+    """Return the text of a gold, whether it is in percent, and the text of the answer."""
+    # Callers outside this package may pass numbers, although the types allow only text.
     gold, answer = pair
     return (
         (*gold, str(answer)) if isinstance(gold, Gold) else (str(gold), False, str(answer))
@@ -228,33 +241,33 @@ def _spelled(pair: Pair) -> tuple[str, bool, str]:
 
 
 def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = "") -> Task:
-    """Return the task of a pair; only verdicts depend on a percentage that the question asks for."""
+    """Build the task of a pair. Whether the gold is in percent is part of a task only if it can change the result."""
     if in_percent and kind == "matches":
         return kind, gold, answer, tolerance, "in percent"
     return (kind, gold, answer, tolerance) if tolerance else (kind, gold, answer)
 
 
 def _texts(task: Task) -> list[Task]:
-    """Return the tasks that read the texts of a task, each of which may cost too much alone."""
+    """Return the tasks that read each text of a task alone, since a single text may cost too much."""
     return [("key", text) for text in task[1:3]]
 
 
 def _undecided(task: Task) -> Key | None:
-    """The result of a task that was given up: no verdict, and the class of all answers with the same text."""
+    """Return the result of a task that was given up: no verdict for a pair, the class of its text for an answer."""
     return unread(normal_text(tidy(task[1]))).key if task[0] == "key" else None
 
 
 def _memo_key(task: Task) -> Task:
-    """`task`, with digests of long texts, which take less memory."""
+    """Return a task with digests instead of long texts, to save memory."""
     return tuple(map(short, task))
 
 
 @functools.cache
 def shared_judge() -> Judge:
-    """The judge of a process that needs no more than verdicts."""
+    """Return the judge that all callers in this process share if they need nothing but verdicts."""
     return Judge(workers=1)
 
 
 def is_match(gold: str, answer: str) -> bool:
-    """Whether an answer is right, given a gold; both as they stand in a box (R7)."""
+    """Return whether an answer is right, given a gold, each written like the content of a box (R7)."""
     return shared_judge().matches([(gold, answer)]) == [True]

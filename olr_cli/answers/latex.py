@@ -1,8 +1,8 @@
 """Parse an expression in tidied LaTeX. Runs in workers only: imports sympy.
 
 The parser is math-verify's own (latex2sympy2_extended's grammar). Its Python runtime spends nearly all its time on
-full-context prediction, which the grammar needs in one rule only; everywhere else the cheaper SLL prediction gives
-the same parse tree or an error (that is what ANTLR guarantees), and after an error we parse again with full context.
+full-context prediction, but the grammar needs that in one rule only. Everywhere else we use the cheaper SLL prediction:
+ANTLR guarantees that it gives the same parse tree or an error. After an error we parse again with full context.
 """
 
 from __future__ import annotations
@@ -27,26 +27,33 @@ from olr_cli.answers.reading import TooLarge, Unreadable
 from olr_cli.answers.size import check_size
 
 _NORMALIZATION = NormalizationConfig(malformed_operators=True, nits=True, boxed="none")
+# `\sin{x}`: the grammar ignores the braces, and reads `\sin{x} y` as the sine of xy
 _ARGUMENT = re.compile(
     r"(\\(?:(?:arc|a|ar)?(?:sin|cos|tan|cot|sec|csc)h?|ln|log|exp)(?:\s*[_^](?:\w|\{[^{}]*\}))*)"
     r"\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}"
 )
+# The 2 of `2(3)` and `2\binom{n}{k}`
 _PRODUCT = re.compile(
     r"((?<![_^\d.])\d+(?:\.\d+)?|\)|\\binom(?:\{(?:[^{}]|\{[^{}]*\})*\}){2})\s*(?=\(|\\binom)"
 )
-_GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")
+_LETTER_GAMMA = re.compile(r"\\gamma(?![a-zA-Z])")
 _INDEXED_E = re.compile(r"E(?=\s*_)")
-_NAME = re.compile(r"(?<![\\a-zA-Z])[A-Z][a-z]{2,}(?![a-zA-Z])")
+# `Maximum`
+_CAPITALIZED_WORD = re.compile(r"(?<![\\a-zA-Z])[A-Z][a-z]{2,}(?![a-zA-Z])")
 _LETTER = re.compile(r"\\[a-zA-Z]+|[a-zA-Z]")
 _TEXT = re.compile(r"\\text\{[^{}]*\}")
 _MISREAD = re.compile(
     r"!!|(?<![_^\d])\d+\s+\d|\^\s*(?:\{[^{}]*\}|\\?\w)\s*\^|\\(?:gcd|lcm)\s*\(?[^)]*[a-zA-Z]|\\(?:bmod|equiv|ldots)"
     r"|\d[eE][+-]?0*[1-9]\d{4}|\\Gamma\D{0,9}\d{6}"
 )
-"""Double factorials (read as factorials of factorials), numbers side by side (read as a sum), powers without braces
-(read from the left), what is computed though it has letters, and what is computed while it is read, unless small."""
+"""Expressions that math-verify misreads or that are too large to parse.
 
-# Whether x^2(... continues as a power or as a function call
+It reads double factorials as factorials of factorials, numbers side by side as a sum, and powers without braces from
+the left. It computes a gcd or lcm although it has letters. Powers of ten and `\\Gamma` are computed while they are
+read, so large ones are excluded.
+"""
+
+# The rule decides whether `x^2(` continues as a power or as a function call.
 _RULE = PSParser.ruleNames.index("atom_expr")
 _FULL_CONTEXT = frozenset(
     decision
@@ -57,11 +64,12 @@ _PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
 
 
 class _Prediction(ParserATNSimulator):  # type: ignore[misc]
-    """Full-context prediction in one rule, SLL in the others."""
+    """Prediction with full context in one rule, and SLL in all others."""
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:
-        full = decision in _FULL_CONTEXT
-        self.predictionMode = PredictionMode.LL if full else PredictionMode.SLL
+        """Choose the mode for a decision, then predict as ANTLR does."""
+        needs_context = decision in _FULL_CONTEXT
+        self.predictionMode = PredictionMode.LL if needs_context else PredictionMode.SLL
         prediction: int = super().adaptivePredict(input, decision, outerContext)
         return prediction
 
@@ -70,29 +78,33 @@ _convert_expr = _Latex2Sympy.convert_expr
 
 
 def _convert_and_check(self: Any, context: Any) -> Any:
-    """Check the size of each expression that is read: the parser compares the ends of intervals at once."""
+    """Convert an expression and check its size at once, because the parser already compares the ends of intervals."""
     parsed = _convert_expr(self, context)
     check_size(parsed)
     if isinstance(parsed, sympy.Pow) and isinstance(parsed.base, sympy.MatrixBase):
-        if not parsed.exp.is_Integer:  # sympy would look for eigenvalues of anything
+        # For any other exponent sympy would look for the eigenvalues of any matrix.
+        if not parsed.exp.is_Integer:
             raise Unreadable("a power of a matrix")
         return parsed.base**parsed.exp
     return parsed
 
 
 def _convert_binom(self: Any, binom: Any) -> Any:
-    """Leave a binomial as it is; the parser computes it."""
+    """Convert a binomial without computing it, unlike the parser: its size is not checked yet."""
     return sympy.binomial(
         self.convert_expr(binom.upper), self.convert_expr(binom.lower), evaluate=False
     )
 
 
-# For math-verify's own reading as well.
+# Patch the class itself, not a subclass, so that the checks hold for `math_verify_proof` as well.
 _Latex2Sympy.convert_expr, _Latex2Sympy.convert_binom = _convert_and_check, _convert_binom
 
 
 class _Converter(_Latex2Sympy):  # type: ignore[misc]
+    """math-verify's converter with the faster prediction and faster numbers."""
+
     def create_parser(self, latex_str: str) -> Any:
+        """Create the parser with `_Prediction` in place of its simulator."""
         parser = super().create_parser(latex_str)
         old = parser._interp
         parser._interp = _Prediction(
@@ -101,7 +113,7 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
         return parser
 
     def parse_number(self, text: str) -> Any:
-        # Spelled out, since sympy.Number sends its argument through a whole parser of its own.
+        """Convert a number without sympy.Number, which runs a whole parser for its argument."""
         digits = text.replace(",", "")
         if digits.isascii() and digits.isdigit():
             return sympy.Integer(int(digits))
@@ -112,28 +124,32 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Any:
-    """Parse tidied LaTeX as math-verify does, and also an `E` with an index, and `M` beside `m`.
+    """Parse tidied LaTeX as math-verify does, but also accept an `E` with an index, and tell `M` from `m`.
 
     Raises:
-        Unreadable: math-verify would misread it.
-        Exception: whatever the parser raises.
+        Unreadable: math-verify would misread the text.
+        Exception: any error of the parser.
     """
     if _MISREAD.search(text):
         raise Unreadable(text)
     latex = _ARGUMENT.sub(r"\1(\2)", normalize_latex(text, _NORMALIZATION))
-    latex = _PRODUCT.sub(r"\1\\cdot ", latex)  # the grammar takes it for a mixed number
-    latex = _GAMMA.sub(r"\\text{gamma}", latex)  # the grammar takes it for the function
+    # The grammar would read `2(3)` as a mixed number, which is 5.
+    latex = _PRODUCT.sub(r"\1\\cdot ", latex)
+    # The grammar would read `\gamma(x)` as the gamma function.
+    latex = _LETTER_GAMMA.sub(r"\\text{gamma}", latex)
     with contextlib.suppress(Exception):
         return _convert(latex)
-    return _convert(_INDEXED_E.sub(r"\\text{E}", latex))  # the grammar has no index for E
+    # The grammar has no index for E.
+    return _convert(_INDEXED_E.sub(r"\\text{E}", latex))
 
 
 def _convert(latex: str) -> Any:
-    """Parse `latex`. Letters have no case, so that `A` is `a`, unless both are there: `M/m` is not 1."""
+    """Parse LaTeX without regard to case, so that `A` is `a`, unless a letter appears in both cases: `M/m` is not 1."""
     letters = set(_LETTER.findall(_TEXT.sub("", latex)))
     if len({letter.lower() for letter in letters}) < len(letters):
         parsed = _parse(
-            _NAME.sub(_without_capital, latex), ConversionConfig(lowercase_symbols=False)
+            _CAPITALIZED_WORD.sub(_without_capital, latex),
+            ConversionConfig(lowercase_symbols=False),
         )
         names = {symbol.name for symbol in parsed.atoms(sympy.Symbol)}
         if len({name.lower() for name in names}) < len(names):
@@ -142,12 +158,16 @@ def _convert(latex: str) -> Any:
 
 
 def _without_capital(name: re.Match[str]) -> str:
-    """`Maximum` as `maximum`: its letters are no symbols."""
+    """Lower the capital of a word whose first letter occurs again in it: `maximum` for `Maximum`.
+
+    Otherwise the two cases in one word would count as two symbols.
+    """
     word = name[0].lower()
     return word if word[0] in word[1:] else name[0]
 
 
 def _parse(latex: str, config: ConversionConfig) -> Any:
+    """Parse with the fast prediction, and after an error again with full context."""
     try:
         return _Converter(is_real=True, config=config).parse(latex)
     except TooLarge:

@@ -1,9 +1,15 @@
 r"""Decide whether an answer is right, given a gold or a label, from the pair alone (R7).
 
-Two answers of one class match, but for percent signs. Beyond that, a fair grader of the gold accepts the gold's unit or
-none, with one percent sign the same numeral, the digits of a gold with a base, the letter of a choice with its text,
-the last side of ``m+n = 25``, and what math-verify proves to be the same statement. A value under another name, as
-``f(3) = 5`` for ``f(2) = 5``, is undecided.
+Two answers of one class match, except that percent signs count. Beyond that, a fair grader of the gold accepts:
+
+- the gold's unit, or no unit;
+- the numeral of a gold with a percent sign;
+- the digits of a gold that states its number base;
+- the letter of a choice together with its text;
+- the last side of an equation such as ``m+n = 25``;
+- a statement that math-verify proves to be the same.
+
+A value under another name, such as ``f(3) = 5`` for ``f(2) = 5``, is undecided.
 """
 
 from __future__ import annotations
@@ -30,18 +36,18 @@ from olr_cli.answers.reading import (
 from olr_cli.answers.units import word
 
 _ROUNDING = Fraction(1, 100)
-"""Relative difference of numbers that a lenient grader may call equal."""
+"""Relative difference of two numbers that a lenient grader may still call equal."""
 
-_SIGN = re.compile(r"\\*%")
+_PERCENT_SIGN = re.compile(r"\\*%")
 PLAIN_NUMBER = "^(?:0|[1-9][0-9]{0,14})$"
-"""A pattern: two answers of this form match if their texts are equal, and for no other reason (R7)."""
+"""Pattern of plain integers: two answers of this form match if and only if their texts are equal (R7)."""
 
 Proof = Callable[[str, str], bool | None]
-"""Whether math-verify's `verify`, gold first, holds for two tidied texts; None if it can't tell."""
+"""Whether math-verify's `verify`, gold first, holds for two tidied texts; None if it cannot tell."""
 
 
 def no_proof(gold: str, answer: str) -> None:
-    """The proof of a process without computer algebra."""
+    """Prove nothing: the `Proof` of a process without computer algebra."""
 
 
 def decide(
@@ -55,14 +61,18 @@ def decide(
     proof: Proof = no_proof,
     math_verify_proof: Proof = no_proof,
 ) -> Key | bool | str | None:
-    """Do one task of the judge.
+    """Carry out one task of the judge.
 
-    That is the key of an answer's class (``"key", answer``), whether an answer is right (``"matches", gold, answer``,
-    then the tolerance, then whether the gold is `in_percent`), whether some grader may call it right (``"may match",
-    gold, answer``), or why there is no verdict (``"reason", gold, answer``).
+    | kind      | texts                                           | result                                   |
+    |-----------|-------------------------------------------------|------------------------------------------|
+    | key       | answer                                          | the key of the answer's class            |
+    | matches   | gold, answer, then the tolerance, then whether  | whether the answer is right; None if     |
+    |           | the gold is `in_percent`                        | undecided                                |
+    | may match | gold, answer                                    | whether some grader may call it right    |
+    | reason    | gold, answer                                    | why there is no verdict (`reason`)       |
 
     Raises:
-        NeedsAlgebra: `leaf` has none, and the texts can't be told apart without it.
+        NeedsAlgebra: the texts cannot be decided without computer algebra, and `leaf` has none.
     """
     match kind:
         case "key":
@@ -72,26 +82,30 @@ def decide(
         case "may match" if proof is no_proof:
             raise NeedsAlgebra
         case "may match":
-            # Lenient on purpose: frozen noise (R4) must not write a label into the file that some grader calls right.
-            ways = ((text, answer), (answer, text))
+            # Lenient on purpose: frozen noise (R4) writes wrong labels into a file, and no grader may call them right.
+            orders = ((text, answer), (answer, text))
             return any(
-                matches(*way, leaf, proof, _ROUNDING) or math_verify_proof(*way)
-                for way in ways
+                matches(*order, leaf, proof, _ROUNDING) or math_verify_proof(*order)
+                for order in orders
             )
     relative = Fraction(tolerance or 0)
     verdict = matches(text, answer, leaf, proof, relative)
-    said = tidy(answer) if in_percent and "%" not in text else ""
-    if verdict or "%" not in said:
+    tidied = tidy(answer) if in_percent and "%" not in text else ""
+    if verdict or "%" not in tidied:
         return verdict
-    # 30 is met by `30\%`, and (10, 40) by `(10\%, 40\%)`.
-    return matches(text, _SIGN.sub("", said), leaf, proof, relative) or verdict
+    # If the question asks for a percentage, `30\%` is right for a gold of 30, and `(10\%, 40\%)` for (10, 40).
+    return matches(text, _PERCENT_SIGN.sub("", tidied), leaf, proof, relative) or verdict
 
 
 class _Side(NamedTuple):
-    """A gold or an answer: as it is given, tidied, and what it says."""
+    """A gold or an answer, together with its form."""
 
     given: str
+    """The text as it was given."""
+
     text: str
+    """The tidied text."""
+
     form: Form
 
 
@@ -102,52 +116,58 @@ def matches(
     proof: Proof = no_proof,
     tolerance: Fraction = Fraction(0),
 ) -> bool | None:
-    """Whether `answer` says what `gold` asks for; None if neither that nor the opposite is proved.
+    """Return whether `answer` states what `gold` asks for, or None if neither that nor the opposite is proved.
 
-    With a relative tolerance, numbers of which one is no integer may differ by this part of the gold.
+    With a relative tolerance, two numbers may differ by that part of the gold, unless both are integers.
     """
-    text, other = tidy(gold), tidy(answer)
-    if text == other:
+    gold_text, answer_text = tidy(gold), tidy(answer)
+    if gold_text == answer_text:
         return True
-    ours = _Side(gold, text, read_surely(gold, text, leaf))
-    theirs = _Side(answer, other, read_surely(answer, other, leaf))
-    if CONTRADICTION in ours.form.guesses | theirs.form.guesses:
+    gold_side = _Side(gold, gold_text, read_surely(gold, gold_text, leaf))
+    answer_side = _Side(answer, answer_text, read_surely(answer, answer_text, leaf))
+    if CONTRADICTION in gold_side.form.guesses | answer_side.form.guesses:
         return None
-    verdict = compare(ours.form, theirs.form)
+    verdict = compare(gold_side.form, answer_side.form)
     if verdict is None:
-        if _are_joined_otherwise(text, other):
-            return None  # math-verify and intervals take `and` for `or`
-        verdict = _proved(ours, theirs, proof)
+        # math-verify and the reading as intervals treat `and` like `or`, so they must not see this pair.
+        if _are_joined_by_other_words(gold_text, answer_text):
+            return None
+        verdict = _proof_by_algebra(gold_side, answer_side, proof)
     if verdict:
-        is_doubtful = _has_other_case(ours, theirs) or _have_other_products(gold, answer)
+        # Algebra ignores case and takes all products for products of numbers, so a match may still be wrong.
+        is_doubtful = _has_other_case(gold_side, answer_side) or _have_other_products(
+            gold, answer
+        )
         return None if is_doubtful else True
-    if _match_otherwise(ours, theirs, leaf) or (
-        tolerance > 0 and is_near(ours.form, theirs.form, tolerance)
+    if _match_otherwise(gold_side, answer_side, leaf) or (
+        tolerance > 0 and is_near(gold_side.form, answer_side.form, tolerance)
     ):
         return True
-    # None is kept apart from False: R3 draws noisy labels from answers that are proved wrong (False).
-    return None if verdict is None or may_match(ours.form, theirs.form) else False
+    # Return None, not False, where the answer may still be right: R3 draws noisy labels from answers that are proved
+    # wrong (False), and a right answer would be no noise.
+    return None if verdict is None or may_match(gold_side.form, answer_side.form) else False
 
 
-def _proved(ours: _Side, theirs: _Side, proof: Proof) -> bool | None:
-    """Return what math-verify makes of two sides, if one of them was not read in our own terms.
+def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
+    """Return the verdict of math-verify if our own reader could not read one of the two sides.
 
-    Where both were, an order or a unit is open, and it knows neither: `2, 1` for (1, 2), 500 g for 0.5 kg.
+    If it could read both, the open question is an order or a unit: `2, 1` for (1, 2), or 500 g for 0.5 kg. math-verify
+    knows about neither, so the verdict stays None.
     """
-    if is_left_to_algebra(ours.form) or is_left_to_algebra(theirs.form):
-        return proof(ours.text, theirs.text)
+    if is_left_to_algebra(gold.form) or is_left_to_algebra(answer.form):
+        return proof(gold.text, answer.text)
     return None
 
 
 def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
-    """Whether the two match in another reading of both, by a side of the answer, or but for a constant."""
+    """Return whether the two match in another reading, by one side of the answer's equation, or up to a constant."""
     if max(len(gold.text), len(answer.text)) > LONGEST_READ:
         return False
     pairs = other_readings(gold.text, answer.text, f"{gold.given} {answer.given}")
     return (
         any(
-            compare(read_tidied(ours, leaf), read_tidied(theirs, leaf))
-            for ours, theirs in pairs
+            compare(read_tidied(gold_reading, leaf), read_tidied(answer_reading, leaf))
+            for gold_reading, answer_reading in pairs
         )
         or any(
             compare(gold.form, read_tidied(side, leaf))
@@ -160,27 +180,31 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
 def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
     """Return why `matches` gives no verdict: the name of a `Verdict`."""
     text = tidy(gold)
-    # `3,14` may be a decimal or two numbers; in `x_{1,2}` the comma is no point.
+    # `3,14` may be a decimal or two numbers, but the comma of an index (`x_{1,2}`) is never a decimal comma.
     if with_points(text) != text and "_" not in text:
         return "TWO_READINGS"
-    expected, said = read(gold, leaf), read(answer, leaf)
-    if TOO_MANY_DIGITS in expected.guesses | said.guesses:
+    gold_form, answer_form = read(gold, leaf), read(answer, leaf)
+    if TOO_MANY_DIGITS in gold_form.guesses | answer_form.guesses:
         return "TOO_LARGE"
-    is_unread = said.kind == "text" and CONTRADICTION not in said.guesses
+    # The form of a contradiction is a text, too, but the answer was read.
+    is_unread = answer_form.kind == "text" and CONTRADICTION not in answer_form.guesses
     return "UNREAD" if is_unread else "UNDECIDED"
 
 
 _APPROXIMATELY = re.compile(r"\\approx(?![a-zA-Z])|≈")
-_OF_NUMBERS = re.compile(
+_ONLY_NUMBERS = re.compile(
     r"(?:[\d.,\s+*/^(){}=-]|\\(?:frac|sqrt|cdot|times|pi|div)(?![a-zA-Z]))+", re.ASCII
 )
 
 
 def _sides(answer: str, leaf: Leaf) -> list[str]:
-    r"""Return the sides of an equation of numbers that holds or rounds, each an answer: `\frac13 \approx 0.333`."""
+    r"""Return the sides of an equation of numbers that holds, exactly or rounded, as in `\frac13 \approx 0.333`.
+
+    Each side is an answer of its own. Any other text has no sides.
+    """
     text = tidy(_APPROXIMATELY.sub("=", answer))
     sides = [side.strip() for side in text.split("=")]
-    if len(sides) < 2 or not _OF_NUMBERS.fullmatch(text):
+    if len(sides) < 2 or not _ONLY_NUMBERS.fullmatch(text):
         return []
     if CONTRADICTION in read_tidied(text, leaf).guesses:
         return []
@@ -189,21 +213,28 @@ def _sides(answer: str, leaf: Leaf) -> list[str]:
 
 
 def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
-    """Whether two antiderivatives, with their constants, are of one family; of letters in bars both signs are right."""
-    one, other = (ADDED_CONSTANT.sub("", VALUE.sub("", text)) for text in (gold, answer))
-    # Without its constant, an antiderivative is one among many.
-    if one == VALUE.sub("", gold) or other == VALUE.sub("", answer):
+    r"""Return whether two antiderivatives, both with their constant, differ only by a number.
+
+    Bars are dropped: `\ln|x| + C` and `\ln x + C` are equal here.
+    """
+    gold_part, answer_part = (
+        ADDED_CONSTANT.sub("", VALUE.sub("", text)) for text in (gold, answer)
+    )
+    # Without "+ C", a text is one function and no family: x^2 + 1 is not x^2.
+    if gold_part == VALUE.sub("", gold) or answer_part == VALUE.sub("", answer):
         return False
-    difference = read_tidied(re.sub(r"\|([^|]*)\|", r"(\1)", f"({one}) - ({other})"), leaf)
+    difference = read_tidied(
+        re.sub(r"\|([^|]*)\|", r"(\1)", f"({gold_part}) - ({answer_part})"), leaf
+    )
     return approximate(difference) is not None
 
 
-def _are_joined_otherwise(gold: str, answer: str) -> bool:
-    """Whether both texts have parts that are joined by words, and by no word in common."""
-    ours, theirs = (
+def _are_joined_by_other_words(gold: str, answer: str) -> bool:
+    """Return whether one text joins its parts only by `and`, and the other only by `or`."""
+    gold_joints, answer_joints = (
         {_JOINTS[sign] for sign in _JOINT.findall(text)} for text in (gold, answer)
     )
-    return bool(ours and theirs) and ours.isdisjoint(theirs)
+    return bool(gold_joints and answer_joints) and gold_joints.isdisjoint(answer_joints)
 
 
 _JOINTS = {
@@ -218,56 +249,81 @@ _JOINT = re.compile(rf"(?<![a-zA-Z])({'|'.join(_JOINTS)})(?![a-zA-Z])")
 
 
 def _has_other_case(gold: _Side, answer: _Side) -> bool:
-    """Whether a letter of a formula is in the answer only as a capital or a small one, or a short word is: `Co`."""
+    """Return whether a letter of the gold appears in the answer only in the other case: `m` for `M`, `CO` for `Co`."""
     if len(word(gold.text) or "") > 1:
         return _is_code_in_other_case(gold.text, answer.text)
     texts = [gold.text, answer.text]
     match gold.form.kind:
         case "number" | "percent" | "based" | "quantity":
-            return False  # units have a case of their own
+            # `units` has compared the units already, and it knows where case matters.
+            return False
         case "word" | "choice" if gold.form.label <= "j":
-            return False  # an option: `b` is B
+            # The letter of an option: `b` is B.
+            return False
         case "assignment":
-            # Only its value counts: `F = ma` for `f = ma`.
+            # The name on the left may differ: `F = ma` is right for `f = ma`.
             texts = [VALUE.sub("", text) for text in texts]
-    ours, theirs = ({*LETTER.findall(text)} for text in texts)
-    return any(_in_other_case(letter) in theirs for letter in ours - theirs - _CASELESS)
+    gold_letters, answer_letters = ({*LETTER.findall(text)} for text in texts)
+    return any(
+        _in_other_case(letter) in answer_letters
+        for letter in gold_letters - answer_letters - _CASELESS
+    )
 
 
 def _is_code_in_other_case(gold: str, answer: str) -> bool:
-    """Whether only case differs in a gold that is a code: short, without vowels, or with a capital inside."""
-    code, other = (re.sub(r"\\text|[^a-zA-Z]", "", text) for text in (gold, answer))
-    if code == other or code.lower() != other.lower() or "no" in (code, other):
+    """Return whether only case differs, and the gold is a code in which case counts.
+
+    A word counts as a code if it is short (`Co`), has no vowels (`TTL`) or has a capital inside (`NaCl`).
+    """
+    gold_code, answer_code = (
+        re.sub(r"\\text|[^a-zA-Z]", "", text) for text in (gold, answer)
+    )
+    # `no` is short, but a word: `No` means the same.
+    if (
+        gold_code == answer_code
+        or gold_code.lower() != answer_code.lower()
+        or "no" in (gold_code, answer_code)
+    ):
         return False
-    return len(code) < 3 or not re.search("[aeiouAEIOU]", code) or bool(_MIXED.search(code))
+    return (
+        len(gold_code) < 3
+        or not re.search("[aeiouAEIOU]", gold_code)
+        or bool(_CAPITAL_INSIDE.search(gold_code))
+    )
 
 
 def _have_other_products(gold: str, answer: str) -> bool:
-    """Whether both have products of vectors, and others, which algebra takes for products of numbers."""
-    ours, theirs = (_products(text) for text in (gold, answer))
-    return bool(ours and theirs) and ours != theirs
+    r"""Return whether both texts have products of vectors, but different ones: `a \times b` and `b \times a`.
+
+    Algebra reads vectors as numbers, and would find these equal.
+    """
+    gold_products, answer_products = (_products(text) for text in (gold, answer))
+    return bool(gold_products and answer_products) and gold_products != answer_products
 
 
 def _products(text: str) -> list[tuple[str, ...]]:
-    """Return the products of vectors in a text: the sign and the two factors, in any order but for a cross."""
+    """Return the products of vectors in a text as triples of a sign and two factors.
+
+    The factors are sorted, except those of a cross product, whose order counts.
+    """
     products = (
-        (sign, one, other) if sign == "times" else (sign, *sorted((one, other)))
-        for one, sign, other in _VECTORS.findall(text)
+        (sign, left, right) if sign == "times" else (sign, *sorted((left, right)))
+        for left, sign, right in _VECTOR_PRODUCT.findall(text)
     )
     return sorted(products)
 
 
 _VECTOR = r"(?:\\(?:math(?:bf|rm)|boldsymbol|bm|vec|overrightarrow|hat)[\s{]*)+"
-_VECTORS = re.compile(
+_VECTOR_PRODUCT = re.compile(
     rf"(\\nabla|(?<=[a-z{{ ])[a-zA-Z])[\s}}]*\\(times|cdot)(?=\s*{_VECTOR}([a-zA-Z]))"
 )
 
 
 def _in_other_case(letter: str) -> str:
-    r"""`A` for `a`, and `\\Lambda` for `\\lambda`."""
+    r"""Return a letter in the other case: `A` for `a`, and `\Lambda` for `\lambda`."""
     return letter[:2].swapcase() + letter[2:]
 
 
-_MIXED = re.compile("[a-z][A-Z]")
+_CAPITAL_INSIDE = re.compile("[a-z][A-Z]")
 _CASELESS = frozenset("eiEIcC")
-"""Constants, and that of integration."""
+"""Letters of constants, whose case does not matter: e, i, and c, the constant of integration."""

@@ -1,4 +1,4 @@
-r"""Spellings brought to one notation before anything is read: signs, styles, wrappers, derivatives."""
+r"""Rewrite answers in one notation before they are read: signs, styles, wrappers, derivatives."""
 
 from __future__ import annotations
 
@@ -36,43 +36,50 @@ _SIGNS: dict[str, str | None] = {
     **{"°": r"^\circ ", "º": r"^\circ ", "¢": " cents"},
     **dict.fromkeys('$"“”`'),
 }
+# Superscripts (group 1) and subscripts
 _SCRIPT = re.compile("([²³¹⁰ⁱ⁴-ⁿˣʸᴬ-ᵡ]+)|[₀-ₜᵢ-ᵪ]+")
-# Control characters and invisible marks carry no meaning; those that are white space stay.
+# Control characters and invisible marks carry no meaning, except white space.
 _INVISIBLE = [
     c for c in map(chr, (*range(0x2070), 0xFEFF)) if not (c.isprintable() or c.isspace())
 ]
 _TRANSLATION = str.maketrans(_SIGNS | dict.fromkeys(_INVISIBLE))
 _MONEY = "\ue000"
-"""Stands for an escaped dollar sign while the others are dropped."""
+"""Placeholder for an escaped dollar sign while the other dollar signs are dropped."""
 
 
 def _command(names: str) -> str:
+    """Return a pattern for a command by any of several names."""
     return rf"\\(?:{names})(?![a-zA-Z])"
 
 
 _BRACES = r"\{(?:[^{}]|\{[^{}]*\})*\}"
 _SQRT = r"\\sqrt(?:\s*\[[^\[\]]*\])?"
 _CHOOSE = r"(?<![a-zA-Z\\])(?:C|\{\s*C\s*\}|\\text\{\s*C\s*\})"
-_ALL = (
-    r"(?:\{\s*(?=[^{}()]*[\dkmnN])([^{}()]+)\}|([3-9kmnN]))"  # C_1^2 is a constant, squared
-)
-_SOME = r"(?:\{\s*([^{}()]+)\}|(\w))"
+# The upper entry of a binomial is no 1 or 2: `C_1^2` is a constant, squared.
+_UPPER_ENTRY = r"(?:\{\s*(?=[^{}()]*[\dkmnN])([^{}()]+)\}|([3-9kmnN]))"
+_LOWER_ENTRY = r"(?:\{\s*([^{}()]+)\}|(\w))"
 
 _BARE_FUNCTION = "(?:arc|ar|a)?(?:sin|cos|tan|cot)h?|csc|ln|log|(?:arc)?c?tg|cotg|cosec|lg"
-"""Functions, also by the names of programs and of other schools, whose argument may stand without brackets."""
+"""Functions whose argument may follow without brackets (`sin x`), with the spellings of programs (`asin`) and of other
+countries (`tg`)."""
 _FUNCTION = f"{_BARE_FUNCTION}|(?:arc)?sech?|(?:arc|ar)csch?|exp|lcm|gcd|max|min|det"
-_BARE_NAME = (  # psi is a unit, and of two letters only pi is no product
+# Greek letters and functions without a backslash. `psi` is a unit. Two letters such as `mu` may be a product, except
+# `pi`, which has a rule below.
+_BARE_NAME = (
     rf"(?<![a-zA-Z\\])(?:{'|'.join(name for name in _GREEK.split() if len(name) > 2 and name != 'psi')}"
     rf"|(?:{_BARE_FUNCTION})(?=\s*(?:[\w(|^]|\\(?!sin|cos))))(?![a-zA-Z])"
 )
+# A text in which every run of letters is a name or a short product, so that it holds no prose
 _KNOWN_NAMES = (
     rf"^(?:[^a-zA-Z\\]|\\text\{{[^{{}}]*\}}|\\(?:begin|end)\s*\{{\w*\}}|\\(?:[a-zA-Z]+|.)"
     rf"|{_BARE_NAME}|(?:[A-Z]+|[a-zA-Z]{{1,2}}|and)(?![a-zA-Z]))*+$"
 )
+# Pairs of a command and the name that LaTeX or the parser knows it by
 _OTHER_NAMES = """asin arcsin acos arccos atan arctan acot arccot asinh arsinh acosh arcosh atanh artanh
     tg tan ctg|cotg cot arctg arctan arcctg arccot cosec csc sh sinh ch cosh th tanh lg log_{10}
     [iI]nf(?:inity)?|oo infty varnothing emptyset simeq|cong|doteq approx"""
-_CALLS = {
+# Functions of programs -> templates in LaTeX, with `#1` for the first argument
+_TEMPLATES = {
     **{
         "sqrt": r"\sqrt{#1}",
         "cbrt": r"\sqrt[3]{#1}",
@@ -94,67 +101,78 @@ _CALLS = {
     },
     **{"Integral": r"\int_{#3}^{#4} (#1) d#2", "Sum": r"\sum_{#2=#3}^{#4} (#1)"},
 }
-_CALL = rf"\\?(?<![a-zA-Z])({'|'.join(_CALLS)})\s*\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)"
+_PROGRAM_CALL = rf"\\?(?<![a-zA-Z])({'|'.join(_TEMPLATES)})\s*\(((?:[^()]++|\((?:[^()]++|\([^()]*+\))*+\))*+)\)"
 
 
-def _called(match: re.Match[str]) -> str:
-    """A function of a program as LaTeX writes it: `Sum(k, (k, 1, n))`."""
-    template, inner = _CALLS[match[1]], re.sub(_CALL, _called, match[2])
+def _rewrite_call(match: re.Match[str]) -> str:
+    r"""Rewrite a program's function in LaTeX: `Sum(k, (k, 1, n))` becomes `\sum_{k=1}^{n} (k)`."""
+    template, inner = (
+        _TEMPLATES[match[1]],
+        re.sub(_PROGRAM_CALL, _rewrite_call, match[2]),
+    )
+    # The limits of a sum or an integral are a tuple: drop its brackets, so that its entries count as arguments.
     if "#4" in template:
         inner = re.sub(r",\s*\((.*)\)\s*$", r",\1", inner)
     arguments = re.split(r",(?![^(]*\))", inner) if "#2" in template else [inner]
     if len(arguments) != template.count("#"):
         return match[0]
-    return re.sub(r"#(\d)", lambda place: arguments[int(place[1]) - 1].strip(), template)
+    return re.sub(r"#(\d)", lambda slot: arguments[int(slot[1]) - 1].strip(), template)
 
 
-def _with_commands(text: re.Match[str]) -> str:
-    """Names as commands in a text that has no other words: `2*theta`, `ln 2`."""
+def _with_commands(match: re.Match[str]) -> str:
+    """Put backslashes before names in a text that has no other words: `2*theta`, `ln 2`."""
     pattern = rf"\\text\{{[^{{}}]*\}}|({_BARE_NAME})"
-    return re.sub(pattern, lambda name: f"\\{name[1]} " if name[1] else name[0], text[0])
+    return re.sub(pattern, lambda name: f"\\{name[1]} " if name[1] else name[0], match[0])
 
 
 _NUMBER_WORD = "|".join(sorted(NUMBER_WORDS, key=len, reverse=True)).replace(" ", "[ -]")
-_SHARES = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8,
+_FRACTION_WORDS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "eighth": 8,
            "ninth": 9, "tenth": 10}  # fmt: skip
 
 
 def _in_digits(match: re.Match[str]) -> str:
-    """`105` for one hundred and five, `2/3` for two thirds, with what is before it."""
+    """Rewrite number words in digits: `105` for one hundred and five, `2/3` for two thirds."""
     hundreds, rest = (
-        NUMBER_WORDS.get((each or "").lower().replace("-", " "), 0)
-        for each in match.group(2, 3)
+        NUMBER_WORDS.get((words or "").lower().replace("-", " "), 0)
+        for words in match.group(2, 3)
     )
-    return f"{match[1]}{100 * hundreds + rest}{f'/{_SHARES[match[4].lower()]}' if match[4] else ''}"
+    return f"{match[1]}{100 * hundreds + rest}{f'/{_FRACTION_WORDS[match[4].lower()]}' if match[4] else ''}"
 
 
-def _equations(system: re.Match[str]) -> str:
-    r"""The equations of a system as a list in braces; its text if a row is none, as in a function defined by cases."""
+def _as_list(system: re.Match[str]) -> str:
+    r"""Rewrite a system of equations as a list in braces.
+
+    If a row is no equation, as in a function defined by cases, return the text unchanged.
+    """
     lines = system[2].replace("\\hfill", "").replace("=&", "=").split("\\\\")
     rows = [_ROW.fullmatch(line.strip(" ,;.")) for line in lines if line.strip()]
     return rf"\{{{', '.join(row[2] for row in rows if row)}\}}" if all(rows) else system[0]
 
 
 def _derivative(match: re.Match[str]) -> str:
-    """A derivative as a name: `derivative1 x by t` for dx/dt, `derivative2 x` for x''."""
+    """Rewrite a derivative as a name: `derivative1 x by t` for dx/dt, `derivative2 x` for x''."""
     groups = match.groupdict("")
-    order = groups.get("order") or match[1] or "1"  # above the line
-    times = (
+    # Primes or dots; for a quotient, the exponent in its numerator.
+    order = groups.get("order") or match[1] or "1"
+    degree = (
         order
         if order.isdigit()
         else str(order.count("'") or order.count("prime") or order.count("d"))
     )
-    by = "t" if order.startswith("d") else re.sub(r"[\\{}_]", "", groups.get("by", ""))
+    # Dots mean derivatives by time.
+    variable = (
+        "t" if order.startswith("d") else re.sub(r"[\\{}_]", "", groups.get("by", ""))
+    )
     name = re.sub(
         r"[\\{}_]",
         "",
         "".join(groups.get(part, "") for part in ("name", "beside", "index")),
     )
-    return f"\\text{{derivative{times} {name}{f' by {by}' if by else ''}}}"
+    return f"\\text{{derivative{degree} {name}{f' by {variable}' if variable else ''}}}"
 
 
 def _from_either_side(angle: re.Match[str]) -> str:
-    """`angle ABC` for both `ABC` and `CBA`."""
+    """Rewrite an angle as a name that is the same from both sides: `angle ABC` for `ABC` and for `CBA`."""
     points = [
         re.sub(r"[_{}]", "", point)
         for point in re.findall(r"[A-Z](?:_?\{?\d\}?)?", angle[1])
@@ -165,17 +183,20 @@ def _from_either_side(angle: re.Match[str]) -> str:
 _SYMBOL = r"(?:\\[a-zA-Z]+|[a-zA-Z])(?:_(?:\w|\{[^{}]*\}))?"
 _DERIVED = rf"(?!\\(?:{_FUNCTION})){_SYMBOL}"
 _INDEX = r"(?:\s*_\s*(?P<index>\w|\{[^{}]*\}))?"
-_OF = r"(?:\s*\(\s*\w\s*\))?"
-_TIMES = r"(?:\s*\^\s*\{?\s*(\d)\s*\}?)?"
-_D = r"(?:d|\\partial)\s*"
-_PRIMES = (  # `f'g` is a product, `o'clock` and `don't` are words
+_ARG = r"(?:\s*\(\s*\w\s*\))?"
+_OPTIONAL_ORDER = r"(?:\s*\^\s*\{?\s*(\d)\s*\}?)?"
+_DIFFERENTIAL = r"(?:d|\\partial)\s*"
+# `f'g` is a product with a derivative, but `o'clock` and `don't` are words.
+_PRIMES = (
     r"(?:'+|\^\s*\{\s*(?:\\prime\s*)+\}|\^\s*\\prime(?![a-zA-Z]))"
     r"(?![^\W\d_]{3}|(?<=[a-zA-Z]{2}')(?:[stdm]|ll|re|ve)(?![a-zA-Z]))"
 )
 _ROW = re.compile(r"(\{)?([^=&]+=[^&]+?)(?(1)\})")
-_END = r"(?:[\s,;]|(?<!\.)\.|(?<!\\)\\$|(?<!^)\\(?:checkmark|(?:black)?square|Box|qed\w*)(?![a-zA-Z]))"
+_SENTENCE_END = r"(?:[\s,;]|(?<!\.)\.|(?<!\\)\\$|(?<!^)\\(?:checkmark|(?:black)?square|Box|qed\w*)(?![a-zA-Z]))"
 _ORDINAL = r"(?:(?:st|nd|rd|th)\b|\\text\{\s*(?:st|nd|rd|th)\s*\})"
-_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
+# The order matters. Each pattern expects the notation that the ones above it leave: styles, for example, are all
+# `\text` once ordinals are read.
+_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {
     # wrappers and spaces
     r"^\\[(\[](.*)\\[)\]]$": r"\1",
     r"^\*\*(.*)\*\*$": r"\1",
@@ -233,7 +254,7 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"(\\text\{[^{}]*)\}\s*\\text\{": r"\1 ",
     r"\\text\{(?:([^{}]*\d)\s+|\s*,?\s*)(and|or)\s+([^{}]*\d[^{}]*)\}": r"\1 \2 \3",
     r"\\text\{([^{}]*)\s(and|or)\s*\}(?=\s*[\d\\-])": r"\\text{\1} \2 ",
-    rf"\\text\{{\s*(?:({_BARE_FUNCTION}|[sc]h|pi)\s*\}}(?!\s*$)|({_FUNCTION}|{'|'.join(_CALLS)})\s*\}}(?=\s*\())": (
+    rf"\\text\{{\s*(?:({_BARE_FUNCTION}|[sc]h|pi)\s*\}}(?!\s*$)|({_FUNCTION}|{'|'.join(_TEMPLATES)})\s*\}}(?=\s*\())": (
         r"\\\1\2 "
     ),
     # ordinals, ratios, phrases around an answer
@@ -244,7 +265,7 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     rf"(?i)^(\\text\{{\s*)?(?:minus|negative) (?=\d|infinity|{_NUMBER_WORD})": r"\1-",
     r"(?i)^(\\text\{\s*)?(?:plus|positive) (?=\d|infinity)": r"\1",
     rf"(?i)^((?:\\text\{{\s*)?-?)(?:({_NUMBER_WORD})[ -]hundred (?:and )?)?({_NUMBER_WORD})"
-    rf"(?:[ -]({'|'.join(_SHARES)})s?)?(?=(?: [a-z]{{4,}}| and a half)?\s*\}}?$)": _in_digits,
+    rf"(?:[ -]({'|'.join(_FRACTION_WORDS)})s?)?(?=(?: [a-z]{{4,}}| and a half)?\s*\}}?$)": _in_digits,
     r"(?<=\d) and a half(?=\s*\}?$)": " 1/2",
     r"(?i)^(\\text\{\s*)?(?:a )?half(?=\s*\}?$)": r"\1 1/2",
     r"(?i)^(?:\\text\{\s*only\s*\}|only\b)": "",
@@ -261,7 +282,7 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     # plain text and code
     r"(?<![a-zA-Z\\])(?:(?:np|math)\.)?log(2|10)(?=\s*\()": r"\\log_{\1}",
     r"(?<![a-zA-Z\\])(?:np|numpy|math|sympy)\.(?=[a-z])": r"\\",
-    _CALL: _called,
+    _PROGRAM_CALL: _rewrite_call,
     rf"(?<![a-zA-Z\\])(?=(?:pi|[iI]nf(?:inity)?|oo|(?:{_FUNCTION})(?=\s*(?:[_^]\s*\{{?-?\w+\}}?\s*)?\((?!s\))))"
     r"(?![a-zA-Z]))": r"\\",
     _KNOWN_NAMES: _with_commands,
@@ -272,8 +293,8 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     rf"({_command('sin|cos|tan|cot|sec|csc')}\s*[({{]?\s*)(\d+(?:\.\d+)?)\s*\^\s*(?:\\circ|\{{\s*\\circ\s*\}})": (
         r"\1\\frac{\2\\pi}{180}"
     ),
-    rf"{_CHOOSE}\s*_\s*{_ALL}\s*\^\s*{_SOME}": r"\\binom{\1\2}{\3\4}",
-    rf"{_CHOOSE}\s*\^\s*{_SOME}\s*_\s*{_ALL}": r"\\binom{\3\4}{\1\2}",
+    rf"{_CHOOSE}\s*_\s*{_UPPER_ENTRY}\s*\^\s*{_LOWER_ENTRY}": r"\\binom{\1\2}{\3\4}",
+    rf"{_CHOOSE}\s*\^\s*{_LOWER_ENTRY}\s*_\s*{_UPPER_ENTRY}": r"\\binom{\3\4}{\1\2}",
     r"(?<![a-zA-Z\\])sqrt\s*(\d+|[a-z](?![a-zA-Z]))": r"\\sqrt{\1}",
     r"(?<![a-zA-Z\\^_])([a-df-z]|(?<!\d)[A-Ze])(\d+)(?![\d_]|\.\d)": r"\1_{\2}",
     r"μ(?![a-zA-Z])": r"\\mu ",
@@ -285,21 +306,21 @@ _REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # in this order
     r"(?<=\d)(?<!\b0)\{,\}(?=\d{3}(?!\d))": "",
     r"(?<=\d)\{,\}(?=\d)": ".",
     r"\{\s*:\s*\}": ":",
-    # what stands around the answer, once all of it is spelled in one way
-    r"\\begin\s*\{([dr]?cases|array)\}(?:\{[lcr\s]*\})?(.*?)\\end\s*\{\1\}": _equations,
-    rf"{_END}+$": "",
+    # systems, ends of sentences, and text around the answer, once all of it has one spelling
+    r"\\begin\s*\{([dr]?cases|array)\}(?:\{[lcr\s]*\})?(.*?)\\end\s*\{\1\}": _as_list,
+    rf"{_SENTENCE_END}+$": "",
     r"^(?:\s|=|:|\\(?:approx|sim|therefore|implies|Rightarrow|to)(?![a-zA-Z]))+": "",
     r"^(?!.*\\begin)(.*?\S)\s*(?:,?\s*\(?\s*\\text\{\s*[,(]?\s*(?:where|for|with|when|such that|since|because|as)\b"
     r"|(?:\\text\{\s*(?:\(|or )|\(\s*\\text\{)\s*(?:about|approx|by)|(?<=[\d}])\s*\\text\{\s*is the\b).*": r"\1",
     r"\\text\{\s*([+-]?(?:\d[\d,]*\.?\d*|\.\d+))(?=\s[^{}]*\})": r"\1\\text{",
-    rf"^\\text\{{(?!(?: *[^\W\d_])+ *\}}$)((?:[^{{}}]|\{{[^{{}}]*\}})*?){_END}*\}}$": r"\1",
+    rf"^\\text\{{(?!(?: *[^\W\d_])+ *\}}$)((?:[^{{}}]|\{{[^{{}}]*\}})*?){_SENTENCE_END}*\}}$": r"\1",
     r"^[a-zA-Z][a-zA-Z' ]*(?:\b(?:is|are|equals?)\b\s*:?|:)\s*(?=[-+\d\\($])": "",
     r"^(?!-?[\d.]+ *\\approx *-?[\d.]+$)(?=(?:(?!\\approx)\D)*+\d)"
     r"((?:(?![ \\,;(]*\\approx).)*+)[ \\,;(]*\\approx(?![a-zA-Z]).*": r"\1",
     _command("approx"): "=",
-    # names for what algebra would take for products, powers and fractions
-    rf"\\frac\s*\{{\s*{_D}{_TIMES}\s*(?:(?P<name>{_DERIVED}){_OF}\s*)?\}}\s*\{{\s*{_D}(?P<by>{_SYMBOL}){_TIMES}\s*\}}"
-    rf"(?(name)|\s*(?P<open>\(\s*)?(?P<beside>{_DERIVED}){_OF}\s*(?(open)\)\s*)(?![\^'(\\{{a-zA-Z\d]))": _derivative,
+    # names in place of derivatives, angles and transposes, which algebra would read as fractions, products and powers
+    rf"\\frac\s*\{{\s*{_DIFFERENTIAL}{_OPTIONAL_ORDER}\s*(?:(?P<name>{_DERIVED}){_ARG}\s*)?\}}\s*\{{\s*{_DIFFERENTIAL}(?P<by>{_SYMBOL}){_OPTIONAL_ORDER}\s*\}}"
+    rf"(?(name)|\s*(?P<open>\(\s*)?(?P<beside>{_DERIVED}){_ARG}\s*(?(open)\)\s*)(?![\^'(\\{{a-zA-Z\d]))": _derivative,
     rf"(?P<name>{_SYMBOL})\s*(?P<order>{_PRIMES}){_INDEX}": _derivative,
     rf"\\(?P<order>d+)ot\s*(?P<open>\{{\s*)?(?P<name>{_SYMBOL})(?(open)\s*\}}){_INDEX}": _derivative,
     r"(?:(?<![a-zA-Z\\])m\s*)?\\angle\s*((?:[A-Z](?:_(?:\d|\{\d\}))?\s*){1,3})": _from_either_side,
@@ -322,7 +343,7 @@ _VARIANT = re.compile(rf"\\({'|'.join(_VARIANTS)})(?![a-zA-Z])")
 
 
 def _in_one_style(text: re.Match[str]) -> str:
-    r"""A text whose letters have one style: `F` for `\mathcal{F}`, `\phi` for `\varphi`, unless it has both."""
+    r"""Drop styles of letters, `F` for `\mathcal{F}` and `\phi` for `\varphi`, unless the text has both of them."""
     plain = _VARIANT.sub("", _STYLED_LETTER.sub("", text[0]))
     letters, commands = (
         {*re.findall(r"(?<![a-zA-Z\\])[a-zA-Z](?![a-zA-Z])", plain)},
@@ -351,18 +372,20 @@ _UNIT_VECTOR = (
 
 
 def _half_open(interval: re.Match[str]) -> str:
-    """`(2,5]` for the `]2,5]` of French schools."""
+    """Rewrite the French notation `]2,5]` of a half-open interval as `(2,5]`."""
     before, opening, ends, closing = interval.groups()
     return f"{before}{'(' if opening == ']' else '['}{ends}{')' if closing == '[' else ']'}"
 
 
-_RARE_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {  # before the others, where a sign of them is there
+# Applied before the others, and only if `_HAS_RARE` finds a sign of them: most answers skip these patterns.
+_RARE_REWRITES: dict[str, str | Callable[[re.Match[str]], str]] = {
     # markup and code
     r"^(?:«(.*)»|'([^']*)'|\*+([^*]+)\*+|([^*]+)\*\*|\*\*([^*]+))$": r"\1\2\3\4\5",
     r"<sup>(.*?)</sup>": r"^{\1}",
     r"<sub>(.*?)</sub>": r"_{\1}",
     r"^(\d{1,3}(?:_\d{3})+)$": lambda digits: digits[1].replace("_", ""),
-    r"^(\d{1,2}(?:,\d\d)+,\d{3})$": lambda digits: digits[1].replace(",", ""),  # 2,50,000 as in India
+    # India writes 2,50,000.
+    r"^(\d{1,2}(?:,\d\d)+,\d{3})$": lambda digits: digits[1].replace(",", ""),
     # times signs, old and other commands
     r"(?<=[\d})])\s*[xX]\s*(?=10\s*\^)|(?<=[\d)])\s+[xX]\s+(?=[\d(])": r" \\times ",
     r"\\(?:nice|s|x)frac(?![a-zA-Z])": r"\\frac",
@@ -417,31 +440,31 @@ _NEEDS_NO_REWRITING = re.compile(
 )
 
 _STYLED = re.compile(r"\\text\{((?:[^{}]|\{[^{}]*\})*)\}")
-_BRACED = re.compile(r"(?<=[_^])\{ ?(\w) ?\}")
-_GAP = re.compile(r"(?<!\w) | (?!\w)")
+_INDEX_IN_BRACES = re.compile(r"(?<=[_^])\{ ?(\w) ?\}")
+_SPACE_BESIDE_SIGN = re.compile(r"(?<!\w) | (?!\w)")
 LONGEST_READ = 1000
-"""Longer answers are compared as texts."""
+"""Longest answer that is read, in characters; longer ones are compared as texts."""
 _LONGEST_NORMALIZED = 2000
-"""Putting a run of combining marks into Unicode's order takes quadratic time."""
+"""Longest answer that is normalised: Unicode's order of a run of combining marks takes quadratic time."""
 LONGEST_CACHED = 120
-"""Longer answers seldom repeat, and are read anew each time, so that caches stay small."""
+"""Longest answer that is cached. Longer ones seldom repeat, and would only fill the caches."""
 
 
 def tidy(answer: str) -> str:
-    r"""Return an answer in plain LaTeX: one spelling of what has several, without wrappers that carry no meaning.
+    r"""Rewrite an answer in plain LaTeX, with one spelling for each sign, and without wrappers that carry no meaning.
 
-    Upright styles are ``\text``. Derivatives, angles and transposes become names, which algebra leaves alone. A long
-    answer keeps all but its signs.
+    Upright styles become ``\text``. Derivatives, angles and transposes become names, which algebra leaves alone. In
+    answers over 1,000 characters, only signs are replaced.
     """
     return tidied_before(answer) if len(answer) <= LONGEST_CACHED else _tidied(answer)
 
 
 def _tidied(answer: str) -> str:
-    """Do what `tidy` does."""
-    # Golds come in boxes too.
+    """Rewrite an answer without the cache."""
+    # Some data sets have their golds in boxes.
     if "\\boxed" in answer:
         answer = boxed(answer) or answer
-    # A dollar sign that is escaped is money; others begin and end a formula.
+    # An escaped dollar sign is money; all others begin or end a formula.
     answer = answer.replace("\\$", _MONEY)
     # Superscripts, signs, full-width letters, and digits of any script.
     if not answer.isascii() and len(answer) <= _LONGEST_NORMALIZED:
@@ -453,7 +476,7 @@ def _tidied(answer: str) -> str:
     text = " ".join(answer.translate(_TRANSLATION).replace(_MONEY, "\\$").split())
     if text.isdecimal() or len(text) > LONGEST_READ:
         return text
-    # Numbers and fractions are most of what is asked, and need no rewriting.
+    # Most golds and answers are numbers or fractions, which need no rewriting.
     if not _NEEDS_NO_REWRITING.fullmatch(text):
         for pattern, replacement in (
             *(_RARE if _HAS_RARE.search(text) else ()),
@@ -464,10 +487,14 @@ def _tidied(answer: str) -> str:
 
 
 tidied_before = functools.lru_cache(1 << 14)(_tidied)
-"""`tidy` for short answers: each is read as a class and once for every answer or gold that it is compared with."""
+"""`tidy` for short answers, with a cache: an answer is tidied again for every gold or answer that it is compared
+with."""
 
 
 def normal_text(tidied: str) -> str:
-    r"""The text by which unreadable answers are compared (R8): no ``\text{}``, no ``{}`` in ``x_{1}``, few spaces."""
+    r"""Return the text by which unreadable answers are compared (R8).
+
+    It has no ``\text{}``, no braces around an index of one character (``x_{1}``), and spaces only between words.
+    """
     text = _STYLED.sub(r"\1", tidied)
-    return _GAP.sub("", _BRACED.sub(r"\1", " ".join(text.split())))
+    return _SPACE_BESIDE_SIGN.sub("", _INDEX_IN_BRACES.sub(r"\1", " ".join(text.split())))

@@ -1,4 +1,4 @@
-"""Exact numbers that a text spells, in microseconds and without heavy imports (R7)."""
+"""Read exact numbers in microseconds and without heavy imports (R7)."""
 
 from __future__ import annotations
 
@@ -11,17 +11,20 @@ _EXPONENT = (
 )
 _MAGNITUDE = rf"(?:{_DIGITS}(?:\.\d*)?|\.\d+){_EXPONENT}?"
 _DECIMAL = rf"[+-]?\s*{_MAGNITUDE}"
+# `-1,234.5`, `3/4`, `-2\frac{1}{2}`, `2 1/2`, `1e5` and `3 \times 10^5`
 _NUMBER = re.compile(
     r"([+-]?)\s*(?:(?P<whole>\d+)\s*(?=\\frac|(?<=\s)\d+/\d))?"
     rf"(?:\\frac\s*\{{\s*(?P<top>{_DECIMAL})\s*\}}\s*\{{\s*(?P<bottom>{_DECIMAL})\s*\}}"
     rf"|(?P<p>{_MAGNITUDE})(?:\s*/\s*(?P<q>{_DECIMAL}))?)",
     re.ASCII,
 )
+# `0.1\overline{6}`
 _REPEATING = re.compile(
     r"([+-]?)\s*(\d+)\.(\d*)\s*\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))", re.ASCII
 )
 _LARGEST_EXPONENT = 4000
-_SCALES = {
+"""Largest power of ten that is computed: `1e999999999` would fill the memory."""
+_SCALE_WORDS = {
     "hundred": 2,
     "thousand": 3,
     "万": 4,
@@ -30,29 +33,30 @@ _SCALES = {
     "billion": 9,
     "trillion": 12,
 }
-_SCALED = re.compile(rf"(.*[\d}}])\s*(?:\\text\{{\s*)?({'|'.join(_SCALES)})s?\s*\}}?")
-_WRAPPED = re.compile(r"\{([^{}]*)\}")
+# `3 million`
+_WITH_SCALE_WORD = re.compile(
+    rf"(.*[\d}}])\s*(?:\\text\{{\s*)?({'|'.join(_SCALE_WORDS)})s?\s*\}}?"
+)
+# `{12}`
+_IN_BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def exact_number(text: str) -> Fraction | None:
-    r"""Return the number that a tidied text spells; None if it doesn't spell one.
+    r"""Return the number that a tidied text spells, or None if it spells none.
 
-    Integers, thousands separators, decimals, repeating ones, powers of ten, ``a/b``, ``\frac{a}{b}``, mixed numbers,
-    and a scale word behind one (`3 million`). No percent signs, no units.
+    Accepts integers, thousands separators, decimals, repeating decimals, powers of ten, ``a/b``, ``\frac{a}{b}``,
+    mixed numbers, and a number with a scale word (`3 million`). Percent signs and units are not accepted.
     """
+    # Nearly all answers of some data sets are plain integers.
     if text.isascii() and text.isdigit():
         return Fraction(int(text))
-    # `{12}`.
-    wrapped = _WRAPPED.fullmatch(text)
-    text = text if wrapped is None else wrapped[1].strip()
-    # `3 million`.
-    if scaled := _SCALED.fullmatch(text):
+    in_braces = _IN_BRACES.fullmatch(text)
+    text = text if in_braces is None else in_braces[1].strip()
+    if scaled := _WITH_SCALE_WORD.fullmatch(text):
         value = exact_number(scaled[1])
-        return None if value is None else value * 10 ** _SCALES[scaled[2]]
-    # `0.\overline{3}`.
+        return None if value is None else value * 10 ** _SCALE_WORDS[scaled[2]]
     if match := _REPEATING.fullmatch(text):
         value = _repeating(match)
-    # `-1,234.5`, `3/4`, `1 \frac{1}{2}`, `6 \times 10^{23}`.
     elif match := _NUMBER.fullmatch(text):
         value = _quotient(match)
     if match is None or value is None:
@@ -61,29 +65,33 @@ def exact_number(text: str) -> Fraction | None:
 
 
 def _repeating(match: re.Match[str]) -> Fraction:
-    r"""Return the value of a `_REPEATING` without its sign: 12/99 for `0.\overline{12}`."""
-    decimals, period = match[3], match[4] or match[5]
-    before = match[2] + decimals
-    nines = 10 ** len(period) - 1
-    return Fraction(int(before + period) - int(before), 10 ** len(decimals) * nines)
+    r"""Return the value of a repeating decimal without its sign: 12/99 for `0.\overline{12}`."""
+    decimals, repeating_digits = match[3], match[4] or match[5]
+    leading_digits = match[2] + decimals
+    nines = 10 ** len(repeating_digits) - 1
+    # (10^n - 1) times the number has no repeating part: 99 * 0.1212... = 12.
+    return Fraction(
+        int(leading_digits + repeating_digits) - int(leading_digits),
+        10 ** len(decimals) * nines,
+    )
 
 
 def _quotient(match: re.Match[str]) -> Fraction | None:
-    """Return the value of a `_NUMBER` without its sign, which may be a decimal, a quotient of two, or mixed."""
-    # `\frac{p}{q}`, `p/q`, or p alone.
+    """Return the value of a decimal, a quotient of two decimals, or a mixed number, without its sign."""
+    # `\frac{p}{q}`, `p/q`, or p alone
     p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"
-    top, bottom = _decimal(p), _decimal(q)
-    if top is None or not bottom:
+    numerator, denominator = _decimal(p), _decimal(q)
+    if numerator is None or not denominator:
         return None
     if match["whole"] is None:
-        return top / bottom
-    is_proper = p.isdigit() and q.isdigit() and top < bottom
-    # Beside anything but a proper fraction a whole number is a product or a slip.
-    return int(match["whole"]) + top / bottom if is_proper else None
+        return numerator / denominator
+    # Only a proper fraction makes a mixed number: `2 5/3` is a product or a slip.
+    is_proper = p.isdigit() and q.isdigit() and numerator < denominator
+    return int(match["whole"]) + numerator / denominator if is_proper else None
 
 
 def _decimal(token: str) -> Fraction | None:
-    """Value of a `_DECIMAL`; None where its exponent is out of bounds."""
+    """Return the value of a `_DECIMAL`, or None if its exponent is out of bounds."""
     mantissa, *power = re.split(r"\\[a-z]+10\^|[eE]", re.sub(r"[,\s{}]", "", token))
     exponent = int(power[0]) if power else 0
     return None if abs(exponent) > _LARGEST_EXPONENT else Fraction(f"{mantissa}e{exponent}")

@@ -1,4 +1,4 @@
-"""Extractors that a recipe brings: a regular expression, or a function of the user's own (R6)."""
+"""Extractors that users provide: a regular expression, or a function of their own (R6)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from olr_cli.errors import UserError, shortened
 from olr_cli.user_code import load_function, running
 
 Extractor: TypeAlias = Callable[[str], str | None]
-"""A function from a response to the answer it claims; None if it claims none."""
+"""Function from a response to the answer that it claims, or to None if it claims none."""
 
 
 _MOST_SEARCHED = 1 << 30
-"""Characters that the searches of one response may scan in all."""
+"""Most characters that the searches of one response may scan in total."""
 
 
 _TAIL = 1 << 15
@@ -21,7 +21,9 @@ _TAIL = 1 << 15
 
 
 def found_by(pattern: str) -> Callable[[str], bool]:
-    """Whether a pattern is found in a text, by RE2, so in time proportional to the text.
+    """Return a predicate that says whether a text contains a pattern.
+
+    RE2 searches in time proportional to the text.
 
     Raises:
         UserError: RE2 cannot read the pattern.
@@ -33,7 +35,7 @@ def found_by(pattern: str) -> Callable[[str], bool]:
 
 
 def _compiled(pattern: str) -> Any:
-    """A pattern as RE2 reads it; errors as of `found_by`."""
+    """Compile a pattern with RE2. Raises the same error as `found_by`."""
     import re2
 
     options = re2.Options()
@@ -52,17 +54,19 @@ def _compiled(pattern: str) -> Any:
 
 
 def last_match(pattern: str) -> Extractor:
-    """The last match of a pattern: its first group that took part, or all of it where there is no group.
+    """Return an extractor for the last match of a pattern.
 
-    RE2 searches in time proportional to the text, whatever the pattern. So many matches that their searches could go
-    over more than 2^30 characters are counted and not timed: then only the last 32,768 characters are searched (R8).
+    The answer is the first group that took part in the match, or the whole match if the pattern has no group.
+
+    One RE2 search takes time proportional to the text, but a pattern may match very often. The searches are therefore
+    limited to 2^30 characters in total; beyond that, only the last 32,768 characters are searched. A time limit would
+    make the answer depend on the machine (R8).
     """
     compiled = _compiled(pattern)
 
     def answer(response: str) -> str | None:
-        text = response.encode(
-            "utf-8", "replace"
-        ).decode()  # a lone surrogate is no Unicode
+        # RE2 fails on a lone surrogate, which is no Unicode.
+        text = response.encode("utf-8", "replace").decode()
         for start in (0, max(0, len(text) - _TAIL)):
             last, searched = None, 0
             for last in compiled.finditer(text, start):
@@ -80,15 +84,19 @@ def last_match(pattern: str) -> Extractor:
 
 
 def own_extractor(place: str) -> Extractor:
-    """A function of the user's own (`olr_cli.user_code`), guarded: what it raises or returns is one sentence."""
-    function, shown = load_function(place), shortened(place)
+    """Load an extractor that the user wrote (`olr_cli.user_code`), with its failures reported in one sentence.
+
+    Args:
+        place: `package.module:function`.
+    """
+    function, name = load_function(place), shortened(place)
 
     def answer(response: str) -> str | None:
-        with running(f"{shown}, on a response,"):
+        with running(f"{name}, on a response,"):
             value = function(response)
         if value is not None and not isinstance(value, str):
             raise UserError(
-                f"{shown} returns a {type(value).__name__}", "it must return text, or None"
+                f"{name} returns a {type(value).__name__}", "it must return text, or None"
             )
         return value and (value.strip() or None)
 

@@ -1,9 +1,10 @@
 """Worker processes with a limit on every task (R8).
 
-The work of a task is counted in calls of Python functions, which neither the machine nor other tasks change. Seconds of
-processor time and a budget of lost time for the whole pool were tried: verdicts then depended on load and on what else
-had been asked. A task that doesn't return is ended with its process, which needs no cooperation from it. Requests and
-replies are lines in sockets, so that a pool works from any thread, in Ray actors and in daemonic processes.
+The work of a task is counted in calls of Python functions, whose number depends neither on the machine nor on other
+tasks. Two other limits were tried: seconds of processor time, and a budget of lost time for the whole pool. With both,
+verdicts depended on the load and on the other tasks. A task that doesn't return is ended by killing its process, which
+needs no cooperation from the task. Requests and replies are lines in sockets, so that a pool works from any thread, in
+Ray actors and in daemonic processes.
 """
 
 from __future__ import annotations
@@ -26,27 +27,32 @@ from typing import Any, Final
 from olr_cli.answers.worker import SPENT
 
 _WINDOW = 16
-"""Tasks a worker holds at a time, so that it never waits for the parent."""
+"""Number of tasks that a worker holds at a time, so that it never waits for the parent."""
 _TASKS_A_WORKER = 32
-"""Waiting tasks for each worker that is started."""
+"""Number of waiting tasks for which one more worker is started."""
 _CALLS_A_SECOND = 1_500_000
 """Calls of Python functions that count as one second of processor time."""
 _SHARE = 16
-"""Tasks that share a worker get 1/16 of the limit each; a slower one is run again in its own process, where its calls
-are counted."""
+"""Each task that shares a worker gets 1/16 of the time limit. A slower task is run again in its own process, where its
+calls are counted."""
 _BACKSTOP = 5
-"""Time limits, in processor time, after which a task of few long calls is ended: counting calls doesn't stop it."""
+"""Number of time limits, in processor time, after which a task is killed although it made few calls.
+
+A single long call, such as the power of a huge integer, is not stopped by counting calls.
+"""
 _ATTEMPTS = 2
-"""A task whose process died before its time may have been an innocent bystander once."""
+"""Most attempts at a task whose process dies early: something else may have killed the first one."""
 _MOST_FAILED_STARTS = 3
+"""Number of failed starts of a worker after which the pool gives up."""
 _START_SECONDS = 120.0
+"""Longest wait for a new worker. The first one also waits for the imports and the warm-up of the server."""
 
 GAVE_UP: Final = object()
-"""Stands for the result of a task that cost too much or ended its worker."""
+"""Result of a task that took too much work or ended its worker."""
 
 
 class Server:
-    """The process that forks workers; it runs `program`."""
+    """The process that forks workers."""
 
     program = """\
 import sys
@@ -55,10 +61,11 @@ if {root!r} not in sys.path:
 from olr_cli.answers import worker
 worker.main()
 """
+    """Source code that the process runs."""
 
     def __init__(self) -> None:
         program = self.program.format(root=str(Path(__file__).resolve().parents[2]))
-        # In memory where there are such files: nothing may be written to the temporary folder of some machines.
+        # Collect errors in memory if the system can: on some machines the temporary folder is not writable.
         in_memory = hasattr(os, "memfd_create")
         if in_memory:
             self._errors = os.fdopen(os.memfd_create("olr"), "w+b")
@@ -67,7 +74,7 @@ worker.main()
         self._socket, child_socket = socket.socketpair()
         with child_socket:
             self.process = subprocess.Popen(
-                # -P: nothing in the current folder is imported
+                # -P: a file `json.py` in the current folder must not replace a module.
                 [
                     sys.executable,
                     "-P",
@@ -82,48 +89,64 @@ worker.main()
             )
 
     def start_worker(self) -> _Worker:
-        """Start a worker; raises OSError with the server's last words if it has ended or doesn't answer."""
-        ours, child_socket = socket.socketpair()
+        """Start a worker.
+
+        Raises:
+            OSError: the server has ended or doesn't answer; the text is the end of its error output.
+        """
+        parent_socket, child_socket = socket.socketpair()
         try:
             with child_socket:
                 socket.send_fds(self._socket, [b"1"], [child_socket.fileno()])
-            ours.settimeout(_START_SECONDS)
-            process_id = ours.recv(64)  # a worker sends it first
+            parent_socket.settimeout(_START_SECONDS)
+            # The first message of a worker is its process id; an empty one means that its end is closed.
+            process_id = parent_socket.recv(64)
             if not process_id:
                 raise OSError("no reason given")
-            ours.settimeout(None)
+            parent_socket.settimeout(None)
         except OSError as error:
-            ours.close()
+            parent_socket.close()
             self._errors.seek(0)
-            words = self._errors.read().decode("utf-8", "replace").strip()[-2000:]
-            raise OSError(words or str(error)) from None
-        return _Worker(ours, int(process_id))
+            error_output = self._errors.read().decode("utf-8", "replace").strip()[-2000:]
+            raise OSError(error_output or str(error)) from None
+        return _Worker(parent_socket, int(process_id))
 
     def close(self, *, is_mine: bool) -> None:
-        """End the process; of another process's, only what was inherited of it."""
+        """Close the connection, and end the process if this process started it.
+
+        Args:
+            is_mine: False after a fork, when the server belongs to the parent.
+        """
         self._socket.close()
         if is_mine:
-            self.process.kill()  # it may be starting yet
+            # While the server still imports, it doesn't notice a closed socket, so kill it.
+            self.process.kill()
             self.process.wait()
         self._errors.close()
 
 
 class _Worker:
-    """A process and the tasks it holds, in order; it works on the first. It ends with its socket or a task's time."""
+    """A worker process and the numbers of the tasks that it holds; it works on the first of them.
+
+    The process ends when its socket is closed or when a task exceeds its limit.
+    """
 
     def __init__(self, connection: socket.socket, process_id: int) -> None:
         self.connection = connection
         self.process_id = process_id
         self.tasks: deque[int] = deque()
-        self.began = 0.0  # when it was last idle
+        self.began = 0.0
+        """Time at which the worker last got a task while it was idle."""
+
         self._inbox = b""
 
     def send(self, limits: tuple[float, int], number: int, task: Sequence[str]) -> None:
-        """Send a task. Blocks while the socket is full; a worker reads on after its task, or ends."""
+        """Send a task. Blocks while the socket is full, until the worker reads the next line or ends."""
         if not self.tasks:
             self.began = time.monotonic()
         self.tasks.append(number)
-        with suppress(OSError):  # the worker has ended, which `receive` will report
+        # If the worker has ended, `receive` reports it.
+        with suppress(OSError):
             self.connection.sendall(json.dumps([*limits, *task]).encode("ascii") + b"\n")
 
     def fill(
@@ -139,11 +162,12 @@ class _Worker:
             self.send(limits, number, tasks[number])
 
     def receive(self) -> tuple[list[tuple[int, Any]], bool]:
-        """Return the tasks that the worker has done, with their results, and whether it has exited."""
+        """Return the numbers and results of the tasks that are done, and whether the worker has exited."""
         try:
             data = self.connection.recv(1 << 16)
         except ConnectionResetError:
             data = b""
+        # The last line may be incomplete: it waits in the inbox for the rest.
         *lines, self._inbox = (self._inbox + data).split(b"\n")
         replies = [(self.tasks.popleft(), json.loads(line)) for line in lines]
         results = [(task, GAVE_UP if reply == SPENT else reply) for task, reply in replies]
@@ -151,12 +175,12 @@ class _Worker:
 
 
 class WorkerPool:
-    """Up to `size` workers, started when there is work. One thread at a time may use it.
+    """Up to `size` workers, which start when there is work. Only one thread at a time may use a pool.
 
     Args:
-        size: most workers that work at a time.
-        time_limit: seconds of processor time that a task may take, about, for they are counted in calls.
-        report: takes a sentence on how many tasks of a run are done, now and then.
+        size: largest number of workers at a time.
+        time_limit: approximate processor seconds that a task may take; they are counted in calls.
+        report: called now and then with a sentence that says how many tasks of a run are done.
     """
 
     def __init__(
@@ -166,30 +190,34 @@ class WorkerPool:
         self.time_limit = time_limit
         self.report = report
         self._owner = os.getpid()
+        # Lists that are changed in place, so that the finalizer, which must not hold the pool itself, sees the workers
+        # and the server (at most one) of that moment.
         self._workers: list[_Worker] = []
-        self._servers: list[Server] = []  # one at most
+        self._servers: list[Server] = []
         weakref.finalize(self, _end_all, self._owner, self._workers, self._servers)
 
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
-        """The results of `tasks` (as `matching.decide` takes them), in order; `GAVE_UP` where there is none.
+        """Return the results of tasks (arguments of `matching.decide`) in order, with `GAVE_UP` for missing ones.
 
-        What is given up depends on the task alone: one that is not done in a sixteenth of its time is run again in its
-        own process, which has seen no other task, and where its calls are counted.
+        Whether a task is given up depends on that task alone. If it takes more than a sixteenth of the time limit, it
+        is run again in its own process. That process has seen no other task, and counts its calls.
 
         Raises:
             RuntimeError: workers can't be started.
         """
         if not tasks:
             return []
-        if self._owner != os.getpid():  # forked: these workers belong to another process
+        # After a fork, these workers belong to the parent, which may be talking to them.
+        if self._owner != os.getpid():
             self.close()
             self._owner = os.getpid()
         results: dict[int, Any] = dict.fromkeys(range(len(tasks)), GAVE_UP)
         try:
-            slow = self._round(tasks, range(len(tasks)), results, is_alone=False)
-            self._round(tasks, slow, results, is_alone=True)
+            slow = self._run_tasks(tasks, range(len(tasks)), results, is_alone=False)
+            self._run_tasks(tasks, slow, results, is_alone=True)
         except BaseException:
-            self.close()  # they hold tasks that nobody waits for
+            # The workers still hold tasks, and the next run would take their replies for its own.
+            self.close()
             raise
         return [*results.values()]
 
@@ -207,7 +235,7 @@ class WorkerPool:
         """Process ids of the live workers."""
         return [worker.process_id for worker in self._workers]
 
-    def _round(
+    def _run_tasks(
         self,
         tasks: Sequence[Sequence[str]],
         numbers: Iterable[int],
@@ -215,7 +243,14 @@ class WorkerPool:
         *,
         is_alone: bool,
     ) -> list[int]:
-        """Do the numbered tasks, each in its own process or in workers that stay; return those not done."""
+        """Run the numbered tasks and return the numbers of those that failed.
+
+        Args:
+            tasks: all tasks.
+            numbers: indices of the tasks to run.
+            results: filled with the results of tasks that are done.
+            is_alone: whether each task gets its own process, rather than a worker that stays.
+        """
         pending, failed, attempts = deque(numbers), list[int](), Counter[int]()
         if is_alone:
             workers, window, seconds = list[_Worker](), 1, _BACKSTOP * self.time_limit
@@ -235,7 +270,8 @@ class WorkerPool:
                 workers.remove(worker)
                 worker.connection.close()
                 if worker.tasks:
-                    culprit = worker.tasks.popleft()  # it was at work on the first
+                    # A worker handles its tasks in order, so the first one ended it. The others are sent again.
+                    culprit = worker.tasks.popleft()
                     attempts[culprit] += 1
                     is_early = time.monotonic() - worker.began < seconds
                     is_tried_again = is_alone and is_early and attempts[culprit] < _ATTEMPTS
@@ -247,12 +283,13 @@ class WorkerPool:
     def _start_workers(
         self, workers: list[_Worker], waiting: int, *, is_alone: bool
     ) -> None:
-        """Start a worker for each waiting task, or for many of them where workers stay."""
+        """Start a worker for each waiting task, or for every 32 waiting tasks if workers stay."""
         wanted = len(workers) + waiting if is_alone else -(-waiting // _TASKS_A_WORKER)
         while len(workers) < min(self.size, wanted):
             workers.append(self._start_worker())
 
     def _report(self, tasks: int, waiting: int, workers: Sequence[_Worker]) -> None:
+        """Report how many tasks are done, if anyone listens."""
         if self.report is not None:
             done = tasks - waiting - sum(len(worker.tasks) for worker in workers)
             self.report(
@@ -260,15 +297,19 @@ class WorkerPool:
             )
 
     def _start_worker(self) -> _Worker:
-        """Start a worker; raises RuntimeError if that fails several times."""
+        """Start a worker, and the server first if there is none.
+
+        Raises:
+            RuntimeError: that failed three times.
+        """
         for _ in range(_MOST_FAILED_STARTS):
             self.prepare()
             try:
                 return self._servers[0].start_worker()
             except OSError as error:
-                words = error
+                reason = error
                 self._servers.pop().close(is_mine=True)
-        raise RuntimeError(f"workers for math-verify can't be started: {words}")
+        raise RuntimeError(f"workers for math-verify can't be started: {reason}")
 
 
 def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
@@ -281,6 +322,7 @@ def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
 
 
 def _end_all(owner: int, workers: list[_Worker], servers: list[Server]) -> None:
+    """End all workers and servers; a process other than the owner only closes its copies of their sockets."""
     while workers:
         workers.pop().connection.close()
     while servers:

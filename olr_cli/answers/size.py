@@ -1,7 +1,7 @@
-"""Refuse what would be a number of more than 100,000 digits before any algebra computes it (R8).
+"""Refuse numbers of more than 100,000 digits before any algebra computes them (R8).
 
-The bounds of an expression follow from those of its parts and from their rough values, so a tower of powers costs no
-more than a sum.
+The size of an expression is bounded by the sizes and rough values of its parts. So a tower of powers takes no more work
+than a sum.
 """
 
 from __future__ import annotations
@@ -18,28 +18,39 @@ import sympy
 from olr_cli.answers.reading import TooLarge
 
 _MOST_BITS = 332_192
+"""100,000 decimal digits, in bits."""
 _MOST_BITS_IN_A_FUNCTION = 20_000
+"""Most bits of a function's argument."""
 _MOST_BITS_UNDER_A_ROOT = 4000
-"""Whether a number is a perfect power takes sympy cubic time to find out: 34 s at 16,000 bits."""
+"""Most bits of a radicand: sympy tests for perfect powers in cubic time, 34 s at 16,000 bits."""
 
 
 class _Size(NamedTuple):
-    """The most bits of a value's numerator and denominator as exact arithmetic writes them, and a rough value."""
+    """Bounds for an expression in exact arithmetic."""
 
     top: float = 0
+    """Most bits of the numerator."""
+
     bottom: float = 0
+    """Most bits of the denominator."""
+
     value: complex = 1
+    """Rough value."""
 
 
 def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -> _Size:
-    """Return the size of an expression, given the largest value of each index of the sums around it.
+    """Return the size of an expression.
+
+    Args:
+        node: the expression.
+        indices: index of each sum or product around the expression -> its largest value.
 
     Raises:
-        TooLarge: a part of it has more than 100,000 digits.
+        TooLarge: a part of the expression has more than 100,000 digits.
     """
     match node:
         case sympy.MatrixBase():
-            # An entry of a product is a sum of as many products as there are rows.
+            # An entry of a product of two matrices is a sum with one term per row.
             sizes = [check_size(entry, indices) for entry in node.flat()]
             top = max(size.top for size in sizes) + math.log2(node.rows)
             size = _Size(top, max(size.bottom for size in sizes))
@@ -52,13 +63,14 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
             size = _of_atom(node, indices)
         case _:
             return _Size()
-    # nan is too large as well.
+    # `not <=` rather than `>`, so that nan counts as too large.
     if not size.top + size.bottom <= _MOST_BITS:
         raise TooLarge
     return size
 
 
 def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
+    """Return the size of a number, a symbol or a constant."""
     if node in indices:
         return _Size(math.log2(indices[node] + 1), 0, indices[node])
     match node:
@@ -75,11 +87,13 @@ def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _of_rational(number: sympy.Rational) -> _Size:
+    """Return the size of a rational number."""
     p, q = int(number.p), int(number.q)
     return _Size(math.log2(abs(p) or 1), math.log2(q), _value(operator.truediv, p, q))
 
 
 def _of_operation(node: Any, parts: list[_Size]) -> _Size:
+    """Return the size of a sum, product, power or function, given the sizes of its arguments."""
     tops, bottoms, values = zip(*parts, strict=True)
     match node:
         case sympy.Add():
@@ -99,7 +113,7 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
             | sympy.factorial2()
             | sympy.subfactorial()
             | sympy.gamma()
-            | sympy.binomial()  # of no integer, which is made of factorials
+            | sympy.binomial()  # without an integer below, it consists of factorials
         ):
             n = abs(values[0])
             return _Size(n * math.log2(n + 1), 0, _value(math.gamma, n + 1))
@@ -107,12 +121,21 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
 
 
 def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
-    """The size of a function of values, given that of its largest argument; of a vector or the like, that alone."""
+    """Return the size of a function's value.
+
+    A node that is no function, such as a vector, has the size of its largest argument.
+
+    Args:
+        node: the function applied to its arguments.
+        size: the size of the largest argument.
+        values: rough values of the arguments.
+    """
     if (
         isinstance(node, sympy.Function)
         and size.top + size.bottom > _MOST_BITS_IN_A_FUNCTION
     ):
         raise TooLarge
+    # For its powers, e counts as a number of 1.45 bits: log2(e) is 1.4427.
     if isinstance(node, sympy.exp):
         return _of_power(_Size(1.45, 0, math.e), size)
     function = getattr(cmath, node.func.__name__, None)
@@ -120,8 +143,11 @@ def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
 
 
 def _of_power(base: _Size, exponent: _Size) -> _Size:
+    """Return the size of a power."""
+    # An exponent with a denominator is a root.
     if exponent.bottom and base.top + base.bottom > _MOST_BITS_UNDER_A_ROOT:
         raise TooLarge
+    # A negative exponent swaps numerator and denominator.
     top, bottom = (
         (base.bottom, base.top) if exponent.value.real < 0 else (base.top, base.bottom)
     )
@@ -132,14 +158,15 @@ def _of_power(base: _Size, exponent: _Size) -> _Size:
 
 
 def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
-    """The size of a sum, product or integral; a sum counts with its terms, each at least one digit."""
-    terms, inner = 1.0, dict(indices)
+    """Return the size of a sum, product or integral. Each term of a sum counts as at least one bit."""
+    terms, inner_indices = 1.0, dict(indices)
     for index, *ends in node.limits:
         bounds = [abs(check_size(end, indices).value) for end in ends]
-        inner[index] = max(bounds, default=1.0)
+        inner_indices[index] = max(bounds, default=1.0)
+        # An integral has no terms to write out.
         if len(bounds) == 2 and not isinstance(node, sympy.Integral):
             terms *= abs(bounds[1] - bounds[0]) + 1
-    top, bottom, value = check_size(node.function, inner)
+    top, bottom, value = check_size(node.function, inner_indices)
     if isinstance(node, sympy.Product):
         return _Size(
             terms * max(top, 1), terms * bottom, _value(operator.pow, value, terms)
@@ -152,7 +179,8 @@ def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _value(function: Any, *values: Any) -> complex:
-    """The value of a function; 1 where it has none, since symbols have no values of their own here."""
+    """Return the rough value of a function: infinity if it overflows, or 1 if it is undefined."""
+    # It may be undefined only here, where every symbol has the value 0.5.
     try:
         value: complex = function(*values)
     except OverflowError:

@@ -1,7 +1,7 @@
-"""Where a response thinks and where it answers: the marks of thinking, and responses as text with all of them (R6).
+"""Tell a response's thinking from its answer by the marks of thinking, and decode responses with these marks (R6).
 
-A chat template may open the thinking itself, at the end of the prompt. What it opened belongs to the response, in every
-engine and backend, or a box in a thought that was cut off would be taken for an answer.
+A chat template may open the thinking itself, at the end of the prompt. In every engine and backend, that opening mark
+is then added to the response. Without it, a box in a thought that was cut off would be taken for an answer.
 """
 
 from __future__ import annotations
@@ -28,20 +28,24 @@ THOUGHT_MARKS: Mapping[str, str] = MappingProxyType({
     "<|inner_prefix|>": "<|inner_suffix|>",  # Apertus
     "<|plamo:begin_think:plamo|>": "<|plamo:end_think:plamo|>",  # PLaMo 3
 })  # fmt: skip
-"""The mark with which a family of models begins its thinking -> the mark with which it ends it."""
+"""Mark that opens the thinking of a family of models -> mark that closes it."""
 
 _ALL_MARKS = (*THOUGHT_MARKS, *THOUGHT_MARKS.values())
 _MARK = re.compile("|".join(map(re.escape, _ALL_MARKS)))
-# Gemma 4 and gpt-oss name the channel, or end its head, before the thinking begins.
+# Gemma 4 and gpt-oss put the channel's name, or a mark that ends the header, before the thinking.
 _OPENED = re.compile(
     rf"(?:{'|'.join(map(re.escape, THOUGHT_MARKS))})(?:thought|<\|message\|>)?\s*\Z"
 )
 _LONGEST_OPENED = 64
-"""Characters, and so at most as many tokens: more than the longest mark has with the space after it."""
+"""Length of a prompt's end that is searched for an opening mark: longer than any mark and the space after it.
+
+It counts characters of a text, and tokens of a prompt, of which a mark has no more than it has characters.
+"""
 
 
 def _last_mark(response: str) -> re.Match[str] | None:
-    # Every mark has one of these, and most responses none, which takes a hundredth of the time to find out.
+    """Return the last mark of thinking in a response, opening or closing, or None without any."""
+    # Every mark has one of these. Most responses have none of them, and this test takes 1 % of the search's time.
     if "<" not in response and "THINK]" not in response and "◁" not in response:
         return None
     marks = [*_MARK.finditer(response)]
@@ -49,13 +53,13 @@ def _last_mark(response: str) -> re.Match[str] | None:
 
 
 def is_thinking(response: str) -> bool | None:
-    """Whether a response ends inside its thinking; None if it has no mark of thinking."""
+    """Return whether a response ends inside its thinking, or None if it has no mark of thinking."""
     last = _last_mark(response)
     return None if last is None else last[0] in THOUGHT_MARKS
 
 
 def after_thinking(response: str) -> str | None:
-    """Return what a response says after its thinking, or None if it ends inside it."""
+    """Return the text of a response after its thinking, or None if the response ends inside it."""
     last = _last_mark(response)
     if last is None:
         return response
@@ -63,40 +67,44 @@ def after_thinking(response: str) -> str | None:
 
 
 def opened_by(prompt: str) -> str:
-    """Return the mark, with the space after it, by which a rendered prompt begins the thinking; "" if it does not."""
-    opened = _OPENED.search(prompt[-_LONGEST_OPENED:])
-    return opened[0] if opened else ""
+    """Return the mark that opens the thinking at the end of a rendered prompt, with the space after it.
+
+    The text is empty if the prompt opens no thinking.
+    """
+    match = _OPENED.search(prompt[-_LONGEST_OPENED:])
+    return match[0] if match else ""
 
 
 def with_opened(prompt: str, response: str) -> str:
-    """Return a response with what its prompt opened in front, unless it stands there already."""
-    opened = opened_by(prompt)
-    return response if response.startswith(opened.rstrip()) else opened + response
+    """Put the mark that the prompt opened before the response, unless the response begins with it already."""
+    mark = opened_by(prompt)
+    return response if response.startswith(mark.rstrip()) else mark + response
 
 
 class ResponseTexts:
-    """Turns token ids into responses as they are read and stored.
+    """A decoder of token ids, which returns responses as they are read and stored.
 
-    Special tokens are left out, but for those of which marks of thinking are made: without them a thought that was cut
-    off would look like an answer.
+    It leaves out special tokens, except those that marks of thinking consist of. Without these marks, a thought that
+    was cut off would look like an answer.
     """
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        added = tokenizer.added_tokens_decoder
+        added_tokens = tokenizer.added_tokens_decoder
         special = {
             *tokenizer.all_special_ids,
-            *(id for id, token in added.items() if token.special),
+            *(id for id, token in added_tokens.items() if token.special),
         }
         names = {id: str(tokenizer.convert_ids_to_tokens(id)) for id in special}
+        # A mark may consist of several tokens: the `<|channel|>` of `<|channel|>analysis` is one.
         marks = {
             id for id, name in names.items() if any(name in mark for mark in _ALL_MARKS)
         }
-        self._left_out = special - marks if marks else None
+        self._ids_left_out = special - marks if marks else None
 
     def decode(self, tokens: Sequence[Sequence[int]]) -> list[str]:
         """Return the text of each row of token ids."""
-        left_out = self._left_out
+        left_out = self._ids_left_out
         if left_out is not None:
             tokens = [[token for token in row if token not in left_out] for row in tokens]
         return list(
@@ -108,7 +116,7 @@ class ResponseTexts:
         )
 
     def opened(self, prompts: Sequence[Sequence[int]]) -> list[str]:
-        """Return what each prompt opened, with which the text of a response to it begins (`opened_by`)."""
+        """Return the mark that each prompt opened (`opened_by`); the text of a response to it begins with that mark."""
         return [
             opened_by(text)
             for text in self.decode([prompt[-_LONGEST_OPENED:] for prompt in prompts])

@@ -1,8 +1,13 @@
 r"""Recognise units, words and number bases in an answer (R7).
 
-A unit is what stands behind a quantity in a text style, as in ``5\text{ cm}`` and ``15\,\mathrm{kcal\,m^{-2}}``, a
-known unit of two letters or more behind it in plain letters, a degree sign, or a sign of money before it. A noun that
-is no known unit counts things (``5\text{ apples}``). Letters that are not set apart, as in ``6m``, are symbols.
+A unit may take four forms:
+
+- text in an upright style after a quantity, as in ``5\text{ cm}`` and ``15\,\mathrm{kcal\,m^{-2}}``;
+- a known unit of two letters or more in plain letters, as in ``5 cm``;
+- a degree sign;
+- a sign of money before a quantity.
+
+A noun that is no known unit counts things (``5\text{ apples}``). A single plain letter, as in ``6m``, is a symbol.
 """
 
 from __future__ import annotations
@@ -13,22 +18,26 @@ from collections.abc import Iterator, Mapping
 from olr_cli.answers.classes import COUNTED
 
 _PREFIXES = "k kilo M mega G giga T tera h hecto d deci c centi m milli uμµ micro n nano p pico f femto"
-_PREFIXED = (  # units with their other names; a symbol takes a prefix's letter, a name its word
+# Units and their other names. A symbol takes the letter of a prefix (`km`), a name its word (`kilometer`).
+_UNITS_WITH_PREFIXES = (
     "m meter metre|g gram gramme|s second sec|A ampere amp|K kelvin|mol mole|L l liter litre|J joule|W watt|N newton"
     "|Pa pascal|Hz hertz|V volt|C coulomb|F farad|H henry|T tesla|Wb weber|ohm Ω|eV electronvolt|cal calorie|bit b"
     "|byte B|pc parsec|bar|erg|dyn dyne|Bq becquerel|Sv sievert|S siemens|rad radian|M molar"
 )
-_ALONE = (
+_UNITS_WITHOUT_PREFIXES = (
     "min minute|h hr hour|day|week|month|yr year|in inch inches|ft foot feet|yd yard|mi mile|oz ounce|lb lbs pound"
     "|ton tonne|acre|ha hectare|gal gallon|quart|pint|cup|tsp teaspoon|tbsp tablespoon|cent|£|euro €|yen ¥|rupee rs"
     "|atm|torr|mmHg|AU|ly lightyear|dB|rpm|psi|Å angstrom|arcsecond arcsec|arcminute arcmin|sr|u amu Da|cc"
     "|hp horsepower|knot|degree deg °|dollar USD|°C|°F|°K"
     "|米|厘米|公里 千米|克|公斤 千克|秒|分钟|小时|天|年|岁|元"
 )
-_COUNTERS = "个人只条张本名位辆台件颗棵座层页支匹组种户家次步题"
+# Chinese measure words
+_MEASURE_WORDS = "个人只条张本名位辆台件颗棵座层页支匹组种户家次步题"
+# `mph`, `kmph`, `Nm`, `kWh`
 _COMPOUND = re.compile(r"\b(?:(mph)|km?ph|(N|[kMG]?W|m?A)([msh]))\b")
 _MONEY = {"\\$": "dollar", "£": "£", "\\pounds": "£", "€": "euro", "¥": "yen", "₹": "rupee"}
 _LONGEST_SYMBOL = 3
+"""Longest symbol of a unit; longer entries are names."""
 _DIMENSIONS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _POWERS = {"squared": 2, "cubed": 3}
 
@@ -38,78 +47,86 @@ _NO_UNIT = re.compile(
     "|times|divided|squared|root|half|third|quarter|dozen|percent|(?:hundred|thousand|million|billion|trillion)s?"
     "|alpha|beta|gamma|delta|theta|lambda|sigma|omega|sqrt|angle|derivative|vector[ijk]"
 )
-"""Words that change what a number says, or join it to another."""
+"""Words that change the meaning of a number, or join it to another."""
 
 
 def _known_units() -> Iterator[tuple[str, str]]:
-    """Every name of a unit, and the one by which it is known here."""
+    """Yield every name of every unit, with and without prefixes, and the unit's one spelling."""
     prefixes = [
         (sign, word)
         for signs, word in re.findall(r"(\S+) (\w+)", _PREFIXES)
         for sign in signs
     ]
-    for table, taken in ((_PREFIXED, prefixes), (_ALONE, [])):
+    for table, table_prefixes in (
+        (_UNITS_WITH_PREFIXES, prefixes),
+        (_UNITS_WITHOUT_PREFIXES, []),
+    ):
         for first, *others in map(str.split, table.split("|")):
             for name in (first, *others):
                 yield name, first
-                for letter, word in taken:
+                for letter, word in table_prefixes:
                     yield (
                         (letter if len(name) <= _LONGEST_SYMBOL else word) + name,
                         f"{word}{first}",
                     )
 
 
-_UNITS = dict(_known_units()) | {word: COUNTED + word for word in _COUNTERS}
+_UNITS = dict(_known_units()) | {word: COUNTED + word for word in _MEASURE_WORDS}
 
 _DEGREES = r"(?:\^\s*(?:\\circ|\{\s*\\circ\s*\})|\\degree(?![a-zA-Z]))"
-_FACTOR = re.compile(  # a style with its power, or a degree sign, and how it is joined to what is before
+# `\text{ m}^2`, `/\text{s}`, `^\circ` or `^\circ C`: a styled unit with its power, or a degree sign
+_FACTOR = re.compile(
     r"\s*(?P<joint>/|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z]))?\s*"
     r"(?:\\text\{(?P<styled>(?:[^{}]|\{[^{}]*\})*)\}(?:\s*\^\s*\{?\s*(?P<power>-?\d)\s*\}?)?"
     rf"|{_DEGREES}(?:\s*(?:\\text\{{\s*)?(?P<scale>[CFK])\}}?(?![a-zA-Z]))?)"
 )
-_FRACTION = re.compile(  # 60 \frac{\text{mi}}{\text{h}}
+# `60 \frac{\text{mi}}{\text{h}}`
+_FRACTION = re.compile(
     r"([\d.,]+)(?:\s|(?=\\frac\s*\{\s*\\text))\\frac\s*\{((?:[^{}]|\{[^{}]*\})*)\}\s*\{((?:[^{}]|\{[^{}]*\})*)\}"
 )
-_PLAIN = re.compile(
+# ` cm` in `5 cm`
+_PLAIN_UNIT = re.compile(
     r"(?<=[\d})\s])\s*(?P<unit>(?P<words>[a-zA-ZμΩÅ°][a-zA-ZμΩÅ°./ ]*?)\.?(?:\^\{?-?\d\}?)?)$"
 )
-_LONG = re.compile(r"[\d.,]{3,}|.*10\s*\^\s*\{?\s*[+-]?\d+\s*\}?")
+# `2600` and `3 \cdot 10^8`
+_LONG_NUMBER = re.compile(r"[\d.,]{3,}|.*10\s*\^\s*\{?\s*[+-]?\d+\s*\}?")
 _WORD = re.compile(
     r"(?P<word>[a-zA-ZΩμµÅ£€¥°一-鿿]+)\.?(?:\s*\^?\s*\{?\s*(?P<power>-?\d)\s*\}?)?|(?P<over>/)|[·.*()\s-]+|\\cdot"
 )
 
 
 def split_unit(text: str) -> tuple[str, str]:
-    """Split a tidied text into its body and its unit in one spelling; "" if it has none."""
-    # `\$5` and `-€3`.
-    for sign, money in _MONEY.items():
+    """Split a tidied text into its body and its unit, in the unit's one spelling; "" if it has no unit."""
+    # `\$5` and `-€3`
+    for sign, currency in _MONEY.items():
         if text.startswith((sign, f"-{sign}")):
-            return text.replace(sign, "", 1).strip(), money
-    # `5\text{ cm}` and `90^\circ`.
+            return text.replace(sign, "", 1).strip(), currency
+    # `5\text{ cm}` and `90^\circ`
     if styled := _styled_unit(text):
         return styled
-    # `60 \frac{\text{mi}}{\text{h}}`.
+    # `60 \frac{\text{mi}}{\text{h}}`
     if fraction := _FRACTION.fullmatch(text):
         unit = _unit(_TEXT.sub(r"\1", f"({fraction[2]})/({fraction[3]})"), shortest=1)
         if unit and COUNTED not in unit:
             return fraction[1].rstrip(), unit
-    # `5 cm`.
-    if plain := _PLAIN.search(text):
+    # `5 cm`
+    if plain := _PLAIN_UNIT.search(text):
         body = text[: plain.start()].rstrip()
-        # 6m is a product more often than a length, and 2600g is not.
-        unit = _unit(plain["unit"], shortest=1 if _LONG.fullmatch(body) else 2)
+        # `6m` is a product more often than a length, but `2600g` is a weight.
+        unit = _unit(plain["unit"], shortest=1 if _LONG_NUMBER.fullmatch(body) else 2)
         if unit and (len(plain["words"]) > 1 or COUNTED not in unit):
             return body, unit
     return text, ""
 
 
 def _styled_unit(text: str) -> tuple[str, str] | None:
-    """Split a text where the rest of it is factors in a text style, or degree signs; None if no rest is."""
+    """Split a text before its trailing unit in a text style or of degree signs, or return None without one."""
     for first in _FACTOR.finditer(text):
         body, styled = text[: first.start()], text[first.start() :]
+        # The unit must reach to the end of the text, and the body must end in a quantity.
         if not body or body[-1] in "_^=+-*/({[,<>|" or _FACTOR.sub("", styled):
             continue
-        # An interval may be half open, so that its brackets are two kinds.
+        # Round and square brackets are counted together, because an interval may be half open.
         opened, closed = (sum(map(body.count, brackets)) for brackets in ("([", ")]"))
         if opened == closed and body.count("{") == body.count("}"):
             unit = _unit(_FACTOR.sub(_in_plain_letters, styled))
@@ -119,16 +136,18 @@ def _styled_unit(text: str) -> tuple[str, str] | None:
 
 
 def _in_plain_letters(factor: re.Match[str]) -> str:
-    """Return a styled factor or a degree sign as it is in plain letters: ` m^2`, `/s`, ` °C`."""
+    """Rewrite a styled factor or a degree sign in plain letters: ` m^2`, `/s`, ` °C`."""
     joint = "/" if factor["joint"] == "/" else " "
     unit = f"°{factor['scale'] or ''}" if factor["styled"] is None else factor["styled"]
     return f"{joint}{unit}^{factor['power']}" if factor["power"] else joint + unit
 
 
 def _unit(text: str, shortest: int = 0) -> str:
-    """Return one spelling of a product of units and their powers; "" if anything in it is no unit.
+    """Return the one spelling of a product of units and their powers, or "" if a part of it is no unit.
 
-    Outside of a style the first unit has at least the `shortest` number of letters.
+    Args:
+        text: the product.
+        shortest: fewest letters of the first unit; 0 within a style, where a single letter is a unit.
     """
     text = _COMPOUND.sub(_in_units, text)
     if _WORD.sub("", text):
@@ -136,19 +155,19 @@ def _unit(text: str, shortest: int = 0) -> str:
     powers: dict[str, int] = {}
     sign = dimensions = 1
     for match in _WORD.finditer(text):
-        written = match["word"]
-        # `m/s` and `miles per hour`.
-        if match["over"] or written == "per":
+        token = match["word"]
+        # `m/s` and `miles per hour`
+        if match["over"] or token == "per":
             sign = -1
-        # `square feet`.
-        elif written in _DIMENSIONS:
-            dimensions = _DIMENSIONS[written]
-        # `feet squared`.
-        elif written in _POWERS and powers:
-            powers[[*powers][-1]] *= _POWERS[written]
-        elif written:
-            name = _name(written, is_plain=shortest > 0)
-            if not name or (not powers and len(written) < shortest):
+        # `square feet`
+        elif token in _DIMENSIONS:
+            dimensions = _DIMENSIONS[token]
+        # `feet squared`
+        elif token in _POWERS and powers:
+            powers[[*powers][-1]] *= _POWERS[token]
+        elif token:
+            name = _name(token, is_plain=shortest > 0)
+            if not name or (not powers and len(token) < shortest):
                 return ""
             powers[name] = powers.get(name, 0) + sign * dimensions * int(
                 match["power"] or 1
@@ -158,15 +177,15 @@ def _unit(text: str, shortest: int = 0) -> str:
 
 
 def _in_units(compound: re.Match[str]) -> str:
-    """Return `mi/h` for `mph`, `km/h` for `kph`, and `N m` for `Nm`."""
+    """Split a compound into its units: `mi/h` for `mph`, `km/h` for `kph`, and `N m` for `Nm`."""
     if compound[1]:
         return "mi/h"
     return f"{compound[2]} {compound[3]}" if compound[2] else "km/h"
 
 
 def _product(powers: Mapping[str, int]) -> str:
-    """Spell a product of units; things that are counted show only where nothing is measured."""
-    # `5 kg apples` are kg, and `5 apples` are apples.
+    """Spell a product of units. Counted things are left out if there is a unit of measurement."""
+    # The unit of `5 kg apples` is kg, and that of `5 apples` is apples.
     measured = {
         name: power for name, power in powers.items() if not name.startswith(COUNTED)
     }
@@ -175,22 +194,22 @@ def _product(powers: Mapping[str, int]) -> str:
 
 
 def is_connective(word: str) -> bool:
-    """Whether a word is a connective or a modifier (and, than, more, half) and so cannot be a unit."""
+    """Return whether a word is a connective or a modifier (and, than, more, half) and so cannot be a unit."""
     return _NO_UNIT.fullmatch(word) is not None
 
 
 def _name(word: str, *, is_plain: bool) -> str:
-    """Return the one name of a unit; "" if the word is none."""
+    """Return the one name of a unit, or "" if the word is no unit."""
     lower = word.lower()
     if is_connective(lower):
         return ""
     singular = lower[:-1] if lower.endswith("s") and len(lower) > 2 else lower
-    # A letter alone keeps its case: m is no M.
+    # A single letter keeps its case: m is meter, and M is molar.
     names = (word, lower, singular) if len(word) > 1 else (word,)
     for name in names:
         if name in _UNITS:
             return _UNITS[name]
-    # A noun counts things; short words are rather symbols.
+    # Any other noun counts things, but a short word is more likely a symbol.
     shortest = 4 if is_plain else 3
     return f"{COUNTED}{singular}" if len(word) >= shortest and word.isascii() else ""
 
@@ -213,14 +232,14 @@ _BASED = re.compile(
 
 
 def based_digits(text: str) -> str | None:
-    r"""The base and the digits of a number, "8:52" for ``52_8`` or ``52_{\text{eight}}``; None if it has no base."""
+    r"""Return base and digits of a number, "8:52" for ``52_8`` or ``52_{\text{eight}}``, or None if it has no base."""
     match = _BASED.fullmatch(text)
     if match is None:
         return None
-    # `52_8`, `52_{\text{eight}}`, `52 base 8`.
+    # The base is an index, as in `52_8`, or in words, as in `52 base 8`.
     name = match["index"] or match["words"]
     base = int(name) if name.isdecimal() else NUMBER_WORDS.get(name, 0)
-    # `52_{n}` and `89_8` are no numbers.
+    # `52_{n}` has no known base, and 8 is no digit of `89_8`.
     is_digits = 2 <= base <= 36 and all(int(digit, 36) < base for digit in match["digits"])
     return f"{base}:{match['sign']}{match['digits']}" if is_digits else None
 
@@ -231,27 +250,27 @@ _HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
 
 
 def word(text: str) -> str | None:
-    """The letters of an answer that consists of words, or of one letter; None for anything else.
+    """Return the lower-case letters of an answer that consists of words or of one letter, or None for anything else.
 
-    Letters in a row are a word, not a product: `ABCD` is not `CABD`. Letters apart (`A B`) are as good as in a row.
+    Letters in a row are a word, not a product: `ABCD` is not `CABD`. Spaces between single letters do not count: `A B`
+    is `AB`.
     """
     if "\\" in text:
-        # Within a style a hyphen joins words: `\text{right-angled}`.
-        whole = _TEXT.fullmatch(text)
-        text = _TEXT.sub(r"\1", text) if whole is None else _HYPHEN.sub(" ", whole[1])
+        # Within a style, a hyphen joins words: `\text{right-angled}`. Outside, it may be a minus sign.
+        styled = _TEXT.fullmatch(text)
+        text = _TEXT.sub(r"\1", text) if styled is None else _HYPHEN.sub(" ", styled[1])
     text = " ".join(text.split())
     if _LETTERS.fullmatch(text) is None:
         return None
-    # `A B` is as good as `AB`, and `right angle` two words.
     words = text.strip(".!'").casefold().split()
-    return "".join(words) if all(len(each) == 1 for each in words) else " ".join(words)
+    return "".join(words) if all(len(part) == 1 for part in words) else " ".join(words)
 
 
 _TIME = re.compile(r"(\d{1,2})(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?", re.IGNORECASE)
 
 
 def clock_time(text: str) -> str | None:
-    """The time of day that an answer names with AM or PM, as "17:00"; None if it names none."""
+    """Return the time of day that an answer names with AM or PM, such as "17:00", or None if it names none."""
     match = _TIME.fullmatch(" ".join(_TEXT.sub(r" \1 ", text).split()))
     if match is None or not 1 <= int(match[1]) <= 12:
         return None

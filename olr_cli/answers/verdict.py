@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """The verdict on an answer; true if it is right. All but the first two are unscorable, for the reason they name."""
+    """The verdict on an answer; only `RIGHT` is true. All but the first two leave the answer unscored."""
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -24,12 +24,14 @@ class Verdict(Enum):
 
     @property
     def reason(self) -> str | None:
-        """Why the answer cannot be scored; None if it is right or wrong."""
+        """The reason why the answer cannot be scored, or None if it is right or wrong."""
         return None if self in (Verdict.RIGHT, Verdict.WRONG) else self.value
 
 
 def unscorable(counted: Counter[Verdict]) -> str:
-    """Return how many answers could not be scored, by reason; an empty text if all could."""
+    """Return how many answers could not be scored and why, or an empty text if all could."""
     return ", ".join(
-        f"{counted[one]:,} ({one.reason})" for one in Verdict if one.reason and counted[one]
+        f"{counted[verdict]:,} ({verdict.reason})"
+        for verdict in Verdict
+        if verdict.reason and counted[verdict]
     )

@@ -1,9 +1,11 @@
-"""The processes that read and verify what needs computer algebra (R8); `pool` talks to them.
+"""Worker processes for answers that need computer algebra (R8); `pool` talks to them.
 
-A server imports and warms up the parser once, and then forks a worker for every socket that it is sent. A worker gets
-lines of JSON, ``[seconds, calls, *task]``, and answers each with the result of `matching.decide`. After so many
-seconds of processor time the system kills the worker: a busy machine, a slow disk or Ctrl-Z takes nothing from a task,
-and a worker whose parent is gone ends too. After so many calls of Python functions, unless it is 0, it gives up.
+A server imports and warms up the parser once, and then forks a worker for every socket that it is sent. A worker reads
+lines of JSON, ``[seconds, calls, *task]``, and answers each with the result of `matching.decide`.
+
+Two limits apply to a task. After `seconds` of processor time the system kills the worker, even if its parent is gone.
+It is processor time, so that a busy machine, a slow disk or Ctrl-Z does not shorten a task. After `calls` calls of
+Python functions, unless that is 0, the worker replies that it gives up, and exits.
 """
 
 from __future__ import annotations
@@ -24,15 +26,19 @@ from olr_cli.answers.matching import decide
 from olr_cli.answers.reading import read
 
 SPENT = "spent"
-"""The reply of a worker that gives up, and ends."""
+"""Reply of a worker whose calls are used up; it exits after sending it."""
 
 _MEMORY = 2 << 30
+"""Most memory of a worker, in bytes."""
 _MOST_TASKS = 5000
-"""Tasks after which a worker is replaced: the parser's cache grows with every new form."""
+"""Number of tasks after which a worker is replaced: the parser's cache grows with every new form."""
 _ALLOCATIONS_A_COLLECTION = 50_000
-"""The parser allocates so much that looking for cycles at the usual rate takes a tenth of its time."""
+"""Number of allocations between two garbage collections: at Python's default, they take a tenth of the parser's
+time."""
 
-WARM_UP = (  # what the parser learns from a few typical answers makes the next hundreds several times faster
+# ANTLR caches its predictions. After these typical answers, the server's workers parse the next hundreds several times
+# faster.
+WARM_UP = (
     r"-\frac{2 \sqrt{3} + \pi x^{2}}{4 n}",
     r"2y = 3 x^2 - \frac{x}{2} + 1",
     r"2 < x \le 3",
@@ -46,16 +52,21 @@ WARM_UP = (  # what the parser learns from a few typical answers makes the next 
 
 
 def main(warm_up: Iterable[str] = WARM_UP) -> None:
-    """Read the answers `warm_up`; then fork a worker for every socket that comes through standard input, a socket too.
+    """Serve workers: warm up the parser, then fork a worker for every socket received through standard input.
 
-    It ends with its standard input.
+    Standard input is a socket, too. The server ends when it is closed.
+
+    Args:
+        warm_up: answers that are read before the first fork.
     """
-    # The terminal sends the first two to all, and they are the parent's business; nobody waits for a worker.
+    # The terminal sends SIGINT and SIGHUP to all processes, but the parent decides when a worker ends. Ignoring SIGCHLD
+    # lets the system remove finished workers, for which nobody waits.
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    with contextlib.suppress(ValueError, OSError):  # not every system can limit it
+    # Not every system can limit the address space.
+    with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
     sys.set_int_max_str_digits(0)
 
@@ -63,6 +74,7 @@ def main(warm_up: Iterable[str] = WARM_UP) -> None:
 
     for answer in warm_up:
         read(answer, leaf)
+    # Without this, the first collection in each worker would copy the parser's memory pages.
     gc.freeze()
     gc.set_threshold(_ALLOCATIONS_A_COLLECTION)
 
@@ -76,19 +88,22 @@ def main(warm_up: Iterable[str] = WARM_UP) -> None:
                 parent.close()
                 _work(files[0])
             os.close(files[0])
-    os._exit(0)  # there is nothing to tidy up, which would take longer than all of this
+    # Skip Python's cleanup of the modules: it takes longer than everything else and has nothing to save.
+    os._exit(0)
 
 
 def _work(file: int) -> None:
-    """Answer requests until there are no more; end the process."""
+    """Answer requests until the parent closes the socket, then end the process."""
     from olr_cli.answers.algebra import clear_caches, leaf, math_verify_proof, proof
 
     try:
         with socket.socket(fileno=file) as parent:
-            parent.sendall(b"%d\n" % os.getpid())  # it is ready
+            # This tells the parent that the worker is ready.
+            parent.sendall(b"%d\n" % os.getpid())
             for line in islice(parent.makefile("rb"), _MOST_TASKS):
                 seconds, calls, *task = json.loads(line)
-                clear_caches()  # or the calls of a task would depend on the tasks before it
+                # Otherwise the number of calls of a task would depend on the tasks before it.
+                clear_caches()
                 signal.setitimer(signal.ITIMER_PROF, seconds)
                 sys.settrace(_counter(calls, parent) if calls else None)
                 reply = decide(
@@ -104,11 +119,12 @@ def _work(file: int) -> None:
 
 
 def _counter(calls: int, parent: socket.socket) -> Callable[..., None]:
-    """A trace function that ends the worker after this many calls of Python functions."""
-    left = iter(range(calls))
+    """Return a trace function that ends the worker after this many calls of Python functions."""
+    calls_left = iter(range(calls))
 
     def count(*_: object) -> None:
-        if next(left, None) is None:  # not an exception, which `algebra` would catch
+        if next(calls_left, None) is None:
+            # Exit at once instead of raising: `algebra` would catch an exception and take it for a failed parse.
             parent.sendall(json.dumps(SPENT).encode("ascii") + b"\n")
             os._exit(0)
 
