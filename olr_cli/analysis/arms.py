@@ -413,7 +413,7 @@ def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
         for key in keys
         if any(recipe.get(key) != settings[0].get(key) for recipe in settings)
     ]
-    # Data files with different columns also have different names, and the name alone is easier to read.
+    # Data files with different columns usually differ in their names too, and a name is easier to read.
     differing = [
         key for key in differing if not key.startswith("data.columns.")
     ] or differing
