@@ -278,7 +278,7 @@ def _place(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
     low, high = (axes.transAxes.transform((0, edge))[1] * points for edge in (0, 1))
     wanted = [axes.transData.transform((0, label.xy[1]))[1] * points for label in labels]
     heights = [(1 + label.get_text().count("\n")) * LINE_HEIGHT for label in labels]
-    # A label may extend below the panel by half a line, where nothing else is, but not above it into the title.
+    # A label may extend half a line below the panel, where there is room, but not above it into the title.
     placed = declutter(wanted, heights, low - LINE_HEIGHT / 2, high)
     for label, here, there in zip(labels, wanted, placed, strict=True):
         label.set_position((LABEL_GAP, there - here))
