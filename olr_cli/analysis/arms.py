@@ -151,6 +151,7 @@ class Arm:
             )
             .cast(SCHEMA)  # type: ignore[arg-type]
         )
+        # An Enum sorts in the order of `metrics`; texts would sort by the alphabet.
         order = pl.col("metric").cast(pl.Enum([*metrics]))
         return values.drop_nulls("value").sort(order, "at", maintain_order=True)
 
@@ -229,6 +230,7 @@ def _holds_log(place: Path) -> bool:
 
 
 def _read_log(places: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
+    # Figures of logs need no answers, and `text` is the extractor that costs nothing.
     log = read_log(
         places, columns, wanted=("reward", "tokens", "truncated"), extractor="text"
     )
@@ -242,6 +244,8 @@ def group(runs: Iterable[Run]) -> list[Arm]:
     firsts = [group[0] for group in members.values()]
     names = tell_apart([arm_name(run) for run in firsts], [run.settings for run in firsts])
     arms: list[Arm] = []
+    # Lazy and shared: the first arm that is asked for its visits counts those of all arms, which `arms` will hold by
+    # then. A command that asks none reads no labels.
     visits = cache(lambda: visits_of(arms))
     for name, members_of_arm in zip(names, members.values(), strict=True):
         ordered = sorted(members_of_arm, key=lambda run: run.seed)
@@ -258,6 +262,7 @@ def group(runs: Iterable[Run]) -> list[Arm]:
 
 def visits_of(arms: Iterable[Arm]) -> dict[Path, pl.DataFrame]:
     """Count the visits of all runs of arms: run directory -> a row per visit, with all metrics."""
+    # The metrics of the ablation depend on OLR's criteria, so one query can count only runs with the same criteria.
     by_criteria = gathered(
         ((arm.refinement.slope_threshold, arm.refinement.warmup_epochs), run.path)
         for arm in arms
@@ -270,7 +275,11 @@ def visits_of(arms: Iterable[Arm]) -> dict[Path, pl.DataFrame]:
             by_visit(rows, all_metrics(*criteria), "run") for rows in scan_labels_of(paths)
         ]
         by_run = [
-            rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)
+            # The index `run` counts within a scan, and scans come in the order of `paths`, so the order is all that is
+            # needed.
+            rows
+            for scan in by_scan
+            for rows in scan.partition_by("run", include_key=False)
         ]
         visits |= zip(paths, by_run, strict=True)
     return visits
@@ -312,6 +321,7 @@ def newest_of_each(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
 
 
 def _arm_key(run: Run) -> tuple[str, str]:
+    # A setting may be a list, which cannot be part of a key, so the key is a text.
     return arm_name(run), repr(sorted(run.settings.items()))
 
 

@@ -74,6 +74,7 @@ def summarise(
     cells = {}
     for key, numbers in by_seed.items():
         baseline, top = (
+            # No arm has an empty name, so without a reference or a best arm there are no numbers and no difference.
             by_seed.get(key._replace(arm=arm), {})
             for arm in ((references or {}).get(key.arm, ""), best)
         )
@@ -99,6 +100,7 @@ def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
 
 
 def _grouped(values: pl.DataFrame) -> pl.DataFrame:
+    # Without `maintain_order` polars returns groups in any order, and tables would change from run to run.
     return values.group_by("metric", "arm", "at", maintain_order=True).agg("seed", "value")
 
 
@@ -191,5 +193,6 @@ def mean_interval(mean: Cell) -> Ends | None:
         return None
     from scipy.special import stdtrit
 
+    # `stdtrit` is the quantile of Student's t; importing `scipy.stats` for it would take a second more.
     half_width = float(stdtrit(mean.n - 1, (1 + CONFIDENCE) / 2)) * (mean.sd / mean.n**0.5)
     return mean.number - half_width, mean.number + half_width

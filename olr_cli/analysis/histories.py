@@ -245,6 +245,7 @@ def _history_of_runs(
             for history in histories
             for name, prompt in history.prompts.items()
         },
+        # A log without rows makes `is_run` False: a single run directory no longer describes this history.
         log=RolloutLog(source, pl.DataFrame()),
         runs=runs,
         notes=[
@@ -312,6 +313,7 @@ def _run_history(
     # visit prompts whose labels were not there yet.
     complete = len(stored_steps(run))
     stored = ("prompt_id", *LABELS, "label_source", "in_percent")
+    # Noisy labels change from visit to visit, but these columns do not, so the first visit is enough.
     labels = scan_labels(run).filter(pl.col("visit") == 1).select(stored)
     prompts = {
         row["prompt_id"]: _prompt(row) for row in labels.collect().iter_rows(named=True)
@@ -334,6 +336,7 @@ def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.Data
     for rows in steps:
         yield rows
         rollouts += len(rows)
+        # After the yield: the caller has used these rollouts by now.
         report(f"Counted {rollouts:,} rollouts")
 
 
@@ -357,6 +360,7 @@ def _with_verified(
     prompts: Mapping[str, Prompt], recipe: Recipe, source: Path
 ) -> tuple[dict[str, Prompt], list[str]]:
     verified = recipe.data.verified
+    # Setting `data.verified` to null takes back the verified labels that the run was trained with.
     if verified is None:
         return {
             name: replace(prompt, is_verified=False) for name, prompt in prompts.items()
@@ -371,6 +375,7 @@ def with_questions(
     prompts: Mapping[str, Prompt], run: Path
 ) -> tuple[Mapping[str, Prompt], PromptSet | None]:
     """Return a run's prompts with their messages, and its data set, if that can be read on this machine."""
+    # Questions help people, but votes need none, so data that cannot be read here are no error.
     with suppress(UserError):
         data = run_data(run, is_local=True)
         messages = {prompt.prompt_id: prompt.messages for prompt in data.prompts}
@@ -513,6 +518,7 @@ def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
     """
     if history.rewards is None:
         return []
+    # Marked prompts have wrong labels on purpose, so their rewards would contradict the grader anyway.
     labels = {
         name: prompt.asked(prompt.given_label)
         for name, prompt in history.prompts.items()
@@ -525,6 +531,7 @@ def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
             rewards.append(is_rewarded)
     verdicts = judge.matches(pairs)
     contradicted = sum(
+        # None is undecided and contradicts nothing.
         verdict not in (None, is_rewarded)
         for verdict, is_rewarded in zip(verdicts, rewards, strict=True)
     )
@@ -547,6 +554,7 @@ def _prompt(
         questions.get(row["prompt_id"], ()),
         given,
         row.get("true_answer"),
+        # The sentinel is noise even if the log does not say of which type (R1).
         type_of_sentinel if given == SENTINEL and noise_type is None else noise_type,
         row.get("data_source") or "",
         is_verified=row.get("label_source") == "verified",

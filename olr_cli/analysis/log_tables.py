@@ -77,6 +77,7 @@ def steps_of(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFra
                 for name, dtype in dtypes.items()
             )
             .with_columns(
+                # A log without views has only the original wording.
                 pl.col("view").fill_null("original"),
                 sample=pl.int_range(pl.len()).over("prompt_id").cast(pl.Int32),
             )
@@ -88,6 +89,7 @@ def rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
     """Return prompt_id -> the answer that was rewarded most often, or nothing for a log without rewards."""
     if "is_rewarded" not in table.columns:
         return {}
+    # A rewarded response without an answer, such as one for its format, says nothing about the label.
     rewarded = table.filter(pl.col("is_rewarded"), pl.col("answer").is_not_null())
     counts = (
         rewarded.group_by("prompt_id", "answer").len().cast({pl.Categorical: pl.String})

@@ -87,6 +87,8 @@ def read_shown(
         benchmark: the benchmark of evaluations; None if they have only one.
         report: called with the progress of reading.
     """
+    # GRPO never replaces a label, so the given one is shown with the votes on it. A later setting may name another
+    # method.
     as_given = ["method.name=grpo", *settings]
     if stores := evaluations_among(places):
         return _with_one_visit(
@@ -190,6 +192,7 @@ def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.D
         else pl.concat(label_tables(history, judge))
     )
     if visit is None:
+        # Rows are in the order of visits within each prompt.
         return labels.group_by("prompt_id").last()
     of_visit = labels.filter(pl.col("visit") == visit)
     if of_visit.is_empty():

@@ -129,9 +129,11 @@ def _held_out(runs: Sequence[Run]) -> Source:
             shares[run.path] = {name: end} | (
                 {} if start is None else {BELOW_START: float(end < start)}
             )
+    # Dicts cannot be keys, so tasks are compared by their texts.
     tasks = {repr(task(run)): task(run) for run in runs}
     starts = []
     for key, detail in zip(tasks, telling_settings(list(tasks.values())), strict=True):
+        # Several arms share a start. Average them by seed first, or each arm would count as another seed.
         seeds = gathered(
             (run.seed, start)
             for run in runs
@@ -153,6 +155,7 @@ def _last_scores(run: Path) -> StoredScores | None:
     of_paper = [
         scores for scores in evaluations if not scores.benchmarks.keys().isdisjoint(PAPER)
     ]
+    # Scores of the last step, not the newest file: an earlier checkpoint may have been scored later.
     return max(of_paper, key=lambda scores: scores.step or 0, default=None)
 
 

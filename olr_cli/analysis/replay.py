@@ -189,6 +189,7 @@ def replay_answer(
     lines += _warnings(history, row)
     words = named or [str(history.source)]
     recipe = read_recipe(history.source) if history.is_run else history.recipe
+    # The next replay is about other criteria, so it must not repeat the method's settings.
     kept = [setting for setting in settings if not setting.strip().startswith("method")]
     read = set_words(it for it in kept if it.strip().startswith(SETTABLE))
     commands = {
@@ -207,6 +208,7 @@ def replay_answer(
 
 def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
     """Return the two reasons why a replay may select nothing although the rollouts would allow it."""
+    # A wrong extractor leaves no votes, and a long warm-up leaves no visit to select in.
     recipe, missing = history.recipe, 1 - counts["answered"] / counts["rollouts"]
     warnings = [f"Warning: {sentence}" for sentence in history.warns_of_no_answers(missing)]
     if (
@@ -258,5 +260,6 @@ def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> It
     )
     same, training, total, chosen = both.collect().row(0)
     yield f"The effective label is the run's own in {same:,} of {total:,} visits."
+    # In most methods every prompt trains, and the sentence would say nothing.
     if chosen:
         yield f"The prompt trains or not as in the run in {training:,} of {total:,} visits."

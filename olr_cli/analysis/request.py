@@ -116,6 +116,7 @@ def carry_out(request: Request) -> Answer:
     # Don't call `save` without charts: it imports matplotlib, which takes longer than a table does.
     written = figures.save(charts, folder, pdf=request.has_pdf) if charts else []
     beside = ", .pdf and .csv" if request.has_pdf else " and .csv"
+    # Name each chart once, by its PNG; the text behind it lists the other endings.
     files = [File(file, beside) for file in written if file.suffix == ".png"]
     if request.report:
         from olr_cli.analysis.report.page import write_report

@@ -160,6 +160,7 @@ class _Candidates:
         self._said = _sums(ones, asked, self._models, (self.size, models))
         self._gave = _sums(self._counts, self._models, self._answers, (models, size))
         self._given = _sums(self._counts, self._models, asked, (models, self.size))
+        # Even without any answer there are two possible ones: the truth and a wrong one.
         possible = np.maximum(np.bincount(self.prompts), 2).astype(float)
         gave = np.bincount(self._answers, minlength=size)
         # A single model has no other to err alike with, so there is no common urn, and each prompt keeps its own M.
@@ -218,6 +219,7 @@ class _Candidates:
         for _ in range(_MOST_ROUNDS):
             before, scores = parameters, self.scores(parameters)
             chances = self.chances(scores)
+            # The M step, with the prior counts added: without them one label would get accuracy 0 or 1.
             trust = (chances[self.labels].sum() + _TRUST[0]) / (
                 len(self.labels) + sum(_TRUST)
             )
@@ -236,6 +238,7 @@ class _Candidates:
         """
         middling = before.accuracies[:, None]
         accuracies = _at(before.accuracies, _difficulties(before.spread)[0])
+        # Derivative of the accuracy at each difficulty with respect to the accuracy at the middling one.
         slopes = accuracies * (1 - accuracies) / (middling * (1 - middling))
         by_prompt = np.stack(
             [np.bincount(self.prompts, column, self.size) for column in chances.T], axis=1
@@ -298,13 +301,16 @@ def fit(tally: Tally) -> AnnotatorModel:
     if not is_voter.all():
         tally, answers = _answers_of(tally, is_voter)
         candidates = _Candidates(tally)
+        # Refit without the models that do not vote, from the accuracies so far.
         start = start._replace(accuracies=accuracies[is_voter])
         best = candidates.likeliest(start, strengths)
     if len(tally.models) > 1:
+        # Difficulty only matters between models, and costs `_DIFFICULTIES` times the work, so it is fitted last.
         best = candidates.likeliest(best, [(best.strength, spread) for spread in SPREADS])
     difficulties, log_chances = _difficulties(best.spread)
     accuracies[is_voter] = _at(best.accuracies, difficulties) @ np.exp(log_chances)
     scores = candidates.scores(best)
+    # Log odds that the label is wrong: the weight of all other candidates against that of the label.
     others = candidates.sums(scores, ~candidates.is_label)
     is_labelled = tally.label_answers != MISSING
     odds = np.full(len(tally), np.nan)
@@ -315,6 +321,7 @@ def fit(tally: Tally) -> AnnotatorModel:
     alone = np.logaddexp.reduce(candidates.by_answers(best)[: candidates.seen], axis=1)
     leaders = _leaders(alone, candidates.prompts[: candidates.seen], len(tally))
     agreement = candidates.agreement(leaders, best.accuracies)
+    # The voters' answers have numbers of their own; translate them back to those of the whole tally.
     leaders[leaders >= 0] = answers[leaders[leaders >= 0]]
     return AnnotatorModel(
         odds,

@@ -139,10 +139,12 @@ def queue(audit: Audit, size: int) -> Table:
     number_widths = [
         max(map(cell_len, [head, *column])) for head, column in numbers.items()
     ]
+    # One space between any two columns.
     text_room = _WIDTH - len(texts) - sum(number_widths)
     widths = _text_widths({head: texts[head] for head in _TEXTS}, text_room)
     cells: dict[str, Sequence[str | Cell]] = {**texts}
     for head, width in widths.items():
+        # Ids of prompts often begin alike and differ at the end.
         is_end = head == "prompt"
         cells[head] = [
             Cell(text, "text", short=_cut(text, width, is_end=is_end))
@@ -217,6 +219,7 @@ def _sure(chance: float | None) -> str:
 
 def stored(audit: Audit) -> pl.DataFrame:
     """Return the table of all prompts in its stored form: with the questions, if known."""
+    # Uncalibrated log odds look like chances, and are far too bold for that.
     table = audit.prompts.drop("log_odds")
     if not audit.questions:
         return table

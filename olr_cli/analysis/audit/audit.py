@@ -189,6 +189,7 @@ def audit(
     # A prompt may be in both: the run's own verified label wins, and the prompt stays out of the calibration.
     answers = {name: answer for name, answer in answers.items() if name not in trained}
     compared = (drawn, prompts, counted.labels, judge)
+    # `measure` calibrates; `known` also holds the labels that the run was trained on.
     measure = Verified.of(answers, *compared) if answers else None
     known = Verified.of({**trained, **answers}, *compared)
     is_here = np.array([in_data is None or name in in_data for name in counted.prompt_ids])
@@ -198,6 +199,7 @@ def audit(
     is_labelled = counted.label_answers != MISSING
     not_in_data = int((~is_labelled & ~is_here).sum())
     labels = _counts(verdicts["status"], STATUSES)
+    # A prompt that the data set does not have cannot get a label there.
     labels["missing"] -= not_in_data
     accuracies = dict(zip(counted.models, model.accuracies.tolist(), strict=True))
     answered, rollouts = counted.prompts.select(pl.col("answered", "rollouts").sum()).row(0)

@@ -132,6 +132,8 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
         (wrong + 0.5, right + 0.5) if wrong and right else (max(wrong, 1), max(right, 1))
     )
     low, high = betabinom.ppf((0.025, 0.975), others, *shape)
+    # The drawn labels are known, so only the others are uncertain; without a drawn wrong one there may be none among
+    # them.
     counts = (others * wrong / len(drawn), low if wrong else 0, high if right else others)
     bounds = all_known.sum(), labels - (1 - all_known).sum()
     mean, low, high = (float(np.clip(wrong + count, *bounds)) / labels for count in counts)
@@ -153,6 +155,8 @@ class Calibration:
 
     def chances(self, odds: Floats) -> Floats:
         """Return (N,) chances that each label is wrong: the mean over the maps; NaN stays NaN."""
+        # Tenths are exact enough, and few values are distinct. A column of 2,000 maps for every label would need
+        # gigabytes for a large data set.
         values, indices = np.unique(np.round(odds, 1), return_inverse=True)
         return np.asarray(self._by_map(values).mean(axis=0)[indices])
 
@@ -178,6 +182,7 @@ class Calibration:
         values, sizes = np.unique(np.round(odds, 1), return_counts=True)
         generator = _random("audit gain")
         wrong = generator.binomial(sizes, self._by_map(values)).sum(axis=1)
+        # A wrong label gains one right label with chance `mended`; replacing a right label always loses one.
         gains = generator.binomial(wrong, self.mended) - (len(odds) - wrong)
         return Cell(float(gains.mean()), "number", ends=percentile_interval(gains))
 
@@ -205,6 +210,7 @@ def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibra
     intercepts, log_slopes = (
         axis.ravel() for axis in np.meshgrid(_INTERCEPTS, _LOG_SLOPES)
     )
+    # Negative log posterior: two normal priors, then the logistic loss of every verified label.
     loss = ((intercepts - _INTERCEPT[0]) / _INTERCEPT[1]) ** 2 / 2
     loss += ((log_slopes - _LOG_SLOPE[0]) / _LOG_SLOPE[1]) ** 2 / 2
     for value, outcome in zip(bounded, sign, strict=True):

@@ -94,6 +94,7 @@ def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     first row of a question.
     """
     first_ids, candidates = dict[str, str](), list[tuple[str, Prompt]]()
+    # A run samples repeated rows separately, so it has answers of their own.
     for prompt in () if history.log is None else data.prompts:
         if prompt.prompt_id in history.prompts:
             first_ids.setdefault(normal_question(prompt.messages), prompt.prompt_id)
@@ -131,6 +132,7 @@ def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
     """Return the history with the ids of the data set, for the prompts with the same text."""
     ids, taken = dict[str, str](), set[str]()
     for name, prompt in same_prompts(history.prompts, data.prompts).items():
+        # Two prompts of the history may match one row; only the first gets its id.
         if prompt.prompt_id not in taken:
             ids[name] = prompt.prompt_id
             taken.add(prompt.prompt_id)

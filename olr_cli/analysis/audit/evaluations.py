@@ -81,6 +81,7 @@ def evaluations_history(
         for store, record in asked.items()
     }
     tasks = list(starmap(stored_task, by_digest.values()))
+    # A problem with alternative keys stores them as a JSON list; an audit judges one label per prompt.
     several = pl.col("given_label").str.starts_with('["')
     left_out = rows.filter(several)["prompt_id"].n_unique()
     notes = [

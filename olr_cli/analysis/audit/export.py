@@ -288,6 +288,7 @@ def export(
         "audit.verified": str(audit.verified_labels),
         "audit.kept": str(len(chosen)),
     }
+    # The table of the input keeps its other columns; build it only when the file is written.
     whole = replace(data, make_table=lambda: _with_columns(data, rows, choice))
     whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
     with at("export"):
@@ -417,6 +418,7 @@ def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> lis
     right = is_right(changed, truths, judge)
     return [
         prompt
+        # NaN: the label stays, or there is no stored true answer to compare it with. Then the marks stay too.
         if np.isnan(verdict)
         else replace(prompt, noise_type="clean" if verdict else "active_frozen")
         for prompt, verdict in zip(prompts, right, strict=True)
@@ -433,6 +435,7 @@ def _with_columns(data: PromptSet, rows: Sequence[Row | None], choice: Choice) -
     table = with_fields_of(data.table, "extra_info", fields)
     if not choice.is_to_check:
         return table
+    # The input may be an earlier export, which has the column already.
     table = table.select([name for name in table.column_names if name != "drawn"])
     drawn = pa.array([choice.random is not None] * len(table))
     return table.append_column("drawn", drawn)

@@ -124,6 +124,7 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
     counts, prompts = np.unique(
         of_prompts.drop("prompt_id").to_numpy(), axis=0, return_counts=True
     )
+    # A fixed seed: the same log always gives the same interval.
     random = np.random.default_rng(key("audit of rewards"))
     draws = (
         random.multinomial(prompts.sum(), prompts / prompts.sum()) for _ in range(_DRAWS)
@@ -142,6 +143,7 @@ def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
     if not of[0]:
         return Cell(kind="percent")
     rates = bad / np.maximum(of, 1)
+    # If the true rate were 1 - edge, n prompts without an error would have a chance of edge ** n = 5 %.
     rate, edge = float(rates[0]), 0.05 ** (1 / prompts)
     ends = {0.0: (0.0, 1 - edge), 1.0: (edge, 1.0)}.get(rate) or percentile_interval(
         rates[1:]
@@ -168,6 +170,7 @@ def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     right, wrong = _by_cell(judged)
 
     def prompts_with(*answers: pl.Expr) -> int:
+        # `any_horizontal` of no expressions is an error, hence the False.
         return judged.filter(pl.any_horizontal(False, *answers))["prompt_id"].n_unique()
 
     asked_prompts = prompts_with(pl.col("is_right").is_not_null())

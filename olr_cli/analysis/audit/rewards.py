@@ -147,12 +147,14 @@ def audit_rewards(
             paid=pl.col("paid").max(),
             response=pl.col("response").get(pl.col("paid").arg_max()),
         )
+        # Equally frequent rows are sorted by their texts, so that the same log gives the same queue.
         .sort("rollouts", *CASE, "is_rewarded", descending=[True, *[False] * 4])
     )
     kinds = [
         _kind(answer, label)
         for answer, label in queue.select("answer", "label").iter_rows()
     ]
+    # After the columns of `CASE` and is_rewarded.
     queue = queue.insert_column(4, pl.Series("kind", kinds, dtype=pl.String))
     return RewardAudit(
         source=history.source,
@@ -208,6 +210,7 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
     remedy = "name --columns {reward: COLUMN, given_label: COLUMN}, or in --data the data set with all labels"
     if history.is_run:
         remedy = "a majority label asks no verifier"
+        # If a majority label is graded by class, the supervisor compares answers itself and asks no verifier.
         unasked = (
             ("none", "majority")
             if history.recipe.method.majority_graded_by == "class"

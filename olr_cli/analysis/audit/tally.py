@@ -175,6 +175,7 @@ def _classified(
             if (label := labels[p]) is not None
             for text in texts.get(p, ())
         ]
+        # One call for many prompts, since the judge grades pairs in parallel.
         verdicts = dict(zip(pairs, judge.matches(pairs), strict=True))
         for prompt in prompts:
             label = labels[prompt]

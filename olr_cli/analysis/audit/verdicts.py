@@ -157,7 +157,10 @@ def verdicts_of(
             "confidence": np.where(is_known, known.is_wrong, doubt.chance),
             "proposal_confidence": np.where(has_truth, 1.0, proposal_chance),
             "change": np.select(
-                [~is_here, is_added, is_changed], ["kept", "added", "changed"], "kept"
+                # The first that holds wins: a label outside the data set never changes.
+                [~is_here, is_added, is_changed],
+                ["kept", "added", "changed"],
+                "kept",
             ),
             "answers": _answers(counted, totals),
             "given_count": _of(totals, labels),
@@ -187,6 +190,7 @@ def _statuses(
         "missing": is_missing,
         "questionable": ~model.is_settled & (is_other | (model.leaders < 0)),
     }
+    # Votes and chances must agree: another leader and a doubted label, or the label as leader and no doubt.
     is_sure = model.is_settled & doubt.is_evidence & (is_other == doubt.is_doubted)
     return np.select(
         [*cases.values(), is_sure & is_other, is_sure],

@@ -73,6 +73,7 @@ def recipe_text(
     tree: dict[str, Any] = {"name": name, "sweep": {"arms": arms}}
     if can_train_again(history):
         stored = audit.source / "recipe.yaml"
+        # Relative to the new file, so that the two can be moved together.
         tree["base"] = os.path.relpath(stored.resolve(), target.parent.resolve())
     elif data is None:
         raise UserError(

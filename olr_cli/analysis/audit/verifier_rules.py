@@ -58,9 +58,10 @@ def measured_verifier(known: pl.DataFrame) -> VerifierSection:
         bad=(pl.col("is_rewarded") != pl.col("verdict")).sum().cast(pl.Float64),
         of=pl.len().cast(pl.Float64),
     )
-    distances = [_distance(*pair) for pair in cases.select("answer", "label").iter_rows()]
+    distances = [_apart(*pair) for pair in cases.select("answer", "label").iter_rows()]
     schema = {"distance": pl.String, "part": pl.Float64}
     cases = cases.hstack(pl.DataFrame(distances, schema, orient="row")).with_columns(
+        # Split by prompt, since rollouts of one prompt share their errors; by rank, so that the split needs no seed.
         learns=pl.col("prompt_id").rank("dense") % 2 == 0
     )
     wrong_cases, wrong_rules = _rules(
@@ -87,6 +88,8 @@ def _comes_back(cases: pl.DataFrame) -> bool:
     Among the pairs of rollouts with one answer whose first is misjudged, count those whose second is misjudged too. The
     threshold is halfway between the count for independent errors and all of them.
     """
+    # Independent errors hit both rollouts of a pair with the square of their rate, which differs between right and
+    # wrong answers.
     drawn = _RATE.over("verdict") ** 2 * _OF * (_OF - 1)
     counts = (_BAD * (_BAD - 1), _BAD * (_OF - 1), drawn)
     repeated, pairs, independent = cases.select(
@@ -126,6 +129,7 @@ def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
         *(({"answer": form}, answer.str.contains(form)) for form in _FORMS),
         ({"answer": f"[{''.join(digits)}]$"}, last.is_in(digits)),
     ]
+    # A text has no distance and no last digit; the condition is null there, and does not hold.
     return [(condition, holds.fill_null(False)) for condition, holds in conditions]
 
 
@@ -175,7 +179,7 @@ def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
     )
 
 
-def _distance(answer: str, label: str) -> tuple[str | None, float | None]:
+def _apart(answer: str, label: str) -> tuple[str | None, float | None]:
     """Return how far a number is from its label: the distance as a recipe writes it, and the least of `_NEAR` that
     exceeds it.
 

@@ -277,6 +277,7 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
             sheet.lines(axes, LOOKS, rows)
             PANELS[letter].finish(axes, epochs, rows)
             style.mark_warmup(axes, arm.olr, arm.epochs, named=axes is sheet.panels[0])
+        # Arms may be called anything, but file names may not.
         suffix = "" if len(arms) == 1 else "_" + re.sub(r"[^\w.+-]+", "-", arm.name)
         caption = f"Arm: {arm.title}, of {arm.recipe.name}."
         data = pl.concat(
@@ -333,6 +334,7 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
     columns = 2 if is_alone else 4
     width, height = (4.0, 2.1) if is_alone else (style.TEXT_WIDTH, 1.75)
     sheet = Sheet(2 * len(arms), columns, width=width, panel_height=height)
+    # Only methods with a warm-up have the line that the name belongs to, and one name is enough.
     first_of_olr = next(
         (2 * number for number, arm in enumerate(arms) if arm.olr is not None), None
     )

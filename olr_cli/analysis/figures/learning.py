@@ -186,6 +186,7 @@ def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float
     """
     every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
     marks: dict[str, Any] = {"markevery": (int(shift * every), every)}
+    # Runs that have ended do not come back, so the smallest number so far is the number of runs still going on.
     lines = rows.with_columns(going_on=pl.col("runs").cum_min()).partition_by(
         "going_on", maintain_order=True
     )
@@ -201,6 +202,7 @@ def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
     """Set the limits for values in the columns mean and sd, up to the last step of any panel."""
     axes.set_xlim(-0.03 * last, 1.03 * last)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
+    # Thousands are written as 1k, which leaves more room for the panels.
     is_large = float(rows["mean"].max() or 0) >= 1000  # type: ignore[arg-type]  # of numbers
     if metric in _SHARES:
         style.percent_axis(axes, style.percent_limits(rows))

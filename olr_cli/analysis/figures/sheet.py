@@ -65,6 +65,7 @@ class Sheet:
     ) -> None:
         rows = -(-panels // columns)
         self.figure = Figure(figsize=(width, rows * panel_height), layout="constrained")
+        # No pyplot: it would keep every figure in memory, and may open a window.
         FigureCanvasAgg(self.figure)
         grid = self.figure.subplots(rows, columns, squeeze=False)
         self.panels: list[Axes] = list(grid.flat)[:panels]
@@ -135,6 +136,7 @@ class Sheet:
             )
         ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
         self._bands.setdefault("bands" if joined else "whiskers", []).append(
+            # The method, not its value: the limits are final only when `chart` is called.
             (axes.get_ylim, *ends)
         )
 
@@ -253,6 +255,7 @@ class Sheet:
         if not set(SPREAD) <= set(data.columns):
             return ""
         runs = data.filter(pl.col("mean").is_not_null())["runs"].unique().sort().to_list()
+        # Means of one run have no spread to explain.
         if not runs or runs == [1]:
             is_alone = "arm" in data.columns and data["arm"].n_unique() == 1
             return ("One run." if is_alone else "One run each.") if runs else ""
@@ -316,6 +319,7 @@ def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
     """Write a chart as PNG (300 dpi) and CSV, and as PDF if asked; the same rows give the same bytes."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    # Without dates and versions, so that equal charts are equal files.
     undated = {
         "png": {"Software": None},
         **({"pdf": {"CreationDate": None}} if pdf else {}),
@@ -339,6 +343,7 @@ def svg(chart: Chart) -> str:
     written = io.StringIO()
     with (
         applied(),
+        # Without a fixed salt the ids in the file would differ from call to call.
         matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "report"}),
     ):
         undated = dict.fromkeys(("Date", "Creator", "Format", "Type"))

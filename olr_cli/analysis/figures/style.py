@@ -81,6 +81,7 @@ _SETTINGS: dict[RcKeyType, Any] = {
     "xtick.major.width": 0.6,
     "xtick.major.pad": 2.0,
     "ytick.major.pad": 2.0,
+    # TrueType: some publishers refuse the Type 3 fonts that matplotlib embeds by default.
     "pdf.fonttype": 42,
 }
 
@@ -132,6 +133,7 @@ def applied(*, captions: bool | None = None) -> Iterator[None]:
     )
     try:
         with matplotlib.rc_context():
+            # The user's matplotlibrc may set anything, such as a dark style.
             matplotlib.rcdefaults()
             matplotlib.rcParams.update(_SETTINGS)
             yield
@@ -203,6 +205,7 @@ def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
     low, high = rows.select(ends[0], high=ends[1]).row(0)
     margin = 0.05 * max(high - low, 0.2)
     low, high = max(low - margin, 0.0), min(high + margin, 1.0)
+    # A span of 20 points keeps a difference of one point from looking large.
     if high - low < 0.2:
         middle = min(max((low + high) / 2, 0.1), 0.9)
         low, high = middle - 0.1, middle + 0.1

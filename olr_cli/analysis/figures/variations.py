@@ -193,6 +193,7 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     keys = sorted({key for arm in arms for key in arm.settings()} | set(OFTEN))
     if key not in keys:
         raise unknown("over", key, keys)
+    # Arms that differ in name only would be two points at one position.
     arms = merged(arms)
     series = series_over(arms, key)
     if not series:
@@ -249,6 +250,7 @@ def _rows(
     values_of_key = [
         value for variation in series for value in variation.arms if value is not None
     ]
+    # None is GRPO, which is a level beside the line and no point on it; it was left out above.
     is_number = all(isinstance(value, int | float | Decimal) for value in values_of_key)
     rows: list[Sequence[Any]] = []
     for variation, metric in product(series, metrics):

@@ -171,7 +171,9 @@ def _page(
     after: Sequence[Element],
 ) -> str:
     style_sheet = _file("report.css")
+    # The braces make one block of all scripts, so that their names stay out of the global scope.
     script = '"use strict";\n{\n' + "\n".join(map(_file, _SCRIPTS)) + "}\n"
+    # The policy names the hashes of exactly these texts, so it must come from the same strings as the page.
     policy = _policy(style_sheet, script)
     names = [
         *(part.get("id", "") for part in before),
@@ -194,6 +196,7 @@ def _page(
         statuses=html(STATUS_OPTIONS),
         verdicts=html(VERDICT_OPTIONS),
         keys=html([KEYS]),
+        # A script of type text/plain is data: the browser does not run it, and the policy need not allow it.
         words=html([element("script", json.dumps(WORDS), type="text/plain", id="words")]),
         blocks=html(data),
         version=__version__,
@@ -219,6 +222,8 @@ def drawings(drawn: Mapping[str, Sequence[Chart]]) -> Iterator[Element]:
         for chart in charts:
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
             # Matplotlib repeats every text in a comment. A text with `--` would make the XML invalid there.
+            # A data URI with a readable SVG is smaller than base64. Characters that a URI allows are kept, since each
+            # escape would triple their size.
             picture = quote(_COMMENT_OR_SPACE.sub(" ", svg(chart)), safe=" ,:;=/()'+-.!")
             alt = f"{about} {chart.caption}".rstrip()
             image = element(

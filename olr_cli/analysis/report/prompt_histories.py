@@ -85,6 +85,7 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
     prompt = rows["prompt_id"].cast(pl.Enum(ids)).to_physical().to_numpy().astype(np.int64)
     visit = rows["visit"].to_numpy()
     last = np.zeros(len(ids), dtype=np.int64)
+    # Not `last[prompt] = …`, which would keep the last value written instead of the largest.
     np.maximum.at(last, prompt, visit)
     final = visit == last[prompt]
     visits_made, is_end = (
@@ -122,6 +123,7 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
             "given": of_prompts(_codes(rows["given_label"], strings)),
             "true": of_prompts(_codes(rows["true_answer"], strings)),
             "last": last,
+            # False, True and null become 1, 2 and 0.
             "label_right": of_prompts(
                 (rows["effective_label_is_correct"].cast(pl.Int64) + 1).fill_null(0)
             ),

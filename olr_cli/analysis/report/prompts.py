@@ -201,6 +201,7 @@ def prompt_list(
         for run in seeds
         if run is not None
     ]
+    # The page keeps the order of arms and seeds; `by_seed` only decides which runs are in it.
     chosen = {run.path for run in by_seed[:MOST_RUNS]}
     shown = [(name, run) for name, run in runs if run.path in chosen]
     notes, options, data = [], [], []
@@ -371,6 +372,7 @@ def array_data(name: str, values: Array) -> Element:
     them all.
     """
     size = np.min_scalar_type(int(values.max(initial=0))).itemsize
+    # `min_scalar_type` chooses from the largest value: most arrays fit into 8 bits.
     return _data(name, f"u{8 * size}", values.astype(f"<u{size}").tobytes())
 
 

@@ -119,6 +119,7 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
             `ORDER`. Head and tail together have at most `LONGEST` characters; length is that of the whole response.
     """
     wanted = visits.select("prompt_id", "visit")
+    # Samples are counted over all views, so those of the rephrased view do not begin at 0.
     position = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")
     shards = [
         _with_ends(
@@ -180,6 +181,7 @@ class Sampled:
 
 
 def _few(rows: pl.DataFrame) -> pl.DataFrame:
+    # The n-th response with an answer gets number n; sorted by it, one response of each answer comes first.
     once_more = pl.int_range(pl.len()).over("prompt_id", "answer")
     return (
         rows.with_columns(once_more.alias("_place"))

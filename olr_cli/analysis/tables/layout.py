@@ -52,6 +52,7 @@ _WORDS = {
 }
 """Fields of `Setting` that a table may vary, with their text in the name of a row."""
 
+# A Decimal, since recipes have Decimals and 0.05 as a float is equal to none of them.
 USUAL = Setting("Qwen3-4B-Base", slope_threshold=Decimal("0.05"), warmup_epochs=5)
 """The paper's settings unless a table varies them (R17)."""
 
@@ -164,5 +165,6 @@ def _method_title(setting: Setting) -> str:
 
 def _words(setting: Setting, name: str) -> str:
     value = getattr(setting, name) if name else None
+    # The policy before training has seen none of the prompts.
     untrained = setting.method == BASE and name == "train_prompts"
     return "" if value is None or untrained else _WORDS[name].format(value)

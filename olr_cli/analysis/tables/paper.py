@@ -87,6 +87,7 @@ class PaperRow:
     def below_start(self) -> tuple[int, int] | None:
         """Number of runs that ended below their own held-out accuracy before training, and of all; None if unknown."""
         share = self.cells.get(BELOW_START)
+        # The share is a mean of 0 and 1 over n runs; `round` removes the floating-point error from the count.
         return (round(share.number * share.n), share.n) if share else None
 
 
@@ -244,6 +245,7 @@ class PaperTable:
             key=self._sort_key,
         )
         for setting in (*(Setting(start.model) for start in self._source.starts), *ours):
+            # A row that the paper has keeps its label and block, although ours may differ in other settings.
             rows.setdefault(
                 self._layout.key(setting),
                 PaperRow(OTHERS, self._layout.full_label(setting), setting),
@@ -394,4 +396,5 @@ def _details(arms: Sequence[Arm]) -> list[str]:
         ", ".join(filter(None, (noise if len(set(noises)) > 1 else "", others)))
         for noise, others in zip(noises, settings, strict=True)
     ]
+    # Details can still be equal, for instance if arms differ in nothing but their names.
     return details if len(set(details)) == len(arms) else [arm.name for arm in arms]
