@@ -173,6 +173,7 @@ def read_history(
     with at("set"):
         changes = override({}, overrides)
     places = [source] if isinstance(source, Path) else list(source)
+    # A run that is named twice, or once through a link, is one run.
     unique = {place.resolve(): place for place in places if place.is_dir()}.values()
     runs = [place for place in unique if has_run(place) or not is_log(place)]
     if not runs:
@@ -322,6 +323,7 @@ def _run_history(
     if recipe.data.verified != run_recipe.data.verified:
         prompts, notes = _with_verified(with_questions(prompts, run)[0], recipe, run)
     extracts_again = recipe.data.extractor != run_recipe.data.extractor
+    # Responses are most of a shard's bytes: read them only if something needs them.
     wants_responses = keeps_responses or extracts_again or rewards_responses(recipe)
     columns = (*_COLUMNS, "response") if wants_responses else _COLUMNS
     rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), complete)

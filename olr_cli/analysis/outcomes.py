@@ -191,6 +191,7 @@ def _benchmark_scores(
             ),
             average,
         ]
+    # An evaluation may hold benchmarks that the paper does not have; their scores are left out.
     names = {column.name for column in columns}
 
     def shares(evaluation: StoredScores) -> dict[str, float]:

@@ -192,6 +192,7 @@ def _tables(
                 name, arms, *compared, models, with_published=request.paper
             )
         except Lack as lack:
+            # A default table that the arms cannot show is left out; one that the user asked for is an error.
             if request.must_compare:
                 raise UserError(
                     f"this needs {lack}",
@@ -240,6 +241,7 @@ def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Pa
         return request.out
     if len(runs) == 1:
         place = runs[0].path
+        # A log may be a single file; its figures go beside it.
         return (place.parent if place.is_file() else place) / "figures"
     if len(places) == 1:
         return places[0] / "figures"

@@ -31,6 +31,7 @@ def write_card(
     kept = {*choice.keeps(rows)}
     fates = Counter(_fate(row, choice, is_kept=at in kept) for at, row in enumerate(rows))
     counts = "\n".join(f"| {fate} | {count:,} |" for fate, count in sorted(fates.items()))
+    # Leave out the advice to verify labels: it is for the auditor, not for users of the data.
     lines = [it for it in answer.parts if isinstance(it, Line) and it.text != NOT_VERIFIED]
     sentences = [": ".join(filter(None, (line.head, line.text))) for line in lines]
     if audit.verified is None:

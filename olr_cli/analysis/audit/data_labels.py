@@ -57,6 +57,7 @@ def _with_label(
     label, data_label = prompt.given_label, in_data.given_label
     if label is None or not history.knows_labels:
         return in_data
+    # Labels that only differ in their spelling are the same; the history's own spelling stays.
     if data_label not in (None, SENTINEL, label) and not is_match(label, data_label):
         raise UserError(
             f"prompt {prompt.prompt_id} has the label {label} in {history.source} and {data_label} in {data.source}",

@@ -242,6 +242,7 @@ def _of_log(history: RolloutHistory) -> PromptSet:
                 *Reading().system(prompt.data_source, is_question=is_question),
                 *prompt.messages,
             ),
+            # `NEVER_REWARDED` is a placeholder, not a label that anybody gave.
             given_label=None
             if prompt.given_label == NEVER_REWARDED
             else prompt.given_label,
@@ -349,6 +350,7 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
         if UNJUDGED in choice.drop
         else "--drop unjudged leaves them out"
     )
+    # `Choice._keeps` drops a row without rollouts if there is a pass rate, whether or not --drop names its status.
     if choice.pass_rate:
         fate = "they have no pass rate and are left out"
     return f"{count:,} of {len(data):,} rows of {data.source} are not judged, for nobody answered them; {fate}."

@@ -163,6 +163,7 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         show: called with the result if the table of prompts cannot be written.
     """
     request.require_sense()
+    # Responses take most of the memory; only the queue of rewards and the page show them.
     keeps_responses = request.rewards or request.report is not None
     source = audit_history(
         request.history,
@@ -184,6 +185,7 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
             return _of_rewards(request, source, judge)
         answer, result = _of_labels(request, source, named, judge)
     with suppress(UserError):
+        # Notes on the data set are a courtesy: if it cannot be read here, the audit is complete without them.
         repeated = repeat_notes(named or data_of(source, is_local=True))
         notes = [f"{note}." for note in (*(named.notes if named else ()), *repeated)]
         answer = replace(answer, notes=[*answer.notes, *notes])
@@ -265,6 +267,7 @@ def _of_labels(
 
     The export and the page are written here, because they need the judge.
     """
+    # Steps are read once, by the audit; `Sampled` keeps a few responses for the page as they pass.
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     data = data_of(source) if request.export is not None and named is None else named
@@ -319,6 +322,7 @@ def _card(request: Request, result: Audit, data: PromptSet, answer: Answer) -> l
 
 def _next(request: Request, result: Audit) -> dict[str, str]:
     if request.export is not None:
+        # People correct the labels in the exported file, which then comes back as verified labels.
         if request.choice.is_to_check:
             return {
                 request.again(
@@ -395,6 +399,7 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
         return _by_own_recipe(audit.source, recipe, data)
     if recipe.data.extractor is not None and not settings:
         data.append(f"data.extractor={recipe.data.extractor}")
+    # A served model has a URL and no path that training could load.
     is_served = read_manifest(audit.source).get("url") is not None
     return _from_scratch("MODEL" if is_served else recipe.model.path, data)
 

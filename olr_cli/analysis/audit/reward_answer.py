@@ -75,6 +75,7 @@ def _paid_table(queue: pl.DataFrame) -> Table:
     block = _cases_table(queue, pl.col("paid").round(3)).blocks[0]
     rows = []
     for row, response in zip(block.rows, queue["response"], strict=True):
+        # The answer is at the end of a response, so cut its beginning.
         rows += [row, Row([one_line(response)[-_WIDEST:]], "note")]
     return Table([replace(block, rows=rows)])
 

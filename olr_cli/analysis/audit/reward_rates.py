@@ -203,6 +203,7 @@ def _by_cell(judged: pl.DataFrame) -> tuple[Floats, Floats]:
     for (reward, verdict), size, judged_count in zip(
         _CELLS.values(), sizes[0], judged_counts[0], strict=True
     ):
+        # If reward and verdict agree, both may be taken to be right. If they differ, only people can tell which one is.
         if reward != verdict and size and not judged_count:
             raise UserError(
                 f"none of the {size:,.0f} rollouts in the queue with reward {int(reward)} has an answer that"

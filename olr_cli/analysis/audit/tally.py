@@ -150,6 +150,7 @@ def _audited_labels(
         drawn = last_visits.join(drawn, on=["prompt_id", "visit"])
         labels |= dict(zip(drawn["prompt_id"], drawn["noisy_label"], strict=True))
     judged = (labels.get(prompt_id) for prompt_id in prompt_ids)
+    # No answer matches the sentinel, so it says as little as no label.
     return tuple(None if label == SENTINEL else label for label in judged)
 
 

@@ -168,6 +168,7 @@ def verdicts_of(
             "log_odds": model.odds,
             "is_verified": is_known,
         },
+        # NaN marks missing values in numpy's arrays; the frame must have nulls, which JSON and Parquet can hold.
         nan_to_null=True,
     ).cast({"given_count": pl.Int64, "proposed_count": pl.Int64})
     return _ranked(

@@ -84,6 +84,7 @@ def recipe_text(
     else:
         read = history.recipe.data.model_dump(mode="json", exclude_defaults=True)
         tree |= {"base": "own-data", "data": {**read, "train": data}}
+        # A log has no recipe whose method could be repeated, so take the plainest one.
         tree["method"] = {"name": "grpo"}
     return _commented(
         tree,

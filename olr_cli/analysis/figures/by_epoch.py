@@ -352,6 +352,7 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
             style.remark(axes, "needs two epochs of such prompts, and true answers")
             continue
         _stack(sheet, axes, STACKS[prompts], shares, named=not are_many)
+        # Stacked areas fill their panel, so no margin.
         style.epoch_axis(axes, arm.epochs, most=4, margin=0)
         style.percent_axis(axes, (0.0, 1.0))
         style.mark_warmup(

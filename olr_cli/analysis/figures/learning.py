@@ -90,6 +90,7 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
                 sheet, axes, look, drawn.filter(arm=arm.name), index / len(arms)
             )
         if is_single:
+            # The limits must hold the single steps too, which reach further than their averages.
             drawn = raw.select(mean="value", sd=None)
             _draw_steps(axes, metric, raw)
         _finish(axes, metric, drawn, last)

@@ -203,6 +203,7 @@ class Sheet:
         # Matplotlib leaves out names that begin with an underscore, and an arm may be called anything.
         names = [re.sub("^_", " _", str(handle.get_label())) for handle in handles]
         columns = len(names)
+        # Each entry needs about seven characters more than its name, for its line and the gaps.
         while columns > 1 and sum(
             max(map(len, names[column::columns])) + 7 for column in range(columns)
         ) > signs(self.figure.get_figwidth()):
@@ -242,6 +243,7 @@ class Sheet:
         self.figure.set_layout_engine("none")
         for axes, labels in self._labels.items():
             _place(axes, labels, 72 / self.figure.dpi)
+        # CSV has no lists, and the single runs' values are in the figure only to draw dots.
         return Chart(name, self.figure, data.drop("values", strict=False), note, caption)
 
     def _grow(self, lines: float) -> None:

@@ -146,6 +146,7 @@ def columns_of(panels: int, most: int) -> int:
 
     Five panels get 3 columns, not 4.
     """
+    # -(-a // b) rounds up.
     rows = -(-panels // most)
     return -(-panels // rows)
 
@@ -233,6 +234,7 @@ def mark_warmup(
     end = method.warmup_epochs + 0.5
     axes.axvline(end, color=colour, linewidth=0.6)
     if named:
+        # Write the name to the side of the line with more room.
         side = "left" if 2 * end < epochs + 1 else "right"
         place = axes.get_xaxis_transform()
         axes.text(

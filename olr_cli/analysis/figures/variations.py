@@ -90,6 +90,7 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
 
 def _name_rows(axes: Axes, names: Sequence[str], *, labelled: bool) -> None:
     axes.set_yticks(range(len(names)), names if labelled else [""] * len(names))
+    # Upside down, so that the first name is at the top.
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.grid(visible=False, axis="y")
@@ -137,6 +138,7 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
             replace(variation, name=name, arms=_with_grpo(variation, arms))
             for variation, name in zip(variations, names, strict=True)
         ]
+    # Panels with more verified labels come later, whatever the order of the runs.
     variations = sorted(variations, key=_verified)
     methods = [spelt(variation.first.method) for variation in variations]
     names = tell_apart(methods, [_of_method(variation) for variation in variations])

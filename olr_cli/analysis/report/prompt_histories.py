@@ -82,11 +82,13 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
     labels = run.labels.select(_COLUMNS).filter(pl.col("prompt_id").is_in(ids))
     rows = labels.with_columns(_kind().alias("kind")).collect()
     visits = int(rows["visit"].max())  # type: ignore[arg-type]  # of a column that is not empty
+    # The codes of an Enum are positions in `ids`, so they serve as indices into the arrays.
     prompt = rows["prompt_id"].cast(pl.Enum(ids)).to_physical().to_numpy().astype(np.int64)
     visit = rows["visit"].to_numpy()
     last = np.zeros(len(ids), dtype=np.int64)
     # Not `last[prompt] = …`, which would keep the last value written instead of the largest.
     np.maximum.at(last, prompt, visit)
+    # Facts by prompt are those of its last visit.
     final = visit == last[prompt]
     visits_made, is_end = (
         rows.select("prompt_id", "visit", "step"),

@@ -120,6 +120,7 @@ class Labels:
 def audited_labels(run: Run, verified: Path | None = None) -> Labels:
     """Return the audit of a run, as in `olr audit RUN`, with `--verified` if there is a file of verified labels."""
     try:
+        # `keep=False` below: a report must not write into the run, so the judge only reads the run's ledger.
         history = audit_history(run.path, [])
         with Judge(
             ledger=history.given_up, keep=False, tolerance=history.recipe.data.tolerance
@@ -294,6 +295,7 @@ def _run_data(
         (labels.questions, "") if labels.questions else texts.questions(run.path)
     )
     responses = texts.read_responses(run.path, histories.ends)
+    # First and last visits are always included, the visits between them only if all of them fit.
     middle = texts.affordable(histories.middle, responses, budget)
     if not middle.is_empty():
         responses = pl.concat([responses, texts.read_responses(run.path, middle)]).sort(

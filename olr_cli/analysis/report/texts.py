@@ -101,6 +101,7 @@ def cut_questions(
     for name in ids:
         question, others = questions.get(name, ("", ""))
         asked = _cut(question, limit)
+        # The question comes first: the other turns get the room that it leaves.
         cut.append([*asked, *_cut(others, limit - len(asked[0]) - len(asked[1]))])
     return cut
 
@@ -221,6 +222,7 @@ def by_prompt(
     for row in responses.iter_rows(named=True):
         head, tail, reward = row["head"], row["tail"], row.get("reward")
         if len(head) + len(tail) > limit:
+            # Both may be cut already, so `left_out` is counted from the length of the whole response.
             head, tail = ends(head + tail, limit)
         if reward is not None and not math.isfinite(reward):
             # JSON has no infinity and no nan.

@@ -61,7 +61,10 @@ def _training_time(arm: Arm) -> TrainingTime | None:
     steps_by_run = {}
     for run in arm.runs:
         if steps := [
-            step for step in read_metrics(run.path, "time/step") if "time/labels" in step
+            # Only a step that decided labels has `time/labels`, and only such steps are compared.
+            step
+            for step in read_metrics(run.path, "time/step")
+            if "time/labels" in step
         ]:
             steps_by_run[run.path] = steps
     if not steps_by_run:
