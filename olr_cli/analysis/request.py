@@ -240,9 +240,9 @@ def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Pa
     if request.out is not None:
         return request.out
     if len(runs) == 1:
-        place = runs[0].path
+        path = runs[0].path
         # A log may be a single file; its figures go beside it.
-        return (place.parent if place.is_file() else place) / "figures"
+        return (path.parent if path.is_file() else path) / "figures"
     if len(places) == 1:
         return places[0] / "figures"
     parents = {run.path.resolve().parent for run in runs}

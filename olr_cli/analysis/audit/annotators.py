@@ -250,9 +250,10 @@ class _Candidates:
         return np.asarray(np.clip(updated, *_ESTIMATED))
 
     def log_likelihood(self, parameters: _Parameters) -> float:
-        """Return the log likelihood, up to a constant.
+        """Return the log likelihood of all answers and labels, up to a constant.
 
-        It is that of wrong answers only, plus the gain if one of the answers may be right.
+        It begins with the likelihood if every answer were wrong. `sums` then adds how much likelier the answers become
+        if one candidate of each prompt is right.
         """
         strength = parameters.strength
         accuracies = np.clip(parameters.accuracies, *self._bounds)

@@ -231,7 +231,7 @@ def write_table(table: pl.DataFrame, target: Path) -> bool:
     """Write a table as CSV if the name ends so, else as Parquet.
 
     Returns:
-        Whether the file is new, as `write_new` does.
+        Whether the file is new (see `write_new`).
     """
     write = partial(write_csv, table) if target.suffix == ".csv" else table.write_parquet
     return write_new(target, write, "out")

@@ -89,10 +89,10 @@ def _of_one_label(
 
 
 def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
-    """Return the history with the answers to a question also for the rows of the data set that repeat it.
+    """Return the history in which repeated rows of the data set have the answers to their question, too.
 
-    Each such row has its own label. A run samples every row separately; a log without ids gives all answers to the
-    first row of a question.
+    Rows that repeat a question have labels of their own. A run samples every row separately, but a log without ids
+    gives all answers to the first of these rows.
     """
     first_ids, candidates = dict[str, str](), list[tuple[str, Prompt]]()
     # A run samples repeated rows separately, so it has answers of their own.

@@ -110,9 +110,10 @@ def evaluations_history(
 def _under_one_key(
     asked: Mapping[EvaluationStore, EvaluationRecord], name: str
 ) -> tuple[Mapping[EvaluationStore, EvaluationRecord], Sequence[EvaluationStore]]:
-    """Return the evaluations that vote, and those that do not.
+    """Return the evaluations that vote, and those that are left out.
 
-    Evaluations under verified keys do not vote beside others: a problem would have two labels.
+    Under verified keys a problem may have another label, so evaluations with and without verified keys cannot vote
+    together.
     """
     verified = [it for it, record in asked.items() if record.benchmarks[name].verified]
     if len(verified) == len(asked):
@@ -149,9 +150,9 @@ def _benchmark(
     names = [*dict.fromkeys(name for names in finished.values() for name in names)]
     if benchmark in names or (benchmark is None and len(names) == 1):
         return benchmark or names[0]
-    known = f"the finished benchmarks in {source} are {', '.join(names)}"
+    choice = f"the finished benchmarks in {source} are {', '.join(names)}"
     raise UserError(
-        known if names else f"no benchmark is finished in {source}",
+        choice if names else f"no benchmark is finished in {source}",
         "name one of them" if names else "the same `olr evaluate` continues",
         "benchmark",
     )

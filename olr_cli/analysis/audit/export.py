@@ -85,9 +85,9 @@ class Choice:
             raise UserError("this takes of all rows", "leave other choices out", numbers[0])
         for option, names in {"drop": self.drop, "only": self.only}.items():
             if unknown := [name for name in names if name not in (*STATUSES, UNJUDGED)]:
-                known = ", ".join((*STATUSES, UNJUDGED))
+                statuses = ", ".join((*STATUSES, UNJUDGED))
                 raise UserError(
-                    f"there is no status '{unknown[0]}'", f"known: {known}", option
+                    f"there is no status '{unknown[0]}'", f"known: {statuses}", option
                 )
         low, high = self.rates
         if not 0 <= low <= high <= 1:
@@ -278,12 +278,12 @@ def export(
     unlabelled = sum(prompts[index].given_label is None for index in to_train)
     # Count the changes in the rows that were written, not all that the audit would make.
     changes = _counted_changes([rows[index] for index in chosen]) if choice.repair else ""
-    said = f" ({len(chosen):,} of {len(data):,} rows{changes})"
+    remark = f" ({len(chosen):,} of {len(data):,} rows{changes})"
     if target.suffix in CSV:
         kept = {index: (prompts[index], rows[index]) for index in chosen}
         cells_of = _csv_cells(data, kept, choice)
         is_new = write_csv_rows(data.origins, cells_of, target)
-        return File.written(target, said, is_new=is_new), unlabelled
+        return File.written(target, remark, is_new=is_new), unlabelled
     facts = {
         "audit.history": audit.source.name,
         "audit.verified": str(audit.verified_labels),
@@ -294,7 +294,7 @@ def export(
     whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
     with at("export"):
         is_new = write_prompts(whole.subset(chosen), target)
-    return File.written(target, said, is_new=is_new), unlabelled
+    return File.written(target, remark, is_new=is_new), unlabelled
 
 
 def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:

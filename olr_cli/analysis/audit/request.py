@@ -210,15 +210,15 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
 def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answer:
     if len(source.runs) > 1:
         raise UserError("the rewards of one run are audited at a time", "name one")
-    found = audit_rewards(source, judge, request.verified)
-    answer = rewards_answer(found, request.top)
+    result = audit_rewards(source, judge, request.verified)
+    answer = rewards_answer(result, request.top)
     if request.as_recipe is not None:
-        answer = _as_recipe(request, request.as_recipe, source, found, answer)
+        answer = _as_recipe(request, request.as_recipe, source, result, answer)
     if request.out is None:
         return answer
     # Write the whole queue, not only its top, with an empty column for people's verdicts.
     is_new = write_table(
-        found.queue.with_columns(verdict=pl.lit("", pl.String)), request.out
+        result.queue.with_columns(verdict=pl.lit("", pl.String)), request.out
     )
     filled_in = " (fill in the column verdict; --verified reads it)"
     written = File.written(request.out, filled_in, is_new=is_new)

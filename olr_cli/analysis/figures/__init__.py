@@ -113,13 +113,13 @@ def draw(
                 charts[name] = charts_of(name, arms[:_MOST_CHARTS] if is_cut else arms)
         except Lack as lack:
             if name in names:
-                place = (
+                option = (
                     f"over {name.removeprefix(OVER)}"
                     if name.startswith(OVER)
                     else f"figure {name}"
                 )
                 raise UserError(
-                    f"this needs {lack}", "leave it out, or name other runs", place
+                    f"this needs {lack}", "leave it out, or name other runs", option
                 ) from None
         else:
             if is_cut:

@@ -236,9 +236,9 @@ def mark_warmup(
     if named:
         # Write the name to the side of the line with more room.
         side = "left" if 2 * end < epochs + 1 else "right"
-        place = axes.get_xaxis_transform()
+        transform = axes.get_xaxis_transform()
         axes.text(
-            end, 1.01, "warm-up ends", transform=place, ha=side, va="bottom", color=GREY
+            end, 1.01, "warm-up ends", transform=transform, ha=side, va="bottom", color=GREY
         )
 
 

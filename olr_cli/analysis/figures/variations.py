@@ -331,13 +331,13 @@ def _lines(
 
 def _write_runs(axes: Axes, points: pl.DataFrame, colour: str) -> None:
     """Write above each point how many runs its mean has."""
-    place: dict[str, Any] = {
+    offset: dict[str, Any] = {
         "xytext": (0, 4),
         "textcoords": "offset points",
         "ha": "center",
     }
     for x, y, runs in points.select("value", "mean", "runs").iter_rows():
-        axes.annotate(f"n={runs}", (x, y), color=colour, **place)
+        axes.annotate(f"n={runs}", (x, y), color=colour, **offset)
 
 
 # Bars -------------------------------------------------------------------------------------------------------------

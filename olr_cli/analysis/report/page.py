@@ -288,9 +288,9 @@ def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
         yield from table_elements(_runs(arms), "Runs")
     notes = list(notes)
     for run in runs:
-        place = "" if len(runs) == 1 else f"{run.path}: "
+        prefix = "" if len(runs) == 1 else f"{run.path}: "
         if fall := accuracy_fall(read_metrics(run.path, "eval/avg")):
-            notes.append(f"{place}sign of collapse after step {fall[0]}: {fall[1]}")
+            notes.append(f"{prefix}sign of collapse after step {fall[0]}: {fall[1]}")
     if notes:
         yield element("h3", "Notes")
         yield element(

@@ -79,11 +79,16 @@ class Labels:
     """Number of all other prompts."""
 
     values: Mapping[str, list[Any]] | None
-    """Lists with one value per prompt, null if there is none; None without an audit.
+    """Column -> list with one value per prompt, null if there is none; None without an audit.
 
-    The names are status, rank (position in the queue), confidence (chance that the given label is wrong), given_label
-    (the audited label), proposed_label, proposal_confidence, change, proposal_is_right (null if the true answer is
-    unknown), evidence (a sentence) and answers (`_answers`).
+    - status and change: see `audit.verdicts`.
+    - rank: position in the queue.
+    - confidence: chance that the given label is wrong.
+    - given_label: the audited label.
+    - proposed_label and proposal_confidence: see `audit.verdicts`.
+    - proposal_is_right: null if the true answer is unknown.
+    - evidence: a sentence.
+    - answers: see `_answers`.
     """
 
     questions: Mapping[str, tuple[str, str]]
@@ -125,8 +130,8 @@ def audited_labels(run: Run, verified: Path | None = None) -> Labels:
         with Judge(
             ledger=history.given_up, keep=False, tolerance=history.recipe.data.tolerance
         ) as judge:
-            found = audit(history, judge, verified=[] if verified is None else [verified])
-            return Labels.of(found, history.prompts, judge)
+            result = audit(history, judge, verified=[] if verified is None else [verified])
+            return Labels.of(result, history.prompts, judge)
     except UserError as error:
         # A report can do without an audit, unless the user asked for one by naming verified labels.
         if verified is not None:
@@ -175,13 +180,13 @@ def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
         "prompt", "spelling", "answer", "count", "by"
     ).iter_rows():
         is_label = bool(answer == tally.label_answers[prompt])
-        known = [
+        entry = [
             texts.shortened(spelling),
             is_label,
             count,
             by_model if len(tally.models) > 1 else [],
         ]
-        answers.setdefault(tally.prompt_ids[prompt], []).append(known)
+        answers.setdefault(tally.prompt_ids[prompt], []).append(entry)
     return answers
 
 

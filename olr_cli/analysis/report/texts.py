@@ -200,9 +200,13 @@ def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.Data
     A visit is assumed to have as much text as the visits that were read (`read_responses`).
     """
     size = int(read.select(pl.min_horizontal("length", LONGEST).sum()).item())
-    known = read.n_unique(["prompt_id", "visit"])
+    visits_read = read.n_unique(["prompt_id", "visit"])
     # size / known <= budget / (known + len(visits)), without a division by zero.
-    return visits if size * (known + len(visits)) <= budget * known else visits.clear()
+    return (
+        visits
+        if size * (visits_read + len(visits)) <= budget * visits_read
+        else visits.clear()
+    )
 
 
 def by_prompt(
@@ -212,9 +216,9 @@ def by_prompt(
     characters.
 
     Returns:
-        A list per prompt of ``[visit, sample, view, answer, reward, is_correct, tokens, truncated, model, head, tail,
-            characters left out between the two]``, null where unknown; and the number of characters that responses were
-            cut to.
+        A list of responses per prompt, and the number of characters that responses were cut to. A response is ``[visit,
+            sample, view, answer, reward, is_correct, tokens, truncated, model, head, tail, characters left out between
+            the two]``, with null where unknown.
     """
     responses = responses.filter(pl.col("prompt_id").is_in(ids))
     limit = min(LONGEST, budget // max(len(responses), 1))
