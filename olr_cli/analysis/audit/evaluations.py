@@ -125,7 +125,7 @@ def _votes(
     asked: Mapping[EvaluationStore, EvaluationRecord], name: str, more: Sequence[str]
 ) -> pl.DataFrame:
     """Return the samples of a benchmark in all evaluations, with the columns of a log."""
-    # Two models may be recorded under one name; then the longer `model` has to tell them apart.
+    # Two models may be recorded under one name; then `model` tells them apart.
     names = Counter(name for name, _ in {(it.name, it.model) for it in asked.values()})
     visits, tables = Counter[str](), []
     for store, record in asked.items():
