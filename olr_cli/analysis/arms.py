@@ -1,6 +1,6 @@
-"""Runs, and the arms they are grouped into: an arm is one recipe under several seeds.
+"""Runs, grouped into arms: an arm is one recipe under several seeds.
 
-Everything a figure or table shows is read from run directories; nothing here needs a model.
+Everything that a figure or table shows is read from run directories; nothing here needs a model.
 """
 
 from __future__ import annotations
@@ -34,34 +34,36 @@ _ACRONYM = re.compile("(?<![A-Za-z0-9])(grpo|olr|ttrl)(?![A-Za-z0-9])")
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs that differ in nothing but the seed.
-
-    Attributes:
-        name: as tables show it, and as a baseline is named; unique among the arms of one analysis.
-        runs: at least one, by seed; the seeds are distinct.
-        visits: run directory -> a row per visit with all metrics, of the runs of all arms of one analysis; counted
-            together, since a query costs more time than the rows of a small run (`visits_of`).
-        is_labelled: the name is one that was given to it (`relabel`).
-    """
+    """Runs that differ in nothing but the seed."""
 
     name: str
+    """Name as tables show it and as a baseline is named; unique among the arms of one analysis."""
+
     runs: tuple[Run, ...]
+    """At least one run, ordered by seed; the seeds are distinct."""
+
     visits: Callable[[], Mapping[Path, pl.DataFrame]] = field(repr=False, compare=False)
+    """Run directory -> a row per visit with all metrics, for the runs of all arms of one analysis.
+
+    They are counted together, since a query costs more time than the rows of a small run (`visits_of`).
+    """
+
     is_labelled: bool = False
+    """Whether the user chose the name (`relabel`)."""
 
     @property
     def title(self) -> str:
-        """The name as figures show it: spelt as text, unless it was given (`relabel`)."""
+        """The name as figures show it: spelt out, unless the user chose it (`relabel`)."""
         return self.name if self.is_labelled else spelt(self.name)
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe of the first run; those of the others differ from it in nothing that a figure shows."""
+        """The recipe of the first run; the other runs' recipes differ in nothing that a figure shows."""
         return self.runs[0].recipe
 
     @property
     def log(self) -> RolloutLog | None:
-        """What another trainer logged; None of an arm of runs."""
+        """Another trainer's log; None for an arm of runs."""
         return self.runs[0].log
 
     @property
@@ -71,16 +73,16 @@ class Arm:
 
     @property
     def refinement(self) -> OlrMethod:
-        """The settings of Online Label Refinement; under another method, the defaults, which an ablation takes."""
+        """The settings of Online Label Refinement; under another method, the defaults, which an ablation uses."""
         return self.olr or OlrMethod()
 
     @property
     def method(self) -> str:
-        """The method's name, with what is added to it."""
+        """The method's name, with its additions."""
         return self.runs[0].method
 
     def settings(self, *without: str) -> dict[str, Any]:
-        """The settings that make the arm (`Run.settings`), without some keys or sections (``method.``)."""
+        """Return the settings that define the arm (`Run.settings`), without some keys or sections (``method.``)."""
         return {
             key: value
             for key, value in self.runs[0].settings.items()
@@ -89,7 +91,7 @@ class Arm:
 
     @property
     def epochs(self) -> int:
-        """The epochs that all runs have gone through."""
+        """The number of epochs that all runs have completed."""
         return min(map(complete_epochs, self._visits))
 
     @cached_property
@@ -98,12 +100,12 @@ class Arm:
         return [self.visits()[run.path] for run in self.runs]
 
     def by_epoch(self) -> list[pl.DataFrame]:
-        """One frame per run, with a row per complete epoch: ``visit``, ``prompts`` and all metrics of labels."""
+        """Return one frame per run, with a row per complete epoch: ``visit``, ``prompts`` and all metrics of labels."""
         return [visits.head(complete_epochs(visits)) for visits in self._visits]
 
     @cached_property
     def unfinished(self) -> dict[Path, str]:
-        """The runs that have not gone through all the epochs their recipe asks for, and a sentence about each."""
+        """The runs that have not completed the epochs of their recipe, with a sentence about each."""
         sentences = {}
         for run, visits in zip(self.runs, self._visits, strict=True):
             epochs, planned = complete_epochs(visits), run.recipe.train.epochs
@@ -119,7 +121,7 @@ class Arm:
         return sentences
 
     def notes(self) -> list[str]:
-        """Sentences about runs that are not finished, and what follows for the arm."""
+        """Return sentences about unfinished runs and their effect on the arm."""
         if self.log is not None:
             return list(self.log.notes)
         notes = list(self.unfinished.values())
@@ -132,7 +134,7 @@ class Arm:
         return notes
 
     def frame(self, metrics: Collection[str] = LABEL_METRICS) -> pl.DataFrame:
-        """Metrics, by their names, of the epochs that all runs have, by run; `at` is the epoch."""
+        """Return metrics by name for the epochs that all runs have completed, by run; `at` is the epoch."""
         by_run = zip(self.runs, self.by_epoch(), strict=True)
         values = (
             pl.concat(
@@ -149,6 +151,7 @@ class Arm:
             )
             .cast(SCHEMA)  # type: ignore[arg-type]
         )
+        # An Enum sorts in the order of `metrics`; texts would sort by the alphabet.
         order = pl.col("metric").cast(pl.Enum([*metrics]))
         return values.drop_nulls("value").sort(order, "at", maintain_order=True)
 
@@ -156,7 +159,7 @@ class Arm:
 def measured(
     arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]
 ) -> pl.DataFrame:
-    """The metrics that a run has one value of, as a frame."""
+    """Return the metrics that have one value per run, as a frame."""
     return frame(
         (arm.name, run.seed, metric, None, value)
         for arm in arms
@@ -166,31 +169,38 @@ def measured(
 
 
 _BESIDE_RUNS = ("figures", "logs")
-"""Folders that olr makes beside the runs of a sweep; whoever types ``runs/sweep/*`` names them too."""
+"""Folders that olr writes beside the runs of a sweep; ``runs/sweep/*`` matches them too."""
 
 
 def find_runs(
     places: Iterable[Path], columns: Mapping[str, str] | None = None
 ) -> list[Run]:
-    """The runs at the given places, each once: a run directory, or a folder with runs below it, oldest first.
+    """Return the runs at the given places, each once.
 
-    What another trainer logged counts as a run too: a folder, or all files that are named together. Folders of figures
-    and logs are passed over where other places hold runs.
-    `columns` are those of logs (`olr_cli.data.logs.read_log`).
+    A place is a run directory, or a folder with runs below it, oldest first. Another trainer's log counts as a run too:
+    a folder, or all files that are named together. Folders of figures and logs are skipped if other places hold runs.
+    `columns` are the columns of logs (`olr_cli.data.logs.read_log`).
     """
-    below = {
+    runs_by_place = {
         place: [place] if is_run(place) else list(runs_below(place)) for place in places
     }
-    logs = [place for place, paths in below.items() if not paths and _holds_log(place)]
+    logs = [
+        place for place, paths in runs_by_place.items() if not paths and _holds_log(place)
+    ]
     runs: list[Run] = []
-    for place, paths in below.items():
-        is_beside_runs = place.name in _BESIDE_RUNS and any(below.values())
+    for place, paths in runs_by_place.items():
+        is_beside_runs = place.name in _BESIDE_RUNS and any(runs_by_place.values())
         if not (paths or place in logs or is_beside_runs):
             require_run(place)
         runs += sorted(map(read_run, paths), key=lambda run: (run.created, str(run.path)))
     folders = [[place] for place in logs if place.is_dir()]
     files = [place for place in logs if not place.is_dir()]
-    runs += [_read_log(together, columns) for together in (*folders, files) if together]
+    runs += [
+        _read_log(paths_of_log, columns)
+        for paths_of_log in (*folders, files)
+        if paths_of_log
+    ]
+    # `olr analyze runs runs/a` finds run a twice; kept twice, it would clash with itself as two runs of one seed.
     by_path: dict[Path, Run] = {}
     for run in runs:
         by_path.setdefault(run.path.resolve(), run)
@@ -198,15 +208,16 @@ def find_runs(
 
 
 def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """The runs that have something to show, and a sentence on each that a sweep has only just started.
+    """Return the runs that have something to show, and a sentence on each run of a sweep that has only just started.
 
-    A run that was named itself is kept, as are all if none has a complete step: whoever reads it says what is missing.
+    A run that the user named is kept. If no run has a complete step, all are kept, so that the error can say what is
+    missing.
     """
-    kept = set(named)
+    named_paths = set(named)
     waiting = {
         run.path: f"{run.path} holds no complete step yet and is left out."
         for run in runs
-        if run.log is None and run.path not in kept and not stored_steps(run.path)
+        if run.log is None and run.path not in named_paths and not stored_steps(run.path)
     }
     if len(waiting) == len(runs):
         return list(runs), []
@@ -219,6 +230,7 @@ def _holds_log(place: Path) -> bool:
 
 
 def _read_log(places: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
+    # Figures of logs need no answers, and `text` is the extractor that costs nothing.
     log = read_log(
         places, columns, wanted=("reward", "tokens", "truncated"), extractor="text"
     )
@@ -227,18 +239,20 @@ def _read_log(places: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
 
 
 def group(runs: Iterable[Run]) -> list[Arm]:
-    """The arms of the runs, in the order in which each first appears."""
+    """Return the arms of the runs, in the order of first appearance."""
     members = gathered((_arm_key(run), run) for run in runs)
     firsts = [group[0] for group in members.values()]
     names = tell_apart([arm_name(run) for run in firsts], [run.settings for run in firsts])
     arms: list[Arm] = []
+    # Lazy and shared: the first arm that is asked for its visits counts those of all arms, which `arms` will hold by
+    # then. A command that asks none reads no labels.
     visits = cache(lambda: visits_of(arms))
-    for name, of_arm in zip(names, members.values(), strict=True):
-        ordered = sorted(of_arm, key=lambda run: run.seed)
-        for one, other in pairwise(ordered):
-            if one.seed == other.seed:
+    for name, members_of_arm in zip(names, members.values(), strict=True):
+        ordered = sorted(members_of_arm, key=lambda run: run.seed)
+        for previous, current in pairwise(ordered):
+            if previous.seed == current.seed:
                 raise UserError(
-                    f"{one.path} and {other.path} are both seed {one.seed} of arm '{name}'",
+                    f"{previous.path} and {current.path} are both seed {previous.seed} of arm '{name}'",
                     "leave one out, or take the newest run of every arm and seed",
                     "newest",
                 )
@@ -248,6 +262,7 @@ def group(runs: Iterable[Run]) -> list[Arm]:
 
 def visits_of(arms: Iterable[Arm]) -> dict[Path, pl.DataFrame]:
     """Count the visits of all runs of arms: run directory -> a row per visit, with all metrics."""
+    # The metrics of the ablation depend on OLR's criteria, so one query can count only runs with the same criteria.
     by_criteria = gathered(
         ((arm.refinement.slope_threshold, arm.refinement.warmup_epochs), run.path)
         for arm in arms
@@ -260,80 +275,87 @@ def visits_of(arms: Iterable[Arm]) -> dict[Path, pl.DataFrame]:
             by_visit(rows, all_metrics(*criteria), "run") for rows in scan_labels_of(paths)
         ]
         by_run = [
-            rows for scan in by_scan for rows in scan.partition_by("run", include_key=False)
+            # The index `run` counts within a scan, and scans come in the order of `paths`, so the order is all that is
+            # needed.
+            rows
+            for scan in by_scan
+            for rows in scan.partition_by("run", include_key=False)
         ]
         visits |= zip(paths, by_run, strict=True)
     return visits
 
 
 def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
-    """The arms under the names that ``ARM=LABEL`` gives them."""
-    new = {arm.name: arm for arm in arms}
+    """Return the arms under the names that the user gave them as ``ARM=LABEL``."""
+    arm_by_name = {arm.name: arm for arm in arms}
     for label in labels:
-        # Names that tell arms apart by their settings contain equals signs.
+        # An arm may be called `olr warmup_epochs=2`, so the first equals sign need not end its name: take the longest
+        # arm name that fits.
         of_arm = [arm.name for arm in arms if label.startswith(f"{arm.name}=")]
         name = max(of_arm, key=len, default=label.partition("=")[0])
-        if name not in new:
-            raise unknown("label", name, new)
+        if name not in arm_by_name:
+            raise unknown("label", name, arm_by_name)
         text = label.removeprefix(name).removeprefix("=").strip()
         if not text:
             raise UserError(f"{label} has no text", f"write it as '{name}=TEXT'", "label")
-        new[name] = replace(new[name], name=text, is_labelled=True)
-    names = [arm.name for arm in new.values()]
+        arm_by_name[name] = replace(arm_by_name[name], name=text, is_labelled=True)
+    names = [arm.name for arm in arm_by_name.values()]
     if len(set(names)) < len(names):
         raise UserError(
             f"two arms would have one name ({', '.join(names)})",
             "give them different ones",
             "label",
         )
-    return list(new.values())
+    return list(arm_by_name.values())
 
 
 def newest_of_each(runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
-    """The newest run of every arm and seed, in their order, and a sentence on each that is left out."""
+    """Return the newest run of every arm and seed, in the given order, and a sentence on each run that is left out."""
     newest = {
         (*_arm_key(run), run.seed): run for run in sorted(runs, key=lambda run: run.created)
     }
     pairs = [(run, newest[(*_arm_key(run), run.seed)]) for run in runs]
     sentence = "{} is left out: {} is newer, of the same arm and seed.".format
-    older = [sentence(run.path, other.path) for run, other in pairs if run is not other]
-    return [run for run, other in pairs if run is other], older
+    older = [sentence(run.path, chosen.path) for run, chosen in pairs if run is not chosen]
+    return [run for run, chosen in pairs if run is chosen], older
 
 
 def _arm_key(run: Run) -> tuple[str, str]:
+    # A setting may be a list, which cannot be part of a key, so the key is a text.
     return arm_name(run), repr(sorted(run.settings.items()))
 
 
 @dataclass(frozen=True)
 class Variation:
-    """Arms that differ in one key of the recipe, and in nothing else but the seed.
-
-    Attributes:
-        key: dotted, as ``noise.ratio``.
-        arms: value of the key -> the first arm that has it; two at least, ascending.
-        name: what tells it from others of its panel, in a figure.
-        panel: the settings that tell its panel from others; empty if there is one.
-    """
+    """Arms that differ in one key of the recipe and in nothing else but the seed."""
 
     key: str
+    """The key with dots, such as ``noise.ratio``."""
+
     arms: Mapping[Any, Arm]
+    """Value of the key -> the first arm that has it; at least two, ascending."""
+
     name: str = ""
+    """Label of its line in a figure, distinct within the panel."""
+
     panel: str = ""
+    """Title of its panel: the settings in which panels differ; empty if there is only one."""
 
     @property
     def first(self) -> Arm:
-        """The arm of the smallest value; what it has in common with the others are its settings without the key."""
+        """The arm of the smallest value; its settings without the key are those that all arms share."""
         return next(iter(self.arms.values()))
 
     def settings(self, *without: str) -> dict[str, Any]:
-        """The settings that the arms share, without some keys or sections (``method.``)."""
+        """Return the settings that the arms share, without some keys or sections (``method.``)."""
         return self.first.settings(self.key, *without)
 
 
 def merged(arms: Iterable[Arm]) -> list[Arm]:
-    """The arms, those that differ in nothing but their name as one: the first, with one run of every seed."""
+    """Return the arms, with those that differ only in their name merged into the first: one run for each seed."""
     groups = gathered((repr(sorted(arm.settings().items())), arm) for arm in arms)
     of_seeds = [
+        # Reversed, because the last entry of a seed wins: the first arm's run has to.
         {run.seed: run for arm in reversed(group) for run in arm.runs}
         for group in groups.values()
     ]
@@ -344,9 +366,9 @@ def merged(arms: Iterable[Arm]) -> list[Arm]:
 
 
 def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
-    """The arms that differ in one key alone, in the order in which each variation first appears.
+    """Return the arms that differ in one key alone, in the order in which each variation first appears.
 
-    Arms whose recipe does not have the key, or not a value for it, are left out.
+    Arms whose recipe lacks the key or a value for it are left out.
     """
     groups: defaultdict[str, dict[Any, Arm]] = defaultdict(dict)
     for arm in arms:
@@ -368,45 +390,47 @@ def _value(run: Run, key: str) -> Any:
 
 
 def grpo_beside(arm: Arm, arms: Iterable[Arm]) -> Arm | None:
-    """The first arm that differs from one in nothing but the method, and is GRPO; None if there is none."""
+    """Return the first GRPO arm that differs from `arm` in nothing but the method, or None."""
     data = arm.settings("method.")
     return next(
         (
-            other
-            for other in arms
-            if other.method == "grpo" and other.settings("method.") == data
+            candidate
+            for candidate in arms
+            if candidate.method == "grpo" and candidate.settings("method.") == data
         ),
         None,
     )
 
 
 def spelt(name: str) -> str:
-    """The name of an arm or method as text: ``active+label_smoothing`` is ``active + label smoothing``."""
+    """Return the name of an arm or method as text: ``active+label_smoothing`` becomes ``active + label smoothing``."""
     text = _ACRONYM.sub(lambda word: word[0].upper(), name.replace("_", " "))
     return " ".join(text.replace("+", " + ").split())
 
 
 def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names, followed by the settings in which those of one name differ."""
+    """Return the names, with the differing settings appended to names that occur several times."""
     namesakes = gathered(zip(names, settings, strict=True))
     details = {name: iter(telling_settings(recipes)) for name, recipes in namesakes.items()}
     return [f"{name} {next(details[name])}".rstrip() for name in names]
 
 
 def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The settings in which several recipes differ, one text per recipe, as ``key=value``."""
+    """Return the settings in which several recipes differ, as one text of ``key=value`` per recipe."""
     keys = sorted({key for recipe in settings for key in recipe})
-    telling = [
+    differing = [
         key
         for key in keys
         if any(recipe.get(key) != settings[0].get(key) for recipe in settings)
     ]
-    # Another file mostly has other columns too, and is told apart by its name.
-    telling = [key for key in telling if not key.startswith("data.columns.")] or telling
+    # Data files with different columns usually differ in their names too, and a name is easier to read.
+    differing = [
+        key for key in differing if not key.startswith("data.columns.")
+    ] or differing
     return [
         " ".join(
             f"{key.rpartition('.')[2]}={_shown(recipe.get(key, 'unset'))}"
-            for key in telling
+            for key in differing
         )
         for recipe in settings
     ]

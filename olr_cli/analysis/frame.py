@@ -1,12 +1,12 @@
-"""Everything that is measured of runs as one long frame, and its one summary over seeds.
+"""All measurements of runs as one long frame, and the one summary of them over seeds.
 
     runs ──► frame: arm, seed, metric, at, value ──► summarise ──► cells: mean, sd, n, paired change and interval
                                                 └──► spreads ──► the rows of a figure
 
-`at` is where a value belongs: an epoch, a bin; null for a metric with one value a run.
+`at` is the position of a value, such as an epoch or a bin; null for a metric with one value per run.
 
-Runs of one seed share the training prompts, the marked labels and the held-out prompts, so differences within seeds
-vary less than the runs do.
+Runs with the same seed share the training prompts, the marked labels and the held-out prompts, so differences within
+seeds vary less than the runs do. That is why changes are paired by seed.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ SCHEMA = {
 }
 
 SPREAD = {"mean": float, "sd": float, "runs": int}
-"""Columns of a figure's rows: mean, sd (null for one run) and number of the runs that have a value."""
+"""Columns of a figure's rows: mean, sd (null for one run), and the number of runs that have a value."""
 
 SMALLEST_GAP = 0.05
-"""Below it a share of the gap says nothing: an error of two points would be half of it."""
+"""Smallest gap whose recovered share is reported: below it, an error of two points is about half of the gap."""
 
 
 class Lack(Exception):
-    """The arms cannot be shown as some figure or table; the message says what it needs, as in "true answers"."""
+    """The arms lack the data for a figure or table; the message names that data, as in "true answers"."""
 
 
 class Key(NamedTuple):
-    """The metric, arm and place that a summary is of."""
+    """The metric, arm and position that a summary belongs to."""
 
     metric: str
     arm: str
@@ -50,8 +50,8 @@ class Key(NamedTuple):
 
 
 def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.DataFrame:
-    """A frame of rows (arm, seed, metric, at, value); those without a finite value are left out."""
-    # Other trainers log nan where a mean has nothing to be of.
+    """Return a frame of rows (arm, seed, metric, at, value), without the rows that have no finite value."""
+    # Other trainers log nan for a mean over nothing, and one nan would turn the mean over all seeds into nan.
     finite = [row for row in rows if row[-1] is not None and isfinite(row[-1])]
     return pl.DataFrame(finite, schema=SCHEMA, orient="row")
 
@@ -59,10 +59,13 @@ def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.
 def summarise(
     values: pl.DataFrame, references: Mapping[str, str] | None = None, best: str = ""
 ) -> dict[Key, Cell]:
-    """Every metric of every arm over its seeds, at each `at`, in the order in which they first appear.
+    """Summarise every metric of every arm over its seeds, at each `at`, in the order of first appearance.
 
-    `references`: arm -> the arm that it is compared with, seed by seed. `best`: an arm, of whose distance to these the
-    share is counted that others recover.
+    Args:
+        values: rows of `frame`.
+        references: arm -> the arm that it is compared with, seed by seed.
+        best: the arm whose distance to an arm's reference is the gap; each cell has the share of the gap that it
+            recovers.
     """
     by_seed = {
         Key(metric, arm, at): dict(zip(seeds, numbers, strict=True))
@@ -71,6 +74,7 @@ def summarise(
     cells = {}
     for key, numbers in by_seed.items():
         baseline, top = (
+            # No arm has an empty name, so without a reference or a best arm there are no numbers and no difference.
             by_seed.get(key._replace(arm=arm), {})
             for arm in ((references or {}).get(key.arm, ""), best)
         )
@@ -83,28 +87,30 @@ def summarise(
 
 
 def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
-    """The summaries of a frame as rows of a figure: arm, metric, a column called as `at` says, those of `SPREAD`.
+    """Return the summaries of a frame as rows of a figure.
 
-    Besides, `values`: the list of what the single runs have.
+    The columns are arm, metric, one named by `at`, those of `SPREAD`, and `values`, the list of the single runs'
+    values.
     """
     grouped = _grouped(values)
     cells = [mean_cell(numbers) for numbers in grouped["value"].to_list()]
     rows = pl.DataFrame([spread(cell) for cell in cells], SPREAD, orient="row")
-    places = grouped.select("arm", "metric", pl.col("at").alias(at))
-    return pl.concat([places, rows, grouped.select(values="value")], how="horizontal")
+    keys = grouped.select("arm", "metric", pl.col("at").alias(at))
+    return pl.concat([keys, rows, grouped.select(values="value")], how="horizontal")
 
 
 def _grouped(values: pl.DataFrame) -> pl.DataFrame:
+    # Without `maintain_order` polars returns groups in any order, and tables would change from run to run.
     return values.group_by("metric", "arm", "at", maintain_order=True).agg("seed", "value")
 
 
 def spread(cell: Cell) -> tuple[float | str | None, float | None, int]:
-    """A summary as the columns of `SPREAD`."""
+    """Return a summary as the columns of `SPREAD`."""
     return cell.value, cell.sd, cell.n
 
 
 def flat(cell: Cell) -> dict[str, Any]:
-    """A mean over seeds and its difference to another arm as flat values, for CSV and JSON."""
+    """Return a mean over seeds, and its difference to another arm, as flat values for CSV and JSON."""
     change = cell.change or UNKNOWN
     return {
         "n": cell.n,
@@ -116,16 +122,16 @@ def flat(cell: Cell) -> dict[str, Any]:
 
 
 def mean_cell(values: Sequence[float], kind: Kind = "share") -> Cell:
-    """The mean of at least one value; with the sample's sd, if there are two."""
+    """Return the mean of at least one value, with the sample's standard deviation if there are two."""
     return Cell(
         fmean(values), kind, sd=stdev(values) if len(values) > 1 else None, n=len(values)
     )
 
 
 def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Cell | None:
-    """The paired difference over the seeds that both have; None if there are none.
+    """Return the mean paired difference over the seeds that both have, or None if they share no seed.
 
-    The interval is Student's, as `scipy.stats.ttest_rel` gives it; there is none with one pair.
+    The interval is Student's, as in `scipy.stats.ttest_rel`; a single pair has none.
     """
     paired = [
         values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())
@@ -139,10 +145,10 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Ce
 def recovered(
     values: Mapping[int, float], baseline: Mapping[int, float], top: Mapping[int, float]
 ) -> Cell | None:
-    """The share of the gap between baseline and top that is closed: mean (value - baseline) / mean (top - baseline).
+    """Return the share of the gap between baseline and top that is closed.
 
-    Of the seeds that all three have, with Student's interval by the delta method; None where they have no seed in
-    common or the gap is below `SMALLEST_GAP`.
+    It is mean (value - baseline) / mean (top - baseline) over the seeds that all three have, with Student's interval by
+    the delta method. None if they share no seed or the gap is below `SMALLEST_GAP`.
     """
     seeds = sorted(values.keys() & baseline.keys() & top.keys())
     gains, gaps = (
@@ -151,6 +157,7 @@ def recovered(
     if not seeds or fmean(gaps) < SMALLEST_GAP:
         return None
     share = fmean(gains) / fmean(gaps)
+    # Delta method: the ratio's error in one seed is (gain - share * gap) / mean gap, to first order.
     errors = [
         (gain - share * gap) / fmean(gaps) for gain, gap in zip(gains, gaps, strict=True)
     ]
@@ -161,7 +168,7 @@ def recovered(
 def notes_on_differences(
     cells: Iterable[Cell | None], reference: str, whose: str = ""
 ) -> Iterator[str]:
-    """Sentences on compared cells: what they are compared with, and whether intervals are missing."""
+    """Yield sentences on compared cells: the reference, and whether intervals are missing."""
     changes = [cell.change for cell in cells if cell and cell.change]
     if changes:
         yield f"Differences are to {reference}, in points, {whose}paired by seed, with Student's 95 % interval."
@@ -172,19 +179,20 @@ def notes_on_differences(
 def without_difference(
     cells: Mapping[Key, Cell], references: Mapping[str, str]
 ) -> Iterator[str]:
-    """Sentences on arms that have values, and no seed in common with the arm that they are compared with."""
+    """Yield a sentence on each arm that has values but shares no seed with the arm that it is compared with."""
     compared = {key.arm for key, cell in cells.items() if cell.change}
-    known = {key.arm for key in cells}
+    measured_arms = {key.arm for key in cells}
     for arm, other in references.items():
-        if arm in known - compared and other in known:
+        if arm in measured_arms - compared and other in measured_arms:
             yield f"{arm} has no seed in common with {other}: no paired difference."
 
 
 def mean_interval(mean: Cell) -> Ends | None:
-    """Student's 95 % interval of a mean; None below two values."""
+    """Return Student's 95 % interval of a mean, or None with fewer than two values."""
     if mean.sd is None:
         return None
     from scipy.special import stdtrit
 
-    reach = float(stdtrit(mean.n - 1, (1 + CONFIDENCE) / 2)) * (mean.sd / mean.n**0.5)
-    return mean.number - reach, mean.number + reach
+    # `stdtrit` is the quantile of Student's t; importing `scipy.stats` for it would take a second more.
+    half_width = float(stdtrit(mean.n - 1, (1 + CONFIDENCE) / 2)) * (mean.sd / mean.n**0.5)
+    return mean.number - half_width, mean.number + half_width

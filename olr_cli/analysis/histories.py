@@ -1,4 +1,4 @@
-"""Stored rollouts of several visits: a run's own, or a table of any trainer's."""
+"""Stored rollouts of several visits: a run's own, or a table from any trainer."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from olr_cli.supervision import compose
 _COLUMNS = ("prompt_id", "visit", "step", "sample", "view", "answer", *STATISTICS)
 
 CHUNK = 200_000
-"""Rollouts that are in memory at a time, by default."""
+"""Default number of rollouts that are in memory at a time."""
 
 OF_THE_LOSS = ("penalty_weight", "smoothing")
-"""Settings of the method that decide nothing about labels, rewards or prompts."""
+"""Settings of the method that change nothing about labels, rewards or prompts."""
 
 _SETTABLE = (
     "seed",
@@ -58,29 +58,29 @@ _SETTABLE = (
     "data.decimal_comma",
     "data.encoding",
 )
-"""What can be set besides the method and the verifier."""
+"""Settings that a replay accepts in addition to those of the method and the verifier."""
 
 NO_LABELS = "It has no labels"
-"""Begins the note on labels that are guessed from rewards."""
+"""Beginning of the note on labels that are guessed from rewards."""
 
 _MOST_CONTRADICTIONS = 0.1
-"""Warn from this share of rewards that contradict verdicts on; graders alone differ on a few per cent."""
+"""Share of rewards that contradict verdicts above which we warn; two graders differ on a few per cent anyway."""
 
 EXAMPLE = "method.slope_threshold=0.1"
-"""A setting that a replay takes, as an example."""
+"""An example of a setting that a replay accepts."""
 
 
 def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
-    """Return the words of a replay under other criteria, after those that name the history.
+    """Return the words of a command that replays under other criteria, after those that name the history.
 
-    They have the settings that the history is read with, by default those that a run's own verifier needs, and the
-    method OLR if a rule of somebody's own has other criteria.
+    They include the settings that the history is read with, by default those that a run's own verifier needs. They also
+    choose the method OLR if the run's own label rule lacks OLR's criteria.
     """
     read = settings or [
         text for key, text in recipe.code_settings().items() if key == "verifier.where"
     ]
-    own = ["method.name=olr"] if isinstance(recipe.method, OwnMethod) else []
-    return set_words([*read, *own, EXAMPLE])
+    method = ["method.name=olr"] if isinstance(recipe.method, OwnMethod) else []
+    return set_words([*read, *method, EXAMPLE])
 
 
 def set_words(settings: Iterable[str]) -> list[str]:
@@ -90,32 +90,39 @@ def set_words(settings: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class RolloutHistory:
-    """Rollouts of several visits, whoever made them.
-
-    Attributes:
-        steps: the rollouts of one step after the other, with the columns prompt_id, visit (1, 2, … for each prompt),
-            step, sample, view, answer, `STATISTICS` (null where unknown), and response if rewards depend on it; those
-            of a run are read on demand, once.
-        prompts: by prompt_id, with what is known of their labels.
-        recipe: the run's recipe, or the default one for a log, with the settings laid over it.
-        log: whose log it is and what was taken for what, without its rows; None of a run. Several runs are a log.
-        runs: the run directories whose rollouts it holds; none of another trainer's log.
-        data: the data set that the prompts have their messages from, where it was read.
-        knows_labels: whether the given labels are those of the data; else they are what was rewarded.
-        rewards: prompt_id, answer and is_rewarded of some of a log's rollouts, for `contradictions`.
-        notes: what to bear in mind about decisions that are repeated on these rollouts.
-    """
+    """Rollouts of several visits, from a run or from another trainer."""
 
     source: Path
     steps: Iterable[pl.DataFrame]
+    """The rollouts of one step after the other; those of a run are read on demand, once.
+
+    The columns are prompt_id, visit (1, 2, … for each prompt), step, sample, view, answer and `STATISTICS` (null where
+    unknown), and response if rewards depend on it.
+    """
+
     prompts: Mapping[str, Prompt]
+    """Prompts by prompt_id, with everything known about their labels."""
+
     recipe: Recipe
+    """The run's recipe, or the default recipe for a log, with the user's settings applied."""
+
     log: RolloutLog | None = None
+    """The log and the roles of its columns, without its rows; None for one run. Several runs count as a log."""
+
     runs: Sequence[Path] = ()
+    """The run directories that hold the rollouts; empty for another trainer's log."""
+
     data: PromptSet | None = None
+    """The data set that the prompts have their messages from, if it was read."""
+
     knows_labels: bool = True
+    """Whether the given labels are those of the data; otherwise they are the rewarded answers."""
+
     rewards: pl.DataFrame | None = None
+    """prompt_id, answer and is_rewarded of a sample of a log's rollouts, for `contradictions`."""
+
     notes: Sequence[str] = ()
+    """Caveats about decisions that are repeated on these rollouts."""
 
     @property
     def is_run(self) -> bool:
@@ -123,18 +130,20 @@ class RolloutHistory:
         return self.log is None
 
     def warns_of_no_answers(self, missing: float) -> list[str]:
-        """Sentences if hardly any of the responses have an answer: another extractor may read them, and which does."""
+        """Return a warning if hardly any response has an answer, with the extractor that reads more of them, if
+        there is one.
+        """
         if missing <= 0.9:
             return []
-        # A log's notes have it already.
-        read = reading_more(stored_responses(self.source)) if self.is_run else None
-        known = ", ".join(EXTRACTORS)
-        sentence = f"{missing:.0%} of the responses have no answer; another data.extractor ({known}) may help"
-        return [sentence if read is None else f"{sentence}. {read}"]
+        # For a log, `read_log` has tried the extractors already and put the result into the notes.
+        advice = reading_more(stored_responses(self.source)) if self.is_run else None
+        names = ", ".join(EXTRACTORS)
+        sentence = f"{missing:.0%} of the responses have no answer; another data.extractor ({names}) may help"
+        return [sentence if advice is None else f"{sentence}. {advice}"]
 
     @property
     def given_up(self) -> Path | None:
-        """The file of answers on which verification gave up in the run; a replay gives up on them too (R8)."""
+        """File of the answers on which verification gave up in the run; a replay gives up on the same ones (R8)."""
         return self.source / GIVEN_UP if self.is_run else None
 
 
@@ -147,18 +156,24 @@ def read_history(
     are_models: bool = False,
     report: Report = silent,
 ) -> RolloutHistory:
-    """Rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
+    """Read rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
-    A log's `source` is its files, folders of them, or patterns; with `keeps_responses` its steps have its responses and
-    their rewards. With `are_models` several runs of `olr rollouts` on one data set are the log of as many models.
-    `overrides` are settings (``method.slope_threshold=0.1``) laid over the run's recipe: of the method, the verifier,
-    the seed, the draw of noisy labels, how answers are read, and of a log the noise type of sentinels (R1). A run keeps
-    its own method unless the settings name another, or OLR's settings that its own method lacks. `report` is called
-    while a log is read, and for each of the history's steps.
+    A run keeps its own method unless the settings name another, or contain OLR's settings that its own method lacks.
+
+    Args:
+        source: a run directory; for a log its files, folders of files, or patterns.
+        overrides: settings (``method.slope_threshold=0.1``) applied to the run's recipe. They may change the method,
+            the verifier, the seed, the draw of noisy labels, how answers are read, and for a log the noise type of
+            sentinels (R1).
+        columns: columns of a log.
+        keeps_responses: whether a log's steps include its responses and their rewards.
+        are_models: whether several runs of `olr rollouts` on one data set are read as the log of as many models.
+        report: called while a log is read, and for each of the history's steps.
     """
     with at("set"):
         changes = override({}, overrides)
     places = [source] if isinstance(source, Path) else list(source)
+    # A run that is named twice, or once through a link, is one run.
     unique = {place.resolve(): place for place in places if place.is_dir()}.values()
     runs = [place for place in unique if has_run(place) or not is_log(place)]
     if not runs:
@@ -168,16 +183,16 @@ def read_history(
     if are_models and len(runs) > 1 and all(map(has_run, places)) and not columns:
         return _history_of_runs(runs, changes, report, keeps_responses=keeps_responses)
     if len(places) > 1 or columns:
-        other = next((f", and {it} is none" for it in places if not has_run(it)), "")
+        remark = next((f", and {it} is none" for it in places if not has_run(it)), "")
         raise UserError(
-            f"{runs[0]} is a run directory{other}",
+            f"{runs[0]} is a run directory{remark}",
             "name it alone, or in an audit with other runs; columns are for logs",
         )
     return _run_history(runs[0], changes, report)
 
 
 def _without_rollouts(folder: Path) -> UserError:
-    """Return the error for a folder that is no run and no log."""
+    """Return the error for a folder that is neither a run nor a log."""
     run = next(filter(has_run, sorted(folder.iterdir())), None)
     return UserError(
         f"{folder} is not a run directory (no manifest.json), and where trainers write rollouts (.parquet, .jsonl) it"
@@ -197,21 +212,21 @@ def _history_of_runs(
 ) -> RolloutHistory:
     """Return the rollouts of several runs of `olr rollouts` on one data set, as a log with a column `model`.
 
-    It names the policy of each run, so that runs of one policy are one model.
+    The column names each run's policy, so that several runs of one policy are one model.
     """
     manifests = [read_manifest(run) for run in runs]
-    data: dict[str, Path] = {}
+    run_by_digest: dict[str, Path] = {}
     for run, manifest in zip(runs, manifests, strict=True):
         if kind_of(manifest) != "rollouts":
             raise UserError(
                 f"{run} is a training run, whose policy changed at every step",
                 "audit it alone",
             )
-        data.setdefault(manifest["data"]["train"]["digest"], run)
-    if len(data) > 1:
-        first, other, *_ = data.values()
+        run_by_digest.setdefault(manifest["data"]["train"]["digest"], run)
+    if len(run_by_digest) > 1:
+        first, second, *_ = run_by_digest.values()
         raise UserError(
-            f"{first} and {other} were sampled on different prompts or labels, so their models cannot be compared",
+            f"{first} and {second} were sampled on different prompts or labels, so their models cannot be compared",
             "audit runs of the same data set, with the same limit and columns",
         )
     histories = [
@@ -231,6 +246,7 @@ def _history_of_runs(
             for history in histories
             for name, prompt in history.prompts.items()
         },
+        # A log without rows makes `is_run` False: a single run directory no longer describes this history.
         log=RolloutLog(source, pl.DataFrame()),
         runs=runs,
         notes=[
@@ -244,20 +260,19 @@ def _history_of_runs(
 def _recipe(
     base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]
 ) -> Recipe:
-    """Return a recipe with changes laid over it, if they may be made of rollouts that are there."""
+    """Return a recipe with changes applied, if they can be made to stored rollouts."""
     keys = flatten(dict(changes)).keys()
     _require_settable(keys, settable)
     tree, name = base.plain(), _method_name(base, changes.get("method"))
     if name != base.method.name:
-        # With its own defaults, not with the settings of the run's method
+        # Start from the new method's defaults: settings of the run's method may not exist there.
         tree["method"] = {"name": name}
     if base.noise is None and "noise" in changes:
-        # Active labels can also be those of a marked file, which needs no noise section.
+        # A marked file may hold active labels without a noise section; `noise.draw` then needs a section to go into.
         tree["noise"] = {"type": "active"}
     if any(key.startswith("data.columns") for key in keys):
-        tree["data"]["columns"] = (
-            None  # a setting names those of other files than the run's
-        )
+        # Replace, don't merge: the setting describes other files than the run's, whose columns may not be in them.
+        tree["data"]["columns"] = None
     recipe = validate(overlay(tree, changes), source).of_strangers(base.strangers - keys)
     if "extractor" in changes.get("data", {}) and recipe.data.extractor is not None:
         with at("set data.extractor"):
@@ -266,7 +281,7 @@ def _recipe(
 
 
 def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
-    """Refuse settings that decide nothing about stored rollouts."""
+    """Raise for settings that change nothing about stored rollouts."""
     for key in keys:
         section = ".".join(key.split(".")[:2])
         is_of_loss = key.removeprefix("method.") in OF_THE_LOSS
@@ -280,7 +295,10 @@ def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
 
 
 def _method_name(base: Recipe, changes: Any) -> str:
-    """Return the method that changes name, or OLR if they have settings that it has and the recipe's method lacks."""
+    """Return the method that the changes name, else the recipe's own, or OLR.
+
+    It is OLR if the changes have settings of OLR that the recipe's method lacks.
+    """
     settings = changes if isinstance(changes, Mapping) else {}
     of_olr = OlrMethod.model_fields.keys() - type(base.method).model_fields.keys()
     by_default = "olr" if of_olr & settings.keys() else base.method.name
@@ -292,9 +310,11 @@ def _run_history(
 ) -> RolloutHistory:
     run_recipe = read_recipe(run)
     recipe = _recipe(run_recipe, changes, str(run), _SETTABLE)
-    # The run may still be training: its steps are counted before the labels are read, and later ones left out.
+    # The run may still be training. Count its steps before reading the labels, and leave out later ones: they may
+    # visit prompts whose labels were not there yet.
     complete = len(stored_steps(run))
     stored = ("prompt_id", *LABELS, "label_source", "in_percent")
+    # Noisy labels change from visit to visit, but these columns do not, so the first visit is enough.
     labels = scan_labels(run).filter(pl.col("visit") == 1).select(stored)
     prompts = {
         row["prompt_id"]: _prompt(row) for row in labels.collect().iter_rows(named=True)
@@ -302,12 +322,13 @@ def _run_history(
     notes: Sequence[str] = ()
     if recipe.data.verified != run_recipe.data.verified:
         prompts, notes = _with_verified(with_questions(prompts, run)[0], recipe, run)
-    reads_anew = recipe.data.extractor != run_recipe.data.extractor
-    wants_responses = keeps_responses or reads_anew or rewards_responses(recipe)
+    extracts_again = recipe.data.extractor != run_recipe.data.extractor
+    # Responses are most of a shard's bytes: read them only if something needs them.
+    wants_responses = keeps_responses or extracts_again or rewards_responses(recipe)
     columns = (*_COLUMNS, "response") if wants_responses else _COLUMNS
     rollouts: Iterator[pl.DataFrame] = islice(read_rollout_steps(run, columns), complete)
-    if reads_anew:
-        rollouts = _read_anew(rollouts, run_recipe, recipe.data.extractor)
+    if extracts_again:
+        rollouts = _extracted_again(rollouts, run_recipe, recipe.data.extractor)
     steps = _reported(rollouts, report)
     return RolloutHistory(run, steps, prompts, recipe, runs=[run], notes=notes)
 
@@ -317,29 +338,31 @@ def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.Data
     for rows in steps:
         yield rows
         rollouts += len(rows)
+        # After the yield: the caller has used these rollouts by now.
         report(f"Counted {rollouts:,} rollouts")
 
 
 def chunks(
     steps: Iterable[pl.DataFrame], columns: Sequence[str], rollouts: int = CHUNK
 ) -> Iterator[pl.DataFrame]:
-    """The steps of a history, joined up to so many rollouts, with those of `columns` that they have."""
-    waiting: list[pl.DataFrame] = []
+    """Yield the steps of a history, joined to about `rollouts` rows, with those of `columns` that they have."""
+    pending: list[pl.DataFrame] = []
     count = 0
     for rows in steps:
-        waiting.append(rows.select(name for name in columns if name in rows.columns))
+        pending.append(rows.select(name for name in columns if name in rows.columns))
         count += len(rows)
         if count >= rollouts:
-            yield pl.concat(waiting)
-            waiting, count = [], 0
-    if waiting:
-        yield pl.concat(waiting)
+            yield pl.concat(pending)
+            pending, count = [], 0
+    if pending:
+        yield pl.concat(pending)
 
 
 def _with_verified(
     prompts: Mapping[str, Prompt], recipe: Recipe, source: Path
 ) -> tuple[dict[str, Prompt], list[str]]:
     verified = recipe.data.verified
+    # Setting `data.verified` to null takes back the verified labels that the run was trained with.
     if verified is None:
         return {
             name: replace(prompt, is_verified=False) for name, prompt in prompts.items()
@@ -353,21 +376,22 @@ def _with_verified(
 def with_questions(
     prompts: Mapping[str, Prompt], run: Path
 ) -> tuple[Mapping[str, Prompt], PromptSet | None]:
-    """A run's prompts with their messages, and its data set, where that can be read on this machine."""
+    """Return a run's prompts with their messages, and its data set, if that can be read on this machine."""
+    # Questions help people, but votes need none, so data that cannot be read here are no error.
     with suppress(UserError):
         data = run_data(run, is_local=True)
-        asked = {prompt.prompt_id: prompt.messages for prompt in data.prompts}
+        messages = {prompt.prompt_id: prompt.messages for prompt in data.prompts}
         return {
-            name: replace(prompt, messages=asked.get(name, ()))
+            name: replace(prompt, messages=messages.get(name, ()))
             for name, prompt in prompts.items()
         }, data
     return prompts, None
 
 
 def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
-    """The data set that a run was made on.
+    """Return the data set that a run was made on.
 
-    With `is_local` never from the hub, so that no network is needed, and only if the run says what it was.
+    With `is_local` it is never read from the hub, so no network is needed, and only if the run recorded its digest.
     """
     recipe, facts = read_recipe(run), read_manifest(run).get("data", {})
     source, digest = recipe.data.train, facts.get("train", {}).get("digest")
@@ -375,7 +399,7 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
         if is_local and parse_source(source) is None:
             matching_files(source)
         prompts = training_prompts(recipe)
-        # By `data.drop_long`, which needs the model's tokenizer
+        # `data.drop_long` needs the model's tokenizer, which may not be here, so use the ids that the run recorded.
         if left_out := {*facts.get("train", {}).get("left_out", ())}:
             ids = enumerate(prompt.prompt_id for prompt in prompts.prompts)
             prompts = prompts.subset([row for row, name in ids if name not in left_out])
@@ -392,17 +416,20 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
 
 
 def rewards_responses(recipe: Recipe) -> bool:
-    """Whether the rewards depend on more of a response than its answer."""
+    """Return whether the rewards depend on more of a response than its answer."""
     rules = recipe.verifier.where if recipe.verifier else ()
     return compose(recipe.method).score is not None or any(
         rule.response or rule.function for rule in rules
     )
 
 
-def _read_anew(
+def _extracted_again(
     steps: Iterable[pl.DataFrame], run_recipe: Recipe, extractor: str | None
 ) -> Iterator[pl.DataFrame]:
-    """A run's answers under another extractor than its own; None: what each prompt's data source calls for (R6)."""
+    """Yield a run's steps with the answers that another extractor reads.
+
+    With None, each prompt's data source decides the extractor (R6).
+    """
     sources: dict[str, str] = {}
     if extractor is None:
         prompts = training_prompts(run_recipe).prompts
@@ -434,13 +461,13 @@ def _log_history(
 
 
 def log_recipe(changes: Mapping[str, Any]) -> Recipe:
-    """Return the recipe by which a log is read, with changes laid over it."""
+    """Return the recipe by which a log is read, with changes applied."""
     settable = (*_SETTABLE, "noise.type")
     return _recipe(Recipe(method=OlrMethod()), changes, "set", settable)
 
 
 def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> RolloutHistory:
-    """The history that a log is; `recipe` says how it was read (`log_recipe`)."""
+    """Return the history in a log; `recipe` is the one by which the log was read (`log_recipe`)."""
     table, source = log.rows, log.source
     if recipe.data.extractor is not None and "characters" not in table.columns:
         raise UserError(
@@ -448,9 +475,9 @@ def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> Rol
             "leave it out",
         )
     labels = labels_of_prompts(table, source)
-    marked = sentinel_type(recipe)
+    type_of_sentinel = sentinel_type(recipe)
     prompts = {
-        row["prompt_id"]: _prompt(row, marked, log.questions)
+        row["prompt_id"]: _prompt(row, type_of_sentinel, log.questions)
         for row in labels.iter_rows(named=True)
     }
     prompts, verified_notes = _with_verified(prompts, recipe, source)
@@ -468,15 +495,15 @@ def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> Rol
             f" {never:,} of {len(prompts):,} prompts were never rewarded ({NEVER_REWARDED})."
         )
     if rewards_responses(recipe) and "response" not in table.columns:
-        # No response is known to be worded like another.
+        # The responses are unknown, so treat each as different.
         table = table.with_columns(response=pl.int_range(pl.len()).cast(pl.String))
     require_views(table, source)
-    beside = ["reward"] * ("response" in log.rows.columns)
-    names = ("model", "response", "is_rewarded", *beside)
-    more = [name for name in names if name in table.columns]
+    reward_column = ["reward"] * ("response" in log.rows.columns)
+    names = ("model", "response", "is_rewarded", *reward_column)
+    extra_columns = [name for name in names if name in table.columns]
     return RolloutHistory(
         source,
-        _reported(steps_of(table, (*_COLUMNS, *more)), report),
+        _reported(steps_of(table, (*_COLUMNS, *extra_columns)), report),
         prompts,
         recipe,
         log=replace(log, rows=pl.DataFrame()),
@@ -487,9 +514,13 @@ def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> Rol
 
 
 def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
-    """A sentence if many rewards contradict the verdict about answer and label, as those of other rows would."""
+    """Return a warning if many rewards contradict the verdict about answer and label.
+
+    Rewards that belong to other rows would do so.
+    """
     if history.rewards is None:
         return []
+    # Marked prompts have wrong labels on purpose, so their rewards would contradict the grader anyway.
     labels = {
         name: prompt.asked(prompt.given_label)
         for name, prompt in history.prompts.items()
@@ -501,14 +532,15 @@ def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
             pairs.append((label, answer))
             rewards.append(is_rewarded)
     verdicts = judge.matches(pairs)
-    wrong = sum(
+    contradicted = sum(
+        # None is undecided and contradicts nothing.
         verdict not in (None, is_rewarded)
         for verdict, is_rewarded in zip(verdicts, rewards, strict=True)
     )
-    if wrong <= _MOST_CONTRADICTIONS * len(pairs):
+    if contradicted <= _MOST_CONTRADICTIONS * len(pairs):
         return []
     return [
-        f"{wrong:,} of {len(pairs):,} rewards that were looked at contradict the verdict about answer and label:"
+        f"{contradicted:,} of {len(pairs):,} rewards that were looked at contradict the verdict about answer and label:"
         " they may be those of other rows, or reward something else."
     ]
 
@@ -524,6 +556,7 @@ def _prompt(
         questions.get(row["prompt_id"], ()),
         given,
         row.get("true_answer"),
+        # The sentinel is noise even if the log does not say of which type (R1).
         type_of_sentinel if given == SENTINEL and noise_type is None else noise_type,
         row.get("data_source") or "",
         is_verified=row.get("label_source") == "verified",

@@ -1,6 +1,6 @@
-"""`olr show`: the prompts of a run, a log or an evaluation in a line each, and one of them in full.
+"""`olr show`: the prompts of a run, a log or an evaluation on a line each, or one of them in full.
 
-The labels of a run are its own. A log and an evaluation have given ones, and the votes on them are counted here, by the
+A run has its own label decisions. A log and an evaluation have given labels only; their votes are counted here, by the
 supervisor of plain GRPO.
 """
 
@@ -59,11 +59,11 @@ _RESPONSE = (
 )
 _INDENT = 14
 _WIDTHS = {"prompt": 22, "label": 14, "majority": 14}
-"""Columns that texts have in a terminal of 80."""
+"""Widths of text columns in a terminal of 80 characters."""
 
 _QUESTION = 76
 _NAMED = 5
-"""Prompts that an error names."""
+"""Number of prompts that an error names."""
 
 _TEXTS = (*_WIDTHS, "from", "label is")
 
@@ -78,15 +78,17 @@ def read_shown(
     benchmark: str | None = None,
     report: Report = silent,
 ) -> RolloutHistory:
-    """Return what is shown: the history of a run, a log, or evaluations of one benchmark, with their questions.
+    """Read the history of a run, a log, or evaluations of one benchmark, with the questions of its prompts.
 
     Args:
-        places: as of `read_history` or `evaluations_among`.
-        settings: laid over the recipe by which a log is read, such as ``data.extractor=last_number``.
-        columns: of a log.
-        benchmark: of evaluations; None: the only one.
-        report: is told how far the reading is.
+        places: arguments of `read_history` or `evaluations_among`.
+        settings: applied to the recipe by which a log is read, such as ``data.extractor=last_number``.
+        columns: columns of a log.
+        benchmark: the benchmark of evaluations; None if they have only one.
+        report: called with the progress of reading.
     """
+    # GRPO never replaces a label, so the given one is shown with the votes on it. A later setting may name another
+    # method.
     as_given = ["method.name=grpo", *settings]
     if stores := evaluations_among(places):
         return _with_one_visit(
@@ -99,7 +101,7 @@ def read_shown(
 
 
 def _with_one_visit(history: RolloutHistory) -> RolloutHistory:
-    """Return a log of several models as one visit, so that all of them vote; of one model, as it is."""
+    """Return a log of several models as one visit, so that all of them vote; return others unchanged."""
     steps = list(history.steps)
     if not any("model" in rows.columns for rows in steps):
         return replace(history, steps=steps)
@@ -109,29 +111,29 @@ def _with_one_visit(history: RolloutHistory) -> RolloutHistory:
 
 
 def find_prompt(prompts: Mapping[str, Prompt], text: str) -> Prompt:
-    """Return the prompt with this id, or the only one with this text in its id, or in its question.
+    """Return the prompt with this id, or the only one with this text in its id, else in its question.
 
     Raises:
         UserError: no prompt has it, or several have.
     """
     if text in prompts:
         return prompts[text]
-    found = [name for name in prompts if text in name] or [
+    matches = [name for name in prompts if text in name] or [
         name
         for name, prompt in prompts.items()
         if text.casefold() in question_of(prompt.messages).casefold()
     ]
-    if len(found) == 1:
-        return prompts[found[0]]
-    if not found:
+    if len(matches) == 1:
+        return prompts[matches[0]]
+    if not matches:
         raise UserError(
             f"no prompt has {text!r} in its id or question",
             "without a prompt the command lists them",
         )
-    names = ", ".join(sorted(found, key=natural)[:_NAMED])
+    names = ", ".join(sorted(matches, key=natural)[:_NAMED])
     raise UserError(
-        f"{len(found):,} prompts have {text!r} in their id or question: {names}"
-        + ", …" * (len(found) > _NAMED),
+        f"{len(matches):,} prompts have {text!r} in their id or question: {names}"
+        + ", …" * (len(matches) > _NAMED),
         "name one by its id",
     )
 
@@ -148,15 +150,15 @@ def prompts_answer(
     visit: int | None,
     top: int,
 ) -> Answer:
-    """The prompts at their last visit, or at one of a number, in natural order.
+    """Return the prompts at their last visit, or at a given one, in natural order of their ids.
 
     Args:
-        history: of `read_shown`.
-        judge: counts the votes where they are not stored.
-        words: of the command that names the history.
+        history: result of `read_shown`.
+        judge: counts the votes if they are not stored.
+        words: words of the command that names the history.
         only_wrong: leaves out prompts whose label is right (`_is_wrong`).
-        visit: from 1; None: the last of each prompt.
-        top: rows that a terminal shows.
+        visit: number of the visit, from 1; None for the last of each prompt.
+        top: number of rows that a terminal shows.
     """
     labels = _labels_of(history, judge, visit)
     if only_wrong:
@@ -164,18 +166,18 @@ def prompts_answer(
     rows = {row["prompt_id"]: row for row in labels.select("prompt_id", *_VISIT).to_dicts()}
     names = sorted(rows, key=natural)
     if not names:
-        told = f"0 of {len(history.prompts):,} prompts{_wrong_kind(history)}."
-        return Answer([Line(None, told)], {"prompts": []}, history.notes)
-    told = f"{len(names):,} of {len(history.prompts):,} prompts"
-    told += _wrong_kind(history) if only_wrong else ""
-    told += f"; the first {top:,} are shown." if len(names) > top else "."
+        sentence = f"0 of {len(history.prompts):,} prompts{_wrong_kind(history)}."
+        return Answer([Line(None, sentence)], {"prompts": []}, history.notes)
+    sentence = f"{len(names):,} of {len(history.prompts):,} prompts"
+    sentence += _wrong_kind(history) if only_wrong else ""
+    sentence += f"; the first {top:,} are shown." if len(names) > top else "."
     questions = [question_of(history.prompts[name].messages) for name in names[:top]]
     notes = [one_line(question, _QUESTION) if question else "" for question in questions]
     block = _block([_prompt_cells(rows[name]) for name in names[:top]], notes)
     in_order = [rows[name] for name in names]
     command = shlex.join([*words, names[0], *["--wrong"] * only_wrong])
     return Answer(
-        [Table([block], in_order), Line(None, told, is_wrapped=True)],
+        [Table([block], in_order), Line(None, sentence, is_wrapped=True)],
         {"prompts": in_order},
         history.notes,
         next={command: "its responses"},
@@ -183,13 +185,14 @@ def prompts_answer(
 
 
 def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.DataFrame:
-    """Return the labels at a visit of all prompts, or at the last of each."""
+    """Return the labels of all prompts at a visit, or at the last visit of each."""
     labels = (
         scan_labels(history.source).collect()
         if history.is_run
         else pl.concat(label_tables(history, judge))
     )
     if visit is None:
+        # Rows are in the order of visits within each prompt.
         return labels.group_by("prompt_id").last()
     of_visit = labels.filter(pl.col("visit") == visit)
     if of_visit.is_empty():
@@ -198,10 +201,11 @@ def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.D
 
 
 def _is_wrong(history: RolloutHistory) -> pl.Expr:
-    """Whether a label is wrong, or where nobody knows: whether the majority is another answer.
+    """Return whether a label is wrong or, if that is unknown, whether the majority is another answer.
 
-    A problem of an evaluation is wrong also without a majority, as in maj@n.
+    A problem of an evaluation without a majority also counts as wrong, as in maj@n.
     """
+    # Without a majority `MAJORITY_DIFFERS` is null.
     differs = MAJORITY_DIFFERS.fill_null(value=is_of_evaluations(history))
     is_replaced = pl.col("label_source") == "majority"
     return (
@@ -239,13 +243,16 @@ def _truth(row: Mapping[str, Any]) -> str:
 
 
 def _block(rows: Sequence[Mapping[str, str | Cell]], notes: Sequence[str] = ()) -> Block:
-    """Return a block of rows by their heads, without the columns in which nothing is known; a note below each row."""
+    """Return a block of rows by their heads, with a note below each row.
+
+    Columns without any known value are left out.
+    """
     heads = [head for head in rows[0] if any(row[head] != NOTHING for row in rows)]
     lines = []
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         lines.append(Row([row[head] for head in heads]))
-        if place < len(notes) and notes[place]:
-            lines.append(Row([notes[place]], "note"))
+        if index < len(notes) and notes[index]:
+            lines.append(Row([notes[index]], "note"))
     return Block([Column(head, is_text=head in _TEXTS) for head in heads], lines)
 
 
@@ -261,29 +268,31 @@ def prompt_answer(
     only_wrong: bool,
     visit: int | None,
 ) -> Answer:
-    """One prompt: question, labels, the votes of all visits, and the responses of one with their verdicts.
+    """Return one prompt: question, labels, the votes of all visits, and the responses of one visit with their verdicts.
 
-    A response is right if it meets the true answer, or, where nobody knows that, the label of the visit.
+    A response is right if it matches the true answer or, if that is unknown, the label of the visit.
 
     Args:
-        history: of `read_shown`.
-        judge: decides what is right.
-        prompt: of the history.
-        words: of the command that names the history.
+        history: result of `read_shown`.
+        judge: decides whether a response is right.
+        prompt: a prompt of the history.
+        words: words of the command that names the history.
         only_wrong: leaves out responses that are right.
-        visit: from 1, of the responses; None: the last.
+        visit: number of the visit whose responses are shown, from 1; None for the last.
     """
     visits, responses = _of_prompt(history, judge, prompt)
     numbers = visits["visit"].to_list()
-    chosen = numbers[-1] if visit is None else visit
-    if chosen not in numbers:
+    shown_visit = numbers[-1] if visit is None else visit
+    if shown_visit not in numbers:
         raise _no_visit(visits, f"prompt {prompt.prompt_id}")
-    label = visits.filter(pl.col("visit") == chosen)["effective_label"].item()
-    of_visit = responses.filter(pl.col("visit") == chosen)
+    label = visits.filter(pl.col("visit") == shown_visit)["effective_label"].item()
+    of_visit = responses.filter(pl.col("visit") == shown_visit)
     gold = label if prompt.true_answer is None else prompt.true_answer
     verdicts = _verdicts(judge, prompt, gold, of_visit["answer"].to_list())
     source = "label" if prompt.true_answer is None else "true answer"
-    by = "" if gold in (None, SENTINEL) else f"; right or wrong by the {source} {gold}"
+    criterion = (
+        "" if gold in (None, SENTINEL) else f"; right or wrong by the {source} {gold}"
+    )
     of_visit = of_visit.with_columns(verdict=pl.Series(verdicts, dtype=pl.String))
     if only_wrong:
         of_visit = of_visit.filter(pl.col("verdict") != "right")
@@ -295,7 +304,7 @@ def prompt_answer(
         "true_answer": prompt.true_answer,
         "noise_type": prompt.noise_type,
         "visits": visits.select(_VISIT),
-        "visit": chosen,
+        "visit": shown_visit,
         "responses": of_visit,
     }
     parts = [
@@ -305,10 +314,13 @@ def prompt_answer(
         "",
         Table([_block([_visit_cells(row) for row in visits.to_dicts()])]),
         "",
-        Line(f"Visit {chosen}", f"{len(of_visit)} of {len(verdicts)} responses{by}"),
+        Line(
+            f"Visit {shown_visit}",
+            f"{len(of_visit)} of {len(verdicts)} responses{criterion}",
+        ),
         *_response_parts(of_visit),
     ]
-    others = [number for number in numbers if number != chosen]
+    others = [number for number in numbers if number != shown_visit]
     commands = {}
     if others:
         command = shlex.join([*words, prompt.prompt_id, "--visit", str(others[-1])])
@@ -319,7 +331,7 @@ def prompt_answer(
 def _of_prompt(
     history: RolloutHistory, judge: Judge, prompt: Prompt
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the labels of a prompt's visits, and all its responses (`_RESPONSE`, as far as they are known)."""
+    """Return the labels of a prompt's visits, and all its responses (those columns of `_RESPONSE` that are known)."""
     is_prompt = pl.col("prompt_id") == prompt.prompt_id
     if history.is_run:
         labels = scan_labels(history.source).filter(is_prompt).sort("visit").collect()
@@ -332,6 +344,7 @@ def _of_prompt(
             )
         ]
         return labels, pl.concat(steps)
+    # A log stores no decisions: decide this prompt's visits alone, since votes never depend on other prompts.
     kept = [rows.filter(is_prompt) for rows in history.steps]
     steps = [rows for rows in kept if len(rows)]
     alone = replace(history, steps=steps, prompts={prompt.prompt_id: prompt})
@@ -352,8 +365,10 @@ def _verdicts(
     if gold is None or gold == SENTINEL:
         return ["no answer" if answer is None else "unknown" for answer in answers]
     asked = prompt.asked(gold)
-    found = iter(judge.matches([(asked, answer) for answer in given]))
-    return ["no answer" if answer is None else _VERDICTS[next(found)] for answer in answers]
+    verdicts = iter(judge.matches([(asked, answer) for answer in given]))
+    return [
+        "no answer" if answer is None else _VERDICTS[next(verdicts)] for answer in answers
+    ]
 
 
 def _label(label: str | None) -> str | None:
@@ -386,7 +401,7 @@ def _visit_cells(row: Mapping[str, Any]) -> dict[str, str | Cell]:
 
 
 def _response_parts(responses: pl.DataFrame) -> Iterator[Line | str]:
-    """The responses, each below a line with its verdict."""
+    """Yield the responses, each below a line with its verdict."""
     for row in responses.to_dicts():
         facts = [
             row["verdict"],

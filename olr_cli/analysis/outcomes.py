@@ -1,4 +1,4 @@
-"""What runs come to at their end, which figures and tables share: metrics of arms, and scores or held-out accuracy."""
+"""Results at the end of runs, shared by figures and tables: metrics of arms, and scores or held-out accuracy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TITLES = {
     "label/selected_accuracy": "accuracy of selected labels",
     "label/effective_noise": "effective noise",
 }
-"""Metrics of arms: held-out accuracy as it was logged last, the others counted from labels of the last epoch."""
+"""Metrics of arms: held-out accuracy is the last logged value, the others are counted from the last epoch's labels."""
 
 HELD_OUT = ScoreColumn("eval/avg", "held-out accuracy", None)
 BELOW_START = "below_start"
@@ -40,11 +40,11 @@ AVERAGES = (
 """The paper's means over the in- and the out-of-distribution benchmarks."""
 
 _TASK = ("model.path", "data.train", "data.test")
-"""Runs that agree in these started from one policy and are measured on the same prompts."""
+"""Settings that define a task: runs that agree in them started from one policy and are measured on the same prompts."""
 
 
 def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
-    """The metrics of `TITLES` that each run has a value of, as a frame."""
+    """Return the metrics of `TITLES` that each run has a value of, as a frame."""
     counted = [name for name in TITLES if name in LABEL_METRICS]
     last: dict[Path, Any] = {}
     for arm in arms:
@@ -58,30 +58,28 @@ def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Start:
-    """A policy before training.
-
-    Attributes:
-        model: as the paper's tables would call it.
-        detail: what tells it from others of the table; empty if there are none.
-    """
+    """A policy before training."""
 
     model: str
+    """The policy's name as in the paper's tables."""
+
     detail: str
+    """The settings that distinguish it from other starts in the table; empty if there are none."""
+
     cells: Mapping[str, Cell]
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where the numbers come from.
-
-    Attributes:
-        shares: run directory -> column -> what was measured at the run's end; beside held-out accuracy `BELOW_START`.
-        starts: the policies that the runs started from, as far as they were measured.
-    """
+    """The numbers of a table, and their origin."""
 
     columns: Sequence[ScoreColumn]
     shares: Mapping[Path, Mapping[str, float]]
+    """Run directory -> column -> measurement at the run's end; held-out accuracy has `BELOW_START` too."""
+
     starts: Sequence[Start]
+    """The policies that the runs started from, as far as they were measured."""
+
     notes: Sequence[str]
 
     @property
@@ -91,18 +89,19 @@ class Source:
 
     @property
     def published(self) -> Sequence[ScoreColumn]:
-        """The columns of the paper's scores that go with ours."""
+        """The columns of the paper's scores that correspond to ours."""
         return AVERAGES if self.is_held_out else self.columns
 
     def values(self, run: Run) -> Mapping[str, float]:
-        """The measurements at a run's end, by column."""
+        """Return the measurements at a run's end, by column."""
         return self.shares.get(run.path, {})
 
 
 def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
-    """Benchmark scores if any run has some of the paper's benchmarks or models are given, else held-out accuracy.
+    """Return benchmark scores if there are any, else held-out accuracy.
 
-    `models` are evaluations of policies before training.
+    Benchmark scores count if any run has some of the paper's benchmarks, or if `models` are given. `models` are
+    evaluations of policies before training.
     """
     runs = [run for arm in arms for run in arm.runs]
     scores = {
@@ -114,24 +113,27 @@ def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
 
 
 def task(run: Run) -> dict[str, object]:
-    """From which policy a run started, and on which prompts it is measured."""
+    """Return the policy that a run started from and the prompts that it is measured on."""
     return {key: run.settings.get(key, "unset") for key in _TASK}
 
 
 def _held_out(runs: Sequence[Run]) -> Source:
-    """Held-out accuracy as it was logged during training: the last value, and at step 0."""
+    """Return the held-out accuracy that was logged during training: the last value, and the one at step 0."""
     name = HELD_OUT.name
     first = {run.path: run.logged_before_training(name) for run in runs}
     shares: dict[Path, dict[str, float]] = {}
     for run in runs:
         if (end := run.last_logged(name)) is not None:
             start = first[run.path]
+            # Without a value at step 0 the key is absent: a False would count the run as not below its start.
             shares[run.path] = {name: end} | (
                 {} if start is None else {BELOW_START: float(end < start)}
             )
+    # Dicts cannot be keys, so tasks are compared by their texts.
     tasks = {repr(task(run)): task(run) for run in runs}
     starts = []
     for key, detail in zip(tasks, telling_settings(list(tasks.values())), strict=True):
+        # Several arms share a start. Average them by seed first, or each arm would count as another seed.
         seeds = gathered(
             (run.seed, start)
             for run in runs
@@ -146,13 +148,14 @@ def _held_out(runs: Sequence[Run]) -> Source:
 
 
 def _last_scores(run: Path) -> StoredScores | None:
-    """The scores of the last checkpoint that `olr evaluate RUN` scored on some of the paper's benchmarks (R22)."""
+    """Return the scores of the last checkpoint that `olr evaluate RUN` scored on benchmarks of the paper (R22)."""
     evaluations = [
         stored_scores(file.parent) for file in sorted(run.glob("evaluation/*/scores.json"))
     ]
     of_paper = [
         scores for scores in evaluations if not scores.benchmarks.keys().isdisjoint(PAPER)
     ]
+    # Scores of the last step, not the newest file: an earlier checkpoint may have been scored later.
     return max(of_paper, key=lambda scores: scores.step or 0, default=None)
 
 
@@ -173,10 +176,10 @@ def _model_scores(place: Path) -> StoredScores:
 def _benchmark_scores(
     scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]
 ) -> Source:
-    """Scores that `olr evaluate` left in the runs, and those of policies before training, each a seed."""
+    """Return the scores that `olr evaluate` left in the runs, and those of policies before training."""
     columns = []
     for average in AVERAGES:
-        known = [
+        benchmarks = [
             registry()[name]
             for name in PAPER
             if registry()[name].distribution == average.group
@@ -184,15 +187,17 @@ def _benchmark_scores(
         columns += [
             *(
                 ScoreColumn(benchmark.name, benchmark.title, average.group)
-                for benchmark in known
+                for benchmark in benchmarks
             ),
             average,
         ]
+    # An evaluation may hold benchmarks that the paper does not have; their scores are left out.
     names = {column.name for column in columns}
 
     def shares(evaluation: StoredScores) -> dict[str, float]:
         return {name: share for name, share in evaluation.shares.items() if name in names}
 
+    # An evaluation has no training seed, so a start is a mean of one value, without sd or interval.
     starts = [
         Start(
             model_name(model.name),

@@ -1,7 +1,7 @@
 """Decisions from stored rollouts under other criteria, without a model.
 
-A replay under a run's own recipe gives the run's own decisions: the stored rollouts go through the same `Supervisor` as
-during training, step by step. A table of another trainer's rollouts can be replayed too.
+A replay under a run's own recipe repeats the run's own decisions: the stored rollouts pass through the same
+`Supervisor` as in training, step by step. A table of another trainer's rollouts can be replayed too.
 """
 
 from __future__ import annotations
@@ -50,14 +50,15 @@ from olr_cli.tables import Answer, File
 
 
 def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame]:
-    """The decisions of every visit, as rows of the labels table, some at a time, oldest first.
+    """Yield the decisions of every visit as rows of the labels table, in batches, oldest first.
 
-    The history's own recipe says how: method, seed and the draw of noisy labels.
+    The history's recipe sets the method, the seed and the draw of noisy labels.
     """
     recipe, prompts = history.recipe, history.prompts
     if decides_in_columns(recipe):
         columns = ColumnSupervisor(recipe, prompts, judge)
-        # Every block looks at what is known of all prompts, so more prompts need larger blocks, not more of them.
+        # Each block reads the history of all prompts. With blocks of a fixed size, twice the prompts would mean twice
+        # the blocks of twice the work.
         blocks = chunks(history.steps, ROLLOUT_COLUMNS, max(CHUNK, 2 * len(prompts)))
         for rows in blocks:
             yield columns.decide(_rollouts_of(rows, compose(recipe.method), history.source))
@@ -72,10 +73,14 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:
-    """The rollouts of a step that the method takes: those of its views, with the statistics that it needs."""
-    taken = rows.filter(pl.col("view").is_in(method.views))
+    """Return the rollouts of a step that the method uses: those of its views.
+
+    Raises:
+        UserError: a visit lacks a view, or a rollout a statistic, that the method needs.
+    """
+    used = rows.filter(pl.col("view").is_in(method.views))
     visits = rows.select("prompt_id", "visit").unique(maintain_order=True)
-    for view in method.views if len(method.views) > 1 or len(taken) < len(rows) else ():
+    for view in method.views if len(method.views) > 1 or len(used) < len(rows) else ():
         without = visits.join(
             rows.filter(pl.col("view") == view), on=["prompt_id", "visit"], how="anti"
         )
@@ -87,23 +92,23 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
                 "choose another method.name",
             )
     for name in method.statistics:
-        if taken[name].null_count():
+        if used[name].null_count():
             raise UserError(
                 f"{source}: method {method.name} needs {name} of every rollout, and some have none",
                 "choose another method.name",
             )
-    return taken
+    return used
 
 
 def write_json_lines(tables: Iterable[pl.DataFrame], stream: TextIO) -> None:
-    """One JSON object a visit, with the columns of the labels table."""
+    """Write one JSON object per visit, with the columns of the labels table."""
     for labels in tables:
         for label in labels.iter_rows(named=True):
             stream.write(json.dumps(label, ensure_ascii=True) + "\n")
 
 
 def replay_file(history: RolloutHistory) -> Path:
-    """Where a replay goes by default: below the run, or beside the table; one name for each setting."""
+    """Return the default file of a replay: below the run, or beside the table, with one name per setting."""
     digest = history.recipe.digest()[:8]
     if history.is_run:
         return history.source / "replay" / f"labels-{digest}.parquet"
@@ -126,9 +131,10 @@ def _scan(file: Path) -> pl.LazyFrame:
     if file.suffix != ".csv":
         return pl.scan_parquet(file, glob=False)
     schema = pl.DataFrame(table_schema("labels").empty_table()).schema
-    kept_as_text = f"^'('*{FORMULA})"  # by `write_csv`
+    # `write_csv` puts an apostrophe before text that a spreadsheet would run as a formula; take it off again.
+    guarded = f"^'('*{FORMULA})"
     return pl.scan_csv(file, schema=schema, glob=False).with_columns(
-        pl.col(pl.String).str.replace(kept_as_text, "${1}")
+        pl.col(pl.String).str.replace(guarded, "${1}")
     )
 
 
@@ -139,11 +145,12 @@ def replay_answer(
     named: Sequence[str] = (),
     settings: Sequence[str] = (),
 ) -> Answer:
-    """Write the labels of a replay to `target`, and say in a few lines what was decided.
+    """Write the labels of a replay to `target`, and return a summary of the decisions in a few lines.
 
-    The next commands name the history by the words `named`, by default its place, and read it with the same settings.
+    The next commands name the history by the words `named`, by default its path, and read it with the same settings.
     """
-    # The place of its own that a replay has is written again: the run may have gone on since.
+    # Only the default file may be overwritten: nobody else writes it, and the run may have trained further since. A
+    # file that the user named may hold something else.
     is_new = _write_labels(
         label_tables(history, judge), target, replaces=target == replay_file(history)
     )
@@ -182,6 +189,7 @@ def replay_answer(
     lines += _warnings(history, row)
     words = named or [str(history.source)]
     recipe = read_recipe(history.source) if history.is_run else history.recipe
+    # The next replay is about other criteria, so it must not repeat the method's settings.
     kept = [setting for setting in settings if not setting.strip().startswith("method")]
     read = set_words(it for it in kept if it.strip().startswith(SETTABLE))
     commands = {
@@ -199,7 +207,8 @@ def replay_answer(
 
 
 def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
-    """The two reasons why a replay may select nothing although the rollouts would bear it."""
+    """Return the two reasons why a replay may select nothing although the rollouts would allow it."""
+    # A wrong extractor leaves no votes, and a long warm-up leaves no visit to select in.
     recipe, missing = history.recipe, 1 - counts["answered"] / counts["rollouts"]
     warnings = [f"Warning: {sentence}" for sentence in history.warns_of_no_answers(missing)]
     if (
@@ -214,13 +223,13 @@ def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
 
 
 def _settings(recipe: Recipe) -> str:
-    """The settings of the method that decide something here."""
-    usual = {
+    """Return the settings of the method that influence the decisions, as text."""
+    defaults = {
         key
         for key in ("prompts", "majority_graded_by")
         if recipe.is_default(f"method.{key}")
     }
-    left_out = {"name", *OF_THE_LOSS, *usual}
+    left_out = {"name", *OF_THE_LOSS, *defaults}
     method = recipe.method.model_dump(mode="json", exclude=left_out, exclude_none=True)
     shown = {
         key: "+".join(value) if isinstance(value, list) else value
@@ -235,7 +244,7 @@ def _settings(recipe: Recipe) -> str:
 
 
 def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> Iterator[str]:
-    """In how many visits the replay decided as the run did: on the label, and on whether the prompt trains."""
+    """Yield how many decisions agree with the run's: on the label, and on whether the prompt trains."""
     run_method = compose(read_recipe(history.source).method).name
     if run_method != method:
         yield f"The run's own method is {run_method}."
@@ -243,6 +252,7 @@ def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> It
         "prompt_id", "visit", stored=pl.col("effective_label"), trained=pl.col("trains")
     )
     both = labels.join(stored, on=["prompt_id", "visit"]).select(
+        # `==` would give null for two missing labels, and the sum would count that agreement as none.
         same=pl.col("effective_label").eq_missing(pl.col("stored")).sum(),
         training=(pl.col("trains") == pl.col("trained")).sum(),
         all=pl.len(),
@@ -250,5 +260,6 @@ def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> It
     )
     same, training, total, chosen = both.collect().row(0)
     yield f"The effective label is the run's own in {same:,} of {total:,} visits."
+    # In most methods every prompt trains, and the sentence would say nothing.
     if chosen:
         yield f"The prompt trains or not as in the run in {training:,} of {total:,} visits."

@@ -1,4 +1,4 @@
-"""One call of `olr analyze`: a request, held against the runs that are there, and its answer."""
+"""One call of `olr analyze`: a request, checked against the runs at its places, and its answer."""
 
 from __future__ import annotations
 
@@ -26,21 +26,16 @@ if TYPE_CHECKING:
     from olr_cli.analysis.figures.sheet import Chart
 
 STANDING_ALONE = ("markdown", "latex", "csv")
-"""Formats in which standard output has a table and nothing else."""
+"""Formats in which standard output is a table and nothing else."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments and options of the command line, by their names.
-
-    Attributes:
-        places: runs, folders of runs, logs; evaluations too.
-        columns: of logs (`olr_cli.data.logs.read_log`).
-        out, csv: the folder of the figures; the file of the table.
-        shape: the format of the tables: terminal, markdown, latex, csv or json.
-    """
+    """The arguments and options of the command line, by name."""
 
     places: Sequence[Path]
+    """Runs, folders of runs and logs; evaluations too."""
+
     figure: Sequence[str] = ()
     over: Sequence[str] = ()
     table: str | None = None
@@ -52,37 +47,49 @@ class Request:
     label: Sequence[str] = ()
     newest: bool = False
     columns: Mapping[str, str] | None = None
+    """Columns of logs (`olr_cli.data.logs.read_log`)."""
+
     no_caption: bool = False
     pdf: bool = False
     out: Path | None = None
+    """Folder of the figures."""
+
     csv: Path | None = None
+    """File of the table."""
+
     shape: str = "terminal"
+    """Format of the tables: terminal, markdown, latex, csv or json."""
 
     @property
     def named_figures(self) -> Sequence[str]:
-        """The figures that are asked for."""
+        """The figures that the user named."""
         return [*self.figure, *(f"{figures.OVER}{key}" for key in self.over)]
 
     @property
     def wanted_figures(self) -> Sequence[str]:
-        """The figures; how training went, unless something else alone is asked for."""
+        """The figures to draw; without named ones the learning curves, unless the user asked for something else
+        alone.
+        """
         something_else = self.table or self.report or self.shape in STANDING_ALONE
         return self.named_figures or ([] if something_else else ["learning"])
 
     @property
     def has_pdf(self) -> bool:
-        """Whether figures are saved as PDF too: if that is asked for, or one figure is."""
+        """Whether figures are saved as PDF too: with --pdf, or if one single figure is named."""
         is_one = len(self.named_figures) == 1 and "all" not in self.named_figures
         return self.pdf or is_one
 
     @property
     def must_compare(self) -> bool:
-        """Whether a table of the arms is asked for, in one way or another."""
+        """Whether the user asked for a table of the arms, directly or by an option that implies one."""
         names_an_arm = self.baseline is not None or self.reference is not None
         return bool(self.table or names_an_arm or self.shape in STANDING_ALONE)
 
     def tables(self, arms: Sequence[Arm]) -> list[str]:
-        """The table; by default that of the arms, where there is something to compare or nothing else to print."""
+        """Return the names of the tables: at most one.
+
+        By default it is the table of the arms, if there are several arms of runs or nothing else to print.
+        """
         is_wanted = self.must_compare or (
             len(arms) > 1 and all(arm.log is None for arm in arms)
         )
@@ -90,7 +97,7 @@ class Request:
 
 
 def carry_out(request: Request) -> Answer:
-    """Count the tables, draw the figures, write the report."""
+    """Count the tables, draw the figures and write the report."""
     require_new({"out": request.csv}, repeatable=["out"])
     figures.known_figures(request.wanted_figures)
     places, models = _places(request)
@@ -106,9 +113,10 @@ def carry_out(request: Request) -> Answer:
     charts = list(chain.from_iterable(drawn[name] for name in saved))
     notes = [*_notes(left_out, arms), *(chart.note for chart in charts if chart.note)]
     folder = _folder(request, places, runs) if charts or request.report else Path()
-    # Saving nothing would import matplotlib.
+    # Don't call `save` without charts: it imports matplotlib, which takes longer than a table does.
     written = figures.save(charts, folder, pdf=request.has_pdf) if charts else []
     beside = ", .pdf and .csv" if request.has_pdf else " and .csv"
+    # Name each chart once, by its PNG; the text behind it lists the other endings.
     files = [File(file, beside) for file in written if file.suffix == ".png"]
     if request.report:
         from olr_cli.analysis.report.page import write_report
@@ -137,7 +145,7 @@ def carry_out(request: Request) -> Answer:
 
 
 def _places(request: Request) -> tuple[list[Path], list[Path]]:
-    """Return the places of runs and logs, and the evaluations of models beside them."""
+    """Return the places of runs and logs, and the evaluations of models among the places."""
     if request.verified is not None and not request.report:
         raise UserError(
             "this is for a report",
@@ -158,7 +166,7 @@ def _places(request: Request) -> tuple[list[Path], list[Path]]:
 
 
 def _renamed(request: Request, before: Sequence[Arm], arms: Sequence[Arm]) -> Request:
-    """Return the request with the labels of the arms in place of the names that they had before."""
+    """Return the request with the arms' new labels in place of their former names."""
     labels = {old.name: arm.name for old, arm in zip(before, arms, strict=True)}
     baseline, reference = (
         labels.get(name or "", name) for name in (request.baseline, request.reference)
@@ -169,7 +177,7 @@ def _renamed(request: Request, before: Sequence[Arm], arms: Sequence[Arm]) -> Re
 def _tables(
     request: Request, arms: Sequence[Arm], models: Sequence[Path]
 ) -> dict[str, Table]:
-    """Return the tables; one that nobody asked for is left out if the arms cannot show it."""
+    """Return the tables; leave out a default table that the arms cannot show."""
     names = figures.known("table", request.tables(arms), TABLES)
     if (models or request.paper) and set(PUBLISHED_TABLES).isdisjoint(names):
         raise UserError(
@@ -184,6 +192,7 @@ def _tables(
                 name, arms, *compared, models, with_published=request.paper
             )
         except Lack as lack:
+            # A default table that the arms cannot show is left out; one that the user asked for is an error.
             if request.must_compare:
                 raise UserError(
                     f"this needs {lack}",
@@ -196,21 +205,25 @@ def _tables(
 def _drawn(
     request: Request, arms: Sequence[Arm]
 ) -> tuple[list[str], dict[str, list[Chart]]]:
-    """Return the names of the figures to save, and the charts of these, and of all where there is a report."""
+    """Return the names of the figures to save, and the charts of all figures drawn.
+
+    A report needs every figure that the arms allow, so all are drawn for it; only the wanted ones are saved.
+    """
     wanted, more = request.wanted_figures, ["all"] if request.report else []
     try:
         drawn = figures.draw([*wanted, *more], arms, captions=not request.no_caption)
     except UserError:
         if request.named_figures or not wanted:
             raise
-        # Runs that have no metrics by step may have other figures.
+        # The default figure needs metrics by step. Runs without them may allow other figures, so draw those instead of
+        # failing at a figure that nobody named.
         wanted = ["all"]
         drawn = figures.draw(wanted, arms, captions=not request.no_caption)
     return [name for name in drawn if name in wanted or "all" in wanted], drawn
 
 
 def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
-    """Refuse what other trainers' logs cannot show."""
+    """Raise if other trainers' logs are among the arms and the request needs runs."""
     log = next((arm.log for arm in arms if arm.log is not None), None)
     if log is not None and (request.must_compare or request.report):
         raise UserError(
@@ -221,12 +234,15 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
 
 
 def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Path:
-    """Where figures go: into the run; for several runs into the folder that was named, or that they stand in."""
+    """Return the folder of the figures: the one named, else in the run, or for several runs in the folder that holds
+    them.
+    """
     if request.out is not None:
         return request.out
     if len(runs) == 1:
-        place = runs[0].path
-        return (place.parent if place.is_file() else place) / "figures"
+        path = runs[0].path
+        # A log may be a single file; its figures go beside it.
+        return (path.parent if path.is_file() else path) / "figures"
     if len(places) == 1:
         return places[0] / "figures"
     parents = {run.path.resolve().parent for run in runs}
@@ -238,7 +254,10 @@ def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Pa
 
 
 def _policy_notes(runs: Sequence[Run]) -> list[str]:
-    """What a page says of toy policies; whoever types the command has read it when the run ended."""
+    """Return the notes on toy policies for a report.
+
+    The terminal does not repeat them: it printed them at the end of each run.
+    """
     policies = sorted({run.recipe.model.path for run in runs if run.log is None})
     return [note for note in map(mixture_note, policies) if note is not None]
 

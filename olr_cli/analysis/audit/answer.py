@@ -1,4 +1,4 @@
-"""An audit as an answer: a few sentences and the queue, everything for JSON; the table of all prompts."""
+"""An audit as an answer: a few sentences and the queue, everything for JSON, and the table of all prompts."""
 
 from __future__ import annotations
 
@@ -20,12 +20,14 @@ _INDENT, _WIDTH = 12, 80
 _WIDEST = 30
 _QUESTION = 76
 """Characters of a question below its prompt, so that it stays on one line."""
+
 _ROWS = 15
 _TIES = 3
-"""Groups of equally doubtful rows that the sentence about them names."""
+"""Number of groups of equally doubtful rows that the sentence about them names."""
+
 _line = partial(Line, is_wrapped=True)
 _TEXTS = ("prompt", "label", "answered instead", "status")
-"""Columns that give way to the numbers."""
+"""Columns that are cut so that the numbers fit."""
 
 NOT_VERIFIED = (
     "Not verified. Check the first 25 rows, or 25 of a random draw for a noise ratio: --report queue.html, then"
@@ -34,7 +36,11 @@ NOT_VERIFIED = (
 
 
 def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> Answer:
-    """An audit as an answer; JSON has the `top` rows of the queue, by default all, a terminal 15, or none in brief."""
+    """Return an audit as an answer.
+
+    JSON has the `top` rows of the queue, by default all; a terminal has `top` rows, by default 15, or none if
+    `is_brief`.
+    """
     parts: list[Line | Table | str] = [*_summary(audit)]
     size = 0 if is_brief else _ROWS if top is None else top
     table = queue(audit, size)
@@ -109,13 +115,13 @@ def _measured(audit: Audit) -> Iterator[Line]:
 
 
 def _counted(values: pl.Series, name: str) -> str:
-    """``2 to 5 visits``: the least and the most."""
+    """Return the smallest and the largest value as text, such as ``2 to 5 visits``."""
     least, most = values.to_numpy().min(), values.to_numpy().max()
     return f"{least}{'' if least == most else f' to {most}'} {name}{'s' * bool(most != 1)}"
 
 
 def _span(gain: Cell) -> str:
-    """``+12 (+3 to +20)``."""
+    """Return a number and its interval as text, such as ``+12 (+3 to +20)``."""
     mean, low, high = (
         f"{round(value) + 0:+}" for value in (gain.number, gain.low, gain.high)
     )
@@ -126,15 +132,19 @@ def _span(gain: Cell) -> str:
 
 
 def queue(audit: Audit, size: int) -> Table:
-    """Return the first `size` rows of the queue, each with what a person needs to judge it."""
+    """Return the first `size` rows of the queue, each with the facts that a person needs to judge it."""
     prompts = audit.prompts.filter(pl.col("rank").is_not_null()).head(size)
     texts = _queue_texts(prompts, has_chances=audit.verified is not None)
     numbers = {head: column for head, column in texts.items() if head not in _TEXTS}
-    widest = [max(map(cell_len, [head, *column])) for head, column in numbers.items()]
-    room = _WIDTH - len(texts) - sum(widest)
-    widths = _text_widths({head: texts[head] for head in _TEXTS}, room)
+    number_widths = [
+        max(map(cell_len, [head, *column])) for head, column in numbers.items()
+    ]
+    # One space between any two columns.
+    text_room = _WIDTH - len(texts) - sum(number_widths)
+    widths = _text_widths({head: texts[head] for head in _TEXTS}, text_room)
     cells: dict[str, Sequence[str | Cell]] = {**texts}
     for head, width in widths.items():
+        # Ids of prompts often begin alike and differ at the end.
         is_end = head == "prompt"
         cells[head] = [
             Cell(text, "text", short=_cut(text, width, is_end=is_end))
@@ -150,7 +160,7 @@ def queue(audit: Audit, size: int) -> Table:
 
 
 def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
-    """A sentence on the ties among the first `size` rows, so that nobody reads more into their order."""
+    """Yield a sentence on the ties among the first `size` rows, so that nobody reads meaning into their order."""
     groups = [f"{first:,} to {last:,}" for first, last in ties if first <= size]
     if groups:
         rows = ", ".join(groups[:_TIES]) + ", …" * (len(groups) > _TIES)
@@ -175,7 +185,10 @@ def _queue_texts(prompts: pl.DataFrame, *, has_chances: bool) -> dict[str, list[
 
 
 def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
-    """Column widths: those of the texts, up to `_WIDEST`; the widest is cut until all fit beside the numbers."""
+    """Return the widths of text columns, shortened until they fit beside the numbers.
+
+    A column is as wide as its longest text, but at most `_WIDEST`. The widest one is shortened first.
+    """
     widths = {
         head: min(_WIDEST, max(cell_len(text) for text in (head, *column)))
         for head, column in texts.items()
@@ -186,7 +199,7 @@ def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int
 
 
 def _cut(text: str, width: int, *, is_end: bool) -> str:
-    """The beginning of a text, or its end, by which ids of prompts differ."""
+    """Return the beginning of a text, or its end, since ids of prompts differ at the end."""
     if cell_len(text) <= width:
         return text
     dots = "\N{HORIZONTAL ELLIPSIS}"
@@ -198,14 +211,15 @@ def _cut(text: str, width: int, *, is_end: bool) -> str:
 
 
 def _sure(chance: float | None) -> str:
-    """Two digits; what is not certain does not read so."""
+    """Return a chance in two digits; a chance that is not certain never reads as 0 or 1."""
     if chance is None:
         return ""
     return ">.99" if chance > 0.995 else "<.01" if chance < 0.005 else f"{chance:.2f}"
 
 
 def stored(audit: Audit) -> pl.DataFrame:
-    """The table of all prompts as it is stored: with the questions if known."""
+    """Return the table of all prompts in its stored form: with the questions, if known."""
+    # Uncalibrated log odds look like chances, and are far too bold for that.
     table = audit.prompts.drop("log_odds")
     if not audit.questions:
         return table
@@ -214,6 +228,10 @@ def stored(audit: Audit) -> pl.DataFrame:
 
 
 def write_table(table: pl.DataFrame, target: Path) -> bool:
-    """Write a table: as CSV if the name ends so, else Parquet; return whether it is new, as of `write_new`."""
+    """Write a table as CSV if the name ends so, else as Parquet.
+
+    Returns:
+        Whether the file is new (see `write_new`).
+    """
     write = partial(write_csv, table) if target.suffix == ".csv" else table.write_parquet
     return write_new(target, write, "out")

@@ -35,52 +35,71 @@ from olr_cli.runs.directory import kind_of, read_manifest
 from olr_cli.tables import Cell
 
 SETTABLE = ("data.extractor", "data.columns", "data.decimal_comma", "data.encoding")
+"""Settings that an audit accepts; the keys of `data.columns` are included."""
 
 
 @dataclass(frozen=True)
 class Audit:
-    """The verdicts on the labels of a history.
-
-    Attributes:
-        labels, changes: how many labels there are of each of `STATUSES`, and of `CHANGES`; a label is missing, and
-            a repair changes it, only where its question is in the data set.
-        not_in_data: how many prompts without a label ask what the data set does not have.
-        models: estimated accuracy of each model that has a name.
-        voters: the models whose answers count; of many only the best.
-        policy_was_training: whether the rollouts are those of a policy in training; None where nobody knows.
-        verified: labels that somebody verified; None without any.
-        verified_labels: how many of them are known to be right or wrong.
-        drawn_labels: how many labels that are known to be right or wrong were drawn at random.
-        noise_ratio: share of wrong labels; None without a random draw.
-        gain: how many more labels are right if proposals replace those that are likelier wrong, which is done only if
-            it is surely above 0; None without verified labels, or such proposals.
-        warnings: what makes the numbers doubtful, or the changes harmful.
-        truth: None where no truth is stored, else ``labels``, ``wrong``, ``auroc``, and how many of the first 10, 20
-            and 50 rows are wrong (``first_10`` …).
-        ties: the first and the last rank of every group of labels that are equally doubtful, whose order is drawn.
-        prompts: the verdicts, as `olr_cli.analysis.audit.verdicts` describes them.
-        questions: prompt_id -> the question; none where nobody knows them.
-    """
+    """The verdicts on the labels of a history."""
 
     source: Path
     labels: Mapping[str, int]
+    """Number of labels by `STATUSES`; a label counts as missing only if its question is in the data set."""
+
     changes: Mapping[str, int]
+    """Number of labels by `CHANGES`; a repair changes a label only if its question is in the data set."""
+
     not_in_data: int
+    """Number of prompts without a label whose question is not in the data set."""
+
     models: Mapping[str, float]
+    """Estimated accuracy of each model that has a name."""
+
     voters: Sequence[str]
+    """The models whose answers count; of many models only the best."""
+
     tally: Tally = field(repr=False)
     model: AnnotatorModel = field(repr=False)
     policy_was_training: bool | None
+    """Whether a policy in training made the rollouts; None if unknown."""
+
     verified: Verified | None = field(repr=False)
+    """Labels that people verified; None without any."""
+
     verified_labels: int
+    """Number of them that are known to be right or wrong."""
+
     drawn_labels: int = field(repr=False)
+    """Number of labels known to be right or wrong whose prompts were drawn at random."""
+
     noise_ratio: Cell | None
+    """Share of wrong labels; None without a random draw."""
+
     gain: Cell | None
+    """Number of additional right labels if proposals replace the labels that are more likely wrong.
+
+    None without verified labels or such proposals. The replacement happens only if the interval lies above 0.
+    """
+
     warnings: Sequence[str]
+    """Reasons to doubt the numbers, or to expect harm from the changes."""
+
     truth: dict[str, float | None] | None
+    """Comparison with the stored true answers; None if none are stored.
+
+    The keys are ``labels``, ``wrong``, ``auroc``, and the number of wrong labels among the first 10, 20 and 50 rows
+    (``first_10`` …).
+    """
+
     ties: Sequence[tuple[int, int]]
+    """First and last rank of every group of equally doubtful labels, whose order is drawn."""
+
     prompts: pl.DataFrame
+    """The verdicts, in the columns that `olr_cli.analysis.audit.verdicts` describes."""
+
     questions: Mapping[str, str] = field(repr=False)
+    """prompt_id -> the question; without prompts whose question is unknown."""
+
     notes: Sequence[str] = field(repr=False)
 
 
@@ -93,9 +112,9 @@ def audit_history(
     keeps_responses: bool = False,
     benchmark: str | None = None,
 ) -> RolloutHistory:
-    """The history to audit, with questions where its data set can be read; arguments as of `read_history`.
+    """Read the history to audit, with the questions if its data set can be read.
 
-    The source may be evaluations, too, of the `benchmark`.
+    The arguments are those of `read_history`. The source may also be evaluations of the `benchmark`.
     """
     for setting in settings:
         key = setting.partition("=")[0].strip()
@@ -133,7 +152,9 @@ def audit_history(
 
 
 def data_reading(history: RolloutHistory) -> Reading:
-    """How files of the history's prompts are read: with `data.columns`, where they have those."""
+    """Return how files of the history's prompts are read: by `data.columns`, or by the standard names if a file has
+    none of these columns.
+    """
     return replace(recipe_reading(history.recipe), are_optional=True, system_prompt=None)
 
 
@@ -144,16 +165,19 @@ def audit(
     verified: Sequence[Path] = (),
     in_data: Collection[str] | None = None,
 ) -> Audit:
-    """Judge every given label of a history; its rollouts are read, once.
+    """Judge every given label of a history. Its rollouts are read, once.
 
-    `verified`: files of verified labels (`VerifiedLabels`), besides those of the run's `data.verified`. `in_data`: ids
-    of the data set whose labels may change, by default all.
+    Args:
+        history: result of `audit_history`.
+        judge: compares answers with labels.
+        verified: files of verified labels (`VerifiedLabels`), in addition to those of the run's `data.verified`.
+        in_data: ids of the data set whose labels may change; by default all.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)
     model = annotators.fit(counted)
-    # Labels that the run was given as verified (`data.verified`) are known, and calibrate nothing: votes on prompts
-    # that were trained on their true answer are right more often than those on others.
+    # Labels that the run was trained on as verified (`data.verified`) count as known but must not calibrate. Votes on
+    # a prompt that was trained on its true answer are right more often than votes on other prompts.
     trained = {
         name: prompt.true_answer
         for name, prompt in history.prompts.items()
@@ -162,8 +186,10 @@ def audit(
     prompts = [history.prompts[name] for name in counted.prompt_ids]
     contradicted = contradictions(history, judge)
     answers, drawn, sources = _verified(verified, prompts, data_reading(history))
+    # A prompt may be in both: the run's own verified label wins, and the prompt stays out of the calibration.
     answers = {name: answer for name, answer in answers.items() if name not in trained}
     compared = (drawn, prompts, counted.labels, judge)
+    # `measure` calibrates; `known` also holds the labels that the run was trained on.
     measure = Verified.of(answers, *compared) if answers else None
     known = Verified.of({**trained, **answers}, *compared)
     is_here = np.array([in_data is None or name in in_data for name in counted.prompt_ids])
@@ -173,6 +199,7 @@ def audit(
     is_labelled = counted.label_answers != MISSING
     not_in_data = int((~is_labelled & ~is_here).sum())
     labels = _counts(verdicts["status"], STATUSES)
+    # A prompt that the data set does not have cannot get a label there.
     labels["missing"] -= not_in_data
     accuracies = dict(zip(counted.models, model.accuracies.tolist(), strict=True))
     answered, rollouts = counted.prompts.select(pl.col("answered", "rollouts").sum()).row(0)
@@ -215,7 +242,7 @@ def audit(
 
 
 def _counts(column: pl.Series, names: Sequence[str]) -> dict[str, int]:
-    """Return how many rows have each of these values."""
+    """Return the number of rows that have each of these values."""
     values = column.to_list()
     return {name: values.count(name) for name in names}
 
@@ -223,7 +250,7 @@ def _counts(column: pl.Series, names: Sequence[str]) -> dict[str, int]:
 def _run_notes(
     history: RolloutHistory, manifest: Mapping[str, Any] | None, trained: int
 ) -> Iterator[str]:
-    """Return sentences on the run, of which the labels of `trained` prompts were verified before it."""
+    """Yield notes on the run; `trained` is the number of prompts whose labels were verified before it."""
     if trained:
         yield (
             f"The run was trained on {trained} verified labels (data.verified). They count as known here, also in"
@@ -240,9 +267,11 @@ def _run_notes(
 def _verified(
     files: Sequence[Path], prompts: Sequence[Prompt], reading: Reading
 ) -> tuple[dict[str, str | None], set[str], list[str]]:
-    """Read verified labels: prompt_id -> the true answer, or None where only another than the label is known.
+    """Read verified labels from files.
 
-    Returns also the ids of the prompts that were drawn at random, and a sentence a file.
+    Returns:
+        prompt_id -> the true answer, or None if only the label is known to be wrong. The ids of the prompts that were
+            drawn at random. A note per file.
     """
     answers: dict[str, str | None] = {}
     drawn: set[str] = set()
@@ -255,14 +284,14 @@ def _verified(
         notes.append(f"{labels.note}.")
         drawn |= {name for name, label in label_by_prompt.items() if label.is_drawn}
         for name, label in label_by_prompt.items():
-            before = answers.setdefault(name, label.answer)
-            if not _agree(before, label.answer):
-                said, other = (
+            previous = answers.setdefault(name, label.answer)
+            if not _agree(previous, label.answer):
+                here, elsewhere = (
                     "another than its label" if it is None else it
-                    for it in (label.answer, before)
+                    for it in (label.answer, previous)
                 )
                 raise UserError(
-                    f"{file}: the true answer to prompt {name} is {said}, and {other} in another file of verified"
+                    f"{file}: the true answer to prompt {name} is {here}, and {elsewhere} in another file of verified"
                     " labels",
                     "leave one",
                 )
@@ -270,14 +299,14 @@ def _verified(
 
 
 def _agree(before: str | None, answer: str | None) -> bool:
-    """Whether two verified answers say the same, None being another answer than the label."""
+    """Return whether two verified answers mean the same; None means an answer other than the label."""
     return before == answer or bool(before and answer and is_match(before, answer))
 
 
 def _warnings(
     is_labelled: Bools, verified: Verified | None, model: AnnotatorModel
 ) -> Iterator[str]:
-    """Sentences on what makes these numbers doubtful, beyond the doubt that every audit has."""
+    """Yield reasons to doubt these numbers more than those of any audit."""
     if not is_labelled.any():
         yield "no prompt has a label, so there is no queue; name the data set with the labels"
     if verified is not None and calibration.is_no_random_draw(verified, model.odds):
@@ -290,16 +319,16 @@ def _warnings(
 def _truth(
     history: RolloutHistory, table: pl.DataFrame, judge: Judge
 ) -> dict[str, float | None] | None:
-    """Against the stored truth, which took no part until here."""
+    """Compare the verdicts with the stored true answers, which no earlier step has used."""
     queue = table.filter(pl.col("rank").is_not_null())
     prompts = [history.prompts[prompt_id] for prompt_id in queue["prompt_id"]]
     truths = asked_truths(prompts, [prompt.true_answer for prompt in prompts])
     right = is_right(queue["given_label"].to_list(), truths, judge)
-    known = ~np.isnan(right)
-    if not known.any():
+    is_known = ~np.isnan(right)
+    if not is_known.any():
         return None
-    is_wrong = right[known] == 0
-    odds = queue["log_odds"].to_numpy()[known]
+    is_wrong = right[is_known] == 0
+    odds = queue["log_odds"].to_numpy()[is_known]
     firsts = {f"first_{size}": int(is_wrong[:size].sum()) for size in (10, 20, 50)}
     return {
         "labels": len(is_wrong),

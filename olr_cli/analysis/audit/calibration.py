@@ -1,11 +1,11 @@
-"""What verified labels say of the other labels: the noise ratio, each label's chance to be wrong, the changes' gain.
+"""Inference from verified labels to the others: the noise ratio, a label's chance to be wrong, the changes' gain.
 
-The ratio needs labels that were drawn at random, and uses nothing else. A chance given the answers is not biased by
-which labels were looked at, so the map
+The ratio needs labels that were drawn at random, and uses nothing else. A chance given the answers is not biased by the
+choice of labels to verify, so the map
 
     P(label is wrong) = 1 / (1 + exp(-(intercept + slope * log odds))),  slope > 0
 
-takes every verified label. Its prior is wide; the gain's interval has the quantiles of draws from its posterior.
+uses every verified label. Its prior is wide; the gain's interval has the quantiles of draws from its posterior.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from olr_cli.tables import Cell
 _DRAWS = 2000
 _INTERCEPTS, _LOG_SLOPES = np.linspace(-10, 6, 65), np.linspace(-4, 1.5, 45)
 _INTERCEPT, _LOG_SLOPE = (-1.0, 2.5), (-0.7, 1.0)
-"""Mean and standard deviation of their priors."""
+"""Mean and standard deviation of the priors of intercept and log slope."""
+
 _REACH = 20.0
-"""Log odds beyond it decide no more than those at it."""
+"""Largest log odds that count; larger ones are clipped to it."""
 
 
 @dataclass(frozen=True)
 class Verified:
-    """What somebody has verified of P prompts.
-
-    Attributes:
-        answers: (P,) the true answer; None where it is not known.
-        is_wrong: (P,) 1 or 0: whether the given label is wrong, or its question flawed; NaN where that is not known.
-        is_drawn: (P,) whether the prompt was drawn at random.
-    """
+    """The verified facts about P prompts."""
 
     answers: tuple[str | None, ...]
+    """(P,) the true answer; None if unknown."""
+
     is_wrong: Floats
+    """(P,) 1 if the given label is wrong or its question flawed, else 0; NaN if unknown."""
+
     is_drawn: Bools
+    """(P,) whether the prompt was drawn at random."""
 
     @classmethod
     def of(
@@ -53,9 +53,14 @@ class Verified:
         labels: Sequence[str | None],
         judge: Judge,
     ) -> Verified:
-        """Compare the given labels of P prompts with verified answers; those to `drawn` prompts are a random draw.
+        """Compare the given labels of P prompts with verified answers.
 
-        An answer is None where all that is known is that the label is wrong.
+        Args:
+            answers: prompt_id -> the true answer; None if only the label is known to be wrong.
+            drawn: ids of the prompts that were drawn at random.
+            prompts: P prompts.
+            labels: P given labels.
+            judge: compares labels with answers.
         """
         truths = tuple(answers.get(prompt.prompt_id) for prompt in prompts)
         is_wrong = 1 - is_right(labels, asked_truths(prompts, truths), judge)
@@ -68,21 +73,21 @@ class Verified:
 
     @property
     def is_known(self) -> Bools:
-        """(P,) whether something is verified of the prompt."""
+        """(P,) whether anything about the prompt is verified."""
         return np.array([answer is not None for answer in self.answers]) | ~np.isnan(
             self.is_wrong
         )
 
     @property
     def labels(self) -> int:
-        """How many labels are known to be right or wrong."""
+        """Number of labels that are known to be right or wrong."""
         return int((~np.isnan(self.is_wrong)).sum())
 
 
 def asked_truths(
     prompts: Iterable[Prompt], truths: Iterable[str | None]
 ) -> list[Gold | None]:
-    """Return truths as the judge is asked for them (`Prompt.asked`); None where there is none."""
+    """Return true answers in the form in which the judge takes them (`Prompt.asked`); None where there is none."""
     return [
         None if truth is None else prompt.asked(truth)
         for prompt, truth in zip(prompts, truths, strict=True)
@@ -92,7 +97,7 @@ def asked_truths(
 def is_right(
     labels: Sequence[str | None], truths: Sequence[Gold | str | None], judge: Judge
 ) -> Floats:
-    """(P,) 1 or 0: whether a label means the truth; NaN where one of them is not known."""
+    """Return (P,) 1 if the label means the true answer, else 0; NaN if one of the two is unknown."""
     right = np.full(len(truths), np.nan)
     pairs = {
         p: (truth, label)
@@ -104,18 +109,18 @@ def is_right(
 
 
 def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
-    """The share of wrong labels, from those drawn at random among all. None without a random draw.
+    """Return the share of wrong labels among all, estimated from those drawn at random, or None without a random draw.
 
-    Labels that were looked at for another reason stand for no others: they only say how many are wrong, and how many
-    are right, at least.
+    Labels that were verified for another reason represent no others: they only set lower bounds on the numbers of wrong
+    and of right labels.
 
-    The interval is Jeffreys', of a finite number of labels; where all that were drawn are alike, with the ends that
-    Brown, Cai and DasGupta (2001, "Interval Estimation for a Binomial Proportion") put in their place.
+    The interval is Jeffreys', for a finite number of labels. If all drawn labels are alike, its ends are those of
+    Brown, Cai and DasGupta (2001, "Interval Estimation for a Binomial Proportion").
     """
     from scipy.stats import betabinom
 
     is_known = ~np.isnan(verified.is_wrong)
-    known, drawn = (
+    all_known, drawn = (
         verified.is_wrong[is_known],
         verified.is_wrong[is_known & verified.is_drawn],
     )
@@ -127,34 +132,43 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
         (wrong + 0.5, right + 0.5) if wrong and right else (max(wrong, 1), max(right, 1))
     )
     low, high = betabinom.ppf((0.025, 0.975), others, *shape)
+    # The drawn labels are known, so only the others are uncertain; without a drawn wrong one there may be none among
+    # them.
     counts = (others * wrong / len(drawn), low if wrong else 0, high if right else others)
-    bounds = known.sum(), labels - (1 - known).sum()
+    bounds = all_known.sum(), labels - (1 - all_known).sum()
     mean, low, high = (float(np.clip(wrong + count, *bounds)) / labels for count in counts)
     return Cell(mean, ends=(low, high))
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Maps that verified labels leave likely, a draw each.
-
-    All are (D,); `mended` are chances that the proposal is right where the label is wrong.
-    """
+    """Maps drawn from their posterior given the verified labels, D draws."""
 
     intercepts: Floats
+    """(D,) intercepts."""
+
     slopes: Floats
+    """(D,) slopes."""
+
     mended: Floats
+    """(D,) chances that the proposal is right if the label is wrong."""
 
     def chances(self, odds: Floats) -> Floats:
-        """(N,) chance that each label is wrong: the mean over the maps; NaN stays NaN."""
-        values, places = np.unique(np.round(odds, 1), return_inverse=True)
-        return np.asarray(self._by_map(values).mean(axis=0)[places])
+        """Return (N,) chances that each label is wrong: the mean over the maps; NaN stays NaN."""
+        # Tenths are exact enough, and few values are distinct. A column of 2,000 maps for every label would need
+        # gigabytes for a large data set.
+        values, indices = np.unique(np.round(odds, 1), return_inverse=True)
+        return np.asarray(self._by_map(values).mean(axis=0)[indices])
 
     def changes(self, odds: Floats, may_change: Bools) -> tuple[Bools, Cell | None]:
-        """Which labels their proposals replace, and how many more are right then.
+        """Return which labels their proposals replace, and how many more labels are right as a result.
 
-        Labels that a proposal more likely corrects than spoils, if more are surely (95 %) right then; else none.
+        The replaced labels are those that a proposal more likely corrects than spoils. If the gain is not surely (95 %)
+        above 0, no label is replaced.
 
-        `odds` and `may_change` are (P,); a label may change if it has a proposal, and nobody has verified it.
+        Args:
+            odds: (P,) log odds that the label is wrong.
+            may_change: (P,) whether the label has a proposal and nobody has verified it.
         """
         chance = self.chances(odds)
         is_better = may_change & (chance * self.mended.mean() > 1 - chance)
@@ -164,15 +178,16 @@ class Calibration:
         return is_better & (gain.low > 0), gain
 
     def gain(self, odds: Floats) -> Cell:
-        """How many more labels are right if the proposals replace N labels of these log odds."""
+        """Return how many more labels are right if the proposals replace N labels of these log odds."""
         values, sizes = np.unique(np.round(odds, 1), return_counts=True)
         generator = _random("audit gain")
         wrong = generator.binomial(sizes, self._by_map(values)).sum(axis=1)
+        # A wrong label gains one right label with chance `mended`; replacing a right label always loses one.
         gains = generator.binomial(wrong, self.mended) - (len(odds) - wrong)
         return Cell(float(gains.mean()), "number", ends=percentile_interval(gains))
 
     def _by_map(self, odds: Floats) -> Floats:
-        """(D, N)"""
+        """Return (D, N) chances that each label is wrong, under each map."""
         bounded = np.clip(odds, -_REACH, _REACH)
         return np.asarray(
             1 / (1 + np.exp(-(self.intercepts[:, None] + self.slopes[:, None] * bounded)))
@@ -180,12 +195,12 @@ class Calibration:
 
 
 def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibration:
-    """The maps after what is verified of P prompts.
+    """Return draws of the maps, given the verified facts about P prompts.
 
     Args:
-        odds: (P,) log odds that the label is wrong, of the annotator model.
-        is_wrong: (P,) 1 or 0; NaN where that is not known.
-        proposal_right: (P,) 1 or 0: whether the proposal is right; NaN where that is not known.
+        odds: (P,) log odds of the annotator model that the label is wrong.
+        is_wrong: (P,) 1 or 0; NaN if unknown.
+        proposal_right: (P,) 1 if the proposal is right, else 0; NaN if unknown.
     """
     is_known = ~np.isnan(odds) & ~np.isnan(is_wrong)
     bounded, sign = (
@@ -195,14 +210,17 @@ def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibra
     intercepts, log_slopes = (
         axis.ravel() for axis in np.meshgrid(_INTERCEPTS, _LOG_SLOPES)
     )
+    # Negative log posterior: two normal priors, then the logistic loss of every verified label.
     loss = ((intercepts - _INTERCEPT[0]) / _INTERCEPT[1]) ** 2 / 2
     loss += ((log_slopes - _LOG_SLOPE[0]) / _LOG_SLOPE[1]) ** 2 / 2
     for value, outcome in zip(bounded, sign, strict=True):
         loss += np.logaddexp(0, -outcome * (intercepts + np.exp(log_slopes) * value))
+    # The posterior is computed on a grid: two parameters need no sampler.
     weights = np.exp(loss.min() - loss)
     generator = _random("audit maps")
     chosen = generator.choice(len(weights), _DRAWS, p=weights / weights.sum())
     mended = proposal_right[(is_wrong == 1) & ~np.isnan(proposal_right)]
+    # Jeffreys' prior, as for the noise ratio.
     shares = generator.beta(mended.sum() + 0.5, len(mended) - mended.sum() + 0.5, _DRAWS)
     return Calibration(intercepts[chosen], np.exp(log_slopes[chosen]), shares)
 
@@ -215,7 +233,7 @@ def _random(purpose: str) -> np.random.Generator:
 
 
 def auroc(scores: Floats, is_true: Bools) -> float | None:
-    """Area under the ROC curve, ties counting half; None where all outcomes are alike."""
+    """Return the area under the ROC curve, ties counting half, or None if all outcomes are alike."""
     from scipy.stats import mannwhitneyu
 
     pairs = int(is_true.sum()) * int((~is_true).sum())
@@ -227,8 +245,9 @@ def auroc(scores: Floats, is_true: Bools) -> float | None:
 
 
 def is_no_random_draw(verified: Verified, odds: Floats) -> bool:
-    """Whether labels that should be a random draw are in more or less doubt than chance allows (p < .005), by the rank
-    test of Mann and Whitney.
+    """Return whether labels marked as a random draw are in more or less doubt than chance allows.
+
+    The rank test of Mann and Whitney decides, at p < .005.
     """
     from scipy.stats import mannwhitneyu
 

@@ -1,4 +1,4 @@
-"""The card of an exported data set: what an audit did to its rows, in Markdown, for whoever gets them."""
+"""The card of an exported data set in Markdown: it tells users of the data what an audit did to the rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def write_card(
     choice: Choice,
     command: str,
 ) -> File:
-    """Write the card of the rows that `command` exports; it depends on nothing but the audit and the command.
+    """Write the card of the rows that `command` exports. It depends on nothing but the audit and the command.
 
     `answer` has the lines and notes of the audit's summary.
     """
@@ -31,10 +31,11 @@ def write_card(
     kept = {*choice.keeps(rows)}
     fates = Counter(_fate(row, choice, is_kept=at in kept) for at, row in enumerate(rows))
     counts = "\n".join(f"| {fate} | {count:,} |" for fate, count in sorted(fates.items()))
+    # Leave out the advice to verify labels: it is for the auditor, not for users of the data.
     lines = [it for it in answer.parts if isinstance(it, Line) and it.text != NOT_VERIFIED]
-    said = [": ".join(filter(None, (line.head, line.text))) for line in lines]
+    sentences = [": ".join(filter(None, (line.head, line.text))) for line in lines]
     if audit.verified is None:
-        said.append("Verified: no label, so a status is what the models say, no more")
+        sentences.append("Verified: no label, so a status is what the models say, no more")
     models = ", ".join(sorted(audit.models)) or "their names are not known"
     text = f"""\
 # {file.stem}
@@ -47,7 +48,7 @@ def write_card(
 |---|---:|
 {counts}
 
-{"".join(f"- {one}{chr(10)}" for one in [*said, f"Models: {models}", *answer.notes])}
+{"".join(f"- {one}{chr(10)}" for one in [*sentences, f"Models: {models}", *answer.notes])}
 Nothing is drawn at random: the same command with the same files writes the same bytes. The source:
 {data.source}{f", revision {data.revision}" if data.revision else ""}, sha256 of all that training sees of it
 {data.digest}.
@@ -57,7 +58,7 @@ Nothing is drawn at random: the same command with the same files writes the same
 
 
 def _fate(row: Row | None, choice: Choice, *, is_kept: bool) -> str:
-    """Return what became of a row, and why."""
+    """Return what happened to a row, and why."""
     status = UNJUDGED if row is None else row["status"]
     if not is_kept:
         reason = status if status in choice.drop else f"pass rate not in {choice.pass_rate}"

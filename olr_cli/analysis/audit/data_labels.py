@@ -18,11 +18,11 @@ from olr_cli.grouping import gathered
 def with_labels_of(
     history: RolloutHistory, data: PromptSet, *, are_for_rewards: bool = False
 ) -> RolloutHistory:
-    """The history with what a data set says of the labels where the history says nothing.
+    """Return the history, with the data set's labels for prompts whose label is unknown.
 
-    Prompts are matched by prompt_id; where none fits, and in a log without ids, by the text of the question, and then
-    they have the ids of the data set. An answer is one to every row that asks its question, but a reward is for one row
-    alone: where such rows have different labels, there is none for the rewards.
+    Prompts are matched by prompt_id. If no id matches, or a log has no ids, they are matched by the text of the
+    question and get the ids of the data set. An answer counts for every row that asks its question, but a reward counts
+    for one row only. If rows with one question have different labels, its rewards have no label.
     """
     in_data = {prompt.prompt_id: prompt for prompt in data.prompts}
     has_ids = history.log is None or history.log.has_ids
@@ -41,7 +41,7 @@ def with_labels_of(
         )
     if not prompts.keys() <= in_data.keys():
         return replace(history, prompts=prompts)
-    # No label is guessed any more.
+    # Every prompt has a label of the data set now, so the note on guessed labels no longer holds.
     notes = [note for note in history.notes if not note.startswith(NO_LABELS)]
     return replace(history, prompts=prompts, knows_labels=True, notes=notes)
 
@@ -49,13 +49,18 @@ def with_labels_of(
 def _with_label(
     prompt: Prompt, in_data: Prompt, history: RolloutHistory, data: PromptSet
 ) -> Prompt:
-    """Return a prompt of the history with what the data set says of it; a label that is known must be the same."""
-    label, other = prompt.given_label, in_data.given_label
+    """Return a prompt of the history with the data set's facts about it.
+
+    Raises:
+        UserError: both have a label, and the two differ.
+    """
+    label, data_label = prompt.given_label, in_data.given_label
     if label is None or not history.knows_labels:
         return in_data
-    if other not in (None, SENTINEL, label) and not is_match(label, other):
+    # Labels that only differ in their spelling are the same; the history's own spelling stays.
+    if data_label not in (None, SENTINEL, label) and not is_match(label, data_label):
         raise UserError(
-            f"prompt {prompt.prompt_id} has the label {label} in {history.source} and {other} in {data.source}",
+            f"prompt {prompt.prompt_id} has the label {label} in {history.source} and {data_label} in {data.source}",
             "name the data set that the rollouts were made on",
         )
     return replace(prompt, messages=in_data.messages)
@@ -64,16 +69,17 @@ def _with_label(
 def _of_one_label(
     data: PromptSet, history: RolloutHistory
 ) -> tuple[dict[str, Prompt], list[str]]:
-    """Return the prompts by their ids, with the sentinel for a label where rows of one question have several.
+    """Return the prompts of a data set by id, with the sentinel as label if rows with the same question differ in
+    theirs.
 
-    Only questions of the history count, which has its prompts by the ids of the data set already.
+    Only questions of the history count; its prompts have the ids of the data set already.
     """
     rows = gathered((normal_question(prompt.messages), prompt) for prompt in data.prompts)
     unclear: list[Prompt] = []
-    for alike in rows.values():
-        is_asked = any(prompt.prompt_id in history.prompts for prompt in alike)
-        if is_asked and len({prompt.given_label for prompt in alike}) > 1:
-            unclear += alike
+    for same_rows in rows.values():
+        is_asked = any(prompt.prompt_id in history.prompts for prompt in same_rows)
+        if is_asked and len({prompt.given_label for prompt in same_rows}) > 1:
+            unclear += same_rows
     prompts = {prompt.prompt_id: prompt for prompt in data.prompts}
     prompts |= {
         prompt.prompt_id: replace(prompt, given_label=SENTINEL) for prompt in unclear
@@ -83,20 +89,22 @@ def _of_one_label(
 
 
 def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
-    """The answers to a question also for the rows of the data set that repeat it, each of which has its own label.
+    """Return the history in which repeated rows of the data set have the answers to their question, too.
 
-    A run has sampled every row by itself; a log without ids gives all answers to the first row of a question.
+    Rows that repeat a question have labels of their own. A run samples every row separately, but a log without ids
+    gives all answers to the first of these rows.
     """
-    found, others = dict[str, str](), list[tuple[str, Prompt]]()
+    first_ids, candidates = dict[str, str](), list[tuple[str, Prompt]]()
+    # A run samples repeated rows separately, so it has answers of their own.
     for prompt in () if history.log is None else data.prompts:
         if prompt.prompt_id in history.prompts:
-            found.setdefault(normal_question(prompt.messages), prompt.prompt_id)
+            first_ids.setdefault(normal_question(prompt.messages), prompt.prompt_id)
         else:
-            others.append((normal_question(prompt.messages), prompt))
+            candidates.append((normal_question(prompt.messages), prompt))
     repeated = {
-        prompt.prompt_id: (found[question], prompt)
-        for question, prompt in others
-        if question in found
+        prompt.prompt_id: (first_ids[question], prompt)
+        for question, prompt in candidates
+        if question in first_ids
     }
     if not repeated:
         return history
@@ -122,9 +130,10 @@ def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
 
 
 def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
-    """The history with its prompts called as in the data set, as far as they have the same text."""
+    """Return the history with the ids of the data set, for the prompts with the same text."""
     ids, taken = dict[str, str](), set[str]()
     for name, prompt in same_prompts(history.prompts, data.prompts).items():
+        # Two prompts of the history may match one row; only the first gets its id.
         if prompt.prompt_id not in taken:
             ids[name] = prompt.prompt_id
             taken.add(prompt.prompt_id)

@@ -22,13 +22,15 @@ from olr_cli.recipe.layers import override
 from olr_cli.runs.directory import has_run
 
 EVALUATIONS = "olr evaluate"
-"""The trainer, so to say, of a history of evaluations."""
+"""The trainer that a history of evaluations names."""
 
 _COLUMNS = ("problem_id", "gold", "answer", "answer_class", "tokens")
 
 
 def evaluations_among(places: Sequence[Path]) -> list[EvaluationStore]:
-    """Return the evaluations at some places, each an evaluation or a folder of some; none if they are runs or logs."""
+    """Return the evaluations at some places, each an evaluation or a folder of some; none if the places are runs or
+    logs.
+    """
     at_places = {
         place: evaluation_folders(place)
         for place in places
@@ -45,7 +47,7 @@ def evaluations_among(places: Sequence[Path]) -> list[EvaluationStore]:
 
 
 def is_of_evaluations(history: RolloutHistory) -> bool:
-    """Whether a history is that of `evaluations_history`."""
+    """Return whether `evaluations_history` made a history."""
     return history.log is not None and history.log.trainer == EVALUATIONS
 
 
@@ -58,14 +60,14 @@ def evaluations_history(
 ) -> RolloutHistory:
     """Return the samples of a benchmark in evaluations as a history whose labels are the benchmark's keys.
 
-    Evaluations of one model are visits of one policy. Answers are those that were graded: of multiple choice letters,
-    or numbers where the keys are.
+    Evaluations of one model are visits of one policy. The answers are those that were graded: letters for multiple
+    choice, or numbers if the keys are numbers.
 
     Args:
-        stores: at least one.
-        benchmark: its name; None: the only one that is finished.
+        stores: at least one evaluation.
+        benchmark: name of the benchmark; None for the only one that is finished.
         settings: how files of data and verified labels are read.
-        keeps_responses: whether the steps have the responses.
+        keeps_responses: whether the steps include the responses.
     """
     source = common_place([store.folder for store in stores])
     finished = {store.folder: store.finished() for store in stores}
@@ -73,12 +75,13 @@ def evaluations_history(
     all_asked = {it: it.record() for it in stores if name in finished[it.folder]}
     asked, under_keys = _under_one_key(all_asked, name)
     rows = _votes(asked, name, ["response"] * keeps_responses)
-    # Evaluations with one digest have the same problems.
+    # Evaluations with the same digest have the same problems, so reading the questions of one is enough.
     by_digest = {
         record.benchmarks[name].problems_digest: (store, record.benchmarks[name])
         for store, record in asked.items()
     }
     tasks = list(starmap(stored_task, by_digest.values()))
+    # A problem with alternative keys stores them as a JSON list; an audit judges one label per prompt.
     several = pl.col("given_label").str.starts_with('["')
     left_out = rows.filter(several)["prompt_id"].n_unique()
     notes = [
@@ -107,7 +110,11 @@ def evaluations_history(
 def _under_one_key(
     asked: Mapping[EvaluationStore, EvaluationRecord], name: str
 ) -> tuple[Mapping[EvaluationStore, EvaluationRecord], Sequence[EvaluationStore]]:
-    """Return the evaluations that vote, and those that do not: under verified keys a problem would have two labels."""
+    """Return the evaluations that vote, and those that are left out.
+
+    Under verified keys a problem may have another label, so evaluations with and without verified keys cannot vote
+    together.
+    """
     verified = [it for it, record in asked.items() if record.benchmarks[name].verified]
     if len(verified) == len(asked):
         return asked, []
@@ -118,6 +125,7 @@ def _votes(
     asked: Mapping[EvaluationStore, EvaluationRecord], name: str, more: Sequence[str]
 ) -> pl.DataFrame:
     """Return the samples of a benchmark in all evaluations, with the columns of a log."""
+    # Two models may be recorded under one name; then `model` tells them apart.
     names = Counter(name for name, _ in {(it.name, it.model) for it in asked.values()})
     visits, tables = Counter[str](), []
     for store, record in asked.items():
@@ -125,8 +133,8 @@ def _votes(
         rows = store.read(name, [*_COLUMNS, *more])
         if record.benchmarks[name].definition.grader == "choice":
             rows = rows.with_columns(answer=_option())
-        called = record.name if names[record.name] == 1 else record.model
-        facts = {"model": called, "visit": visits[record.model], "data_source": name}
+        model_name = record.name if names[record.name] == 1 else record.model
+        facts = {"model": model_name, "visit": visits[record.model], "data_source": name}
         tables.append(rows.with_columns(pl.lit(it).alias(key) for key, it in facts.items()))
     return pl.concat(tables).rename({"problem_id": "prompt_id", "gold": "given_label"})
 
@@ -134,21 +142,27 @@ def _votes(
 def _benchmark(
     source: Path, finished: Mapping[Path, Sequence[str]], benchmark: str | None
 ) -> str:
-    """Return the name of the benchmark to audit, which must be the only one if none is named."""
+    """Return the name of the benchmark to audit.
+
+    Raises:
+        UserError: it is not finished, or none is named and there are several.
+    """
     names = [*dict.fromkeys(name for names in finished.values() for name in names)]
     if benchmark in names or (benchmark is None and len(names) == 1):
         return benchmark or names[0]
-    known = f"the finished benchmarks in {source} are {', '.join(names)}"
+    choice = f"the finished benchmarks in {source} are {', '.join(names)}"
     raise UserError(
-        known if names else f"no benchmark is finished in {source}",
+        choice if names else f"no benchmark is finished in {source}",
         "name one of them" if names else "the same `olr evaluate` continues",
         "benchmark",
     )
 
 
 def _option() -> pl.Expr:
-    """The option that a sample of multiple choice names: its letter, or its number where the key is one."""
-    numbers = {letter: str(place) for place, letter in enumerate(ascii_uppercase, start=1)}
+    """Return the option that a sample of multiple choice names: its letter, or its number if the key is a number."""
+    numbers = {
+        letter: str(position) for position, letter in enumerate(ascii_uppercase, start=1)
+    }
     number = pl.col("answer_class").replace_strict(numbers, default=None)
     is_numbered = pl.col("gold").str.contains(r"^\s*\d+\s*$")
     return pl.when(is_numbered).then(number).otherwise("answer_class")

@@ -1,18 +1,18 @@
-"""The data set as an audit leaves it: rows that are kept, the labels as they are or repaired, what was found beside.
+"""The data set after an audit: the rows that are kept, their labels, repaired or not, and the audit's findings.
 
 The findings are in ``extra_info``:
 
 audit_status         doubted | questionable | undecided | fine | missing | unjudged
-audit_rank           place in the queue; null of labels that are verified or missing
+audit_rank           position in the queue; null if the label is verified or missing
 audit_change         changed | added | kept
-audit_confidence     that the given label is wrong; of an added one: that it is right; null without verified labels
+audit_confidence     chance that the given label is wrong, or that an added one is right; null without verified labels
 audit_given_label    the label that was audited; null without one
 audit_evidence       one sentence
 
 Rows to be checked have a column ``drawn``: whether they were drawn at random.
 
-A CSV file of a CSV file has the input's own columns and text, with the labels that a repair changes, audit_status,
-audit_rank and drawn.
+If data and export are both CSV, the export keeps the columns and texts of the data, with repaired labels, and adds
+audit_status, audit_rank and drawn.
 """
 
 from __future__ import annotations
@@ -47,10 +47,11 @@ from olr_cli.tables import File
 Row = Mapping[str, Any]
 
 UNJUDGED = "unjudged"
-"""The status of a row of the data set that has no rollout in the history."""
+"""Status of a row of the data set without a rollout in the history."""
+
 UNVISITED = "no rollout of this prompt is in the history"
 _VERIFY = 50
-"""Verified labels that mostly suffice to show whether proposals are better than labels."""
+"""Number of verified labels that is usually enough to show whether proposals are better than labels."""
 
 
 # Which rows -------------------------------------------------------------------------------------------------------
@@ -58,21 +59,24 @@ _VERIFY = 50
 
 @dataclass(frozen=True)
 class Choice:
-    """Which rows an export keeps, and with which labels; the options of the command, by their names.
-
-    Attributes:
-        drop, only: statuses of rows that are left out, and of those that alone are kept (empty: all).
-        first: the first rows of the queue alone.
-        random: so many rows, drawn at random by the `seed`, alone.
-        pass_rate: the least and the largest share of rollouts that give the label: ``0.1:0.9``.
-    """
+    """Which rows an export keeps, and with which labels; the options of the command, by name."""
 
     drop: Sequence[str] = ()
+    """Statuses of rows that are left out."""
+
     only: Sequence[str] = ()
+    """Statuses of the only rows that are kept; empty for all."""
+
     first: int | None = None
+    """Keep only this many rows, the first of the queue."""
+
     random: int | None = None
+    """Keep only this many rows, drawn at random by the `seed`."""
+
     seed: int = 0
     pass_rate: str | None = None
+    """Smallest and largest share of rollouts that give the label: ``0.1:0.9``."""
+
     repair: bool = False
 
     def __post_init__(self) -> None:
@@ -81,9 +85,9 @@ class Choice:
             raise UserError("this takes of all rows", "leave other choices out", numbers[0])
         for option, names in {"drop": self.drop, "only": self.only}.items():
             if unknown := [name for name in names if name not in (*STATUSES, UNJUDGED)]:
-                known = ", ".join((*STATUSES, UNJUDGED))
+                statuses = ", ".join((*STATUSES, UNJUDGED))
                 raise UserError(
-                    f"there is no status '{unknown[0]}'", f"known: {known}", option
+                    f"there is no status '{unknown[0]}'", f"known: {statuses}", option
                 )
         low, high = self.rates
         if not 0 <= low <= high <= 1:
@@ -95,7 +99,7 @@ class Choice:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """The least and the largest share."""
+        """The smallest and the largest share."""
         try:
             low, high = map(float, (self.pass_rate or "0:1").split(":"))
         except ValueError:
@@ -104,35 +108,39 @@ class Choice:
 
     @property
     def words(self) -> list[str]:
-        """The options that choose the rows of a data set, as they are typed."""
+        """The options that choose the rows of a data set, as a user types them."""
         drop = ["--drop", ",".join(self.drop)] if self.drop else []
         rates = ["--pass-rate", self.pass_rate] if self.pass_rate else []
         return [*drop, *rates, *["--repair"] * self.repair]
 
     @property
     def is_to_check(self) -> bool:
-        """Whether the rows are for people, not for training."""
+        """Whether the rows are for people to check, not for training."""
         return bool(self.first or self.random or self.only)
 
     def keeps(self, rows: Sequence[Row | None]) -> list[int]:
-        """The places of the rows that are kept, in file order, or in that of the queue if they are its first."""
+        """Return the indices of the rows that are kept, in file order, or in queue order for the first of the queue."""
         if self.random is not None:
             return sorted(
                 seeding.permutation(len(rows), "audit sample", self.seed)[: self.random]
             )
         if self.first is not None:
             ranks = {
-                row["rank"]: place
-                for place, row in enumerate(rows)
+                row["rank"]: index
+                for index, row in enumerate(rows)
                 if row is not None and row["rank"]
             }
             return [ranks[rank] for rank in sorted(ranks)[: self.first]]
-        return [place for place, row in enumerate(rows) if self._keeps(row)]
+        return [index for index, row in enumerate(rows) if self._keeps(row)]
 
     def _keeps(self, row: Row | None) -> bool:
-        """Whether a row stays: one of unknown status unless that is to be dropped, a repaired one by its new label."""
+        """Return whether a row stays.
+
+        An unjudged row stays unless that status is to be dropped. A repaired row is judged by its new label.
+        """
         status = UNJUDGED if row is None else row["status"]
-        # What was verified to be wrong, without a true answer, may be flawed, and only its label is another one.
+        # A row that people found wrong, without giving the true answer, may have a flawed question. A new label does
+        # not mend that, so such a row counts as not repaired.
         is_repaired = (
             row is not None
             and row["change"] != "kept"
@@ -154,10 +162,12 @@ class Choice:
 
 
 def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a sentence on why the votes of a repair change no given label, if they do not.
+    """Return a sentence on why the votes of a repair change no given label, or None if they do.
 
-    Raise an error where a repair has nothing to do; labels of questions that are not in the data set are something to
-    tell, not a reason to write nothing.
+    Questions that are not in the data set are only noted: the rest can still be written.
+
+    Raises:
+        UserError: the repair has nothing to do.
     """
     if not choice.repair:
         return None
@@ -184,7 +194,7 @@ def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
 
 
 def require_exportable(target: Path, data: PromptSet | None = None) -> None:
-    """Refuse what `export` could not write of a data set, before an audit takes its time."""
+    """Raise for a target that `export` could not write, before the audit starts, which may take long."""
     files = [] if data is None else data.origins.files
     is_csv_of_csv = data is None or [file.suffix for file in files] == [target.suffix]
     if target.suffix not in (".parquet", ".jsonl", *(CSV if is_csv_of_csv else ())):
@@ -196,9 +206,10 @@ def require_exportable(target: Path, data: PromptSet | None = None) -> None:
 
 
 def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:
-    """The data set that a history's rollouts were made on, as far as the history tells.
+    """Return the data set that a history's rollouts were made on, as far as the history knows it.
 
-    Of a run that its recipe names (with `is_local`: where no network is needed); of a log its own column of prompts.
+    For a run it is the one in its recipe (with `is_local` only if that needs no network), for a log its own column of
+    prompts.
     """
     if history.data is not None:
         return history.data
@@ -231,6 +242,7 @@ def _of_log(history: RolloutHistory) -> PromptSet:
                 *Reading().system(prompt.data_source, is_question=is_question),
                 *prompt.messages,
             ),
+            # `NEVER_REWARDED` is a placeholder, not a label that anybody gave.
             given_label=None
             if prompt.given_label == NEVER_REWARDED
             else prompt.given_label,
@@ -245,15 +257,14 @@ def _of_log(history: RolloutHistory) -> PromptSet:
 def export(
     audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice
 ) -> tuple[File, int]:
-    """Write the rows that are kept: a .parquet or .jsonl file in the interchange format, or a CSV file as it is.
+    """Write the rows that are kept: a .parquet or .jsonl file in the interchange format, or a CSV file with its own
+    columns.
 
-    A row's noise marks change with its label: of a run with active noise, whose label changed at every visit, the
-    file holds the one that was audited, for good (R4).
-
-    Where rows are kept to be checked, those that are verified have their true answers.
+    A row's noise marks change with its label. Active noise changes a label at every visit; the file keeps the audited
+    label for good (R4). Rows to be checked have their true answers if they are verified.
 
     Returns:
-        The file, and how many of its rows training would miss a label of; none where they are to be checked.
+        The file, and the number of its rows without a label that training would need; 0 for rows to be checked.
     """
     rows = rows_of(audit, data, choice)
     chosen = choice.keeps(rows)
@@ -264,29 +275,30 @@ def export(
         for prompt, row in zip(data.prompts, rows, strict=True)
     ]
     to_train = [] if choice.is_to_check else chosen
-    unlabelled = sum(prompts[place].given_label is None for place in to_train)
-    # Of the rows that were written, not of all that the audit would change.
-    made = _made([rows[place] for place in chosen]) if choice.repair else ""
-    said = f" ({len(chosen):,} of {len(data):,} rows{made})"
+    unlabelled = sum(prompts[index].given_label is None for index in to_train)
+    # Count the changes in the rows that were written, not all that the audit would make.
+    changes = _counted_changes([rows[index] for index in chosen]) if choice.repair else ""
+    remark = f" ({len(chosen):,} of {len(data):,} rows{changes})"
     if target.suffix in CSV:
-        kept = {place: (prompts[place], rows[place]) for place in chosen}
+        kept = {index: (prompts[index], rows[index]) for index in chosen}
         cells_of = _csv_cells(data, kept, choice)
         is_new = write_csv_rows(data.origins, cells_of, target)
-        return File.written(target, said, is_new=is_new), unlabelled
+        return File.written(target, remark, is_new=is_new), unlabelled
     facts = {
         "audit.history": audit.source.name,
         "audit.verified": str(audit.verified_labels),
         "audit.kept": str(len(chosen)),
     }
+    # The table of the input keeps its other columns; build it only when the file is written.
     whole = replace(data, make_table=lambda: _with_columns(data, rows, choice))
     whole = whole.with_prompts(_marked(prompts, data.prompts, judge), facts)
     with at("export"):
         is_new = write_prompts(whole.subset(chosen), target)
-    return File.written(target, said, is_new=is_new), unlabelled
+    return File.written(target, remark, is_new=is_new), unlabelled
 
 
 def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
-    """Return the verdict on each prompt of a data set, None where there is none; without a repair labels stay."""
+    """Return the verdict on each prompt of a data set, or None without one; labels change only with a repair."""
     by_id: dict[str, Row] = {
         row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)
     }
@@ -298,26 +310,26 @@ def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
 def _csv_cells(
     data: PromptSet, kept: Mapping[int, tuple[Prompt, Row | None]], choice: Choice
 ) -> dict[int, dict[str, str]]:
-    """Row -> what it has in a CSV file beside or in place of its cells: a label only where it is another one."""
+    """Return row -> the cells to add or replace in a CSV file; the label only if it changes."""
     label_column, cells_of = data.label_column or LABEL_COLUMNS[0], {}
-    for place, (prompt, row) in kept.items():
-        known = _columns(row)
-        # Also where it is empty, over what an earlier audit has left there
-        cells = {name: str(known[name] or "") for name in ("audit_status", "audit_rank")}
+    for index, (prompt, row) in kept.items():
+        findings = _columns(row)
+        # Write empty cells too: an earlier audit may have left its status or rank in the column.
+        cells = {name: str(findings[name] or "") for name in ("audit_status", "audit_rank")}
         if choice.is_to_check:
             cells["drawn"] = str(choice.random is not None).lower()
-        if known["audit_change"] != "kept":
+        if findings["audit_change"] != "kept":
             cells[label_column] = prompt.given_label or ""
-        cells_of[place] = cells
+        cells_of[index] = cells
     return cells_of
 
 
 def _unchanged(row: Row, choice: Choice) -> Row:
-    """Return a row whose label stays, but for one that is verified and goes to people: it has its true answer."""
+    """Return a row whose label stays, except that a verified row for people to check gets its true answer."""
     return row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
 
 
-def _made(rows: Sequence[Row | None]) -> str:
+def _counted_changes(rows: Sequence[Row | None]) -> str:
     """Return how many labels a repair has changed and added, as the end of a clause."""
     changes = Counter(row["change"] for row in rows if row is not None)
     return "".join(
@@ -328,7 +340,7 @@ def _made(rows: Sequence[Row | None]) -> str:
 
 
 def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
-    """A sentence on the rows that have no answers; None if every row was judged."""
+    """Return a sentence on the rows without answers, or None if every row was judged."""
     judged = {*audit.prompts["prompt_id"]}
     count = sum(prompt.prompt_id not in judged for prompt in data.prompts)
     if not count:
@@ -338,13 +350,17 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
         if UNJUDGED in choice.drop
         else "--drop unjudged leaves them out"
     )
+    # `Choice._keeps` drops a row without rollouts if there is a pass rate, whether or not --drop names its status.
     if choice.pass_rate:
         fate = "they have no pass rate and are left out"
     return f"{count:,} of {len(data):,} rows of {data.source} are not judged, for nobody answered them; {fate}."
 
 
 def dropped_note(audit: Audit, choice: Choice) -> str | None:
-    """Return what dropping doubted rows may claim; None if none is, or enough verified labels say which are wrong."""
+    """Return a warning that dropped rows are only doubted by votes.
+
+    None if no such row is dropped, or if enough labels are verified.
+    """
     by_votes = audit.prompts.filter(
         ~pl.col("is_verified"), pl.col("status") == "doubted"
     ).height
@@ -359,12 +375,12 @@ def dropped_note(audit: Audit, choice: Choice) -> str | None:
 
 
 def has_truth(row: Row) -> bool:
-    """Whether somebody has verified the true answer of a row of the verdicts."""
+    """Return whether a person has verified the true answer of a row of the verdicts."""
     return bool(row["is_verified"] and row["proposal_confidence"] == 1)
 
 
 def evidence(row: Row) -> str:
-    """A sentence on what speaks for and against a label."""
+    """Return a sentence on the evidence for and against a label."""
     if row["is_verified"]:
         is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
         return (
@@ -378,14 +394,14 @@ def evidence(row: Row) -> str:
 
 
 def _relabelled(prompt: Prompt, row: Row) -> Prompt:
-    """The prompt with the label that the audit leaves it; its noise marks are not changed yet."""
+    """Return the prompt with its label after the audit; its noise marks are not changed yet."""
     label = (
         row["proposed_label"]
         if row["change"] in ("changed", "added")
         else row["given_label"]
     )
     if label is None:
-        # There is nothing to draw the label of a marked prompt from any more.
+        # Keep the sentinel, as inactive noise: no new noisy label can be drawn for this prompt any more.
         return (
             replace(prompt, noise_type="inactive")
             if prompt.given_label == SENTINEL
@@ -395,7 +411,7 @@ def _relabelled(prompt: Prompt, row: Row) -> Prompt:
 
 
 def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> list[Prompt]:
-    """Prompts with other labels than before: clean where the label means the stored truth, else frozen noise (R4)."""
+    """Return prompts with new labels as clean if the label means the stored true answer, else as frozen noise (R4)."""
     changed = [
         after.given_label if after.given_label != before.given_label else None
         for after, before in zip(prompts, old, strict=True)
@@ -404,6 +420,7 @@ def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> lis
     right = is_right(changed, truths, judge)
     return [
         prompt
+        # NaN: the label stays, or there is no stored true answer to compare it with. Then the marks stay too.
         if np.isnan(verdict)
         else replace(prompt, noise_type="clean" if verdict else "active_frozen")
         for prompt, verdict in zip(prompts, right, strict=True)
@@ -412,29 +429,30 @@ def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> lis
 
 def _with_columns(data: PromptSet, rows: Sequence[Row | None], choice: Choice) -> Any:
     columns = [_columns(row) for row in rows]
-    kinds = {"audit_rank": pa.int64(), "audit_confidence": pa.float64()}
+    dtypes = {"audit_rank": pa.int64(), "audit_confidence": pa.float64()}
     fields = {
-        name: pa.array([row[name] for row in columns], kinds.get(name, pa.string()))
+        name: pa.array([row[name] for row in columns], dtypes.get(name, pa.string()))
         for name in columns[0]
     }
     table = with_fields_of(data.table, "extra_info", fields)
     if not choice.is_to_check:
         return table
+    # The input may be an earlier export, which has the column already.
     table = table.select([name for name in table.column_names if name != "drawn"])
     drawn = pa.array([choice.random is not None] * len(table))
     return table.append_column("drawn", drawn)
 
 
 def _columns(row: Row | None) -> dict[str, Any]:
-    known = row or {"status": UNJUDGED, "change": "kept"}
-    confidence = known.get(
-        "proposal_confidence" if known["change"] == "added" else "confidence"
+    verdict = row or {"status": UNJUDGED, "change": "kept"}
+    confidence = verdict.get(
+        "proposal_confidence" if verdict["change"] == "added" else "confidence"
     )
     return {
-        "audit_status": known["status"],
-        "audit_rank": known.get("rank"),
-        "audit_change": known["change"],
+        "audit_status": verdict["status"],
+        "audit_rank": verdict.get("rank"),
+        "audit_change": verdict["change"],
         "audit_confidence": None if confidence is None else round(float(confidence), 6),
-        "audit_given_label": known.get("given_label"),
+        "audit_given_label": verdict.get("given_label"),
         "audit_evidence": UNVISITED if row is None else evidence(row),
     }

@@ -1,4 +1,4 @@
-"""One call of `olr audit`: a history, what is known about its prompts, and what is written of what is found."""
+"""One call of `olr audit`: a history, the knowledge about its prompts, and the files to write."""
 
 from __future__ import annotations
 
@@ -57,38 +57,41 @@ from olr_cli.tables.answer import as_json
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments and options of the command line, by their names.
-
-    Attributes:
-        columns: of logs (`olr_cli.data.logs.read_log`).
-        benchmark: of evaluations, the one whose keys are audited.
-        choice: which rows `export` keeps.
-        top: rows of the queue; by default all in JSON, in a terminal as many as it has room for, and none beside what
-            is written instead.
-        as_recipe: the recipe to write; `PRINTED` for the section alone, on standard output.
-    """
+    """The arguments and options of the command line, by name."""
 
     history: Sequence[Path]
     data: str | None = None
     columns: Mapping[str, str] | None = None
+    """Columns of logs (`olr_cli.data.logs.read_log`)."""
+
     set_: Sequence[str] = ()
     verified: Sequence[Path] = ()
     benchmark: str | None = None
+    """Benchmark of evaluations whose keys are audited."""
+
     rewards: bool = False
     choice: Choice = field(default_factory=Choice)
+    """The rows that `export` keeps."""
+
     export: Path | None = None
     out: Path | None = None
     report: Path | None = None
     as_recipe: Path | None = None
+    """File of the recipe to write; `PRINTED` for the section alone, on standard output."""
+
     top: int | None = None
+    """Number of rows of the queue.
+
+    By default JSON has all; a terminal has as many as fit, or none if something else is written.
+    """
 
     def require_sense(self) -> None:
-        """Refuse what cannot be, before an audit takes its time."""
+        """Raise for impossible requests before the audit starts, which may take long."""
         outputs = {"export": self.export, "report": self.report, "out": self.out}
         outputs["as_recipe"] = self._recipe_file()
         require_new(outputs, repeatable=outputs)
         if self.export is not None and not self.export.is_file():
-            # Beside data that are there, it may be of the same command.
+            # If the data are there too, the card may come from this same command, which may be repeated.
             require_new({"export": self.card})
         require_table_name(self.out)
         if self.report is not None and self.report.suffix != ".html":
@@ -111,7 +114,7 @@ class Request:
             )
 
     def _recipe_file(self) -> Path | None:
-        """Return the file of `as_recipe`, if it is one; refuse what cannot be."""
+        """Return the file of `as_recipe`, if it is one; raise if it cannot be."""
         if self.as_recipe is not None and not self.rewards:
             raise UserError(
                 "--as-recipe is for what an audit of rewards finds", "add --rewards"
@@ -127,15 +130,16 @@ class Request:
 
     @property
     def card(self) -> Path | None:
-        """The file that says what was done to the exported rows; none for rows that people are to check."""
+        """File that describes the changes to the exported rows; None if people are to check the rows."""
         if self.export is None or self.choice.is_to_check:
             return None
         return self.export.with_name(f"{self.export.name}.md")
 
     def again(self, *more: str) -> str:
-        """The command with the same history and what is known about it, and more."""
+        """Return the command with the same history and the same knowledge about it, and more words."""
         places = self.history
-        # A folder stands for many files, unless it holds others too, or the logs of several runs; runs are named each.
+        # Name the folder instead of many files, but only if it holds exactly these. Folders of several logs raise an
+        # error here, and several runs must be named one by one.
         with suppress(UserError):
             folder = [common_place(places)]
             are_many = len(places) > 3 and not any(map(has_run, places))
@@ -151,11 +155,15 @@ class Request:
 
 
 def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) -> Answer:
-    """Audit the labels, or the rewards, and write what is asked for.
+    """Audit the labels, or the rewards, and write the files of the request.
 
-    `report` takes how far it is; `show` what was found if the table of prompts cannot be written.
+    Args:
+        request: arguments and options of the command line.
+        report: called with the progress.
+        show: called with the result if the table of prompts cannot be written.
     """
     request.require_sense()
+    # Responses take most of the memory; only the queue of rewards and the page show them.
     keeps_responses = request.rewards or request.report is not None
     source = audit_history(
         request.history,
@@ -177,6 +185,7 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
             return _of_rewards(request, source, judge)
         answer, result = _of_labels(request, source, named, judge)
     with suppress(UserError):
+        # Notes on the data set are a courtesy: if it cannot be read here, the audit is complete without them.
         repeated = repeat_notes(named or data_of(source, is_local=True))
         notes = [f"{note}." for note in (*(named.notes if named else ()), *repeated)]
         answer = replace(answer, notes=[*answer.notes, *notes])
@@ -184,7 +193,8 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
         try:
             is_new = write_table(stored(result), request.out)
         except UserError:
-            show(answer)  # which must not be lost
+            # The audit may have taken long, so print its result before the error.
+            show(answer)
             raise
         answer = replace(
             answer,
@@ -200,15 +210,15 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
 def _of_rewards(request: Request, source: RolloutHistory, judge: Judge) -> Answer:
     if len(source.runs) > 1:
         raise UserError("the rewards of one run are audited at a time", "name one")
-    found = audit_rewards(source, judge, request.verified)
-    answer = rewards_answer(found, request.top)
+    result = audit_rewards(source, judge, request.verified)
+    answer = rewards_answer(result, request.top)
     if request.as_recipe is not None:
-        answer = _as_recipe(request, request.as_recipe, source, found, answer)
+        answer = _as_recipe(request, request.as_recipe, source, result, answer)
     if request.out is None:
         return answer
-    # The whole queue, with an empty column for people.
+    # Write the whole queue, not only its top, with an empty column for people's verdicts.
     is_new = write_table(
-        found.queue.with_columns(verdict=pl.lit("", pl.String)), request.out
+        result.queue.with_columns(verdict=pl.lit("", pl.String)), request.out
     )
     filled_in = " (fill in the column verdict; --verified reads it)"
     written = File.written(request.out, filled_in, is_new=is_new)
@@ -222,11 +232,11 @@ def _as_recipe(
     found: RewardAudit,
     answer: Answer,
 ) -> Answer:
-    """The verifier's section alone, or the answer with the recipe that was written."""
+    """Return the verifier's section alone, or the answer with the recipe that was written."""
     section = verifier_of(found)
     result = {**as_json(answer.result), "verifier": plain(section)}
     if target == PRINTED:
-        # What makes the rates doubtful must not be lost, nor stand among what is pasted.
+        # Standard output is pasted into a recipe, so warnings have to become notes, which go to standard error.
         doubts = [
             part.text
             for part in answer.parts
@@ -238,7 +248,7 @@ def _as_recipe(
     is_new = write_new(
         target, lambda path: path.write_text(text, encoding="utf-8"), "as_recipe"
     )
-    # Its own verifier's code is in neither arm.
+    # Neither arm uses the run's own verifier, so the command needs no permission for that verifier's code.
     code = source.recipe.model_copy(update={"verifier": None}).named_again()
     words = ["olr", "train", str(target), "--sweep", *code]
     words += [] if can_train_again(source) else ["--set", "model.path=MODEL"]
@@ -253,7 +263,11 @@ def _as_recipe(
 def _of_labels(
     request: Request, source: RolloutHistory, named: PromptSet | None, judge: Judge
 ) -> tuple[Answer, Audit]:
-    """The answer and the audit of labels, with the export and the page, which need the judge."""
+    """Return the answer and the audit of labels.
+
+    The export and the page are written here, because they need the judge.
+    """
+    # Steps are read once, by the audit; `Sampled` keeps a few responses for the page as they pass.
     sampled = Sampled(source.steps)
     source = replace(source, steps=sampled)
     data = data_of(source) if request.export is not None and named is None else named
@@ -295,7 +309,7 @@ def _of_labels(
 
 
 def _card(request: Request, result: Audit, data: PromptSet, answer: Answer) -> list[File]:
-    """Write the card of an export, if it gets one."""
+    """Write the card of an export, if it gets one; return its file."""
     if request.card is None:
         return []
     command = request.again(*request.choice.words, "--export", str(request.export))
@@ -303,11 +317,12 @@ def _card(request: Request, result: Audit, data: PromptSet, answer: Answer) -> l
     return [write_card(request.card, result, data, answer, choice=choice, command=command)]
 
 
-# What comes next --------------------------------------------------------------------------------------------------
+# The next commands --------------------------------------------------------------------------------------------------
 
 
 def _next(request: Request, result: Audit) -> dict[str, str]:
     if request.export is not None:
+        # People correct the labels in the exported file, which then comes back as verified labels.
         if request.choice.is_to_check:
             return {
                 request.again(
@@ -329,7 +344,7 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
         following[request.again("--verified", "selection.json")] = (
             "once labels are checked there and exported"
         )
-    # There is nothing to export the labels with
+    # Without a data set and without questions there is nothing to export the labels with.
     if request.data is None and not result.questions:
         return following
     return following | {
@@ -340,7 +355,10 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
 
 
 def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, str]:
-    """The command that uses what was found of a benchmark, whose problems are for no training; none of others."""
+    """Return the command that uses the audit of a benchmark, or none for other histories.
+
+    A benchmark's problems are not for training.
+    """
     if not is_of_evaluations(source):
         return {}
     if request.export is not None and not request.choice.is_to_check:
@@ -354,7 +372,7 @@ def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, 
 
 
 def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str, str]:
-    """The command that writes an export again without its unlabelled rows; a CSV file is read as `data` says."""
+    """Return the command that writes an export again without its unlabelled rows; a CSV file is read as `data` says."""
     target = export.with_name(f"{export.stem}-labelled{export.suffix}")
     words = ["olr", "check", str(export)]
     if export.suffix in CSV and data.columns is not None:
@@ -365,9 +383,9 @@ def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str
 
 
 def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str | None:
-    """The command that trains on the exported data: the run's own recipe, else one for the policy of the rollouts.
+    """Return the command that trains on the exported data, or None for another trainer's run, which olr cannot start.
 
-    None for a run of another trainer, which olr cannot start.
+    It uses the run's own recipe, else a recipe for the policy of the rollouts.
     """
     if export.suffix not in CSV:
         settings = [it for it in settings if not it.strip().startswith("data.columns")]
@@ -381,13 +399,14 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
         return _by_own_recipe(audit.source, recipe, data)
     if recipe.data.extractor is not None and not settings:
         data.append(f"data.extractor={recipe.data.extractor}")
+    # A served model has a URL and no path that training could load.
     is_served = read_manifest(audit.source).get("url") is not None
     return _from_scratch("MODEL" if is_served else recipe.model.path, data)
 
 
 def _read_as(data: DataSection, export: Path) -> list[str]:
-    """Return the settings that read the export of a data set that is read as `data`."""
-    # Others than CSV have the columns of the interchange format, whatever those of the data set are.
+    """Return the settings with which the export of a data set is read; `data` is how the data set itself was read."""
+    # Only CSV keeps the columns of the data set; other formats have the columns of the interchange format.
     columns = (
         json.dumps(data.columns, ensure_ascii=False) if export.suffix in CSV else "null"
     )
@@ -398,15 +417,16 @@ def _read_as(data: DataSection, export: Path) -> list[str]:
 def _from_scratch(policy: str, data: Sequence[str]) -> str:
     """Return the command that trains a policy on data by a recipe that comes with olr."""
     settings, recipe = [f"model.path={policy}"], "own-data"
+    # `own-data` has no noise section; the toys' recipe injects noise, which audited data must not get.
     if toy_kind(policy) is not None:
         settings, recipe = [*settings, "noise=null"], "laptop/quickstart"
     return " ".join(["olr train", recipe, *map(quote, set_words([*settings, *data]))])
 
 
 def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
-    """Return the command that trains by a run's own recipe on other data."""
+    """Return the command that trains on other data by a run's own recipe."""
     held_out = run / HELD_OUT_FILE
-    # On what it was measured on
+    # Without `data.test` in its recipe the run split off and stored its held-out prompts; measure on the same ones.
     measured = [f"data.test={held_out}"] if held_out.exists() else []
     settings = [*recipe.named_again(), *set_words(["noise=null", *data, *measured])]
     words = [str(run / "recipe.yaml"), *settings, "--run-dir", f"runs/{run.name}-audited"]

@@ -1,4 +1,4 @@
-"""An audit of rewards as an answer: a few sentences, the queue, rates by visit, and what was paid most."""
+"""An audit of rewards as an answer: a few sentences, the queue, rates by visit, and the rows that were paid most."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from olr_cli.tables import Answer, Block, Cell, Column, Line, Row, Table, one_li
 _INDENT = 13
 _ROWS = 15
 _WIDEST = 76
-"""Characters of a response in the terminal, so that they stay on one line."""
+"""Characters of a response in the terminal, so that each stays on one line."""
 
 _MOST_UNREAD = 0.1
-"""Share of rewarded rollouts without an answer from which on the extractor is doubted, not the verifier."""
+"""Share of rewarded rollouts without an answer above which we doubt the extractor, not the verifier."""
 
 
 def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
-    """A few sentences and the queue; JSON has all of it."""
+    """Return a few sentences and the queue; JSON has the whole audit."""
     parts: list[Line | Table | str] = [*_lines(audit)]
     reward = pl.col("is_rewarded").cast(pl.Int8).alias("reward")
     contradictions = audit.queue.head(_ROWS if top is None else top)
@@ -39,7 +39,7 @@ def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
 
 
 def _visits_table(by_visit: Sequence[RatesOfVisits]) -> Table:
-    """The rates of the rewards by visit."""
+    """Return the rates of the rewards by visit."""
     heads = ("visits", "rewards", "right, not rewarded", "wrong, rewarded", "TPR - FPR")
     rows = []
     for part in by_visit:
@@ -53,7 +53,7 @@ def _visits_table(by_visit: Sequence[RatesOfVisits]) -> Table:
 
 
 def _cases_table(queue: pl.DataFrame, *more: str | pl.Expr) -> Table:
-    """Rows of the queue on a line each; `more` are further columns."""
+    """Return rows of the queue, one per line; `more` are further columns."""
     texts = queue.select(
         pl.col("prompt_id").alias("prompt"), "label", "answer", *more, "rollouts"
     )
@@ -71,21 +71,22 @@ def _cases_table(queue: pl.DataFrame, *more: str | pl.Expr) -> Table:
 
 
 def _paid_table(queue: pl.DataFrame) -> Table:
-    """Rows of the queue with what was paid, each above the end of its response."""
+    """Return rows of the queue with their highest reward, each above the end of its response."""
     block = _cases_table(queue, pl.col("paid").round(3)).blocks[0]
     rows = []
     for row, response in zip(block.rows, queue["response"], strict=True):
+        # The answer is at the end of a response, so cut its beginning.
         rows += [row, Row([one_line(response)[-_WIDEST:]], "note")]
     return Table([replace(block, rows=rows)])
 
 
 def _lines(audit: RewardAudit) -> Iterator[Line]:
     line = partial(Line, is_wrapped=True)
-    blind = audit.rewarded_without_answer
-    if blind is not None and blind > _MOST_UNREAD:
+    unread = audit.rewarded_without_answer
+    if unread is not None and unread > _MOST_UNREAD:
         yield line(
             "Warning",
-            f"in {blind:.0%} of the rewarded rollouts olr reads no answer: its extractor is not the verifier's,"
+            f"in {unread:.0%} of the rewarded rollouts olr reads no answer: its extractor is not the verifier's,"
             " and what follows is about the others alone; --set data.extractor=NAME names another (docs/grading.md)",
             "yellow",
         )
@@ -119,9 +120,9 @@ def _lines(audit: RewardAudit) -> Iterator[Line]:
             f"of rollouts with an answer that was contradicted once, {audit.contradicted_again:.0%} are contradicted;"
             " errors drawn anew would have the rates above",
         )
-    for who, said in audit.verified.items():
+    for who, measured in audit.verified.items():
         yield line(
             who.capitalize(),
-            f"by people's verdicts: false negatives {said.false_negative_rate.full}, false positives"
-            f" {said.false_positive_rate.full}",
+            f"by people's verdicts: false negatives {measured.false_negative_rate.full}, false positives"
+            f" {measured.false_positive_rate.full}",
         )

@@ -1,6 +1,6 @@
-"""How often rewards are wrong in both directions, with the grader's verdicts for the truth, or people's.
+"""How often rewards are wrong in both directions, if the grader's verdicts are the truth, or people's.
 
-A cell is a reward with the grader's verdict. Intervals are of prompts that are drawn anew.
+A cell is a reward with a verdict of the grader. Intervals come from drawing prompts anew (bootstrap).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from olr_cli.tables import Cell
 _DRAWS = 2000
 
 VERDICTS = {"right": True, "wrong": False, "cannot be scored": None}
-"""What people say of an answer, and whether it is right then."""
+"""People's verdicts on an answer, and whether the answer is right then."""
 
 CASE = ("prompt_id", "label", "answer")
-"""Columns of what one verdict is about: in a run, a prompt's label may change from visit to visit."""
+"""Columns that identify the subject of a verdict; a prompt's label may change from visit to visit."""
 
 _CELLS = {
     "agreed wrong": (False, False),
@@ -34,20 +34,23 @@ _CELLS = {
     "accepted": (True, False),
     "agreed right": (True, True),
 }
-"""Reward and verdict of the rollouts of each cell, which arrays have in this order."""
+"""Reward and verdict of the rollouts in each cell; arrays have the cells in this order."""
+
 _IN_CELL = {
     name: (pl.col("is_rewarded") == reward) & (pl.col("verdict") == right)
     for name, (reward, right) in _CELLS.items()
 }
-"""Which rollouts are in each."""
+"""Whether a rollout is in a cell."""
+
 _BY_AGREEMENT = [float(name == "agreed right") for name in _CELLS]
-"""The share of right rollouts in each, where nobody has judged any."""
+"""Share of right rollouts in each cell if people have judged none of it."""
+
 _REWARDED, _RIGHT_BY_GRADER = np.array([*_CELLS.values()]).T
 _OF_GRADER = [
     list(_CELLS).index(name)
     for name in ("agreed wrong", "accepted", "rejected", "agreed right")
 ]
-"""The cells where the grader's verdict takes the place of the reward."""
+"""Order of the cells after the grader's verdict takes the place of the reward."""
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,10 @@ class Rates:
 
 
 def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
-    """People's verdicts on answers: `CASE`, and ``is_right``, which is null where they cannot say.
+    """Read people's verdicts on answers: `CASE`, and ``is_right``, which is null if they cannot say.
 
     Raises:
-        UserError: a file is no such table, a verdict is none of `VERDICTS`, or two of one answer differ.
+        UserError: a file is no such table, a verdict is none of `VERDICTS`, or an answer has two different ones.
     """
     tables = []
     for file in files:
@@ -77,25 +80,25 @@ def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
         tables.append(
             table.with_columns(pl.col("verdict").str.strip_chars().str.to_lowercase())
         )
-    said = pl.concat(tables).filter(pl.col("verdict") != "")
-    if strange := sorted({*said["verdict"]} - {*VERDICTS}):
+    verdicts = pl.concat(tables).filter(pl.col("verdict") != "")
+    if unknown := sorted({*verdicts["verdict"]} - {*VERDICTS}):
         raise UserError(
-            f"verdict '{strange[0]}' is none of {', '.join(VERDICTS)}",
+            f"verdict '{unknown[0]}' is none of {', '.join(VERDICTS)}",
             "correct it in the table",
         )
-    said = said.unique(maintain_order=True)
-    if not (twice := said.filter(pl.struct(CASE).is_duplicated())).is_empty():
-        prompt, label, answer, _ = twice.row(0)
+    verdicts = verdicts.unique(maintain_order=True)
+    if not (ambiguous := verdicts.filter(pl.struct(CASE).is_duplicated())).is_empty():
+        prompt, label, answer, _ = ambiguous.row(0)
         raise UserError(
             f"the answer {answer} to prompt {prompt}, whose label is {label}, has several verdicts",
             "leave one",
         )
     is_right = pl.col("verdict").replace_strict(VERDICTS, return_dtype=pl.Boolean)
-    return said.select(*CASE, is_right=is_right)
+    return verdicts.select(*CASE, is_right=is_right)
 
 
 def verdict_notes(people: pl.DataFrame, known: pl.DataFrame) -> Iterator[str]:
-    """How much of what is known people's verdicts are about."""
+    """Yield notes on how many of these rollouts people's verdicts are about."""
     here = people.join(known, on=CASE, how="semi").height
     yield f"{here:,} of {people.height:,} verdicts are about answers here, {people.height - here:,} about none."
     contradicted = known.filter(pl.col("is_rewarded") != pl.col("verdict"))
@@ -108,9 +111,10 @@ def verdict_notes(people: pl.DataFrame, known: pl.DataFrame) -> Iterator[str]:
 
 
 def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
-    """(1 + draws, counts): how many rows each holds for, first of all prompts, then of prompts that are drawn anew.
+    """Return (1 + draws, counts): the number of rows that satisfy each expression.
 
-    Prompts of equal counts are drawn together, so that memory does not grow with the prompts.
+    The first row is for all prompts, the others for prompts that are drawn anew. Prompts with equal counts are drawn
+    together, so that memory does not grow with the number of prompts.
     """
     if rows.is_empty():
         return np.zeros((1, len(counted)))
@@ -120,6 +124,7 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
     counts, prompts = np.unique(
         of_prompts.drop("prompt_id").to_numpy(), axis=0, return_counts=True
     )
+    # A fixed seed: the same log always gives the same interval.
     random = np.random.default_rng(key("audit of rewards"))
     draws = (
         random.multinomial(prompts.sum(), prompts / prompts.sum()) for _ in range(_DRAWS)
@@ -130,13 +135,15 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
 
 
 def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
-    """The share of `of` that is `bad`, each (1 + draws,) as of `_resampled`.
+    """Return the share of `of` that is `bad`, each (1 + draws,) as in `_resampled`.
 
-    Where all rollouts are alike, so are all draws: then every prompt is one draw, and the interval is exact.
+    If all rollouts are alike, so are all draws, and the bootstrap has no width. Then every prompt counts as one draw,
+    and the interval is exact.
     """
     if not of[0]:
         return Cell(kind="percent")
     rates = bad / np.maximum(of, 1)
+    # If the true rate were 1 - edge, n prompts without an error would have a chance of edge ** n = 5 %.
     rate, edge = float(rates[0]), 0.05 ** (1 / prompts)
     ends = {0.0: (0.0, 1 - edge), 1.0: (edge, 1.0)}.get(rate) or percentile_interval(
         rates[1:]
@@ -145,7 +152,7 @@ def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
 
 
 def by_grader(known: pl.DataFrame) -> Rates:
-    """The verifier's rates if the grader's verdicts were the truth."""
+    """Return the verifier's rates if the grader's verdicts were the truth."""
     cells, is_right = _resampled(known, [*_IN_CELL.values()]), pl.col("verdict")
     right, wrong = (
         known.filter(which)["prompt_id"].n_unique() for which in (is_right, ~is_right)
@@ -154,15 +161,16 @@ def by_grader(known: pl.DataFrame) -> Rates:
 
 
 def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
-    """The verifier's and the grader's rates, by what people say of some answers.
+    """Return the verifier's and the grader's rates, by people's verdicts on some answers.
 
-    In each cell (reward, verdict) the share of right ones is that of the rollouts whose answers people have judged;
-    where they judged none of a cell in which both agree, both are taken to be right.
+    In each cell (reward, verdict), the share of right rollouts is taken from those whose answers people have judged. If
+    they judged none of a cell where reward and verdict agree, both are taken to be right.
     """
     judged = known.join(people, on=CASE, how="left")
     right, wrong = _by_cell(judged)
 
     def prompts_with(*answers: pl.Expr) -> int:
+        # `any_horizontal` of no expressions is an error, hence the False.
         return judged.filter(pl.any_horizontal(False, *answers))["prompt_id"].n_unique()
 
     asked_prompts = prompts_with(pl.col("is_right").is_not_null())
@@ -171,7 +179,8 @@ def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
             "people call no answer here right or wrong",
             "judge some in the table that --out writes for this history",
         )
-    # As unsure as the fewest: prompts with a verdict, or prompts with right answers, or with wrong ones.
+    # The interval must be as wide as the smallest number of prompts calls for: those with a verdict of people, or those
+    # with right answers (or with wrong ones).
     prompts = [
         min(asked_prompts, prompts_with(*compress(_IN_CELL.values(), sums[0])))
         for sums in (right, wrong)
@@ -183,31 +192,41 @@ def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
 
 
 def _by_cell(judged: pl.DataFrame) -> tuple[Floats, Floats]:
-    """Return how many rollouts of each cell are right, and how many wrong, by people: (1 + draws, 4) both."""
+    """Return how many rollouts of each cell are right and how many wrong, by people's verdicts: both (1 + draws, 4)."""
     is_right, cells = pl.col("is_right"), _IN_CELL.values()
     counted = [
         *cells,
         *(cell & is_right for cell in cells),
         *(cell & is_right.is_not_null() for cell in cells),
     ]
-    sizes, said, asked = np.split(_resampled(judged, counted), 3, axis=1)
-    for (reward, verdict), size, of_cell in zip(
-        _CELLS.values(), sizes[0], asked[0], strict=True
+    sizes, right, judged_counts = np.split(_resampled(judged, counted), 3, axis=1)
+    for (reward, verdict), size, judged_count in zip(
+        _CELLS.values(), sizes[0], judged_counts[0], strict=True
     ):
-        if reward != verdict and size and not of_cell:
+        # If reward and verdict agree, both may be taken to be right. If they differ, only people can tell which one is.
+        if reward != verdict and size and not judged_count:
             raise UserError(
                 f"none of the {size:,.0f} rollouts in the queue with reward {int(reward)} has an answer that"
                 " people call right or wrong",
                 "judge some in the table that --out writes for this history",
             )
-    of_all = np.where(asked[0] > 0, said[0] / np.maximum(asked[0], 1), _BY_AGREEMENT)
-    shares = np.where(asked > 0, said / np.maximum(asked, 1), of_all)
+    # A draw may hit no judged prompt of a cell; the draw then takes that cell's share over all prompts.
+    default_shares = np.where(
+        judged_counts[0] > 0, right[0] / np.maximum(judged_counts[0], 1), _BY_AGREEMENT
+    )
+    shares = np.where(
+        judged_counts > 0, right / np.maximum(judged_counts, 1), default_shares
+    )
     return sizes * shares, sizes * (1 - shares)
 
 
 def _rates(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int) -> Rates:
-    """The rates of whoever rewarded, from how many rollouts of each cell are right and wrong, (1 + draws, 4)."""
-    missed = _rate(right[:, ~_REWARDED].sum(1), right.sum(1), right_prompts)
-    passed = _rate(wrong[:, _REWARDED].sum(1), wrong.sum(1), wrong_prompts)
-    is_known = missed.value is not None and passed.value is not None
-    return Rates(missed, passed, 1 - missed.number - passed.number if is_known else None)
+    """Return the rates of a verifier from the right and the wrong rollouts in each cell, both (1 + draws, 4)."""
+    false_negatives = _rate(right[:, ~_REWARDED].sum(1), right.sum(1), right_prompts)
+    false_positives = _rate(wrong[:, _REWARDED].sum(1), wrong.sum(1), wrong_prompts)
+    is_known = false_negatives.value is not None and false_positives.value is not None
+    return Rates(
+        false_negatives,
+        false_positives,
+        1 - false_negatives.number - false_positives.number if is_known else None,
+    )

@@ -1,8 +1,8 @@
 """An audit of rewards: how often they contradict the grader, in both directions, and how often they are wrong.
 
-A contradiction is not yet an error of the verifier that made the reward: the grader's verdict is a second reader's, and
-where it reads no answer nothing is blamed on anybody. What people say of some contradictions (`read_verdicts`) tells
-apart the verifier's errors and the grader's.
+A contradiction is not yet an error of the verifier that made the reward, because the grader is only a second reader. If
+the grader reads no answer, nothing is concluded. People's verdicts on some contradictions (`read_verdicts`) separate
+the verifier's errors from the grader's.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels, scan_rollouts
 
 _NEAR = 0.1
-"""Relative distance of a number that is near the label's."""
+"""Relative distance within which a number counts as near the label's."""
 
 _UNIT = re.compile(r"[A-Za-z]{2}|[%$\N{DEGREE SIGN}]")
 _ENDING = 200
-"""Characters of a response that people see in the queue: its end, where the answer is."""
+"""Number of characters of a response that people see in the queue: its end, since the answer is there."""
 
 _TRIED, _FEWEST = 200, 5
-"""Answers on which other extractors are tried, the most frequent ones; from how many on they say something."""
+"""Number of most frequent answers on which other extractors are tried; fewer than `_FEWEST` say nothing."""
 
 
 _PARTS = 6
-"""Parts of the visits that have rates of their own, at most."""
+"""Largest number of parts of the visits that have rates of their own."""
 
 
 @dataclass(frozen=True)
 class RatesOfVisits:
-    """The rates of the rewards of some visits, the first and the last among them."""
+    """The rates of the rewards of visits `first` to `last`."""
 
     first: int
     last: int
@@ -55,41 +55,60 @@ class RatesOfVisits:
 
 @dataclass(frozen=True)
 class RewardAudit:
-    """How a history's rewards and the grader's verdicts differ.
-
-    Attributes:
-        rewards, prompts: how many are audited.
-        left_out: rollouts without a reward or a label, or whose reward asked no verifier.
-        without_answer, undecided: rollouts among them in which olr reads no answer, or whose answer it cannot grade.
-        rewarded_without_answer: share of the rewarded rollouts without an answer; None without any rewarded one.
-        rates: of the rewards, as if every verdict of the grader were right.
-        extractor: another one, and in which share of the wrong but rewarded responses it reads a right answer, if that
-            is more than half: then the verifier probably reads answers as it does.
-        contradicted_again: where an answer to a prompt was contradicted, how often another rollout with it is too.
-        verified: rates by what people say, of the ``verifier`` and of the ``grader``.
-        by_visit: the rates of earlier and later visits, which drift where the policy moves to what the verifier errs
-            on; none of one visit.
-        queue: contradictions by prompt and answer, the most frequent first; ``paid`` is the highest reward of its
-            rollouts, as it was logged, and ``response`` the end of that rollout.
-        paid_most: those of the queue that were rewarded, the highest ``paid`` first.
-        known: the rollouts whose answer the grader judged: ``is_rewarded`` and ``verdict`` of each.
-    """
+    """How a history's rewards and the grader's verdicts differ."""
 
     source: Path
     rewards: int
+    """Number of rewards that are audited."""
+
     prompts: int
+    """Number of prompts that are audited."""
+
     left_out: int
+    """Number of rollouts that have no reward or label, or whose reward did not involve a verifier."""
+
     without_answer: int
+    """Number of audited rollouts in which olr reads no answer."""
+
     undecided: int
+    """Number of audited rollouts whose answer olr cannot grade."""
+
     rewarded_without_answer: float | None
+    """Share of the rewarded rollouts without an answer; None if no rollout is rewarded."""
+
     rates: Rates
+    """Rates of the rewards if every verdict of the grader were right."""
+
     extractor: tuple[str, float] | None
+    """Another extractor, and the share of wrong but rewarded responses in which it reads a right answer.
+
+    Given only if that is more than half: then the verifier probably reads answers in the same way.
+    """
+
     contradicted_again: float | None
+    """If a rollout with an answer to a prompt was contradicted, how often another rollout with that answer is too."""
+
     verified: Mapping[str, Rates]
+    """Rates by people's verdicts, for the ``verifier`` and for the ``grader``."""
+
     by_visit: Sequence[RatesOfVisits]
+    """Rates of earlier and later visits; empty for a single visit.
+
+    They drift if the policy learns the answers on which the verifier errs.
+    """
+
     queue: pl.DataFrame
+    """Contradictions by prompt and answer, the most frequent first.
+
+    ``paid`` is the highest logged reward of its rollouts, and ``response`` the end of that rollout's response.
+    """
+
     paid_most: pl.DataFrame
+    """Rewarded rows of the queue, the highest ``paid`` first."""
+
     known: pl.DataFrame = field(repr=False)
+    """Rollouts whose answer the grader could judge, each with ``is_rewarded`` and ``verdict``."""
+
     notes: Sequence[str] = field(repr=False)
 
 
@@ -115,8 +134,10 @@ def audit_rewards(
     counts = known.group_by(CASE).agg(
         bad=is_wrong.sum().cast(pl.Int64), of=pl.len().cast(pl.Int64)
     )
-    again, pairs = (
-        int((counts["bad"] * (counts[others] - 1)).sum()) for others in ("bad", "of")
+    # Count ordered pairs of rollouts with one answer. Of 5 rollouts with 2 contradictions, 2 * 4 pairs begin with a
+    # contradicted one, and in 2 * 1 of these the second is contradicted too.
+    contradicted_pairs, pairs = (
+        int((counts["bad"] * (counts[column] - 1)).sum()) for column in ("bad", "of")
     )
     queue = (
         known.filter(is_wrong)
@@ -126,12 +147,14 @@ def audit_rewards(
             paid=pl.col("paid").max(),
             response=pl.col("response").get(pl.col("paid").arg_max()),
         )
+        # Equally frequent rows are sorted by their texts, so that the same log gives the same queue.
         .sort("rollouts", *CASE, "is_rewarded", descending=[True, *[False] * 4])
     )
     kinds = [
         _kind(answer, label)
         for answer, label in queue.select("answer", "label").iter_rows()
     ]
+    # After the columns of `CASE` and is_rewarded.
     queue = queue.insert_column(4, pl.Series("kind", kinds, dtype=pl.String))
     return RewardAudit(
         source=history.source,
@@ -147,7 +170,7 @@ def audit_rewards(
         extractor=_other_extractor(
             queue.filter("is_rewarded").drop_nulls("response").head(_TRIED), history, judge
         ),
-        contradicted_again=again / pairs if pairs else None,
+        contradicted_again=contradicted_pairs / pairs if pairs else None,
         verified={} if people is None else by_people(known, people),
         by_visit=_by_visit(known),
         queue=queue,
@@ -160,11 +183,12 @@ def audit_rewards(
 
 
 def _by_visit(known: pl.DataFrame) -> list[RatesOfVisits]:
-    """Return the rates of up to `_PARTS` parts of as many visits each, in their order."""
+    """Return the rates of up to `_PARTS` parts with equally many visits each, in order."""
     visits = known["visit"].n_unique()
     if visits < 2:
         return []
     rank = pl.col("visit").rank("dense").cast(pl.Int64) - 1
+    # -(-a // b) rounds up, so that there are never more than `_PARTS` parts.
     parts = known.with_columns(part=rank // -(-visits // _PARTS))
     return [
         RatesOfVisits(rows["visit"].min(), rows["visit"].max(), len(rows), by_grader(rows))  # type: ignore[arg-type]  # whole numbers
@@ -173,7 +197,10 @@ def _by_visit(known: pl.DataFrame) -> list[RatesOfVisits]:
 
 
 def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
-    """The rollouts with a reward and the label that it was for, and how many others: some asked no verifier (R25)."""
+    """Return the rollouts with a reward and the label that it was given for, and the number of other rollouts.
+
+    Some rewards involved no verifier (R25), so they are among the others.
+    """
     keys = ("prompt_id", "visit", "view", "sample")
     columns = (*keys, "answer", "is_rewarded", "reward", "response")
     rows = pl.concat(
@@ -183,6 +210,7 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
     remedy = "name --columns {reward: COLUMN, given_label: COLUMN}, or in --data the data set with all labels"
     if history.is_run:
         remedy = "a majority label asks no verifier"
+        # If a majority label is graded by class, the supervisor compares answers itself and asks no verifier.
         unasked = (
             ("none", "majority")
             if history.recipe.method.majority_graded_by == "class"
@@ -192,7 +220,7 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
             pl.col("label_source").is_in(unasked).not_()
         )
         rewards = scan_rollouts(history.source).filter(pl.col("reward").is_in([0.0, 1.0]))
-        # The majority that labels the other view is not stored.
+        # In Co-Reward each view is labelled by the other view's majority, but only the original view's label is stored.
         is_stored = (pl.col("label_source") != "majority") | (pl.col("view") == "original")
         stored = (
             rewards.select(*keys, "response", is_rewarded=pl.col("reward") == 1)
@@ -209,14 +237,16 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
             stored.collect(), on=keys, how="left", maintain_order="left"
         )
     elif "is_rewarded" in rows.columns and history.knows_labels:
-        given = {name: prompt.given_label for name, prompt in history.prompts.items()}
+        label_by_prompt = {
+            name: prompt.given_label for name, prompt in history.prompts.items()
+        }
         rows = rows.with_columns(
             label=pl.col("prompt_id").replace_strict(
-                given, default=None, return_dtype=pl.String
+                label_by_prompt, default=None, return_dtype=pl.String
             )
         )
     if "label" in rows.columns:
-        # Nothing matches the sentinel: no verifier was asked.
+        # No answer matches the sentinel, so its rewards are 0 without a verifier.
         rows = rows.drop_nulls(["label", "is_rewarded"]).filter(pl.col("label") != SENTINEL)
     if "label" not in rows.columns or rows.is_empty():
         raise UserError(
@@ -226,7 +256,7 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
     response = pl.col("response") if "response" in rows.columns else pl.lit(None, pl.String)
     ending = response.cast(pl.String).str.slice(-_ENDING).alias("response")
     answer = pl.col("answer").cast(pl.String)
-    # A pattern, which may find no column: logs of verdicts alone have no reward.
+    # `^reward$` is a pattern, not a name: a log of verdicts has no column of rewards, and a pattern may match none.
     paid = pl.coalesce("^reward$", pl.col("is_rewarded").cast(pl.Float64))
     rows = rows.select(
         "prompt_id", "visit", "label", answer, "is_rewarded", ending, paid=paid
@@ -237,7 +267,9 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
 def _other_extractor(
     accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
 ) -> tuple[str, float] | None:
-    """See `RewardAudit`; of what was rewarded and is wrong."""
+    """Return another extractor that the verifier may use (see `RewardAudit.extractor`); `accepted` is wrong but
+    rewarded.
+    """
     if len(accepted) < _FEWEST:
         return None
     rows = [*accepted.select("prompt_id", "label", "response").iter_rows()]
@@ -255,10 +287,21 @@ def _other_extractor(
 
 
 def _kind(answer: str, label: str) -> str:
-    """The kind of a contradiction."""
-    claimed, due = exact_number(answer), exact_number(label)
-    if claimed is not None and due is not None and claimed != due:
-        return "near value" if abs(claimed - due) < _NEAR * abs(due) else "other value"
+    """Return why reward and verdict may differ, guessed from the texts.
+
+    The kinds are near value, other value, same text, words or unit, and spelling.
+    """
+    answer_number, label_number = exact_number(answer), exact_number(label)
+    if (
+        answer_number is not None
+        and label_number is not None
+        and answer_number != label_number
+    ):
+        return (
+            "near value"
+            if abs(answer_number - label_number) < _NEAR * abs(label_number)
+            else "other value"
+        )
     return (
         "same text"
         if answer == label

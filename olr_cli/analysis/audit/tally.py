@@ -1,4 +1,6 @@
-"""How often each model gave each answer to each prompt, over all visits: all that an audit sees of the rollouts."""
+"""How often each model gave each answer to each prompt, over all visits: an audit reads nothing else of the
+rollouts.
+"""
 
 from __future__ import annotations
 
@@ -16,40 +18,45 @@ from olr_cli.errors import UserError
 from olr_cli.runs.store import scan_labels
 
 UNSEEN, MISSING = -1, -2
-"""In place of a label's answer: no rollout ever gave it; there is no label."""
+"""Placeholders for the answer's number of a label: no rollout gave it; there is no label."""
 
 _PROMPTS_AT_ONCE = 512
 
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of P prompts. An answer is one class of equivalent spellings (R7), numbered over all prompts.
-
-    Attributes:
-        prompt_ids: in the order of their first visit.
-        models: names of the models that answered; one empty name where the history has no column of models.
-        prompts: one row per prompt: visits (the most of any model), rollouts, answered.
-        counts: one row per answer of a model: prompt, model (its number), answer (its number), count.
-        answers: one row per answer: prompt, spelling (the most frequent one, ties in lexicographic order); ordered by
-            prompt, so that the answers of one prompt lie together.
-        labels: (P,) the label that is judged (`_audited_labels`).
-        label_answers: (P,) its answer's number, `UNSEEN` or `MISSING`.
-    """
+    """Counts of P prompts. An answer is one class of equivalent spellings (R7), numbered over all prompts."""
 
     prompt_ids: tuple[str, ...]
+    """Ids of the prompts, in the order of their first visit."""
+
     models: tuple[str, ...]
+    """Names of the models that answered; one empty name if the history has no column of models."""
+
     prompts: pl.DataFrame
+    """One row per prompt: visits (the most of any model), rollouts, answered."""
+
     counts: pl.DataFrame
+    """One row per answer of a model: prompt, model (its number), answer (its number), count."""
+
     answers: pl.DataFrame
+    """One row per answer: prompt, spelling (the most frequent one, ties in lexicographic order).
+
+    They are ordered by prompt, so that the answers to one prompt are adjacent.
+    """
+
     labels: tuple[str | None, ...]
+    """(P,) the label that is judged (`_audited_labels`)."""
+
     label_answers: NDArray[np.int64]
+    """(P,) number of the label's answer, `UNSEEN` or `MISSING`."""
 
     def __len__(self) -> int:
         return len(self.prompt_ids)
 
 
 def tally(history: RolloutHistory, judge: Judge) -> Tally:
-    """Count the rollouts of the original wording; the history's `steps` are read, once."""
+    """Count the rollouts of the original wording. The history's `steps` are read, once."""
     counted = _counted(history.steps)
     if counted.is_empty():
         raise UserError(
@@ -107,7 +114,10 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
 
 
 def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """prompt_id, visit, model, text (null: no answer), count; a chunk at a time, so that few rollouts are in memory."""
+    """Return prompt_id, visit, model, text (null: no answer) and count.
+
+    Rollouts are counted a chunk at a time, so that few of them are in memory.
+    """
     parts = []
     for chunk in chunks(steps, ["prompt_id", "visit", "answer", "view", "model"]):
         model = pl.col("model") if "model" in chunk.columns else pl.lit("")
@@ -126,10 +136,10 @@ def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
 def _audited_labels(
     history: RolloutHistory, last_visits: pl.DataFrame, prompt_ids: Iterable[str]
 ) -> tuple[str | None, ...]:
-    """The label of each prompt that an audit judges; None without one, for which the sentinel (R2) stands too.
+    """Return the label of each prompt that an audit judges; None without one, or for the sentinel (R2).
 
-    It is the given label. Of a marked prompt of a run with active noise, whose noisy label is drawn anew at every visit
-    (R3), it is that of the last visit.
+    It is the given label. A marked prompt of a run with active noise gets a new noisy label at every visit (R3); for
+    that prompt it is the last visit's label.
     """
     labels = {
         prompt_id: prompt.given_label for prompt_id, prompt in history.prompts.items()
@@ -140,15 +150,17 @@ def _audited_labels(
         drawn = last_visits.join(drawn, on=["prompt_id", "visit"])
         labels |= dict(zip(drawn["prompt_id"], drawn["noisy_label"], strict=True))
     judged = (labels.get(prompt_id) for prompt_id in prompt_ids)
+    # No answer matches the sentinel, so it says as little as no label.
     return tuple(None if label == SENTINEL else label for label in judged)
 
 
 def _classified(
     spellings: pl.DataFrame, labels: tuple[Gold | None, ...], judge: Judge
 ) -> tuple[pl.DataFrame, NDArray[np.int64]]:
-    """The spellings (prompt, text, uses; ordered by prompt) with their answers' numbers, and those of the labels.
+    """Return the spellings with their answers' numbers, and the labels' numbers.
 
-    Whatever matches the label is the label's answer.
+    The spellings have prompt, text and uses, ordered by prompt. Every answer that matches the label is the label's
+    answer.
     """
     of_prompt = spellings.group_by("prompt", maintain_order=True).agg("text")
     texts: Mapping[int, list[str]] = dict(of_prompt.iter_rows())
@@ -164,17 +176,18 @@ def _classified(
             if (label := labels[p]) is not None
             for text in texts.get(p, ())
         ]
+        # One call for many prompts, since the judge grades pairs in parallel.
         verdicts = dict(zip(pairs, judge.matches(pairs), strict=True))
         for prompt in prompts:
             label = labels[prompt]
-            # Class of this prompt, None for the label's -> place among its answers.
-            places: dict[Key | None, int] = {}
+            # Key of a class -> position among this prompt's answers; None is the key of all that match the label.
+            positions: dict[Key | None, int] = {}
             for text in texts.get(prompt, ()):
                 key = None if label is not None and verdicts[label, text] else keys[text]
-                numbers.append(first + places.setdefault(key, len(places)))
+                numbers.append(first + positions.setdefault(key, len(positions)))
             if label is None:
                 label_answers[prompt] = MISSING
-            elif None in places:
-                label_answers[prompt] = first + places[None]
-            first += len(places)
+            elif None in positions:
+                label_answers[prompt] = first + positions[None]
+            first += len(positions)
     return spellings.with_columns(answer=pl.Series(numbers, dtype=pl.Int64)), label_answers

@@ -1,20 +1,21 @@
-"""The verdicts on the labels of P prompts, from the votes and from what is verified.
+"""The verdicts on the labels of P prompts, from the votes and from the verified labels.
 
-The verdicts are one frame, one row per prompt in the order of the queue:
+The verdicts are one frame, with one row per prompt in the order of the queue:
 
 | column | |
 |---|---|
-| rank | place in the queue, from 1; null without a label, or where the label is verified |
-| status | of `STATUSES` |
-| given_label, proposed_label | the proposal is the likeliest answer by the votes alone, where it is not the label |
+| rank | position in the queue, from 1; null without a label, or if the label is verified |
+| status | one of `STATUSES` |
+| given_label, proposed_label | the proposal is the likeliest answer by the votes alone, if it is not the label |
 | confidence | chance that the label is wrong; null without verified labels |
 | proposal_confidence | chance that the proposal is right; null without verified labels |
-| change | what a repair does with the label, of `CHANGES` |
-| answers | what was answered instead, the most frequent first: ``16 × 240, 1 × 150`` |
-| given_count, proposed_count, rollouts, answered, visits | how many rollouts gave the label, the proposal, all, an answer |
-| log_odds | that the label is wrong, of the annotator model: the order of the queue, not to be believed as a chance |
-| is_verified | somebody has verified the true answer, or that the label is wrong |
-"""  # noqa: E501
+| change | the effect of a repair on the label, one of `CHANGES` |
+| answers | the other answers, the most frequent first: ``16 × 240, 1 × 150`` |
+| given_count, proposed_count | number of rollouts that gave the label, and the proposal |
+| rollouts, answered, visits | number of rollouts, of rollouts with an answer, and of visits |
+| log_odds | log odds of the annotator model that the label is wrong: they order the queue, and are no reliable chance |
+| is_verified | whether a person has verified the true answer, or that the label is wrong |
+"""
 
 from __future__ import annotations
 
@@ -35,40 +36,49 @@ from olr_cli.data.prompts import Prompt
 from olr_cli.tables import Cell
 
 STATUSES = ("doubted", "questionable", "undecided", "fine", "missing")
-"""What an audit says of a label: most answers are another one; few agree with it or with each other; no more than its
-place in the queue says; most answers agree with it; there is none."""
+"""The verdicts on a label.
+
+- doubted: most answers are another one.
+- questionable: few answers agree with the label or with each other.
+- undecided: only the position in the queue says anything about it.
+- fine: most answers agree with it.
+- missing: there is no label.
+"""
 
 CHANGES = ("changed", "added", "kept")
-"""What a repair does with a label: replaces it, fills it in, leaves it."""
+"""The effects of a repair on a label: it is replaced, filled in, or left."""
 
 _SHOWN = 3
-"""Answers that a row names."""
+"""Number of answers that a row names."""
 
 
 @dataclass(frozen=True)
 class _Doubt:
-    """How doubtful the labels of P prompts are, and which of them their proposals replace.
-
-    Attributes:
-        chance, proposal_chance: (P,) that the label is wrong, and that the proposal is right; NaN if not calibrated.
-        is_doubted: (P,) the label is more likely wrong than right.
-        is_evidence: (P,) the answers say something about the label.
-        is_replaced: (P,) the proposal is surely a gain.
-        gain: of all replacements; None if there are none to weigh.
-    """
+    """How doubtful the labels of P prompts are, and which of them their proposals replace."""
 
     chance: Floats
+    """(P,) chance that the label is wrong; NaN if not calibrated."""
+
     proposal_chance: Floats
+    """(P,) chance that the proposal is right; NaN if not calibrated."""
+
     is_doubted: Bools
+    """(P,) whether the label is more likely wrong than right."""
+
     is_evidence: Bools
+    """(P,) whether the answers are evidence about the label."""
+
     is_replaced: Bools
+    """(P,) whether the proposal is surely a gain."""
+
     gain: Cell | None = None
+    """Gain of all replacements together; None if there are none to consider."""
 
     @classmethod
     def by_votes(cls, counted: Tally, model: AnnotatorModel) -> _Doubt:
-        """Return the doubt without verified labels: an order, and no chances."""
+        """Return the doubt without verified labels: an order, but no chances."""
         unknown = np.full(len(counted), np.nan)
-        # Answers of one model at one visit that agree may be one error.
+        # If one model gives the same answer several times at one visit, it may have made one error several times.
         is_evidence = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
         nothing = np.zeros(len(counted), dtype=bool)
         return cls(unknown, unknown, model.odds > 0, is_evidence, nothing)
@@ -77,7 +87,7 @@ class _Doubt:
     def calibrated(
         cls, maps: calibration.Calibration, odds: Floats, may_change: Bools
     ) -> _Doubt:
-        """Return the doubt by verified labels, by which log odds become chances."""
+        """Return the doubt with verified labels, which turn log odds into chances."""
         chance = maps.chances(odds)
         is_evidence = np.ones(len(odds), dtype=bool)
         is_replaced, gain = maps.changes(odds, may_change)
@@ -95,9 +105,16 @@ def verdicts_of(
     judge: Judge,
     is_here: Bools,
 ) -> tuple[pl.DataFrame, Cell | None]:
-    """Return the frame that this module describes, and what its changes gain.
+    """Return the frame that this module describes, and the gain of its changes.
 
-    `measure` is the part of `known` that calibrates. Only labels that are here, in the data set, change.
+    Args:
+        prompts: P prompts.
+        counted: their answers and labels.
+        model: the annotator model fitted to `counted`.
+        known: all verified labels.
+        measure: the part of `known` that calibrates.
+        judge: compares proposals with verified answers.
+        is_here: (P,) whether the prompt is in the data set; only labels there change.
     """
     labels, is_known = counted.label_answers, known.is_known
     is_missing = labels == MISSING
@@ -116,10 +133,10 @@ def verdicts_of(
 
     is_wrong = known.is_wrong == 1
     truths = np.array(known.answers, dtype=object)
-    # A true answer where the given label is not known to be right; elementwise, hence the comparison.
+    # Not `is not None`: numpy compares `!= None` element by element.
     has_truth = (truths != None) & (known.is_wrong != 0)  # noqa: E711
     is_added = is_missing & (model.is_settled | has_truth)
-    # A label that is known to be wrong is replaced by whatever is proposed: at worst by another wrong one.
+    # A label that is known to be wrong is replaced by any proposal: at worst one wrong label replaces another.
     is_changed = doubt.is_replaced | (is_wrong & (is_other | has_truth))
     proposal_or_truth = np.where(has_truth, truths, np.array(proposed, dtype=object))
     proposal_chance = np.where(is_other & ~is_known, doubt.proposal_chance, np.nan)
@@ -140,7 +157,10 @@ def verdicts_of(
             "confidence": np.where(is_known, known.is_wrong, doubt.chance),
             "proposal_confidence": np.where(has_truth, 1.0, proposal_chance),
             "change": np.select(
-                [~is_here, is_added, is_changed], ["kept", "added", "changed"], "kept"
+                # The first that holds wins: a label outside the data set never changes.
+                [~is_here, is_added, is_changed],
+                ["kept", "added", "changed"],
+                "kept",
             ),
             "answers": _answers(counted, totals),
             "given_count": _of(totals, labels),
@@ -148,6 +168,7 @@ def verdicts_of(
             "log_odds": model.odds,
             "is_verified": is_known,
         },
+        # NaN marks missing values in numpy's arrays; the frame must have nulls, which JSON and Parquet can hold.
         nan_to_null=True,
     ).cast({"given_count": pl.Int64, "proposed_count": pl.Int64})
     return _ranked(
@@ -163,13 +184,14 @@ def _statuses(
     is_missing: Bools,
     is_other: Bools,
 ) -> NDArray[np.str_]:
-    """Return (P,) of `STATUSES`, the first that holds."""
+    """Return (P,) values of `STATUSES`; of several that hold, the first."""
     cases = {
         "doubted": known.is_known & (known.is_wrong == 1),
         "fine": known.is_known & (known.is_wrong == 0),
         "missing": is_missing,
         "questionable": ~model.is_settled & (is_other | (model.leaders < 0)),
     }
+    # Votes and chances must agree: another leader and a doubted label, or the label as leader and no doubt.
     is_sure = model.is_settled & doubt.is_evidence & (is_other == doubt.is_doubted)
     return np.select(
         [*cases.values(), is_sure & is_other, is_sure],
@@ -179,8 +201,9 @@ def _statuses(
 
 
 def _ranked(table: pl.DataFrame) -> pl.DataFrame:
-    """The verdicts in the order of the queue, with their rank; the order of equally doubtful ones is drawn."""
+    """Return the verdicts in the order of the queue, with their ranks; the order of equally doubtful ones is drawn."""
     is_queued = ~pl.col("is_verified") & pl.col("log_odds").is_not_null()
+    # Draw by id, not by position: the order of ties then depends on nothing but the prompts.
     draws = [seeding.uniform("audit tie", name) for name in table["prompt_id"]]
     order = pl.when(is_queued).then("log_odds"), pl.when(is_queued).then(pl.Series(draws))
     ranked = table.sort(order, descending=True, nulls_last=True, maintain_order=True)
@@ -189,17 +212,17 @@ def _ranked(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def ties_of(verdicts: pl.DataFrame) -> list[tuple[int, int]]:
-    """Return the first and the last rank of every group of labels that are equally doubtful."""
+    """Return the first and the last rank of every group of equally doubtful labels."""
     groups = verdicts.drop_nulls("rank").group_by("log_odds", maintain_order=True)
     ends = groups.agg(first=pl.col("rank").min(), last=pl.col("rank").max())
     return ends.select("first", "last").filter(pl.col("first") < pl.col("last")).rows()
 
 
 def _of(values: Floats, answers: Numbers) -> Floats:
-    """(A,) -> (P,): the value of each answer; 0 of one that nobody gave, NaN without a label."""
-    chosen = np.where(answers == MISSING, np.nan, 0.0)
-    chosen[answers >= 0] = values[answers[answers >= 0]]
-    return chosen
+    """Return (A,) values of answers by prompt, as (P,): 0 for an answer that no rollout gave, NaN without a label."""
+    by_prompt = np.where(answers == MISSING, np.nan, 0.0)
+    by_prompt[answers >= 0] = values[answers[answers >= 0]]
+    return by_prompt
 
 
 def _answers(counted: Tally, totals: Floats) -> pl.Series:

@@ -17,11 +17,11 @@ from olr_cli.recipe.verifier import VerifierSection
 from olr_cli.tables import one_line
 
 PRINTED = Path("-")
-"""Stands for standard output, in place of a file."""
+"""Placeholder for standard output, in place of a file."""
 
 
 def verifier_of(audit: RewardAudit) -> VerifierSection:
-    """Return the verifier that made the audited rewards, by people's verdicts if there are any: then without rules."""
+    """Return the verifier that made the audited rewards; with people's verdicts it has their rates and no rules."""
     section = measured_verifier(audit.known)
     if not audit.verified:
         return section
@@ -34,9 +34,9 @@ def verifier_of(audit: RewardAudit) -> VerifierSection:
 
 
 def section_text(audit: RewardAudit, section: VerifierSection) -> str:
-    """Return the section as YAML, under comments that say what was measured."""
+    """Return the section as YAML, under comments that state the measurement."""
     rates = audit.verified.get("verifier", audit.rates)
-    who = "people" if audit.verified else "the grader"
+    judge_name = "people" if audit.verified else "the grader"
     missed, accepted = (
         f"{rate.full} (95 %)" if rate.value is not None else "nothing to measure, so 0"
         for rate in (rates.false_negative_rate, rates.false_positive_rate)
@@ -44,7 +44,7 @@ def section_text(audit: RewardAudit, section: VerifierSection) -> str:
     return _commented(
         {"verifier": plain(section)},
         f"Measured in {audit.rewards:,} rewards of {audit.prompts:,} prompts in {audit.source}, all errors together:",
-        f"Right by {who}, not rewarded: {missed}; wrong, rewarded: {accepted}",
+        f"Right by {judge_name}, not rewarded: {missed}; wrong, rewarded: {accepted}",
     )
 
 
@@ -55,12 +55,12 @@ def recipe_text(
     data: str | None,
     target: Path,
 ) -> str:
-    """Return a recipe of two arms, with the verifier and without, that trains the data of a history.
+    """Return a recipe of two arms, with the verifier and without it, that trains on the data of a history.
 
-    That of a run builds on the run's own recipe, another on `own-data` with the data set `data`.
+    For a run it builds on the run's own recipe, otherwise on `own-data` with the data set `data`.
 
     Raises:
-        UserError: no reward contradicts the grader, or nobody knows the data set.
+        UserError: no reward contradicts the grader, or the data set is unknown.
     """
     if not section.brief:
         raise UserError(
@@ -73,6 +73,7 @@ def recipe_text(
     tree: dict[str, Any] = {"name": name, "sweep": {"arms": arms}}
     if can_train_again(history):
         stored = audit.source / "recipe.yaml"
+        # Relative to the new file, so that the two can be moved together.
         tree["base"] = os.path.relpath(stored.resolve(), target.parent.resolve())
     elif data is None:
         raise UserError(
@@ -83,6 +84,7 @@ def recipe_text(
     else:
         read = history.recipe.data.model_dump(mode="json", exclude_defaults=True)
         tree |= {"base": "own-data", "data": {**read, "train": data}}
+        # A log has no recipe whose method could be repeated, so take the plainest one.
         tree["method"] = {"name": "grpo"}
     return _commented(
         tree,
@@ -93,12 +95,12 @@ def recipe_text(
 
 
 def can_train_again(history: RolloutHistory) -> bool:
-    """Whether a history is a run whose recipe olr can train; that of another trainer it cannot start."""
+    """Return whether a history is a run whose recipe olr can train, which excludes other trainers' runs."""
     return history.is_run and not isinstance(history.recipe.engine, ExternalEngine)
 
 
 def plain(section: VerifierSection) -> dict[str, Any]:
-    """The section with the keys that are at their default, so that nothing of a base's verifier is left."""
+    """Return the section with its default keys, so that a base recipe's verifier leaves nothing behind."""
     return section.model_dump(mode="json", exclude_none=True)
 
 

@@ -1,4 +1,4 @@
-"""The registry of figures: which there are, which of them some arms can show, and their files.
+"""The registry of figures: their names, the figures that some arms can show, and their files.
 
 A new figure is a function from arms to charts, in a module beside this one, and an entry in `FIGURES`.
 """
@@ -28,39 +28,43 @@ FIGURES: Mapping[str, str] = {
 }
 """Figure -> its function from arms to the charts that are saved, which is imported when it is needed.
 
-It raises `Lack` for other arms than it needs. The first line of its docstring is the caption.
+The function raises `Lack` for arms that it cannot show. The first line of its docstring is the caption.
 """
 
 OVER = "over-"
-"""Begins the name of a figure of the scores over a key of the recipe, which stands behind it."""
+"""Prefix of a figure of the scores over a key of the recipe; the key follows."""
 
 OFTEN = ("method.slope_threshold", "method.warmup_epochs", "method.criteria", "noise.ratio")
-"""Keys that the paper varies: ``all`` draws the scores over these too, where runs differ in one."""
+"""Keys that the paper varies: ``all`` also draws the scores over these, if runs differ in one."""
 
 _SHOW_LOGS = ("learning",)
-"""Figures for which the logs of other trainers will do."""
+"""Figures that accept the logs of other trainers."""
 
 _CHART_AN_ARM = ("dynamics",)
 """Figures with one chart per arm."""
 
 _MOST_CHARTS = 10
-"""Arms of which such a figure is drawn: those of a sweep of 40 take half a minute, and nobody looks at them all."""
+"""Number of arms that such a figure is drawn for: 40 take half a minute, and nobody looks at them all."""
 
 
 def _function(figure: str) -> Callable[..., list[Chart]]:
     name = FIGURES.get(figure, "variations:over")
-    # no user's text: functions of the package itself, named in the registry of figures
+    # Safe to resolve: the name comes from the registry of figures, never from a user, and leads into this package.
     function: Callable[..., list[Chart]] = resolve_name(f"{__name__}.{name}")
     return function
 
 
 def caption(figure: str) -> str:
-    """A line on what a figure shows."""
+    """Return a line that describes a figure."""
     return (_function(figure).__doc__ or "").partition("\n")[0]
 
 
 def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
-    """The charts of a figure; a `Lack` if it needs other runs."""
+    """Return the charts of a figure.
+
+    Raises:
+        Lack: the figure needs other runs.
+    """
     from olr_cli.analysis.figures.style import applied
     from olr_cli.analysis.frame import Lack
 
@@ -73,7 +77,7 @@ def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
-    """The names, each once, in the registry's order."""
+    """Return the names, each once, in the registry's order."""
     registered, wanted = list(registry), set(names)
     for name in sorted(wanted.difference(registered)):
         raise unknown(kind, name, registered)
@@ -81,7 +85,7 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
 
 
 def known_figures(names: Sequence[str]) -> list[str]:
-    """The figures of these names, in the order of `FIGURES`, then those over keys.
+    """Return the figures with these names in the order of `FIGURES`, then those over keys.
 
     ``all`` stands for all of `FIGURES`, and those over the keys of `OFTEN`.
     """
@@ -95,7 +99,7 @@ def known_figures(names: Sequence[str]) -> list[str]:
 def draw(
     names: Sequence[str], arms: Sequence[Arm], *, captions: bool = True
 ) -> dict[str, list[Chart]]:
-    """The charts of the figures of these names; ``all`` stands for every figure that these arms have the runs for."""
+    """Return the charts of the figures with these names; ``all`` stands for every figure that these arms allow."""
     if not names:
         return {}
     from olr_cli.analysis.figures.style import applied
@@ -109,13 +113,13 @@ def draw(
                 charts[name] = charts_of(name, arms[:_MOST_CHARTS] if is_cut else arms)
         except Lack as lack:
             if name in names:
-                place = (
+                option = (
                     f"over {name.removeprefix(OVER)}"
                     if name.startswith(OVER)
                     else f"figure {name}"
                 )
                 raise UserError(
-                    f"this needs {lack}", "leave it out, or name other runs", place
+                    f"this needs {lack}", "leave it out, or name other runs", option
                 ) from None
         else:
             if is_cut:
@@ -126,7 +130,7 @@ def draw(
 
 
 def save(charts: Iterable[Chart], folder: Path, *, pdf: bool = False) -> list[Path]:
-    """Save each chart (`sheet.save`); where names of arms give the same file name, the later ones get a number."""
+    """Save each chart (`sheet.save`); if names of arms lead to the same file name, the later files get a number."""
     from olr_cli.analysis.figures import sheet
 
     files: list[Path] = []

@@ -1,6 +1,6 @@
-"""Figures by epoch, from labels tables: early coherence, what majorities are made of, and the training dynamics.
+"""Figures by epoch, from labels tables: early coherence, composition of majority answers, and training dynamics.
 
-A panel is a function from an arm's epochs to the rows that it shows; it raises `Lack` where it has none.
+A panel is a function from an arm's epochs to the rows that it shows; it raises `Lack` if there are none.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Epochs:
     """The metrics of an arm by epoch, averaged over its seeds.
 
     Attributes:
-        settings: of OLR; its defaults where the arm's method is another.
-        is_trained: the policy changed between visits; `olr rollouts` only samples.
+        settings: settings of OLR; its defaults under another method.
+        is_trained: whether the policy changed between visits; `olr rollouts` only samples.
     """
 
     def __init__(self, arm: Arm, metrics: Sequence[str] = tuple(LOOKS)) -> None:
@@ -63,31 +63,41 @@ class Epochs:
         )
 
     def rows(self, *metrics: str, first: int = 1) -> pl.DataFrame:
-        """The rows of some metrics, from an epoch on; of metrics without a value there are none."""
+        """Return the rows of some metrics, from epoch `first` on; metrics without a value have no rows."""
         return self._rows.filter(pl.col("metric").is_in(metrics), pl.col("epoch") >= first)
 
     def by_noise(self, prefix: str, *otherwise: str, first: int = 1) -> pl.DataFrame:
-        """The rows of clean and of noisy prompts; other metrics where nobody knows which is which."""
+        """Return the rows of clean and of noisy prompts, or those of other metrics if it is unknown which prompts
+        are noisy.
+        """
         rows = self.rows(*(prefix + group for group in _BY_NOISE), first=first)
         return self.rows(*otherwise, first=first) if rows.is_empty() else rows
 
     def require_truth(self) -> None:
-        """Raise `Lack` where nobody knows true answers."""
+        """Raise `Lack` if true answers are unknown."""
         if self.rows("majority/accuracy").is_empty():
             raise Lack("true answers")
 
     def after_warmup(self) -> int:
-        """The first epoch in which labels are selected; a `Lack` if there is none."""
+        """Return the first epoch in which labels are selected.
+
+        Raises:
+            Lack: there is no such epoch.
+        """
         if self.arm.epochs <= self.settings.warmup_epochs:
             raise Lack(f"an epoch after the warm-up of {self.settings.warmup_epochs}")
         return self.settings.warmup_epochs + 1
 
     def selecting(self) -> int:
-        """As `after_warmup`; a `Lack` too under methods that always or never select."""
+        """Return the first epoch in which the method selects labels.
+
+        Raises:
+            Lack: there is no such epoch, or the method always or never selects.
+        """
         if self.arm.olr is None:
             selects = self.rows("label/selection_ratio").filter(pl.col("mean") > 0)
-            does = "selects none" if selects.is_empty() else "takes every majority"
-            raise Lack(f"a method that selects labels, and {self.arm.method} {does}")
+            verb_phrase = "selects none" if selects.is_empty() else "takes every majority"
+            raise Lack(f"a method that selects labels, and {self.arm.method} {verb_phrase}")
         return self.after_warmup()
 
 
@@ -105,20 +115,20 @@ def _attempt(panel: PanelRows, epochs: Epochs) -> pl.DataFrame | Lack:
 
 
 def training_accuracy(epochs: Epochs) -> pl.DataFrame:
-    """Majority accuracy on clean and on noisy prompts."""
+    """Return majority accuracy on clean and on noisy prompts."""
     epochs.require_truth()
     return epochs.by_noise("majority/accuracy_", "majority/accuracy")
 
 
 def accuracy_by_selection(epochs: Epochs) -> pl.DataFrame:
-    """Majority accuracy on the prompts whose label was replaced, and on the others."""
+    """Return majority accuracy on the prompts whose label was replaced, and on the others."""
     epochs.require_truth()
     names = (f"majority/accuracy_{group}" for group in _BY_SELECTION)
     return epochs.rows(*names, first=epochs.selecting())
 
 
 def slope(epochs: Epochs) -> pl.DataFrame:
-    """The slope on clean and on noisy prompts, or else on selected and unselected ones; it needs two visits."""
+    """Return the slope on clean and on noisy prompts, or else on selected and unselected ones; it needs two visits."""
     if epochs.arm.epochs < 2:
         raise Lack("a second epoch")
     if not epochs.is_trained:
@@ -129,16 +139,17 @@ def slope(epochs: Epochs) -> pl.DataFrame:
 
 
 def selection_ratio(epochs: Epochs) -> pl.DataFrame:
-    """The share of clean and of noisy prompts that are selected."""
+    """Return the share of clean and of noisy prompts that are selected."""
     return epochs.by_noise(
         "label/selection_ratio_", "label/selection_ratio", first=epochs.selecting()
     )
 
 
 def criteria(epochs: Epochs) -> pl.DataFrame:
-    """Majority accuracy on the prompts that each criterion would have selected from the same history."""
+    """Return majority accuracy on the prompts that each criterion would have selected from the same history."""
     epochs.require_truth()
     epochs.after_warmup()
+    # Without training slopes are chance, so only consistency can be shown.
     rows = epochs.rows(*(ABLATION if epochs.is_trained else ["ablation/consistency"]))
     if rows.is_empty():
         raise Lack("majorities that meet a criterion")
@@ -146,7 +157,7 @@ def criteria(epochs: Epochs) -> pl.DataFrame:
 
 
 def effective_noise(epochs: Epochs) -> pl.DataFrame:
-    """The share of wrong labels that training used, beside that of the data."""
+    """Return the share of wrong labels that training used, and that of the data."""
     epochs.require_truth()
     if epochs.rows("label/effective_noise").is_empty():
         raise Lack(f"labels, and {epochs.arm.method} uses none")
@@ -178,12 +189,17 @@ def _criteria_axes(axes: Axes, epochs: Epochs, rows: pl.DataFrame) -> None:
 
 
 class Panel(NamedTuple):
-    """A panel of the dynamics: its title, what its y axis shows, its rows, and how its axes are finished."""
+    """A panel of the dynamics."""
 
     title: str
     shows: str
+    """Label of its y axis."""
+
     rows: PanelRows
+    """Function from an arm's epochs to its rows."""
+
     finish: Callable[[Axes, Epochs, pl.DataFrame], None]
+    """Function that finishes its axes."""
 
 
 PANELS: Mapping[str, Panel] = {
@@ -207,10 +223,10 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
     """
     metrics = [name for name in LOOKS if name.startswith("majority/accuracy")]
     panels = [_attempt(training_accuracy, Epochs(arm, metrics)) for arm in arms]
-    known = [panel for panel in panels if isinstance(panel, pl.DataFrame)]
-    if not known:
+    shown = [panel for panel in panels if isinstance(panel, pl.DataFrame)]
+    if not shown:
         raise Lack("true answers")
-    rows = pl.concat(known)
+    rows = pl.concat(shown)
     columns = style.columns_of(len(arms), 4)
     width = style.COLUMN_WIDTH if columns == 1 else style.TEXT_WIDTH
     sheet = Sheet(
@@ -233,10 +249,10 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
 def dynamics(arms: Sequence[Arm]) -> list[Chart]:
     """Training dynamics (the paper's Fig. 3, and its twin under inactive noise): up to six panels, by epoch.
 
-    One chart an arm; panels that it has nothing for are left out, and its note says why. The data have a row a panel,
-    metric and epoch. A method's selection is shown as it was stored; methods that always or never select have nothing
-    to show there. Panel (e) counts what each criterion *would* have selected from the same history; a run whose method
-    has no criteria is counted at the default settings of OLR, and the panel says so.
+    There is one chart per arm; it leaves out panels without data, and its note says why. The data have one row per
+    panel, metric and epoch. A method's selection is shown as stored; methods that always or never select have nothing
+    to show there. Panel (e) counts what each criterion *would* have selected from the same history. For a method
+    without criteria it uses the default settings of OLR, and says so.
     """
     charts = []
     for arm in arms:
@@ -261,6 +277,7 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
             sheet.lines(axes, LOOKS, rows)
             PANELS[letter].finish(axes, epochs, rows)
             style.mark_warmup(axes, arm.olr, arm.epochs, named=axes is sheet.panels[0])
+        # Arms may be called anything, but file names may not.
         suffix = "" if len(arms) == 1 else "_" + re.sub(r"[^\w.+-]+", "-", arm.name)
         caption = f"Arm: {arm.title}, of {arm.recipe.name}."
         data = pl.concat(
@@ -299,10 +316,10 @@ STACKS = {
         "composition/noisy_neither": Look("neither", SKY),
     },
 }
-"""Prompts -> the areas of their panel, from the bottom up."""
+"""Kind of prompts -> the areas of their panel, from the bottom up."""
 
 _LEGEND = ("right", "the noisy label", "wrong (clean prompts), neither (noisy)")
-"""The areas on noisy prompts, where there are too many panels to name the areas of each."""
+"""Names of the areas on noisy prompts, for a legend when there are too many panels to name each area in place."""
 
 
 def composition(arms: Sequence[Arm]) -> list[Chart]:
@@ -317,6 +334,7 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
     columns = 2 if is_alone else 4
     width, height = (4.0, 2.1) if is_alone else (style.TEXT_WIDTH, 1.75)
     sheet = Sheet(2 * len(arms), columns, width=width, panel_height=height)
+    # Only methods with a warm-up have the line that the name belongs to, and one name is enough.
     first_of_olr = next(
         (2 * number for number, arm in enumerate(arms) if arm.olr is not None), None
     )
@@ -329,10 +347,12 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
         )
         axes.set_title(f"{name}\n{prompts} prompts", pad=12)
         shares = rows.filter(pl.col("metric").is_in(list(STACKS[prompts])), arm=arm.name)
+        # With a single epoch an area has no width.
         if shares["epoch"].n_unique() < 2:
             style.remark(axes, "needs two epochs of such prompts, and true answers")
             continue
         _stack(sheet, axes, STACKS[prompts], shares, named=not are_many)
+        # Stacked areas fill their panel, so no margin.
         style.epoch_axis(axes, arm.epochs, most=4, margin=0)
         style.percent_axis(axes, (0.0, 1.0))
         style.mark_warmup(
@@ -340,11 +360,11 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
         )
         style.label_first(axes, number % columns, "share of prompts")
     if are_many:
-        named = zip(STACKS["noisy"].values(), _LEGEND, strict=True)
+        areas = zip(STACKS["noisy"].values(), _LEGEND, strict=True)
         sheet.legend(
             [
                 Patch(fc=area.colour, hatch=area.hatch, ec="white", label=label)
-                for area, label in named
+                for area, label in areas
             ]
         )
     return [sheet.chart("composition", rows)]

@@ -1,4 +1,4 @@
-"""How training went, step by step: what needs neither true answers nor labels, of runs and of other trainers' logs."""
+"""How training went, step by step, for runs and other trainers' logs; no true answers or labels are needed."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from olr_cli.runs.stored import Run
 from olr_cli.runs.throughput import GENERATED
 
 _WINDOWS = 15
-"""Steps are averaged over this share of the run: enough to see the course, too few to hide a collapse."""
+"""Number of averaging windows in a run: enough to show the course, few enough to show a collapse."""
+
 _MARKERS = 5
-"""Along a line of many steps."""
+"""Number of markers along a line of many steps."""
 
 TITLES: Mapping[str, str] = {
     "rollout/reward": "Reward",
@@ -35,30 +36,33 @@ TITLES: Mapping[str, str] = {
     "rollout/zero_variance_groups": "Groups of equal rewards",
     GENERATED: "Generated tokens per s",
 }
-"""Metrics of metrics.jsonl, of a log those that its rollouts show -> the title of their panel, with the unit."""
+"""Metrics of metrics.jsonl (for a log, those that its rollouts show) -> the title of their panel, with the unit."""
 
 _WITHOUT_TRUTH: Mapping[str, str] = {
     "majority/differs_from_label": "Majority is not the label",
     "label/selection_ratio": "Labels replaced",
 }
-"""Panels besides where nobody knows true answers: what can be seen of the labels then."""
+"""Additional panels if true answers are unknown: the metrics of labels that can be counted anyway."""
+
 _ALL_TITLES = {**TITLES, **_WITHOUT_TRUTH}
 _TRUTH = "majority/accuracy"
 """A metric that only runs with true answers have."""
 
 _SHARES = {"eval/avg", "rollout/truncated", "rollout/zero_variance_groups", *_WITHOUT_TRUTH}
 _SPARSE = "eval/avg"
-"""Measured in few steps, which are marked and not averaged."""
+"""Metric that is measured in few steps; these are marked, and not averaged."""
 
 _LEAST_SPANS = {"rollout/reward": 0.1, "policy/entropy": 0.1, "policy/kl": 0.01}
-"""The least that an axis spans, so that noise does not look like a course; of other numbers a tenth of the largest."""
+"""Smallest span of an axis, so that noise does not look like a trend; for other metrics a tenth of the largest
+value.
+"""
 
 
 def learning(arms: Sequence[Arm]) -> list[Chart]:
     """How training went, by step: reward, held-out accuracy, entropy, length, KL and more; no truth is needed.
 
-    One chart, one line per arm: the mean over its seeds, and how they spread, of values that are averaged over a
-    fifteenth of the steps. A single run's steps are shown pale behind. Panels that no run has values for are left out.
+    There is one chart, with one line per arm: the mean over its seeds, and their spread. Values are averaged over a
+    fifteenth of the steps; a single run's steps are shown pale behind. Panels without values are left out.
     """
     values = _with_or_without_truth(pl.concat([_measured(arm) for arm in arms]))
     if values.is_empty():
@@ -67,8 +71,10 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
             + ", ".join(TITLES)
         )
     last = int(values["at"].max() or 1)  # type: ignore[arg-type]  # of whole numbers
+    # `| 1` makes the window odd, so that it is centred on its step.
     window = max(1, last // _WINDOWS) | 1
     rows = spreads(_smoothed(values, window), "step")
+    # A metric that is 0 in every step tells nothing and would take a panel.
     moving = set(rows.filter(pl.col("mean") != 0)["metric"])
     shown = [metric for metric in _ALL_TITLES if metric in moving] or [rows["metric"][0]]
     columns = style.columns_of(len(shown), 3)
@@ -79,11 +85,12 @@ def learning(arms: Sequence[Arm]) -> list[Chart]:
     for number, (axes, metric) in enumerate(zip(sheet.panels, shown, strict=True)):
         drawn, raw = rows.filter(metric=metric), values.filter(metric=metric)
         axes.set_title(_ALL_TITLES[metric], pad=5)
-        for place, (arm, look) in enumerate(zip(arms, looks, strict=True)):
+        for index, (arm, look) in enumerate(zip(arms, looks, strict=True)):
             breaks |= _draw(
-                sheet, axes, look, drawn.filter(arm=arm.name), place / len(arms)
+                sheet, axes, look, drawn.filter(arm=arm.name), index / len(arms)
             )
         if is_single:
+            # The limits must hold the single steps too, which reach further than their averages.
             drawn = raw.select(mean="value", sd=None)
             _draw_steps(axes, metric, raw)
         _finish(axes, metric, drawn, last)
@@ -102,7 +109,7 @@ def _caption(window: int, *, is_single: bool, breaks: bool) -> str:
 
 
 def _draw_steps(axes: Axes, metric: str, raw: pl.DataFrame) -> None:
-    """Draw the steps of a single run, pale, but those of a metric that is not averaged."""
+    """Draw the steps of a single run, pale, unless the metric is not averaged."""
     if metric != _SPARSE:
         steps, values = raw["at"].to_numpy(), raw["value"].to_numpy()
         axes.plot(steps, values, color=BLUE, alpha=0.25, linewidth=0.6)
@@ -119,10 +126,12 @@ def _measured(arm: Arm) -> pl.DataFrame:
 
 
 def _with_or_without_truth(values: pl.DataFrame) -> pl.DataFrame:
-    """The metrics of `TITLES`; where no run knows true answers, those of `_WITHOUT_TRUTH` too that are ever above 0."""
+    """Return the metrics of `TITLES`, and if no run has true answers, those of `_WITHOUT_TRUTH` that are ever above
+    0.
+    """
     names = set(values.filter(pl.col("value") > 0)["metric"])
-    more = set[str]() if _TRUTH in set(values["metric"]) else names & _WITHOUT_TRUTH.keys()
-    return values.filter(pl.col("metric").is_in([*TITLES, *more]))
+    extra = set[str]() if _TRUTH in set(values["metric"]) else names & _WITHOUT_TRUTH.keys()
+    return values.filter(pl.col("metric").is_in([*TITLES, *extra]))
 
 
 def _lines(run: Run) -> list[dict[str, float]]:
@@ -130,7 +139,7 @@ def _lines(run: Run) -> list[dict[str, float]]:
 
 
 def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
-    """The metrics of `TITLES` that rollouts of a log show: one row per step, ascending; null where unknown."""
+    """Return the metrics of `TITLES` that rollouts of a log show: one row per step, ascending; null where unknown."""
     names = set(rollouts.columns)
     group = ["prompt_id", "visit", "step"]
     means = {
@@ -140,18 +149,20 @@ def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
         "rollout/truncated": "truncated",
     }
     if "tokens" in names and rollouts["tokens"].null_count() < len(rollouts):
+        # Tokens are the better measure of length; show characters only without them.
         del means["rollout/characters"]
-    known = [
+    available = [
         pl.col(column).mean().alias(metric)
         for metric, column in means.items()
         if column in names
     ]
-    steps = rollouts.group_by("step").agg(*known).sort("step")
+    steps = rollouts.group_by("step").agg(*available).sort("step")
     if "reward" not in names:
         return steps
     groups = rollouts.group_by(group).agg(
         equal=pl.col("reward").n_unique() == 1, size=pl.len()
     )
+    # The rewards of a group of one are always equal, which says nothing about training.
     equal = groups.filter(pl.col("size") > 1).group_by("step").agg(pl.col("equal").mean())
     return steps.join(
         equal.rename({"equal": "rollout/zero_variance_groups"}), on="step", how="left"
@@ -159,7 +170,7 @@ def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
-    """The values averaged over so many neighbouring steps of their run, but those of `_SPARSE`."""
+    """Return the values, averaged over `window` neighbouring steps of their run, except those of `_SPARSE`."""
     mean = (
         pl.col("value")
         .rolling_mean(window, min_samples=1, center=True)
@@ -172,10 +183,11 @@ def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float
     """Draw an arm; `shift`, from 0 to 1, keeps its few markers apart from those of other arms.
 
     Returns:
-        Whether its line breaks, as it does where runs end: joined to the mean of fewer runs, it would seem to jump.
+        Whether its line breaks where runs end: joined to the mean of fewer runs, it would seem to jump.
     """
     every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
     marks: dict[str, Any] = {"markevery": (int(shift * every), every)}
+    # Runs that have ended do not come back, so the smallest number so far is the number of runs still going on.
     lines = rows.with_columns(going_on=pl.col("runs").cum_min()).partition_by(
         "going_on", maintain_order=True
     )
@@ -188,9 +200,10 @@ def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float
 
 
 def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
-    """Set the limits for values of columns mean and sd, up to the last step of any panel."""
+    """Set the limits for values in the columns mean and sd, up to the last step of any panel."""
     axes.set_xlim(-0.03 * last, 1.03 * last)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
+    # Thousands are written as 1k, which leaves more room for the panels.
     is_large = float(rows["mean"].max() or 0) >= 1000  # type: ignore[arg-type]  # of numbers
     if metric in _SHARES:
         style.percent_axis(axes, style.percent_limits(rows))

@@ -1,4 +1,4 @@
-"""The sheet that panels are drawn on: lines named where they end instead of in a legend, spreads, captions, files."""
+"""The sheet that panels are drawn on: lines named at their ends instead of in a legend, spreads, captions, files."""
 
 from __future__ import annotations
 
@@ -43,29 +43,29 @@ from olr_cli.files import write_text, write_whole, writing
 
 @dataclass(frozen=True)
 class Chart:
-    """One drawn figure and the numbers behind it.
-
-    Attributes:
-        name: file name without ending.
-        note: a sentence on what it does not show; empty if it shows all.
-        caption: what is written below it: of how many runs its means are, and what bands and bars show.
-    """
+    """One drawn figure and the numbers behind it."""
 
     name: str
+    """File name without ending."""
+
     figure: Figure
     data: pl.DataFrame
     note: str = ""
+    """A sentence on what the figure leaves out; empty if it shows everything."""
+
     caption: str = ""
+    """Text below the figure: the number of runs behind its means, and the meaning of bands and bars."""
 
 
 class Sheet:
-    """A figure of so many panels, in rows of `columns`; `width` and `panel_height` are in inches."""
+    """A figure with a number of panels, in rows of `columns`; `width` and `panel_height` are in inches."""
 
     def __init__(
         self, panels: int, columns: int, *, width: float, panel_height: float
     ) -> None:
         rows = -(-panels // columns)
         self.figure = Figure(figsize=(width, rows * panel_height), layout="constrained")
+        # No pyplot: it would keep every figure in memory, and may open a window.
         FigureCanvasAgg(self.figure)
         grid = self.figure.subplots(rows, columns, squeeze=False)
         self.panels: list[Axes] = list(grid.flat)[:panels]
@@ -78,7 +78,7 @@ class Sheet:
         self._dots = False
 
     def label(self, axes: Axes, y: float, text: str, colour: str) -> None:
-        """Name what ends at `y` at the right of the panel."""
+        """Write the name of a line that ends at `y` to the right of the panel."""
         label = axes.annotate(
             text,
             (1, y),
@@ -94,14 +94,14 @@ class Sheet:
     def curve(
         self, axes: Axes, x: ArrayLike, y: Values, label: str, colour: str, **look: Any
     ) -> None:
-        """Draw a line, named at its end; `look` as for `Axes.plot`."""
+        """Draw a line with its name at its end; `look` is passed to `Axes.plot`."""
         axes.plot(x, y, color=colour, zorder=3, **look)
         self.label(axes, float(y[-1]), label, colour)
 
     def spread(
         self, axes: Axes, rows: pl.DataFrame, x: str, colour: str, *, joined: bool = True
     ) -> None:
-        """Show the runs behind a line: each as a dot if they are few, else mean plus and minus one sd."""
+        """Show the runs behind a line: each as a dot if they are few, else the mean plus and minus one sd."""
         if are_few(rows):
             dots = rows.select(x, "values").explode("values")
             look: dict[str, Any] = {"color": colour, "alpha": 0.6, "ms": 2.5, "mew": 0}
@@ -121,11 +121,11 @@ class Sheet:
         *,
         joined: bool = True,
     ) -> None:
-        """Draw mean plus and minus one sd, nan where there is none; `chart` says if the panel's limits cut it.
+        """Draw the mean plus and minus one sd, as an area or, if not `joined`, as a whisker at each point.
 
-        That is an area, or a whisker at each point where they are not `joined`.
+        Where sd is nan nothing is drawn. `chart` mentions it in the caption if the panel's limits cut the band.
         """
-        # An area needs two neighbours, and a height.
+        # An area needs two neighbouring points with a height; without any, the caption must not mention bands.
         if not ((sd[1:] + sd[:-1] if joined else sd) > 0).any():
             return
         if joined:
@@ -136,6 +136,7 @@ class Sheet:
             )
         ends = float(np.nanmin(mean - sd)), float(np.nanmax(mean + sd))
         self._bands.setdefault("bands" if joined else "whiskers", []).append(
+            # The method, not its value: the limits are final only when `chart` is called.
             (axes.get_ylim, *ends)
         )
 
@@ -148,7 +149,10 @@ class Sheet:
         values: Sequence[float],
         **look: Any,
     ) -> None:
-        """Draw a horizontal bar and its runs as dots if they are few, else plus and minus one sd; `look`: of `barh`."""
+        """Draw a horizontal bar, with its runs as dots if they are few, else plus and minus one sd.
+
+        `look` is passed to `barh`.
+        """
         axes.barh(place, mean, height=0.7, **look)
         if 1 < len(values) <= FEW:
             axes.plot(values, [place] * len(values), ".", color=BLACK, ms=3, mew=0)
@@ -169,16 +173,22 @@ class Sheet:
         x: str = "epoch",
         joined: bool = True,
     ) -> None:
-        """Draw mean (line) and mean plus and minus one sd (band) of each line, named at its end; of few runs, dots.
+        """Draw the mean of each line, named at its end, with a band of one sd or, for few runs, their dots.
 
-        `rows` have the columns `of`, which tells lines apart, `x`, mean and sd, and `values` of the runs if dots are
-        to be drawn. A line without rows is left out. Markers and whiskers stand alone if the points are not `joined`.
+        Args:
+            axes: the panel.
+            looks: line -> how it is drawn; a line without rows is left out.
+            rows: columns `of`, `x`, mean and sd, and the `values` of the runs if dots are to be drawn.
+            of: the column whose values are the lines.
+            x: the column of the horizontal axis.
+            joined: whether points are joined; otherwise there are only markers and whiskers.
         """
         for line, look in looks.items():
             points = rows.filter(pl.col(of) == line)
             if points.is_empty():
                 continue
             across, mean = points[x].to_numpy(), points["mean"].to_numpy()
+            # A single point has no line, so it needs a marker; on more than 25 points markers would hide the line.
             marker = (look.marker or "o" * (len(across) == 1)) if len(across) <= 25 else ""
             style = {
                 "linestyle": look.dashes if joined else "",
@@ -189,24 +199,25 @@ class Sheet:
             self.spread(axes, points, x, look.colour, joined=joined)
 
     def legend(self, handles: Sequence[Artist]) -> None:
-        """Name lines or areas above all panels, in as many columns as fit, in the order of `handles`."""
-        # Matplotlib leaves out names that begin with an underscore.
+        """Write the names of lines or areas above all panels, in as many columns as fit, in the order of `handles`."""
+        # Matplotlib leaves out names that begin with an underscore, and an arm may be called anything.
         names = [re.sub("^_", " _", str(handle.get_label())) for handle in handles]
         columns = len(names)
+        # Each entry needs about seven characters more than its name, for its line and the gaps.
         while columns > 1 and sum(
             max(map(len, names[column::columns])) + 7 for column in range(columns)
         ) > signs(self.figure.get_figwidth()):
             columns -= 1
         rows = -(-len(handles) // columns)
-        # A legend is filled column by column; it is read row by row.
+        # Matplotlib fills a legend column by column, but people read it row by row, so put the names in that order.
         by_column = [
-            place
+            index
             for column in range(columns)
-            for place in range(len(handles))[column::columns]
+            for index in range(len(handles))[column::columns]
         ]
         self.figure.legend(
-            [handles[place] for place in by_column],
-            [names[place] for place in by_column],
+            [handles[index] for index in by_column],
+            [names[index] for index in by_column],
             loc="outside upper left",
             ncols=columns,
             frameon=False,
@@ -217,20 +228,22 @@ class Sheet:
     def chart(
         self, name: str, data: pl.DataFrame, *, note: str = "", caption: str = ""
     ) -> Chart:
-        """The finished figure with the numbers behind it; the panels' limits must be final.
+        """Return the finished figure with the numbers behind it; the panels' limits must be final.
 
-        Below it stand `caption` and of how many runs the data's means are if they have the columns of `SPREAD`.
+        Below the figure is `caption`, after a sentence on the number of runs if the data have the columns of `SPREAD`.
         """
         caption = " ".join(filter(None, (self._sentence(data), caption)))
         if caption and captions_are_written.get():
             text = textwrap.fill(caption, signs(self.figure.get_figwidth()))
             self.figure.supxlabel(text, x=0.01, ha="left", fontsize=FONT_SIZE, color=GREY)
             self._grow(1 + text.count("\n"))
-        # Only a layout that is settled says where the data are on the page. To draw would settle it too, and draw.
+        # Labels need the position of the data on the page, which is known only after layout. Drawing would do the
+        # layout too, but takes longer.
         self.figure.get_layout_engine().execute(self.figure)  # type: ignore[union-attr]  # every sheet has one
         self.figure.set_layout_engine("none")
         for axes, labels in self._labels.items():
             _place(axes, labels, 72 / self.figure.dpi)
+        # CSV has no lists, and the single runs' values are in the figure only to draw dots.
         return Chart(name, self.figure, data.drop("values", strict=False), note, caption)
 
     def _grow(self, lines: float) -> None:
@@ -238,10 +251,13 @@ class Sheet:
         self.figure.set_size_inches(width, height + lines * LINE_HEIGHT / 72)
 
     def _sentence(self, data: pl.DataFrame) -> str:
-        """A sentence on how many runs the means are of, and what bands or whiskers show; empty without means."""
+        """Return a sentence on the number of runs behind the means and the meaning of bands or whiskers; empty
+        without means.
+        """
         if not set(SPREAD) <= set(data.columns):
             return ""
         runs = data.filter(pl.col("mean").is_not_null())["runs"].unique().sort().to_list()
+        # Means of one run have no spread to explain.
         if not runs or runs == [1]:
             is_alone = "arm" in data.columns and data["arm"].n_unique() == 1
             return ("One run." if is_alone else "One run each.") if runs else ""
@@ -252,7 +268,7 @@ class Sheet:
         return f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{bands}."
 
     def _cut(self, kind: str) -> str:
-        """At which limits of their panels spreads end; only shares have limits that are narrower than these."""
+        """Return the limits at which panels cut spreads, as text; only shares have limits that spreads can exceed."""
         ends = [(limits(), low, high) for limits, low, high in self._bands[kind]]
         cuts = {bottom for (bottom, _), low, _ in ends if low < bottom - 1e-9}
         cuts |= {top for (_, top), _, high in ends if high > top + 1e-9}
@@ -267,7 +283,7 @@ def _place(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
     low, high = (axes.transAxes.transform((0, edge))[1] * points for edge in (0, 1))
     wanted = [axes.transData.transform((0, label.xy[1]))[1] * points for label in labels]
     heights = [(1 + label.get_text().count("\n")) * LINE_HEIGHT for label in labels]
-    # Below a panel there is room for half a line of text; above it stands the title.
+    # A label may extend half a line below the panel, where there is room, but not above it into the title.
     placed = declutter(wanted, heights, low - LINE_HEIGHT / 2, high)
     for label, here, there in zip(labels, wanted, placed, strict=True):
         label.set_position((LABEL_GAP, there - here))
@@ -276,22 +292,23 @@ def _place(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
 def declutter(
     wanted: Sequence[float], heights: Sequence[float], low: float, high: float
 ) -> list[float]:
-    """Middles of labels, as near to the wanted ones as they can be without overlaps (least squares).
+    """Return the middles of labels, as near to the wanted ones as possible without overlaps (least squares).
 
     Args:
-        wanted: where each label's middle should be.
-        heights: of the labels.
-        low: where the lowest label may begin.
-        high: where the highest label may end; a stack too tall for both ends is let out at the top.
+        wanted: wanted middle of each label.
+        heights: heights of the labels.
+        low: lowest position at which a label may begin.
+        high: highest position at which a label may end; a stack that is too tall exceeds it.
     """
     if not wanted:
         return []
-    from scipy.optimize import isotonic_regression  # half a second
+    from scipy.optimize import isotonic_regression  # imported late: it takes half a second
 
-    # Of several at one place the first is uppermost, as in a legend.
+    # Among labels at the same position the first comes uppermost, as in a legend.
     order = np.lexsort((-np.arange(len(wanted)), np.array(wanted)))
     tall = np.array(heights)[order]
-    # Less the room that the labels below need, "no overlap" says "ascending".
+    # Subtract from each position the room that the labels below it need. Then "no overlap" means "ascending", and the
+    # nearest ascending sequence is an isotonic regression.
     room = np.append(0.0, np.cumsum((tall[1:] + tall[:-1]) / 2))
     levels = isotonic_regression(np.array(wanted)[order] - room).x
     first, last = low + tall[0] / 2, high - tall[-1] / 2 - room[-1]
@@ -301,9 +318,10 @@ def declutter(
 
 
 def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
-    """Write a chart as PNG (300 dpi), perhaps PDF, and CSV; the same rows give the same bytes."""
+    """Write a chart as PNG (300 dpi) and CSV, and as PDF if asked; the same rows give the same bytes."""
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+    # Without dates and versions, so that equal charts are equal files.
     undated = {
         "png": {"Software": None},
         **({"pdf": {"CreationDate": None}} if pdf else {}),
@@ -315,17 +333,19 @@ def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
                 file,
                 partial(chart.figure.savefig, format=ending, dpi=300, metadata=metadata),
             )
-    # polars sums in parallel: without rounding, a mean that ends in a 5 at the seventh place is written either way.
+    # polars sums in parallel, so the last digits vary. Without rounding here, a mean whose seventh decimal is a 5 could
+    # be written with six decimals in two ways, and the files would differ.
     data = chart.data.with_columns(pl.selectors.float().round(12))
     write_text(files[-1], data.write_csv(float_precision=6))
     return files
 
 
 def svg(chart: Chart) -> str:
-    """A chart as SVG; text is drawn as paths, so no font is needed, and the same rows give the same text."""
+    """Return a chart as SVG; text is drawn as paths, so no font is needed, and the same rows give the same SVG."""
     written = io.StringIO()
     with (
         applied(),
+        # Without a fixed salt the ids in the file would differ from call to call.
         matplotlib.rc_context({"svg.fonttype": "path", "svg.hashsalt": "report"}),
     ):
         undated = dict.fromkeys(("Date", "Creator", "Format", "Type"))

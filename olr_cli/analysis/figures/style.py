@@ -1,7 +1,7 @@
 """How figures look: sizes, colours, axes and titles.
 
-A figure is made at the size it is printed at; no text is smaller than 7 points there. 5.5 inches are the text width of
-a one-column paper and fit into that of a two-column one.
+A figure is made at its printed size; no text there is smaller than 7 points. A width of 5.5 inches is the text width of
+a one-column paper and fits into that of a two-column one.
 """
 
 from __future__ import annotations
@@ -36,18 +36,20 @@ FONT_SIZE = 7.0
 TITLE_SIZE = 7.5
 LINE_HEIGHT = 1.2 * FONT_SIZE
 FEW = 4
-"""Runs of which each is drawn, since their sd is hardly known."""
+"""Largest number of runs that are drawn one by one, since their sd is too uncertain."""
+
 LABEL_GAP = 4.0
-"""Between a panel and the names of its lines, in points."""
+"""Gap between a panel and the names of its lines, in points."""
+
 DASHES = (0, (3, 1.5))
 
 BLACK, GREY = "#000000", "#6E6E6E"
 ORANGE, SKY, GREEN = "#E69F00", "#56B4E9", "#009E73"
 BLUE, VERMILION, PURPLE = "#0072B2", "#D55E00", "#CC79A7"
-"""The palette of Okabe and Ito, told apart under every common colour blindness."""
+"""The palette of Okabe and Ito, which is distinguishable under every common colour blindness."""
 
 MARKERS = "os^DvPX"
-"""Markers of the first, second, … line of a panel: lines differ in print without colour too."""
+"""Markers of the first, second, … line of a panel, so that lines also differ in print without colour."""
 
 _COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY, BLACK)
 _HOLLOW = frozenset("sDP")
@@ -79,34 +81,34 @@ _SETTINGS: dict[RcKeyType, Any] = {
     "xtick.major.width": 0.6,
     "xtick.major.pad": 2.0,
     "ytick.major.pad": 2.0,
+    # TrueType: some publishers refuse the Type 3 fonts that matplotlib embeds by default.
     "pdf.fonttype": 42,
 }
 
 
 @dataclass(frozen=True)
 class Look:
-    """How a line or an area is drawn, and its name in the figure.
-
-    Attributes:
-        marker: of a line; empty for none.
-        dashes: matplotlib's style of a line.
-        hatch: of an area.
-    """
+    """How a line or an area is drawn, and its name in the figure."""
 
     label: str
     colour: str
     marker: str = "o"
+    """Marker of a line; empty for none."""
+
     dashes: Any = "-"
+    """Matplotlib's style of a line."""
+
     hatch: str = ""
+    """Hatch of an area."""
 
     @property
     def plot(self) -> dict[str, Any]:
-        """Keywords of `Axes.plot`."""
+        """Keywords for `Axes.plot`."""
         return {"color": self.colour, "linestyle": self.dashes, **mark(self.marker)}
 
 
 def looks(labels: Sequence[str]) -> list[Look]:
-    """Lines that differ in colour and marker; dashes come when these are used up."""
+    """Return lines that differ in colour and marker; dashes follow when these are used up."""
     styles = [
         (colour, marker, dashes)
         for dashes in ("-", "--", ":", "-.")
@@ -122,12 +124,16 @@ captions_are_written = ContextVar("captions", default=True)
 
 @contextmanager
 def applied(*, captions: bool | None = None) -> Iterator[None]:
-    """Draw in this style, whatever the user's matplotlib settings are; `captions` below figures, or as around it."""
+    """Draw in this style, regardless of the user's matplotlib settings.
+
+    `captions` sets whether captions are written below figures; None keeps the setting of the surrounding context.
+    """
     token = captions_are_written.set(
         captions_are_written.get() if captions is None else captions
     )
     try:
         with matplotlib.rc_context():
+            # The user's matplotlibrc may set anything, such as a dark style.
             matplotlib.rcdefaults()
             matplotlib.rcParams.update(_SETTINGS)
             yield
@@ -136,41 +142,48 @@ def applied(*, captions: bool | None = None) -> Iterator[None]:
 
 
 def columns_of(panels: int, most: int) -> int:
-    """How many columns, at most `most`, make the rows of panels about equally long: 3 for five panels, not 4."""
+    """Return a number of columns, at most `most`, that makes the rows of panels about equally long.
+
+    Five panels get 3 columns, not 4.
+    """
+    # -(-a // b) rounds up.
     rows = -(-panels // most)
     return -(-panels // rows)
 
 
 def lettered(number: int, title: str) -> str:
-    """The title of a panel, ``(a) …`` for number 0, ``(aa) …`` for number 26."""
+    """Return the title of a panel, ``(a) …`` for number 0, ``(aa) …`` for number 26."""
     first, last = divmod(number, 26)
     letters = (chr(ord("a") + first - 1) if first else "") + chr(ord("a") + last)
     return f"({letters}) {title}"
 
 
 def arm_title(number: int, arms: Sequence[Arm], width: float) -> str:
-    """``(a) title`` of one of several arms, in lines that fit `width` inches; of a single arm, the title."""
+    """Return the title of an arm in lines that fit `width` inches: ``(a) title``, or without a letter if it is the
+    only arm.
+    """
     title = arms[number].title
     return fitted(lettered(number, title) if len(arms) > 1 else title, width, TITLE_SIZE)
 
 
 def fitted(text: str, width: float, size: float = FONT_SIZE) -> str:
-    """The text in lines that fit `width` inches; words are broken only where they are longer."""
+    """Return the text in lines that fit `width` inches; only words that are longer than a line are broken."""
     return textwrap.fill(text, signs(width, size))
 
 
 def signs(width: float, size: float = FONT_SIZE) -> int:
-    """How many signs of a text fit into `width` inches."""
+    """Return the number of characters of a text that fit into `width` inches."""
+    # 0.56 em is a little more than the average width of a character in DejaVu Sans.
     return int(width * 72 / (0.56 * size))
 
 
 def mark(marker: str) -> dict[str, Any]:
-    """How a line is marked, as `Axes.plot` takes it: every second one of `MARKERS` is hollow."""
+    """Return the keywords of `Axes.plot` for a marker; every second one of `MARKERS` is hollow."""
     return {"marker": marker, **({"markerfacecolor": "white"} if marker in _HOLLOW else {})}
 
 
 def epoch_axis(axes: Axes, epochs: int, *, most: int = 5, margin: float = 0.05) -> None:
-    """Whole epochs as ticks, about `most` of them; `margin` is a share of the axis."""
+    """Set whole epochs as ticks, about `most` of them; `margin` is a share of the axis."""
     room = margin * (epochs - 1) if epochs > 1 else 0.5
     axes.set_xlim(1 - room, epochs + room)
     axes.xaxis.set_major_locator(
@@ -180,9 +193,9 @@ def epoch_axis(axes: Axes, epochs: int, *, most: int = 5, margin: float = 0.05) 
 
 
 def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
-    """Limits for shares, wide enough for all bands and at least 20 points, never beyond 0 to 100 %.
+    """Return limits for shares, wide enough for all bands and at least 20 points, but within 0 to 100 %.
 
-    `rows` have columns mean and sd; none at all gives 0 to 100 %.
+    `rows` have the columns mean and sd; without rows the limits are 0 and 100 %.
     """
     if rows.is_empty():
         return 0.0, 1.0
@@ -193,6 +206,7 @@ def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
     low, high = rows.select(ends[0], high=ends[1]).row(0)
     margin = 0.05 * max(high - low, 0.2)
     low, high = max(low - margin, 0.0), min(high + margin, 1.0)
+    # A span of 20 points keeps a difference of one point from looking large.
     if high - low < 0.2:
         middle = min(max((low + high) / 2, 0.1), 0.9)
         low, high = middle - 0.1, middle + 0.1
@@ -200,12 +214,12 @@ def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
 
 
 def are_few(rows: pl.DataFrame) -> bool:
-    """Whether rows are means of several runs, but of too few for an sd to say much; their `values` are drawn then."""
+    """Return whether rows are means of several runs, but of too few for an sd; their `values` are drawn then."""
     return "values" in rows.columns and 1 < int(rows["runs"].max() or 0) <= FEW  # type: ignore[arg-type]
 
 
 def percent_axis(axes: Axes, limits: tuple[float, float]) -> None:
-    """Shares as percentages."""
+    """Show shares as percentages on the y axis."""
     axes.set_ylim(limits)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
@@ -214,21 +228,22 @@ def percent_axis(axes: Axes, limits: tuple[float, float]) -> None:
 def mark_warmup(
     axes: Axes, method: OlrMethod | None, epochs: int, *, named: bool, colour: str = GREY
 ) -> None:
-    """A thin vertical line behind the last epoch of warm-up; nothing if there is none or it has not ended."""
+    """Draw a thin vertical line after the last epoch of warm-up, unless there is none or it has not ended."""
     if method is None or method.warmup_epochs >= epochs:
         return
     end = method.warmup_epochs + 0.5
     axes.axvline(end, color=colour, linewidth=0.6)
     if named:
+        # Write the name to the side of the line with more room.
         side = "left" if 2 * end < epochs + 1 else "right"
-        place = axes.get_xaxis_transform()
+        transform = axes.get_xaxis_transform()
         axes.text(
-            end, 1.01, "warm-up ends", transform=place, ha=side, va="bottom", color=GREY
+            end, 1.01, "warm-up ends", transform=transform, ha=side, va="bottom", color=GREY
         )
 
 
 def label_first(axes: Axes, column: int, text: str) -> None:
-    """Label the y axis of the first panel of a row, which the others share."""
+    """Label the y axis of the first panel of a row; the others share it."""
     if column == 0:
         axes.set_ylabel(text)
     else:
@@ -236,7 +251,7 @@ def label_first(axes: Axes, column: int, text: str) -> None:
 
 
 def remark(axes: Axes, text: str) -> None:
-    """Say in a panel why it has nothing to draw, in short lines."""
+    """Write into a panel, in short lines, why it is empty."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -254,6 +269,6 @@ def remark(axes: Axes, text: str) -> None:
 
 
 def darker(colour: str) -> str:
-    """The colour as text: dark enough to be read at 7 points."""
+    """Return a colour as hexadecimal text, darkened so that text in it can be read at 7 points."""
     red, green, blue = (0.7 * part for part in to_rgb(colour))
     return to_hex((red, green, blue))

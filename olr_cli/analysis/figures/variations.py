@@ -1,7 +1,7 @@
-"""Figures of what arms come to: all arms, and those that differ in one key of their recipe and in nothing else.
+"""Figures of results: of all arms, and of arms that differ in one key of their recipe and in nothing else.
 
-The score over a key is that at the end of training: where runs have benchmark scores, the mean over in-distribution
-benchmarks and that over the others; else held-out accuracy.
+The score over a key is the score at the end of training. If runs have benchmark scores, it is the mean over
+in-distribution benchmarks and that over the others; else it is held-out accuracy.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
         title = TITLES[metric]
         axes.set_title(style.lettered(number, title[0].upper() + title[1:]), pad=5)
         of_metric = values.filter(metric=metric)
-        for place, arm in enumerate(arms):
+        for position, arm in enumerate(arms):
             dots = of_metric.filter(arm=arm.name)["value"].to_numpy()
-            if not len(dots):  # of which a line would have no place
+            if not len(dots):  # the mean of no runs has no position
                 continue
             look: dict[str, Any] = {
                 "alpha": 0.6,
@@ -69,14 +69,14 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
                 "markersize": 3.5,
                 "clip_on": False,
             }
-            axes.plot(dots, [place] * len(dots), "o", color=BLUE, **look)
+            axes.plot(dots, [position] * len(dots), "o", color=BLUE, **look)
             axes.plot(
                 [dots.mean()] * 2,
-                [place - 0.35, place + 0.35],
+                [position - 0.35, position + 0.35],
                 color=style.BLACK,
                 clip_on=False,
             )
-            _write_mean(axes, place, dots.mean())
+            _write_mean(axes, position, dots.mean())
         _name_rows(axes, [arm.title for arm in arms], labelled=number % columns == 0)
         axes.set_xlim(style.percent_limits(of_metric.select(mean="value", sd=None)))
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
@@ -90,6 +90,7 @@ def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
 
 def _name_rows(axes: Axes, names: Sequence[str], *, labelled: bool) -> None:
     axes.set_yticks(range(len(names)), names if labelled else [""] * len(names))
+    # Upside down, so that the first name is at the top.
     axes.set_ylim(len(names) - 0.5, -0.5)
     axes.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
     axes.grid(visible=False, axis="y")
@@ -117,14 +118,14 @@ _KEY_TITLES = {
 }
 
 _LONGEST_LINE = 18
-"""Signs in a line of a label at the right of a panel."""
+"""Number of characters in a line of a label to the right of a panel."""
 
 
 def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
-    """The variations of a key, each drawn as a line over it or as a row of bars.
+    """Return the variations of a key, each drawn as a line over the key or as a row of bars.
 
-    Over a setting of a method, one is named by its noise, and has GRPO's arm beside it as that of None, where there is
-    one. Over other keys, one is named by its method, and what else differs makes another panel.
+    Over a setting of a method, a variation is named by its noise. If there is a GRPO arm with that noise, it is the arm
+    of the value None. Over other keys, a variation is named by its method, and other differences make another panel.
     """
     deciding = arms if key != THRESHOLD else list(filter(_uses_slope, arms))
     variations = vary(deciding, key)
@@ -137,6 +138,7 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
             replace(variation, name=name, arms=_with_grpo(variation, arms))
             for variation, name in zip(variations, names, strict=True)
         ]
+    # Panels with more verified labels come later, whatever the order of the runs.
     variations = sorted(variations, key=_verified)
     methods = [spelt(variation.first.method) for variation in variations]
     names = tell_apart(methods, [_of_method(variation) for variation in variations])
@@ -148,7 +150,7 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
 
 
 def _uses_slope(arm: Arm) -> bool:
-    """Whether the slope is a criterion of an arm; without it the threshold decides nothing."""
+    """Return whether the slope is a criterion of an arm; without it the threshold decides nothing."""
     return arm.olr is not None and "slope" in arm.olr.criteria
 
 
@@ -171,7 +173,7 @@ def _verified(variation: Variation) -> int:
 
 
 def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The settings in which panels differ, with the number of verified labels in words."""
+    """Return the settings in which panels differ, with the number of verified labels in words."""
     return [
         re.sub(
             r"verified=(\d+)",
@@ -186,13 +188,14 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     """The score at the end of training over one key of the recipe, of arms that differ in nothing else.
 
     Numbers make lines, other values bars. Over a setting of a method, a line or row is a kind of noise, beside GRPO
-    under that noise (dashed); over other keys it is a method. Over the criteria, accuracy of the selected labels and
-    coverage come first: over all visits after warm-up, counted from each run's selection during its training. The data
-    have one row per series, value and metric; without a value GRPO's.
+    under that noise (dashed); over other keys it is a method. Over the criteria, the accuracy of the selected labels
+    and coverage come first. These count all visits after warm-up, from each run's selection during its training. The
+    data have one row per series, value and metric; GRPO's row has no value.
     """
     keys = sorted({key for arm in arms for key in arm.settings()} | set(OFTEN))
     if key not in keys:
         raise unknown("over", key, keys)
+    # Arms that differ in name only would be two points at one position.
     arms = merged(arms)
     series = series_over(arms, key)
     if not series:
@@ -229,7 +232,9 @@ def _by_line(rows: pl.DataFrame) -> list[pl.DataFrame]:
 
 
 def _is_paired(points: pl.DataFrame) -> bool:
-    """Whether all points of a line are of the same seeds; if not, a line would show the seeds too."""
+    """Return whether all points of a line have the same seeds; if not, a joined line would also show the seeds'
+    differences.
+    """
     return points["seeds"].n_unique() == 1
 
 
@@ -238,23 +243,35 @@ def _rows(
     values: Callable[[Run], Mapping[str, float | None]],
     metrics: Collection[str],
 ) -> pl.DataFrame:
-    """The metrics of every arm of the series, over its seeds, which stand beside."""
-    arms = {arm.name: arm for one in series for arm in one.arms.values()}
+    """Return the metrics of every arm of the series over its seeds, with the seeds beside."""
+    arms = {arm.name: arm for variation in series for arm in variation.arms.values()}
     by_run = measured(arms.values(), values)
     cells = summarise(by_run)
     by_arm = by_run.group_by("metric", "arm").agg(pl.col("seed").sort(), "value")
     runs = {Key(metric, arm): of_runs for metric, arm, *of_runs in by_arm.iter_rows()}
-    values_of_key = [value for one in series for value in one.arms if value is not None]
+    values_of_key = [
+        value for variation in series for value in variation.arms if value is not None
+    ]
+    # None is GRPO, which is a level beside the line and no point on it; it was left out above.
     is_number = all(isinstance(value, int | float | Decimal) for value in values_of_key)
     rows: list[Sequence[Any]] = []
-    for one, metric in product(series, metrics):
-        for value, arm in one.arms.items():
+    for variation, metric in product(series, metrics):
+        for value, arm in variation.arms.items():
             key = Key(metric, arm.name)
             if key in cells:
                 shown = value if is_number else _category(value)[0]
                 seeds, numbers = runs[key]
                 summary = (*spread(cells[key]), " ".join(map(str, seeds)), numbers)
-                rows.append((one.key, one.panel, one.name, shown, metric, *summary))
+                rows.append(
+                    (
+                        variation.key,
+                        variation.panel,
+                        variation.name,
+                        shown,
+                        metric,
+                        *summary,
+                    )
+                )
     columns = {
         "key": str,
         "panel": str,
@@ -270,10 +287,10 @@ def _rows(
 def _lines(
     series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
 ) -> Sheet:
-    names = list(dict.fromkeys(one.name for one in series))
+    names = list(dict.fromkeys(variation.name for variation in series))
     labels = [textwrap.fill(name.replace("_", " "), _LONGEST_LINE) for name in names]
     looks = dict(zip(names, style.looks(labels), strict=True))
-    panels = list(product(titles, dict.fromkeys(one.panel for one in series)))
+    panels = list(product(titles, dict.fromkeys(variation.panel for variation in series)))
     is_counted = rows.filter(pl.col("value").is_not_null())["runs"].n_unique() > 1
     columns = style.columns_of(len(panels), 2)
     sheet = Sheet(len(panels), columns, width=style.TEXT_WIDTH, panel_height=2.0)
@@ -313,20 +330,20 @@ def _lines(
 
 
 def _write_runs(axes: Axes, points: pl.DataFrame, colour: str) -> None:
-    """Write above each point of how many runs it is the mean."""
-    place: dict[str, Any] = {
+    """Write above each point how many runs its mean has."""
+    offset: dict[str, Any] = {
         "xytext": (0, 4),
         "textcoords": "offset points",
         "ha": "center",
     }
     for x, y, runs in points.select("value", "mean", "runs").iter_rows():
-        axes.annotate(f"n={runs}", (x, y), color=colour, **place)
+        axes.annotate(f"n={runs}", (x, y), color=colour, **offset)
 
 
 # Bars -------------------------------------------------------------------------------------------------------------
 
 _SELECTED = {"selection_accuracy": "Right if selected", "coverage": "Coverage"}
-"""What is counted from the labels -> the title of its panels."""
+"""Metric that is counted from the labels -> the title of its panels."""
 
 _CRITERIA: dict[tuple[Criterion, ...] | None, tuple[str, str]] = {
     ("slope", "consistency"): ("both", BLUE),
@@ -343,7 +360,7 @@ def _category(value: Any) -> tuple[str, str]:
 
 
 def _selected(run: Run) -> dict[str, float | None]:
-    """Over the visits after warm-up: the share of right labels among the selected, and of selected among all."""
+    """Return two shares over the visits after warm-up: right labels among the selected, and selected among all."""
     method = run.recipe.method
     if not isinstance(method, OlrMethod):
         return {}
@@ -357,8 +374,10 @@ def _selected(run: Run) -> dict[str, float | None]:
 def _bars(
     series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
 ) -> Sheet:
-    """Per series a row of panels, one per metric: per value a bar, how its runs spread, and the mean at the right."""
-    values = dict.fromkeys(value for one in series for value in one.arms)
+    """Draw a row of panels per series, one per metric: a bar per value, the spread of its runs, and the mean at the
+    right.
+    """
+    values = dict.fromkeys(value for variation in series for value in variation.arms)
     bars = dict(
         map(_category, sorted(values, key=lambda value: (*_CRITERIA, value).index(value)))
     )
@@ -367,9 +386,9 @@ def _bars(
         len(series) * len(titles), len(titles), width=style.TEXT_WIDTH, panel_height=height
     )
     for number, axes in enumerate(sheet.panels):
-        place, column = divmod(number, len(titles))
-        one, metric = series[place], list(titles)[column]
-        of_panel = rows.filter(panel=one.panel, series=one.name, metric=metric)
+        series_index, column = divmod(number, len(titles))
+        variation, metric = series[series_index], list(titles)[column]
+        of_panel = rows.filter(panel=variation.panel, series=variation.name, metric=metric)
         for row in of_panel.iter_rows(named=True):
             bar = list(bars).index(row["value"])
             sheet.bar(
@@ -379,16 +398,18 @@ def _bars(
         _name_rows(axes, list(bars), labelled=column == 0)
         axes.set_xlim(0, 1)
         axes.set_xticks([0, 0.5, 1])
-        # The last line of a title is room for the series, whose name may be wider than the panel.
+        # The empty last line of each title keeps room for the series' name, which may be wider than one panel.
         axes.set_title(
-            f"{style.lettered(column, titles[metric])}\n" if place == 0 else " ", pad=4
+            f"{style.lettered(column, titles[metric])}\n" if series_index == 0 else " ",
+            pad=4,
         )
-        if place < len(series) - 1:
+        if series_index < len(series) - 1:
             axes.tick_params(labelbottom=False)
         if column == 0:
-            name = ", ".join(filter(None, (one.panel, one.name)))
-            named = axes.annotate(
+            name = ", ".join(filter(None, (variation.panel, variation.name)))
+            series_name = axes.annotate(
                 name, (0, 1), (0, 3), "axes fraction", "offset points", color=GREY
             )
-            named.set_in_layout(False)
+            # Otherwise the layout would shrink the first panel until the name fits beside it.
+            series_name.set_in_layout(False)
     return sheet

@@ -1,4 +1,4 @@
-// The data of a run: unpacked, searched, sorted and filtered.
+// The data of a run: unpack, search, sort and filter them.
 
 const $ = (id) => document.getElementById(id);
 const { kinds: KINDS, sources: SOURCES, verdicts: MARKS } = JSON.parse($("words").textContent);
@@ -22,7 +22,7 @@ async function unpacked(name) {
   }
 }
 
-/** A run's header and arrays, and what is derived from them for each prompt; a log has no arrays of visits. */
+/** A run's header and arrays, and the values derived from them for each prompt; a log has no arrays of visits. */
 async function load(number) {
   const data = await unpacked(`run${number}-header`);
   const names = ["audit", ...data.arrays];
@@ -44,12 +44,12 @@ async function load(number) {
   return data;
 }
 
-/** What the audit says of a prompt: null where it says nothing. */
+/** The audit's value of a column for a prompt, or null. */
 const audit = (name, p) => run.audit?.[name][p] ?? null;
 const final = (p) => p * run.visits + run.last[p] - 1;
 const passRate = (cell) => run.votes[cell] / run.rollouts;
 
-/** What the search looks through: each prompt's id, question, labels and answers, in lower case. */
+/** The text that the search reads: each prompt's id, question, labels and answers, in lower case. */
 function haystacks() {
   return run.ids.map((id, p) => {
     const words = new Set([run.true[p]]);
@@ -63,13 +63,13 @@ function haystacks() {
 }
 
 const text = (index) => (index === run.sentinel && index > 0 ? "none right" : run.strings[index]);
-/** The label that is judged, null without one: what the audit says, for noise may be drawn anew at every visit. */
+/** The audited label, or null. It comes from the audit, since active noise draws a new label at every visit. */
 const judged = (p) => (run.audit ? audit("given_label", p) : run.given[p] === run.sentinel ? null
   : run.strings[run.given[p]] || null);
 const shownLabel = (p) => judged(p) ?? (run.given?.[p] === run.sentinel ? "none right" : "\u2013");
 const question = (p) => (run.questions ? run.questions[p][0].slice(0, 400) : "");
 
-/** Columns that are empty for a run are left out, and in blind mode all that says what anybody answered. */
+/** Leave out columns that are empty for a run, and in blind mode all columns that reveal answers. */
 const allColumns = [
   { key: "question", name: "question", by: question, has: () => run.questions, isBlind: true, isLong: true },
   { key: "evidence", name: "answers", by: (p) => audit("evidence", p) ?? "", has: () => run.audit, isLong: true },
@@ -81,7 +81,7 @@ const allColumns = [
   { key: "strip", name: "majority answer by visit", by: (p) => run.kind[final(p)], has: () => run.kind, width: "9rem" },
   { key: "rate", name: "pass rate", by: (p) => passRate(final(p)), has: () => run.kind, width: "7rem" },
   { key: "changed", name: "label replaced", by: (p) => run.firstReplaced[p] || Infinity, has: () => run.firstReplaced.some(Boolean), width: "9.5rem" },
-  // Verified to be wrong, then the queue, and last those of which the audit says nothing.
+  // Labels verified to be wrong come first, then the queue, then labels without a verdict.
   { key: "wrong", name: "doubt", by: (p) => audit("rank", p) ?? (audit("confidence", p) === 1 ? 0 : Infinity), has: () => run.audit, width: "9rem" },
   { key: "proposal", name: "proposal", by: (p) => audit("proposed_label", p) ?? "\uffff", has: () => run.audit?.proposed_label.some((label) => label !== null), width: "minmax(5.5rem, 1fr)" },
   { key: "verdict", name: "your verdict", by: (p) => VERDICTS.indexOf(verdictOf(p)), isBlind: true, width: "var(--verdicts)" },
@@ -91,7 +91,7 @@ const isBlind = () => $("view").value === "blind";
 const orders = [...allColumns, { key: "random", name: "random order", by: (p) => scrambled(`${seed()}${run.ids[p]}`) }];
 const ordersNow = () => orders.filter((each) => !allColumns.includes(each) || columns.includes(each) || each.key === run.order);
 
-/** A draw at random is "SIZE:SEED", empty without one. */
+/** A random draw is written "SIZE:SEED"; empty for no draw. */
 const seed = () => $("draw").value.split(":")[1] ?? "";
 let lastDraw = [];
 function drawnPrompts() {
@@ -105,7 +105,7 @@ function drawnPrompts() {
   return lastDraw[2];
 }
 
-/** FNV-1a of a text, mixed: an order without pattern that is the same each time. */
+/** FNV-1a hash of a text, mixed: it gives an order without pattern that is the same each time. */
 function scrambled(word) {
   let hash = 2166136261;
   for (let i = 0; i < word.length; i++) hash = Math.imul(hash ^ word.charCodeAt(i), 16777619);
@@ -148,7 +148,7 @@ const filters = {
   },
 };
 
-/** The prompts that the search and the filters leave, in order. */
+/** The prompts that pass the search and the filters, in order. */
 function matching() {
   const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
   if (words.length && !searched) searched = haystacks();

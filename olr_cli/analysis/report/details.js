@@ -1,4 +1,4 @@
-// What an opened prompt shows.
+// The details of an opened prompt.
 
 function details(p) {
   const made = make("div", "detail");
@@ -23,7 +23,7 @@ function details(p) {
   return made;
 }
 
-/** How often each answer was given, and by whom. */
+/** How often each answer was given, and by which model. */
 function counted(p) {
   const names = run.models.length ? ["answer", "rollouts", "by"] : ["answer", "rollouts"];
   const rows = (audit("answers", p) ?? []).map(([answer, isLabel, count, by]) => {
@@ -83,7 +83,7 @@ function judgement(p) {
   return [facts, own, warning];
 }
 
-/** What the audit says of the label, also of one that it does not doubt. */
+/** The audit's verdict on the label, shown for labels without doubt too. */
 function audited(p) {
   const made = make("p", "facts"), chance = audit("confidence", p), rank = audit("rank", p);
   const status = audit("status", p) === "missing" ? "no label" : audit("status", p);
@@ -98,7 +98,7 @@ function audited(p) {
 
 const heading = (name) => make("h3", "", name);
 
-/** Beginning and end of a text, with a mark between that cannot be taken for a part of it. */
+/** Beginning and end of a text, with a mark between them that cannot be mistaken for text. */
 function withCut(tag, css, head, tail, leftOut) {
   const made = make(tag, css);
   made.dir = "auto";
@@ -107,7 +107,7 @@ function withCut(tag, css, head, tail, leftOut) {
   return made;
 }
 
-/** The question, and apart from it the system message or other turns. */
+/** The question, and separately the system message or other turns. */
 function asked(p) {
   if (!run.questions) return [make("p", "note", run.questionsNote)];
   const parts = run.questions[p], made = [withCut("pre", "text", ...parts.slice(0, 3))];
@@ -120,7 +120,7 @@ function asked(p) {
   return made;
 }
 
-/** A line a stretch of visits with the same label, or with labels drawn anew. */
+/** One line per stretch of visits with the same label, or with labels drawn anew. */
 function labels(p) {
   const made = make("ul", "labels");
   const majority = (cell) => (run.source[cell] === run.replaced ? `=${run.label[cell]}` : run.sources[run.source[cell]]);
@@ -158,7 +158,7 @@ function visits(p) {
   return grid(["visit", "majority answer", "votes", "which is", "label", "from"], rows);
 }
 
-/** Responses by visit; those between the first and the last visit are made when they are asked for. */
+/** Responses by visit; those between the first and the last visit are built when the reader opens them. */
 function responses(stored) {
   if (!stored.length) return [make("p", "note", "No responses to this prompt are stored.")];
   if (!run.kind) return stored.map(response);

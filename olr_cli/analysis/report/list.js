@@ -1,4 +1,4 @@
-// The list of prompts and its controls. Only rows in view are in the document, so that thousands scroll like a dozen.
+// The list of prompts and its controls. Only visible rows are in the document, so that thousands scroll like a dozen.
 
 const SPARE_ROWS = 8;  // rendered above and below those in view
 const MOST_PRINTED = 500;  // rows on paper
@@ -28,7 +28,7 @@ function render() {
     if (nodes.has(place)) continue;
     const node = row(place);
     nodes.set(place, node);
-    // In the order of the list, for whoever reads the document and not the page.
+    // Keep the order of the list in the document too: screen readers follow the document.
     const next = Math.min(...[...nodes.keys()].filter((other) => other > place));
     list.insertBefore(node, nodes.get(next) ?? null);
   }
@@ -61,7 +61,7 @@ const PREFIX = "#prompts?";
 let isRestoring = false;
 const address = (state) => PREFIX + new URLSearchParams(state);
 
-/** What is shown goes into the address, so that it can be sent to somebody. */
+/** Write the view into the address, so that it can be shared as a link. */
 function remember() {
   if (isRestoring) return;
   const state = $("run").options.length > 1 ? { run: run.number } : {};
@@ -75,7 +75,7 @@ function remember() {
 
 const addressed = () => new URLSearchParams(location.hash.startsWith(PREFIX) ? location.hash.slice(PREFIX.length) : "");
 
-/** Show what the address says; what it cannot mean is ignored. */
+/** Show the view in the address; ignore parts that have no meaning. */
 async function restore() {
   const number = Number(addressed().get("run") ?? 0);
   if (number in $("run").options) $("run").value = String(number);
@@ -110,7 +110,7 @@ function toggle(place) {
   remember();
 }
 
-/** The row that keys are about: the opened one, else the one with the focus. */
+/** The row that keys act on: the opened one, else the one with the focus. */
 const current = () => opened ?? Number(document.activeElement?.closest?.(".row")?.dataset.place ?? -1);
 
 /** Scroll to a row and focus it; if one is open, or `isOpened`, open it. */
@@ -199,7 +199,7 @@ async function show(number, state = new URLSearchParams()) {
     changed: run.firstReplaced.some(Boolean) };
   for (const [name, isUseful] of Object.entries(isOffered)) $(name).closest("label").hidden = !isUseful;
   showDraw();
-  // A draw of the most doubtful would estimate nothing.
+  // A random draw must come from all prompts: drawn from the most doubtful ones it would estimate nothing.
   for (const name of ["size", "seed", "drawing"]) ($(name).closest("label") ?? $(name)).hidden = run.isPart;
   heads();
   sortBy(state.get("sort") ?? run.order, state.get("order") !== "down");
@@ -221,7 +221,7 @@ function measure() {
   $("table").style.setProperty("--row-height", `${rowHeight}px`);
 }
 
-/** The buttons of a draw say which there is. */
+/** The buttons of a draw show the current draw. */
 function showDraw() {
   const [size, chosen] = $("draw").value.split(":");
   if (size) Object.assign($("size"), { value: size });
@@ -236,7 +236,7 @@ function toggleDraw() {
   sortBy($("draw").value ? "random" : run.order, true);
 }
 
-/** A verdict, and the next row; a wrong label's true answer is asked for first. */
+/** Record a verdict and go to the next row; for a wrong label, ask for the true answer first. */
 function judge(place, verdict) {
   if (!decide(shown[place], verdict)) return;
   if (verdict !== "wrong") go(place + 1);
@@ -246,7 +246,7 @@ function judge(place, verdict) {
   }
 }
 
-/** Enter and Escape give the keys back to the list; after a true answer Enter goes on to the next row. */
+/** Enter and Escape return the keys to the list; after a true answer, Enter goes to the next row. */
 function leave(field, isDone) {
   if (!field.closest(".detail")) field.blur();
   else go(opened + (isDone ? 1 : 0));
@@ -271,7 +271,7 @@ function listen() {
   window.addEventListener("hashchange", () => { if (location.hash.startsWith(PREFIX)) restore(); });
   $("rows").addEventListener("click", (event) => {
     const node = event.target.closest(".verdicts") ? null : event.target.closest(".row");
-    // Who selects text in a row does not mean to open it.
+    // A click that ends a selection of text must not open the row.
     const isMeant = event.target.closest(".open") || !getSelection().toString();
     if (node && isMeant) toggle(Number(node.dataset.place));
   });
@@ -295,7 +295,7 @@ function listen() {
   });
 }
 
-// A figure is as wide as the page at most; a button shows it as large as its texts are meant to be.
+// A figure is at most as wide as the page; a button shows it at its full size, where all text is readable.
 const enlarging = [...document.querySelectorAll(".enlarge")];
 function offerFullSize() {
   for (const button of enlarging) {

@@ -45,7 +45,7 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 _COMMENT_OR_SPACE = re.compile(r"<!--.*?-->|\s+", re.DOTALL)
 
 _PIXELS_A_POINT = 1.6
-"""At which the smallest text, of 7 points, can be read on a screen."""
+"""Pixels per point at which the smallest text, of 7 points, can be read on a screen."""
 
 _EPOCHS: Mapping[str, tuple[str, Callable[[float], str]]] = {
     "rollout/reward": ("reward", "{:,.2f}".format),
@@ -72,9 +72,15 @@ def write_report(
     tables: Mapping[str, Table] | None = None,
     verified: Path | None = None,
 ) -> tuple[Path, list[str]]:
-    """Write the report of some arms into a folder; an older one is replaced. Several arms are compared in any case.
+    """Write the report of some arms into a folder, replacing an older one. Several arms are always compared.
 
-    `drawn` are their figures (`figures.draw`), `verified` a file of verified labels for the audit.
+    Args:
+        arms: arms of the report.
+        folder: folder of the file.
+        drawn: the arms' figures (`figures.draw`).
+        notes: notes to show on the page.
+        tables: further tables, by name.
+        verified: file of verified labels for the audit.
 
     Returns:
         The file, and sentences on the runs and prompts that it leaves out.
@@ -118,14 +124,20 @@ def write_queue(
 ) -> tuple[list[str], bool]:
     """Write the queue of an audit as a page in which people check labels.
 
-    `answer` has the lines of the page's summary, and `command` reads what the page exports, with ``--verified``;
-    `responses` are of a log, as `texts.Sampled` keeps them.
+    Args:
+        history: the audited history.
+        result: the audit.
+        answer: lines and notes of the page's summary.
+        judge: compares proposals with stored true answers.
+        file: file of the page.
+        command: command that reads the page's export, with ``--verified``.
+        responses: responses of a log, in the form of `texts.Sampled`.
 
     Returns:
-        Sentences on the prompts that it leaves out, and whether the page is new, as of `write_new`.
+        Sentences on the prompts that the page leaves out, and whether the page is new, as in `write_new`.
     """
     data, left_out = audit_data(history, result, judge, responses, command)
-    # The page itself is the place to verify labels, and says how.
+    # Drop the advice to write this page and verify labels in it: the reader is there already.
     lines = [
         line
         for line in answer.parts
@@ -136,12 +148,14 @@ def write_queue(
         for line in lines
     )
     notes = [*answer.notes, *left_out]
-    said = (
+    note_list = (
         [element("ul", *(element("li", isolated(note)) for note in notes), class_="notes")]
         if notes
         else []
     )
-    about = [_section("summary", "Summary", [element("dl", *facts, class_="facts"), *said])]
+    about = [
+        _section("summary", "Summary", [element("dl", *facts, class_="facts"), *note_list])
+    ]
     name = f"{history.source.name}: labels to check"
     page = _page(name, about, [element("option", str(history.source), value="0")], data, [])
     return left_out, write_new(
@@ -157,7 +171,9 @@ def _page(
     after: Sequence[Element],
 ) -> str:
     style_sheet = _file("report.css")
+    # The braces make one block of all scripts, so that their names stay out of the global scope.
     script = '"use strict";\n{\n' + "\n".join(map(_file, _SCRIPTS)) + "}\n"
+    # The policy names the hashes of exactly these texts, so it must come from the same strings as the page.
     policy = _policy(style_sheet, script)
     names = [
         *(part.get("id", "") for part in before),
@@ -180,6 +196,7 @@ def _page(
         statuses=html(STATUS_OPTIONS),
         verdicts=html(VERDICT_OPTIONS),
         keys=html([KEYS]),
+        # A script of type text/plain is data: the browser does not run it, and the policy need not allow it.
         words=html([element("script", json.dumps(WORDS), type="text/plain", id="words")]),
         blocks=html(data),
         version=__version__,
@@ -199,19 +216,21 @@ def _title(arms: Sequence[Arm]) -> str:
 
 
 def drawings(drawn: Mapping[str, Sequence[Chart]]) -> Iterator[Element]:
-    """The charts of figures as ``figure`` elements, each with its caption."""
+    """Yield the charts of figures as ``figure`` elements, each with its caption."""
     for name, charts in drawn.items():
         about = caption(name)
         for chart in charts:
             width = f"{72 * chart.figure.get_figwidth() * _PIXELS_A_POINT:.0f}"
-            # Matplotlib repeats every text in a comment, and not every text may stand in XML.
+            # Matplotlib repeats every text in a comment. A text with `--` would make the XML invalid there.
+            # A data URI with a readable SVG is smaller than base64. Characters that a URI allows are kept, since each
+            # escape would triple their size.
             picture = quote(_COMMENT_OR_SPACE.sub(" ", svg(chart)), safe=" ,:;=/()'+-.!")
             alt = f"{about} {chart.caption}".rstrip()
             image = element(
                 "img", src=f"data:image/svg+xml,{picture}", alt=alt, width=width
             )
             named = element("figcaption", element("b", isolated(chart.name)), f": {about}")
-            # Shown by the script where the page is narrower than the figure.
+            # The script shows this button if the page is narrower than the figure.
             button = element(
                 "button", "Full size", type="button", class_="enlarge", hidden="hidden"
             )
@@ -223,12 +242,16 @@ def _file(name: str) -> str:
 
 
 def _filled(template: str, **parts: str) -> str:
-    """The template with its places filled, all at once: what is filled in is never taken for a place."""
+    """Return the template with its placeholders filled, all at once, so that filled-in text is never taken for a
+    placeholder.
+    """
     return _PLACE.sub(lambda place: parts[place[1]], template)
 
 
 def _policy(style_sheet: str, script: str) -> str:
-    """Nothing runs or styles but what is in this file, nothing is loaded, and no text becomes HTML."""
+    """Return the page's policy: only scripts and styles of this file run, nothing is loaded, and no text becomes
+    HTML.
+    """
     return "; ".join(
         (
             "default-src 'none'",
@@ -252,7 +275,7 @@ def _hash(content: str) -> str:
 
 
 def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
-    """Outcomes and settings of one run, or one line per run; then what a reader should know."""
+    """Yield outcomes and settings of one run, or one line per run, and then the notes."""
     runs = [run for arm in arms for run in arm.runs]
     if len(runs) == 1:
         yield _tiles(outcomes(runs[0].path))
@@ -265,9 +288,9 @@ def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
         yield from table_elements(_runs(arms), "Runs")
     notes = list(notes)
     for run in runs:
-        place = "" if len(runs) == 1 else f"{run.path}: "
+        prefix = "" if len(runs) == 1 else f"{run.path}: "
         if fall := accuracy_fall(read_metrics(run.path, "eval/avg")):
-            notes.append(f"{place}sign of collapse after step {fall[0]}: {fall[1]}")
+            notes.append(f"{prefix}sign of collapse after step {fall[0]}: {fall[1]}")
     if notes:
         yield element("h3", "Notes")
         yield element(
@@ -276,7 +299,7 @@ def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
 
 
 def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
-    """The recipe of each arm, resolved; that of its first run, as the others differ from it in the seed."""
+    """Yield the resolved recipe of each arm, that of its first run; the other runs differ from it in the seed."""
     for arm in arms:
         yaml = element("pre", recipe_yaml(arm.recipe), class_="recipe", tabindex="0")
         if len(arms) == 1:
@@ -286,7 +309,9 @@ def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
 
 
 def epochs(run: Run) -> Table:
-    """One row per epoch from metrics.jsonl, epoch 0 before training; no rows if the file has nothing to show."""
+    """Return one row per epoch from metrics.jsonl, with epoch 0 before training; no rows if the file has no such
+    metric.
+    """
     by_epoch = gathered(
         (int(line["epoch"]), line) for line in read_metrics(run.path, "epoch")
     )
@@ -306,7 +331,7 @@ def epochs(run: Run) -> Table:
 
 
 def status(run: Run) -> str:
-    """The status as `olr runs` says it, and how many epochs are complete."""
+    """Return the status in the words of `olr runs`, with the number of complete epochs."""
     state = status_of(run.path, read_manifest(run.path))
     return (
         f"{state}: {run.epochs} of {run.recipe.train.epochs} epochs"
@@ -329,7 +354,7 @@ def _with_arrow(value: str) -> str:
 
 
 def _settings(arm: Arm) -> list[tuple[str, str]]:
-    """Return what is known of a single run, with its name; what there is none of is left out."""
+    """Return the facts about a single run, by name, without the empty ones."""
     (run,) = arm.runs
     recipe, train, manifest = run.recipe, run.recipe.train, read_manifest(run.path)
     is_training = kind_of(manifest) == "training"

@@ -48,34 +48,47 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class PromptHistories:
-    """The prompts of a run.
-
-    Attributes:
-        header: JSON values: ids (P of them, in natural order), visits (V, the largest number of visits of any prompt),
-            rollouts (K), strings (every answer and label once, long ones cut; the first stands for none), sentinel (its
-            place among the strings, or -1), noiseTypes (the empty one stands for unknown) and sources.
-        arrays: a value a prompt, shape (P,): noise (index into noiseTypes), given, true (into strings), last (visits
-            made), label_right (of the last label: 0 unknown, 1 wrong, 2 right); a value a visit, prompt by prompt,
-            shape (P V,): kind, votes, majority, label (into strings), source (into sources).
-        ends: columns prompt_id, visit, step: first and last visit of every prompt.
-        middle: the same columns: all other visits.
-    """
+    """The histories of P prompts of a run or log, with at most V visits each."""
 
     header: dict[str, Any]
+    """JSON values.
+
+    - ids: P ids, in natural order.
+    - visits: V, the largest number of visits of any prompt.
+    - rollouts: K, the largest number of rollouts of any visit; null for a log.
+    - strings: every answer and label once, long ones shortened; the first is empty and means none.
+    - sentinel: its index among the strings, or -1.
+    - noiseTypes: the noise types; the empty one means unknown.
+    - sources: origins of labels.
+    """
+
     arrays: dict[str, Array]
+    """Numbers by prompt or by visit.
+
+    - Of shape (P,): noise (index into noiseTypes), given and true (into strings), last (number of visits), label_right
+    (of the last label: 0 unknown, 1 wrong, 2 right).
+    - Of shape (P V,), prompt by prompt: kind, votes, majority and label (into strings), source (into sources).
+    """
+
     ends: pl.DataFrame
+    """First and last visit of every prompt, in the columns prompt_id, visit and step."""
+
     middle: pl.DataFrame
+    """All other visits, in the same columns."""
 
 
 def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
-    """The histories of some prompts of a run."""
+    """Return the histories of some prompts of a run."""
     labels = run.labels.select(_COLUMNS).filter(pl.col("prompt_id").is_in(ids))
     rows = labels.with_columns(_kind().alias("kind")).collect()
     visits = int(rows["visit"].max())  # type: ignore[arg-type]  # of a column that is not empty
+    # The codes of an Enum are positions in `ids`, so they serve as indices into the arrays.
     prompt = rows["prompt_id"].cast(pl.Enum(ids)).to_physical().to_numpy().astype(np.int64)
     visit = rows["visit"].to_numpy()
     last = np.zeros(len(ids), dtype=np.int64)
+    # Not `last[prompt] = …`, which would keep the last value written instead of the largest.
     np.maximum.at(last, prompt, visit)
+    # Facts by prompt are those of its last visit.
     final = visit == last[prompt]
     visits_made, is_end = (
         rows.select("prompt_id", "visit", "step"),
@@ -112,6 +125,7 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
             "given": of_prompts(_codes(rows["given_label"], strings)),
             "true": of_prompts(_codes(rows["true_answer"], strings)),
             "last": last,
+            # False, True and null become 1, 2 and 0.
             "label_right": of_prompts(
                 (rows["effective_label_is_correct"].cast(pl.Int64) + 1).fill_null(0)
             ),
@@ -127,10 +141,10 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
 
 
 def histories_of_log(history: RolloutHistory, ids: Sequence[str]) -> PromptHistories:
-    """Prompts of a log, of which no label was ever decided: only their true answers, if known."""
+    """Return prompts of a log. It has no label decisions, so only true answers are included, if known."""
     truths = [history.prompts[name].true_answer or "" for name in ids]
     strings = ["", *sorted(set(truths) - {""})]
-    places = {text: place for place, text in enumerate(strings)}
+    indices = {text: index for index, text in enumerate(strings)}
     header = {
         "ids": ids,
         "visits": 0,
@@ -140,14 +154,14 @@ def histories_of_log(history: RolloutHistory, ids: Sequence[str]) -> PromptHisto
         "noiseTypes": [""],
         "sources": [""],
     }
-    nobody = pl.DataFrame()
+    no_visits = pl.DataFrame()
     return PromptHistories(
-        header, {"true": np.array([places[text] for text in truths])}, nobody, nobody
+        header, {"true": np.array([indices[text] for text in truths])}, no_visits, no_visits
     )
 
 
 def _kind() -> pl.Expr:
-    # The majority is the one class with the most rollouts (R9): a label that as many match is the majority.
+    # The majority is the only class with the most rollouts (R9), so a label with as many rollouts is the majority.
     is_given = pl.col("given_label").is_not_null() & (
         pl.col("given_label_count") >= pl.col("majority_count")
     )
@@ -167,5 +181,5 @@ def _kind() -> pl.Expr:
 
 
 def _codes(values: pl.Series, among: Sequence[str]) -> pl.Series:
-    """The place of each value among others; null is 0."""
+    """Return the index of each value in `among`; null becomes 0."""
     return values.cast(pl.Enum(among)).to_physical().cast(pl.Int64).fill_null(0)

@@ -1,4 +1,4 @@
-"""The list of prompts, for the page's script: what an audit says of each label, its question and a few responses."""
+"""The list of prompts for the page's script: the audit's verdict on each label, its question and a few responses."""
 
 from __future__ import annotations
 
@@ -37,54 +37,65 @@ from olr_cli.runs.stored import Run
 from olr_cli.tables.html import element
 
 MOST_RUNS = 10
-"""Runs whose prompts can be browsed."""
+"""Number of runs whose prompts can be browsed."""
 
 MOST_PROMPTS = 5_000
-"""Prompts of a run or log that the list shows: nobody reads more, and a page of more is slow."""
+"""Number of prompts of a run or log in the list: nobody reads more, and a longer page is slow."""
 
 _SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "status": str,
     "rank": lambda rank: rank,
     "confidence": lambda chance: None if chance is None else round(chance, 3),
-    # Never cut: it may be exported as verified.
+    # Never shorten a given label: the reader may call it right, and the page then exports it as the verified answer.
     "given_label": lambda label: None if label == NEVER_REWARDED else label,
     "proposed_label": lambda label: label and texts.shortened(label),
     "proposal_confidence": lambda chance: None if chance is None else round(chance, 3),
     "change": str,
 }
-"""Columns of the verdicts that the list has, and how a value stands there."""
+"""Columns of the verdicts in the list, each with the function that formats a value."""
+
 _MOST_ANSWERS = 6
 
 MOST_TEXT = 16_000_000
-"""Characters of responses of all these runs, and as many of questions: a page of some 10 MB."""
+"""Characters of responses of all these runs, and as many of questions, for a page of some 10 MB."""
 
 PROMPTS_A_BLOCK = 50
-"""Responses are unpacked when a prompt is opened, those of so many prompts at once."""
+"""Number of prompts whose responses are unpacked together when one of them is opened."""
 
 _NO_QUESTIONS = "The questions are not shown: the log has no column of prompts. An audit given the data set shows them."
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The prompts that the list shows, and what an audit says of their labels.
-
-    Attributes:
-        ids: at most `MOST_PROMPTS`, in natural order: verified ones and the first of the queue, or, where there is no
-            audit, the first of all.
-        left_out: number of all others.
-        values: lists with a value a prompt, null where there is none: status, rank (place in the queue), confidence
-            (that the given label is wrong), given_label (the label that was audited), proposed_label,
-            proposal_confidence, change, proposal_is_right (where the truth is known), evidence (a sentence) and answers
-            (`_answers`). None where there is no audit.
-        questions: of the prompts, as `texts.asked`; none where there is no audit, or nobody knows them.
-        notes: the audit's warnings, or why there is none.
-    """
+    """The prompts that the list shows, and the audit's verdicts on their labels."""
 
     ids: Sequence[str]
+    """At most `MOST_PROMPTS` ids, in natural order.
+
+    They are the verified ones and the first of the queue or, without an audit, the first of all.
+    """
+
     left_out: int
+    """Number of all other prompts."""
+
     values: Mapping[str, list[Any]] | None
+    """Column -> list with one value per prompt, null if there is none; None without an audit.
+
+    - status and change: see `audit.verdicts`.
+    - rank: position in the queue.
+    - confidence: chance that the given label is wrong.
+    - given_label: the audited label.
+    - proposed_label and proposal_confidence: see `audit.verdicts`.
+    - proposal_is_right: null if the true answer is unknown.
+    - evidence: a sentence.
+    - answers: see `_answers`.
+    """
+
     questions: Mapping[str, tuple[str, str]]
+    """Questions of the prompts, from `texts.asked`; empty without an audit, or if they are unknown."""
+
     notes: Sequence[str]
+    """The audit's warnings, or why there is no audit."""
 
     @classmethod
     def of(cls, result: Audit, prompts: Mapping[str, Prompt], judge: Judge) -> Labels:
@@ -112,15 +123,17 @@ class Labels:
 
 
 def audited_labels(run: Run, verified: Path | None = None) -> Labels:
-    """The audit of a run (`olr audit RUN`, with `--verified` if there is such a file)."""
+    """Return the audit of a run, as in `olr audit RUN`, with `--verified` if there is a file of verified labels."""
     try:
+        # `keep=False` below: a report must not write into the run, so the judge only reads the run's ledger.
         history = audit_history(run.path, [])
         with Judge(
             ledger=history.given_up, keep=False, tolerance=history.recipe.data.tolerance
         ) as judge:
-            found = audit(history, judge, verified=[] if verified is None else [verified])
-            return Labels.of(found, history.prompts, judge)
+            result = audit(history, judge, verified=[] if verified is None else [verified])
+            return Labels.of(result, history.prompts, judge)
     except UserError as error:
+        # A report can do without an audit, unless the user asked for one by naming verified labels.
         if verified is not None:
             raise
         ids = sorted(
@@ -138,11 +151,14 @@ def audited_labels(run: Run, verified: Path | None = None) -> Labels:
 
 
 def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
-    """prompt_id -> answers, the most frequent first: ``[spelling, is it the label's, count, counts by model]``.
+    """Return prompt_id -> answers, the most frequent first.
 
-    Of several models a count is ``[model's number, count]``, of a single one there is none.
+    An answer is ``[spelling, is it the label's, count, counts by model]``. With several models a count by model is
+    ``[model's number, count]``; with a single model there is none.
     """
-    wanted = [place for place, name in enumerate(tally.prompt_ids) if name in ids]
+    wanted = [
+        prompt_number for prompt_number, name in enumerate(tally.prompt_ids) if name in ids
+    ]
     counts = (
         tally.counts.filter(pl.col("prompt").is_in(wanted))
         .group_by("answer")
@@ -151,38 +167,38 @@ def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
             by=pl.concat_list("model", "count").sort_by("count", descending=True),
         )
     )
-    places = pl.int_range(pl.len(), dtype=pl.Int64).alias("answer")
+    numbers = pl.int_range(pl.len(), dtype=pl.Int64).alias("answer")
     rows = (
-        tally.answers.with_columns(places)
+        tally.answers.with_columns(numbers)
         .join(counts, on="answer")
         .sort("prompt", "count", "spelling", descending=[False, True, False])
         .group_by("prompt", maintain_order=True)
         .head(_MOST_ANSWERS)
     )
     answers: dict[str, list[list[Any]]] = {}
-    for prompt, spelling, answer, count, by in rows.select(
+    for prompt, spelling, answer, count, by_model in rows.select(
         "prompt", "spelling", "answer", "count", "by"
     ).iter_rows():
         is_label = bool(answer == tally.label_answers[prompt])
-        known = [
+        entry = [
             texts.shortened(spelling),
             is_label,
             count,
-            by if len(tally.models) > 1 else [],
+            by_model if len(tally.models) > 1 else [],
         ]
-        answers.setdefault(tally.prompt_ids[prompt], []).append(known)
+        answers.setdefault(tally.prompt_ids[prompt], []).append(entry)
     return answers
 
 
 def prompt_list(
     arms: Sequence[Arm], verified: Path | None = None
 ) -> tuple[list[Element], list[Element], list[str]]:
-    """The list of prompts of `MOST_RUNS` runs, the first seed of each arm before further seeds.
+    """Return the list of prompts of `MOST_RUNS` runs, the first seed of each arm before further seeds.
 
     `verified` is a file of verified labels.
 
     Returns:
-        An ``option`` element a run, the elements that hold the data, and sentences on what is left out.
+        An ``option`` element per run, the elements that hold the data, and sentences on runs and prompts left out.
     """
     runs = [(arm.name, run) for arm in arms for run in arm.runs]
     by_seed = [
@@ -191,6 +207,7 @@ def prompt_list(
         for run in seeds
         if run is not None
     ]
+    # The page keeps the order of arms and seeds; `by_seed` only decides which runs are in it.
     chosen = {run.path for run in by_seed[:MOST_RUNS]}
     shown = [(name, run) for name, run in runs if run.path in chosen]
     notes, options, data = [], [], []
@@ -232,10 +249,12 @@ def audit_data(
     responses: pl.DataFrame | None,
     command: str,
 ) -> tuple[list[Element], list[str]]:
-    """The list of an audit's prompts, as the queue; `responses`: of a log, as `texts.Sampled` keeps them.
+    """Return the list of an audit's prompts, in the order of the queue.
+
+    `responses` are a log's, in the form of `texts.Sampled`; a run's are read from its shards.
 
     Returns:
-        The elements that hold the data, and sentences on what is left out.
+        The elements that hold the data, and sentences on prompts left out.
     """
     labels = Labels.of(result, history.prompts, judge)
     notes = [*_left_out(labels, history.source, command)]
@@ -281,6 +300,7 @@ def _run_data(
         (labels.questions, "") if labels.questions else texts.questions(run.path)
     )
     responses = texts.read_responses(run.path, histories.ends)
+    # First and last visits are always included, the visits between them only if all of them fit.
     middle = texts.affordable(histories.middle, responses, budget)
     if not middle.is_empty():
         responses = pl.concat([responses, texts.read_responses(run.path, middle)]).sort(
@@ -315,7 +335,9 @@ def _elements(
     by_prompt: Sequence[Any],
     budget: int,
 ) -> list[Element]:
-    """Return the elements that hold the data of a run's or log's prompts; `budget` is of characters of questions."""
+    """Return the elements that hold the data of a run's or log's prompts; `budget` limits the characters of
+    questions.
+    """
     header = {
         **histories.header,
         **facts,
@@ -344,7 +366,7 @@ def _elements(
 
 
 def json_data(name: str, value: Any) -> Element:
-    """Any JSON value, as data that the page's script can ask for by name."""
+    """Return an element with a JSON value, which the page's script can ask for by name."""
     return _data(
         name,
         "json",
@@ -353,12 +375,15 @@ def json_data(name: str, value: Any) -> Element:
 
 
 def array_data(name: str, values: Array) -> Element:
-    """Whole numbers from 0, in the smallest of 8, 16 and 32 bits that holds them all, little-endian."""
+    """Return an element with whole numbers from 0, little-endian, in the smallest of 8, 16 and 32 bits that holds
+    them all.
+    """
     size = np.min_scalar_type(int(values.max(initial=0))).itemsize
+    # `min_scalar_type` chooses from the largest value: most arrays fit into 8 bits.
     return _data(name, f"u{8 * size}", values.astype(f"<u{size}").tobytes())
 
 
 def _data(name: str, kind: str, content: bytes) -> Element:
-    """An inert ``script`` element: base64 (RFC 4648) of a zlib stream (RFC 1950)."""
+    """Return an inert ``script`` element with base64 (RFC 4648) of a zlib stream (RFC 1950)."""
     packed = base64.b64encode(zlib.compress(content)).decode("ascii")
     return element("script", packed, type="text/plain", id=name, data_kind=kind)

@@ -1,4 +1,4 @@
-// A prompt's row. What comes from a run is written as text: no string here ever becomes HTML.
+// A prompt's row. All strings of a run are written as text and never become HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -9,7 +9,7 @@ function make(tag, css, content) {
   return made;
 }
 
-/** Text from a run, whose direction of writing ends with it. */
+/** Text from a run, isolated so that right-to-left text does not reorder the rest of the line. */
 const isolated = (content, css) => make("bdi", css, content);
 
 function drawn(tag, attributes, parent) {
@@ -39,13 +39,13 @@ function picture(css, width, label) {
   });
 }
 
-/** A cell a visit; kinds differ in colour and in height. */
+/** One cell per visit; kinds differ in colour and in height. */
 function strip(p) {
   const kinds = stretches(p, (cell) => run.kind[cell]);
   const told = kinds.map(([first, last, kind]) => `${span(first, last)}: ${KINDS[kind].name}`);
   const made = picture("strip", run.visits, told.join("; "));
   drawn("title", {}, made).textContent = told.join("\n");
-  // One path a kind: a page of rows would have thousands of rectangles.
+  // Draw one path per kind: with a rectangle per visit a page of rows would have thousands of elements.
   const gap = run.visits > 40 ? 0 : 0.12;
   const outlines = {};
   for (const [first, last, kind] of kinds) {
@@ -93,11 +93,11 @@ function replaced(p) {
   return made;
 }
 
-/** A confidence in percent; what is not certain does not read so. */
+/** A confidence in percent; one that is not certain never reads as 0 or 100. */
 const percent = (share) => (share === null ? "\u2013" : share > 0.995 ? ">99 %" : share < 0.005 ? "<1 %"
   : `${(100 * share).toFixed(0)} %`);
 
-/** The chance that the label is wrong, without verified labels its rank in the queue; and what it seems to be. */
+/** The chance that the label is wrong (its rank in the queue without verified labels), and its status. */
 function doubt(p) {
   const chance = audit("confidence", p), rank = audit("rank", p), status = audit("status", p);
   if (rank === null) return chance === null ? "\u2013" : `verified: ${chance ? "wrong" : "right"}`;
@@ -119,7 +119,7 @@ function correctness(right) {
   return made;
 }
 
-/** What a row shows in each column. */
+/** The content of a row, by column. */
 const contents = {
   question: (p) => isolated(question(p)),
   evidence: (p) => isolated(audit("evidence", p) ?? ""),

@@ -1,6 +1,6 @@
 """The questions of a run's prompts and a few responses to each, cut so that a page stays small.
 
-The middle of a long text goes, as questions begin and answers end a text.
+A long text loses its middle, since the question is at its beginning and the answer at its end.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from olr_cli.errors import UserError
 from olr_cli.runs.store import read_rollout_steps
 
 SAMPLES = 4
-"""Responses of a visit and view."""
+"""Number of responses of a visit and view."""
 
 LONGEST = 4000
-"""Characters of a question or response, whatever the budget."""
+"""Largest number of characters of a question or response, regardless of the budget."""
 
 LONGEST_ANSWER = 300
-"""Characters of an answer, or of a sentence of evidence."""
+"""Largest number of characters of an answer, or of a sentence of evidence."""
 
 ORDER = ("prompt_id", "visit", "view", "sample")
 
 _HEAD = 1 / 3
-"""Share of a cut text that is its beginning."""
+"""Share of a cut text that comes from its beginning."""
 
 _STORED = (
     "prompt_id",
@@ -47,7 +47,9 @@ _SHOWN = (*_STORED[1:], "model")
 
 
 def ends(text: str, length: int) -> tuple[str, str]:
-    """Beginning and end of a text, together `length` characters; of a text that is no longer, all and nothing."""
+    """Return the beginning and the end of a text, together `length` characters; a shorter text is returned whole,
+    and "".
+    """
     if len(text) <= length:
         return text, ""
     head = int(length * _HEAD)
@@ -55,7 +57,7 @@ def ends(text: str, length: int) -> tuple[str, str]:
 
 
 def shortened(text: str) -> str:
-    """An answer or a sentence in at most `LONGEST_ANSWER` characters; what is left out shows as an ellipsis."""
+    """Return an answer or a sentence in at most `LONGEST_ANSWER` characters, with an ellipsis for the rest."""
     return (
         text
         if len(text) <= LONGEST_ANSWER
@@ -64,7 +66,7 @@ def shortened(text: str) -> str:
 
 
 def questions(run: Path) -> tuple[Mapping[str, tuple[str, str]], str]:
-    """The questions of a run's prompts, where its data are at hand: as `asked`; and why there are none, if so."""
+    """Return the questions of a run's prompts as in `asked`, if its data can be read, or else the reason why not."""
     try:
         return asked(run_data(run, is_local=True).prompts), ""
     except UserError as error:
@@ -72,16 +74,16 @@ def questions(run: Path) -> tuple[Mapping[str, tuple[str, str]], str]:
 
 
 def asked(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
-    """prompt_id -> the question of the user, and the other turns with the role before each."""
+    """Return prompt_id -> the question of the user, and the other turns, each after its role."""
     texts = {}
     for prompt in prompts:
         question = question_of(prompt.messages)
-        others = [
+        other_turns = [
             m for m in prompt.messages if not (m.role == "user" and question in m.content)
         ]
         texts[prompt.prompt_id] = (
             question,
-            "\n\n".join(f"[{m.role}] {m.content}" for m in others),
+            "\n\n".join(f"[{m.role}] {m.content}" for m in other_turns),
         )
     return texts
 
@@ -89,16 +91,17 @@ def asked(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
 def cut_questions(
     questions: Mapping[str, tuple[str, str]], ids: Sequence[str], budget: int
 ) -> list[list[Any]]:
-    """Return ``[head, tail, characters left out between the two]`` of each question and, in the same list, of its other
-    turns.
+    """Return each question and its other turns, cut to a budget of characters.
 
-    All are within a budget of characters.
+    Per prompt it is one list: ``[head, tail, characters left out between the two]`` of the question, and the same of
+    its other turns.
     """
     limit = min(LONGEST, budget // max(len(ids), 1))
     cut = []
     for name in ids:
         question, others = questions.get(name, ("", ""))
         asked = _cut(question, limit)
+        # The question comes first: the other turns get the room that it leaves.
         cut.append([*asked, *_cut(others, limit - len(asked[0]) - len(asked[1]))])
     return cut
 
@@ -109,18 +112,20 @@ def _cut(text: str, length: int) -> list[Any]:
 
 
 def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
-    """The first `SAMPLES` responses of some visits (prompt_id, visit, step), one step's shard in memory at a time.
+    """Return the first `SAMPLES` responses of some visits (prompt_id, visit, step), with one step's shard in memory at
+    a time.
 
     Returns:
-        Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail (together at
-        most `LONGEST` characters) and length (of the whole response); by `ORDER`.
+        Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail and length, in
+            `ORDER`. Head and tail together have at most `LONGEST` characters; length is that of the whole response.
     """
     wanted = visits.select("prompt_id", "visit")
-    place = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")
+    # Samples are counted over all views, so those of the rephrased view do not begin at 0.
+    position = pl.col("sample").rank("ordinal").over("prompt_id", "visit", "view")
     shards = [
         _with_ends(
             rows.join(wanted, on=["prompt_id", "visit"], how="semi").filter(
-                place <= SAMPLES
+                position <= SAMPLES
             )
         )
         for rows in read_rollout_steps(
@@ -134,7 +139,7 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
-    """Columns head, tail and length in place of the response."""
+    """Return the rows with the columns head, tail and length in place of the response."""
     length = pl.col("response").str.len_chars().cast(pl.Int64)
     head = int(LONGEST * _HEAD)
     fits = length <= LONGEST
@@ -148,10 +153,11 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class Sampled:
-    """A history's steps, as they are; of the responses that pass, a few of every prompt are kept.
+    """A history's steps, unchanged; a few responses of every prompt are kept while the steps are read.
 
     Attributes:
-        responses: `2 * SAMPLES` of a prompt at most, as `read_responses` gives them: of each answer one, then others.
+        responses: at most `2 * SAMPLES` per prompt, in the columns of `read_responses`: one of each answer first, then
+            others.
     """
 
     def __init__(self, steps: Iterable[pl.DataFrame]) -> None:
@@ -161,21 +167,22 @@ class Sampled:
     def __iter__(self) -> Iterator[pl.DataFrame]:
         for rows in self._steps:
             if "response" in rows.columns:
-                known = [name for name in (*_SHOWN, "response") if name in rows.columns]
+                names = [name for name in (*_SHOWN, "response") if name in rows.columns]
                 self._kept.append(
                     _with_ends(
-                        _few(rows.select("prompt_id", *known).drop_nulls("response"))
+                        _few(rows.select("prompt_id", *names).drop_nulls("response"))
                     )
                 )
             yield rows
 
     @property
     def responses(self) -> pl.DataFrame | None:
-        """None where the history has no responses."""
+        """The responses kept so far; None if the history has none."""
         return _few(pl.concat(self._kept)).sort(ORDER) if self._kept else None
 
 
 def _few(rows: pl.DataFrame) -> pl.DataFrame:
+    # The n-th response with an answer gets number n; sorted by it, one response of each answer comes first.
     once_more = pl.int_range(pl.len()).over("prompt_id", "answer")
     return (
         rows.with_columns(once_more.alias("_place"))
@@ -187,24 +194,31 @@ def _few(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.DataFrame:
-    """All visits, or none if their responses and those that are read probably exceed a budget of characters.
+    """Return all visits, or none if their responses would probably exceed a budget of characters, with those already
+    read.
 
-    A visit is taken to have as much text as those that were read (`read_responses`).
+    A visit is assumed to have as much text as the visits that were read (`read_responses`).
     """
     size = int(read.select(pl.min_horizontal("length", LONGEST).sum()).item())
-    known = read.n_unique(["prompt_id", "visit"])
-    return visits if size * (known + len(visits)) <= budget * known else visits.clear()
+    visits_read = read.n_unique(["prompt_id", "visit"])
+    # size / known <= budget / (known + len(visits)), without a division by zero.
+    return (
+        visits
+        if size * (visits_read + len(visits)) <= budget * visits_read
+        else visits.clear()
+    )
 
 
 def by_prompt(
     responses: pl.DataFrame, ids: Sequence[str], budget: int
 ) -> tuple[list[list[Any]], int]:
-    """Responses of `read_responses` to some prompts as JSON values, cut so that all fit into a budget of characters.
+    """Return responses of `read_responses` to some prompts as JSON values, cut so that all fit into a budget of
+    characters.
 
     Returns:
-        A list a prompt of ``[visit, sample, view, answer, reward, is_correct, tokens, truncated, model, head, tail,
-        characters left out between the two]``, null where the rows don't say; and the characters to which responses
-        were cut.
+        A list of responses per prompt, and the number of characters that responses were cut to. A response is ``[visit,
+            sample, view, answer, reward, is_correct, tokens, truncated, model, head, tail, characters left out between
+            the two]``, with null where unknown.
     """
     responses = responses.filter(pl.col("prompt_id").is_in(ids))
     limit = min(LONGEST, budget // max(len(responses), 1))
@@ -212,8 +226,10 @@ def by_prompt(
     for row in responses.iter_rows(named=True):
         head, tail, reward = row["head"], row["tail"], row.get("reward")
         if len(head) + len(tail) > limit:
+            # Both may be cut already, so `left_out` is counted from the length of the whole response.
             head, tail = ends(head + tail, limit)
         if reward is not None and not math.isfinite(reward):
+            # JSON has no infinity and no nan.
             row["reward"] = str(reward)
         left_out = row["length"] - len(head) - len(tail)
         listed[row["prompt_id"]].append(

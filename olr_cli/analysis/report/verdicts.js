@@ -1,4 +1,4 @@
-// What the reader decides about labels, kept in the browser, and exported for `olr audit --verified`.
+// The reader's verdicts on labels, kept in the browser and exported for `olr audit --verified`.
 
 const VERDICTS = [...Object.keys(MARKS), ""];
 let verdicts = new Map();  // prompt id -> { verdict, answer, label, drawn }, of the run that is shown
@@ -6,7 +6,7 @@ let verdicts = new Map();  // prompt id -> { verdict, answer, label, drawn }, of
 const verdictOf = (p) => verdicts.get(run.ids[p])?.verdict ?? "";
 const place = () => `olr report ${location.pathname} ${run.run}`;
 
-/** The verdicts that this browser remembers; not those of labels that are others now. */
+/** The verdicts that this browser has stored, without those on labels that have changed since. */
 function recallVerdicts() {
   verdicts = new Map();
   let stored = {};
@@ -19,7 +19,7 @@ function recallVerdicts() {
   });
 }
 
-/** Decide about a label; what is decided already is taken back. An answer is the right one of a wrong label. */
+/** Set a verdict on a label; the same verdict again removes it. `answer` is the true answer for a wrong label. */
 function decide(p, verdict, answer) {
   const before = verdicts.get(run.ids[p]), label = judged(p);
   const isTaken = answer !== undefined || before?.verdict !== verdict;
@@ -37,7 +37,7 @@ function mark(group, p) {
   for (const button of group.children) button.setAttribute("aria-pressed", button.value === verdictOf(p));
 }
 
-/** In a row the keys decide, so that a row is one stop of the tab key. */
+/** In a row, keys set the verdict, so that each row is a single stop of the tab key. */
 function verdictButtons(p, isInRow = true) {
   const group = make("span", "verdicts");
   group.dataset.prompt = p;
@@ -64,7 +64,7 @@ function countVerdicts() {
   $("export").textContent = `Export selection (${verdicts.size.toLocaleString("en")})`;
 }
 
-/** A row a verdict, in the order of the prompts, as `olr audit --verified` reads it; drawn says whether it was drawn at random. */
+/** One row per verdict, in the order of the prompts, as `olr audit --verified` reads it; `drawn` marks a random draw. */
 function exportVerdicts() {
   const rows = [...run.ids.entries()].filter(([, id]) => verdicts.has(id)).map(([p, id]) => {
     const { verdict, answer, label, drawn: wasDrawn } = verdicts.get(id);

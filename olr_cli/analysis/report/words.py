@@ -1,4 +1,4 @@
-"""The words of the page, for what is made here and for its script, which has them as JSON."""
+"""The words of the page, for the parts made here and for its script, which gets them as JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +11,18 @@ from olr_cli.supervision.types import LabelSource
 from olr_cli.tables.html import element
 
 NO_VISIT, NO_MAJORITY, RIGHT, WRONG_LABEL, GIVEN, OTHER = range(6)
-"""Kinds of majority answers. RIGHT: the true answer; WRONG_LABEL: a label that is known to be wrong; GIVEN: the
-given label, which may be right; OTHER: another answer."""
+"""Kinds of majority answers.
+
+- NO_VISIT: the prompt was not visited.
+- NO_MAJORITY: there is no majority.
+- RIGHT: the true answer.
+- WRONG_LABEL: a label that is known to be wrong.
+- GIVEN: the given label, which may be right.
+- OTHER: another answer.
+"""
 
 SOURCES: tuple[LabelSource, ...] = get_args(LabelSource)
-"""Where a visit's label comes from, as the arrays number it from 1; 0 without a visit."""
+"""Origins of a visit's label; arrays number them from 1, and 0 means no visit."""
 
 _KINDS = {
     NO_VISIT: ("", 0, "not visited"),
@@ -25,7 +32,7 @@ _KINDS = {
     GIVEN: ("given", 0.85, "the given label, truth unknown"),
     OTHER: ("other", 0.45, "another answer"),
 }
-"""Kind -> its class, height and name."""
+"""Kind -> its CSS class, height and name."""
 
 _SOURCES: Mapping[LabelSource, str] = {
     "given": "the given label",
@@ -43,7 +50,7 @@ _VERDICTS = dict(
         strict=True,
     )
 )
-"""Verdict -> the sign of its button, and its name."""
+"""Verdict -> the sign on its button, and its name."""
 
 _MEANINGS = (
     "The label is right.",

@@ -1,4 +1,4 @@
-"""Tables of runs: which there are. Modules are imported when a table is counted."""
+"""The registry of tables of runs. Modules are imported when a table is counted."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ PAPER_TABLES = (
 """Tables of the paper, named and ordered as in the published scores."""
 
 PUBLISHED_TABLES = (*PAPER_TABLES, "cost")
-"""Tables that the paper prints too."""
+"""All tables with numbers that the paper prints too."""
 
 TABLES = ("arms", *PUBLISHED_TABLES)
-"""What `olr analyze --table` knows."""
+"""Names that `olr analyze --table` accepts."""
 
 
 def count(
@@ -40,11 +40,18 @@ def count(
     *,
     with_published: bool = False,
 ) -> Table:
-    """One of `TABLES`.
+    """Return one of `TABLES`.
 
-    `baseline` and `reference` are for ``arms``, as `arms_table` says. `models` are for the paper's tables of scores:
-    evaluations of policies before training. `with_published` adds the paper's numbers.
-    A `Lack` says that the table needs other runs.
+    Args:
+        name: name of the table.
+        arms: the arms to compare.
+        baseline: for ``arms`` only, see `arms_table`.
+        reference: for ``arms`` only, see `arms_table`.
+        models: evaluations of policies before training, for the paper's tables of scores.
+        with_published: whether to add the paper's numbers.
+
+    Raises:
+        Lack: the table needs other runs.
     """
     if name == "arms":
         from olr_cli.analysis.tables.arms_table import arms_table
@@ -61,7 +68,7 @@ def count(
         raise UserError("this is for the table arms", f"{name} compares {compares}", option)
     if name == "cost":
         return cost_table(arms, with_published=with_published)
-    # In runs of `olr rollouts` the recipe's method trained nothing.
+    # A run of `olr rollouts` has a recipe with a method, but the method trained nothing: such a row would be wrong.
     trained = [arm for arm in arms if arm.runs[0].kind == "training"]
     if not trained:
         raise Lack(f"training runs; {arms[0].runs[0].path} holds rollouts without training")

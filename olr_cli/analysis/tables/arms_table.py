@@ -23,23 +23,26 @@ from olr_cli.tables.table import joined
 def arms_table(
     arms: Sequence[Arm], baseline: str | None = None, reference: str | None = None
 ) -> Table:
-    """In a terminal one block per metric; elsewhere one row per arm. A metric without any value is left out.
+    """Return a table that compares arms: one block per metric in a terminal, one row per arm elsewhere.
 
-    The others are compared with the arm named `baseline`, by default the first. With a `reference`, an arm named as
-    ``X+method`` is compared with ``X`` and the others with the reference, and the table says which share of the gap
-    between ``X`` and the reference the method recovers. No run with a value is a `Lack`.
+    A metric without any value is left out. The others are compared with the arm named `baseline`, by default the first.
+    With a `reference`, an arm named ``X+method`` is compared with ``X`` and the others with the reference. The table
+    then also shows the share of the gap between ``X`` and the reference that the method recovers.
+
+    Raises:
+        Lack: no run has a value.
     """
     names = [arm.name for arm in arms]
     best, references = _compared(names, baseline, reference)
-    known = summarise(at_the_end(arms), references, best if reference else "")
-    measured = {key.metric for key in known}
+    summary = summarise(at_the_end(arms), references, best if reference else "")
+    measured = {key.metric for key in summary}
     metrics = [metric for metric in TITLES if metric in measured]
     if not metrics:
         raise Lack(
             "held-out accuracy (data.test), true answers or labels, and these runs have none"
         )
     cells = {
-        Key(metric, arm): known.get(Key(metric, arm), UNKNOWN)
+        Key(metric, arm): summary.get(Key(metric, arm), UNKNOWN)
         for metric in metrics
         for arm in names
     }
@@ -47,18 +50,18 @@ def arms_table(
         _detail(metric, names, cells, best, has_shares=bool(reference))
         for metric in metrics
     ]
-    whom = f"X for an arm X+method, else to {best}" if reference else best
+    reference_name = f"X for an arm X+method, else to {best}" if reference else best
     notes = [
-        f"Mean ± sd; in brackets the difference to {whom}, paired by seed, with Student's 95 % interval."
+        f"Mean ± sd; in brackets the difference to {reference_name}, paired by seed, with Student's 95 % interval."
     ]
-    footnotes = [*notes_on_differences(cells.values(), whom)]
+    footnotes = [*notes_on_differences(cells.values(), reference_name)]
     if reference:
         least = f"{100 * SMALLEST_GAP:.0f} points"
         footnotes.append(
             f"Recovered: of the gap from X to {best}, by X+method; none of a gap below {least}."
         )
-    footnotes += sorted(without_difference(known, references))
-    footnotes += _on_other_questions(arms, references, known)
+    footnotes += sorted(without_difference(summary, references))
+    footnotes += _on_other_questions(arms, references, summary)
     rows = [
         {
             "metric": key.metric,
@@ -92,7 +95,7 @@ def _compared(
 def _on_other_questions(
     arms: Sequence[Arm], references: Mapping[str, str], cells: Mapping[Key, Cell]
 ) -> Iterator[str]:
-    """Sentences on arms whose held-out accuracy is compared with one on other questions."""
+    """Yield sentences on arms whose held-out accuracy is compared with one on other questions."""
     first = {arm.name: arm.runs[0].settings for arm in arms}
     held_out = {
         name: keys.get("data.test", keys.get("data.train")) for name, keys in first.items()
@@ -109,7 +112,12 @@ def _on_other_questions(
 
 
 def _plain_arms(names: Sequence[str], reference: str) -> dict[str, str]:
-    """For every arm ``X+method`` its ``X``; an error if there is none."""
+    """Return for every arm ``X+method`` its ``X``.
+
+    Raises:
+        UserError: no arm is named after another one.
+    """
+    # `active+label_smoothing+olr` is compared with `active+label_smoothing`: split at the last plus.
     plain = {name: name.rpartition("+")[0] for name in names if name != reference}
     plain = {name: arm for name, arm in plain.items() if arm in names and arm != reference}
     if not plain:
@@ -129,7 +137,7 @@ def _detail(
     *,
     has_shares: bool,
 ) -> Block:
-    """A metric for a terminal, a row for each arm."""
+    """Return the block of a metric for a terminal, with a row for each arm."""
     heads = [
         "arm",
         "n",
@@ -156,7 +164,7 @@ def _detail(
 def _document(
     metrics: Sequence[str], arms: Sequence[str], cells: Mapping[Key, Cell]
 ) -> Block:
-    """A row for each arm, with all metrics."""
+    """Return the block for documents: a row for each arm, with all metrics."""
     columns = [
         Column("arm"),
         Column("n"),

@@ -1,4 +1,4 @@
-"""The paper's table of training time (Table `olr_time`), measured: how long the steps of a run took, phase by phase."""
+"""The paper's table of training time (Table `olr_time`), measured: the duration of a run's steps, phase by phase."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from olr_cli.runs.metrics import read_metrics
 from olr_cli.tables import Block, Cell, Column, Row, Table
 
 PHASES = ("RLVR training", "OLR update", "Total")
-"""The rows of the paper's table; the OLR update is our label update."""
+"""The columns of the table, which are the rows of the paper's; the OLR update is our label update."""
 
 
 class TrainingTime(NamedTuple):
-    """How long an arm's finished runs took: the medians of each phase, none where no run is finished."""
+    """The time of an arm's finished runs: the median of each phase, or nothing if no run is finished."""
 
     arm: Arm
     runs: int
@@ -27,7 +27,11 @@ class TrainingTime(NamedTuple):
 
 
 def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
-    """How long the arms' runs took, without held-out evaluation and checkpoints; a `Lack` if none has times."""
+    """Return the training time of the arms' runs, without held-out evaluation and checkpoints.
+
+    Raises:
+        Lack: no run has times.
+    """
     times = [time for arm in arms if (time := _training_time(arm))]
     if not times:
         raise Lack("runs whose metrics.jsonl has the time of a step (time/step)")
@@ -53,16 +57,20 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
 
 
 def _training_time(arm: Arm) -> TrainingTime | None:
-    """None if no run of the arm has the time of a step."""
-    timed = {}
+    """Return an arm's training time, or None if no run of the arm has the time of a step."""
+    steps_by_run = {}
     for run in arm.runs:
         if steps := [
-            step for step in read_metrics(run.path, "time/step") if "time/labels" in step
+            # Only a step that decided labels has `time/labels`, and only such steps are compared.
+            step
+            for step in read_metrics(run.path, "time/step")
+            if "time/labels" in step
         ]:
-            timed[run.path] = steps
-    if not timed:
+            steps_by_run[run.path] = steps
+    if not steps_by_run:
         return None
-    finished = [steps for path, steps in timed.items() if path not in arm.unfinished]
+    # An unfinished run has fewer steps, so its sum would look like a faster method.
+    finished = [steps for path, steps in steps_by_run.items() if path not in arm.unfinished]
     if not finished:
         return TrainingTime(arm, 0, {})
     total = median(
@@ -106,7 +114,7 @@ def _notes(times: Sequence[TrainingTime], *, with_published: bool) -> Iterator[s
 
 
 def _machine(arm: Arm) -> str:
-    """Engine, device, threads and host of the runs; several where they differ."""
+    """Return engine, device, threads and host of the runs; several if they differ."""
     machines = []
     for run in arm.runs:
         for attempt in read_manifest(run.path)["attempts"]:

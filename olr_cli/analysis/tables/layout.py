@@ -1,6 +1,6 @@
-"""Which rows one of the paper's tables has, what they are called, and what they are compared with.
+"""The rows of one of the paper's tables, their names, and the rows that they are compared with.
 
-All follows from the published scores (`olr_cli.evaluation.published`).
+Everything follows from the published scores (`olr_cli.evaluation.published`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from olr_cli.evaluation.published import PublishedRow, Setting, published_table
 from olr_cli.recipe.methods import METHODS
 
 BASE = "base"
-"""What the published scores call the policy before training."""
+"""Name of the policy before training in the published scores."""
 
 METHOD_TITLES = {
     BASE: "before training",
@@ -36,12 +36,12 @@ METHOD_TITLES = {
     "verified_only": "verified labels alone",
     "graded_by_verifier": "graded by the verifier",
 }
-"""What the paper calls the methods, and the parts of mixed ones."""
+"""The paper's names of the methods, and of the parts of mixed ones."""
 
 _WITHOUT_LABELS = frozenset(
     {BASE, *(name for name, row in METHODS.items() if not row.needs_labels)}
 )
-"""Methods for which noise makes no row of its own."""
+"""Methods that use no labels, so noise makes no separate row for them."""
 
 _WORDS = {
     "noise_ratio": "{}",
@@ -50,35 +50,39 @@ _WORDS = {
     "slope_threshold": "delta {}",
     "warmup_epochs": "T = {}",
 }
-"""The fields of `Setting` that a table may vary, in the name of a row."""
+"""Fields of `Setting` that a table may vary, with their text in the name of a row."""
 
+# A Decimal, since recipes have Decimals and 0.05 as a float is equal to none of them.
 USUAL = Setting("Qwen3-4B-Base", slope_threshold=Decimal("0.05"), warmup_epochs=5)
-"""The paper's settings wherever it doesn't vary them (R17)."""
+"""The paper's settings unless a table varies them (R17)."""
 
 _REFERENCES = {
     "grpo": "GRPO under the same noise",
     "olr": "OLR with both criteria under the same noise",
 }
-"""What the other rows are compared with, within a sentence: the first that a table has."""
+"""Method that the other rows are compared with -> its description within a sentence. A table uses the first that it
+has.
+"""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The rows of one of the paper's tables.
-
-    Attributes:
-        rows: the paper's, in its order.
-        named: the field of `Setting` that the name of a row has besides the method; empty if there is none.
-        varies: the field that tells rows of one noise apart; likewise.
-        reference: the method that the others are compared with.
-        in_words: what they are compared with, within a sentence.
-    """
+    """The rows of one of the paper's tables."""
 
     rows: Sequence[PublishedRow]
+    """The paper's rows, in its order."""
+
     named: str
+    """Field of `Setting` in the name of a row, besides the method; empty if there is none."""
+
     varies: str
+    """Field of `Setting` in which rows of the same noise differ; empty if there is none."""
+
     reference: str
+    """Method that the others are compared with."""
+
     in_words: str
+    """Description of that reference within a sentence."""
 
     @classmethod
     def of(cls, table: str) -> Layout:
@@ -98,16 +102,16 @@ class Layout:
         return {self.key(row.setting): row for row in self.rows}
 
     def varied(self, setting: Setting) -> Any:
-        """Return the value of the field that tells rows of one noise apart; None if there is no such field."""
+        """Return the value of the field in which rows of the same noise differ, or None without such a field."""
         return getattr(setting, self.varies) if self.varies else None
 
     def key(self, setting: Setting) -> Hashable:
-        """The key of a row: runs and published scores with the same key share it."""
+        """Return the key of a row; runs and published scores with the same key share the row."""
         noise = setting.noise_type, setting.noise_ratio
         return setting.method, *noise, setting.besides, self.varied(setting)
 
     def reference_key(self, setting: Setting) -> Hashable | None:
-        """The key of the row that a row is compared with; None for no comparison."""
+        """Return the key of the row that a row is compared with, or None for no comparison."""
         if setting.method == self.reference or _uses_no_labels(setting):
             return None
         return self.key(
@@ -117,9 +121,9 @@ class Layout:
         )
 
     def names(self, setting: Setting) -> tuple[str, str]:
-        """The title of the rows under the noise of one of the paper's rows, and what the row is called below it."""
+        """Return the title above all rows with the noise of one of the paper's rows, and the row's own label."""
         words = _words(setting, self.named)
-        # The paper prints the authors' start_select_epoch
+        # The paper prints the authors' start_select_epoch, which is one less than our number of warm-up epochs.
         if words and self.named == "warmup_epochs":
             words += f" (printed {setting.warmup_epochs - 1})"  # type: ignore[operator]  # there are words for it
         label = " at ".join(filter(None, (_method_title(setting), words)))
@@ -129,7 +133,10 @@ class Layout:
         return f"{setting.noise_type.capitalize()} noise{ratio}", label
 
     def full_label(self, setting: Setting) -> str:
-        """The name of a row that the paper's table doesn't have: method, noise, and the setting that varies in it."""
+        """Return the label of a row that the paper's table does not have.
+
+        It names the method, the noise, and the setting that varies in the table.
+        """
         noise = "" if _uses_no_labels(setting) else setting.noise or "no marked labels"
         words = (
             _method_title(setting),
@@ -141,7 +148,9 @@ class Layout:
 
 
 def compared_with(table: str) -> tuple[str, str]:
-    """The method that the others of one of the paper's tables are compared with, and how a sentence says so."""
+    """Return the method that the others of a table of the paper are compared with, and its description within a
+    sentence.
+    """
     methods = {row.setting.method for row in published_table(table)}
     return next(named for named in _REFERENCES.items() if named[0] in methods)
 
@@ -156,5 +165,6 @@ def _method_title(setting: Setting) -> str:
 
 def _words(setting: Setting, name: str) -> str:
     value = getattr(setting, name) if name else None
+    # The policy before training has seen none of the prompts.
     untrained = setting.method == BASE and name == "train_prompts"
     return "" if value is None or untrained else _WORDS[name].format(value)

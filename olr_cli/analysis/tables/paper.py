@@ -4,11 +4,10 @@
                                                       ├──► rows ──► Table
     runs ──► source (their scores) ──► cells by arm ──┘
 
-What a table varies, the order of its rows and what they are compared with follow from the published scores. Runs stand
-in the row of their method and noise, and of the one setting that the table varies besides; what else decides labels or
-rewards (`Setting.besides`) makes a row of its own. Other settings of ours may differ from the paper's, as those of
-laptop runs do: a note says so. Published scores, where they are shown, stand beside ours if ours are of another column,
-else on a row below.
+The published scores determine which setting a table varies, the order of its rows and their references. A run is in the
+row of its method, its noise, and the one setting that the table varies. Other settings that decide labels or rewards
+(`Setting.besides`) make a separate row. The remaining settings may differ from the paper's, as those of laptop runs do;
+a note then says so. Published scores appear on a row below ours, or beside them if ours are in another column.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ _DEPARTING = frozenset(
         *("confidence_penalty", "label_smoothing", "small_loss_selection"),
     }
 )
-"""Methods, and parts of mixed ones, whose definition is ours in part."""
+"""Methods, and parts of mixed ones, whose definition is partly our own."""
 
 _SYMBOLS = {"slope_threshold": "delta", "warmup_epochs": "T"}
 
@@ -54,30 +53,30 @@ _MISPRINTS = {
 }
 
 Cells: TypeAlias = Mapping[str, Cell]
-"""Measure -> its score, with the difference to the row that it is compared with; as far as measured."""
+"""Measure -> its score, with the difference to the reference row; only measured ones."""
 
 _Shown: TypeAlias = Callable[["PaperRow"], str | Cell]
-"""What a column shows of a row."""
+"""Function from a row to the content of a column."""
 
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row of the paper's table, or one of ours that it doesn't have.
-
-    Attributes:
-        block: the title of the rows that it stands with.
-        detail: which of several arms of the same label it is.
-        arm: the name of our arm; None if there is no run.
-        published: the paper's; empty unless they were asked for.
-    """
+    """A row of the paper's table, or one of ours that the paper does not have."""
 
     block: str
+    """Title above the group of rows that it belongs to."""
+
     label: str
     setting: Setting
     detail: str = ""
+    """Which of several arms with the same label it is."""
+
     arm: str | None = None
+    """Name of our arm; None if there is no run."""
+
     cells: Cells = field(default_factory=dict)
     published: Cells = field(default_factory=dict)
+    """The paper's scores; empty unless the user asked for them."""
 
     @property
     def name(self) -> str:
@@ -86,16 +85,18 @@ class PaperRow:
 
     @property
     def below_start(self) -> tuple[int, int] | None:
-        """How many runs ended below their own held-out accuracy before training, of how many; None if unknown."""
+        """Number of runs that ended below their own held-out accuracy before training, and of all; None if unknown."""
         share = self.cells.get(BELOW_START)
+        # The share is a mean of 0 and 1 over n runs; `round` removes the floating-point error from the count.
         return (round(share.number * share.n), share.n) if share else None
 
 
 class PaperTable:
-    """One of the paper's tables, of our arms; without its scores, the rows that ours have a value of.
+    """One of the paper's tables, filled with our arms; without the published scores, only rows that ours have a value
+    in.
 
-    `models` are evaluations of policies before training. `rows` has the paper's in its order, then our others; none at
-    all is a `Lack`.
+    `models` are evaluations of policies before training. `rows` has the paper's rows in its order, then our others; if
+    there are none, `Lack` is raised.
     """
 
     def __init__(
@@ -123,17 +124,19 @@ class PaperTable:
             self._cells[key.arm][key.metric] = cell
         rows = [*self._all_rows()]
         self.notes = [*self._notes(rows)]
-        # Rows with nothing to show are named in a note.
+        # `_notes` names the rows without any value, so nothing is left out silently.
         self.rows = [row for row in rows if row.cells or row.published]
         if not self.rows:
             raise Lack(
                 "held-out accuracy (data.test) or scores (`olr evaluate RUN`), and these runs have none"
             )
 
-    # What is printed --------------------------------------------------------------------------------------------------
+    # Output ---------------------------------------------------------------------------------------------------------
 
     def table(self) -> Table:
-        """Scores in percent with sd, differences with intervals; in a terminal only held-out accuracy has either."""
+        """Return scores in percent with sd, and differences with intervals; in a terminal only held-out accuracy has
+        these.
+        """
         columns = [*self._columns()]
         rows: list[Row] = []
         for title, members in groupby(self.rows, lambda row: row.block):
@@ -141,8 +144,10 @@ class PaperTable:
             for row in members:
                 rows.append(Row([shown(row) for _, shown in columns]))
                 if row.published and not self._source.is_held_out:
-                    papers = replace(row, label="paper", detail="", cells=row.published)
-                    rows.append(Row([shown(papers) for _, shown in columns], "published"))
+                    paper_row = replace(row, label="paper", detail="", cells=row.published)
+                    rows.append(
+                        Row([shown(paper_row) for _, shown in columns], "published")
+                    )
         footnotes = [*self.notes]
         if not self._source.is_held_out:
             footnotes.append(
@@ -192,14 +197,14 @@ class PaperTable:
                 yield Column(brief, is_dim=True), partial(papers, is_change=True)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """Flat values, one line a row and column; shares from 0 to 1."""
+        """Yield flat values, one line per row and column; shares are from 0 to 1."""
         names = dict.fromkeys(
             score.name for score in (*self._source.columns, *self._published)
         )
         for row in self.rows:
             setting = row.setting
             varied = self._layout.varied(setting)
-            # Decimals as they are written.
+            # JSON has no decimals; as text a value keeps the digits that the recipe has.
             varied = str(varied) if isinstance(varied, Decimal) else varied
             for name in names:
                 papers = row.published.get(name, UNKNOWN)
@@ -228,7 +233,7 @@ class PaperTable:
     # The rows ---------------------------------------------------------------------------------------------------------
 
     def _all_rows(self) -> Iterator[PaperRow]:
-        """The paper's rows, with all our arms of each or none; then ours that it doesn't have, by noise."""
+        """Yield the paper's rows, each with all our arms or none; then ours that the paper does not have, by noise."""
         rows = {}
         for key, printed in self._layout.printed.items():
             block, label = self._layout.names(printed.setting)
@@ -237,9 +242,10 @@ class PaperTable:
             )
         ours = sorted(
             (self._settings[arms[0].name] for arms in self._by_key.values()),
-            key=self._place,
+            key=self._sort_key,
         )
         for setting in (*(Setting(start.model) for start in self._source.starts), *ours):
+            # A row that the paper has keeps its label and block, although ours may differ in other settings.
             rows.setdefault(
                 self._layout.key(setting),
                 PaperRow(OTHERS, self._layout.full_label(setting), setting),
@@ -257,7 +263,9 @@ class PaperTable:
             yield replace(row, detail=detail, setting=setting, arm=arm.name, cells=cells)
 
     def _papers(self, row: PublishedRow) -> dict[str, Cell]:
-        """The paper's scores of one row, as far as they are shown, with the differences that follow from them."""
+        """Return the paper's scores of one row, as far as they are shown, with the differences that follow from
+        them.
+        """
         other = self._layout.printed.get(self._layout.reference_key(row.setting))
         cells = {}
         for score in self._published:
@@ -266,15 +274,15 @@ class PaperTable:
             cells[score.name] = Cell(share, change=change)
         return cells
 
-    def _place(self, setting: Setting) -> tuple[Any, ...]:
-        """Sort key: by noise, the reference first, then by the setting that the table varies."""
+    def _sort_key(self, setting: Setting) -> tuple[Any, ...]:
+        """Return a sort key: by noise, the reference first, then by the setting that the table varies."""
         noise = setting.noise_type or "", float(setting.noise_ratio or 0), setting.besides
         is_compared = self._by_key[self._layout.key(setting)][0].name in self._compared
         value = self._layout.varied(setting)
         return *noise, is_compared, value is not None, value
 
     def _reference_arm(self, arm: Arm) -> Arm | None:
-        """The arm that an arm's difference is to: on the same task, and among several the one most like it."""
+        """Return the arm that an arm is compared with: on the same task, and among several the most similar one."""
         settings = arm.settings()
 
         def differences(other: Arm) -> int:
@@ -287,12 +295,12 @@ class PaperTable:
         candidates = self._by_key.get(
             self._layout.reference_key(self._settings[arm.name]), []
         )
-        same_task = (
+        on_same_task = (
             other for other in candidates if task(other.runs[0]) == task(arm.runs[0])
         )
-        return min(same_task, key=differences, default=None)
+        return min(on_same_task, key=differences, default=None)
 
-    # What a reader should know ----------------------------------------------------------------------------------------
+    # Notes for the reader ---------------------------------------------------------------------------------------------
 
     def _notes(self, rows: Sequence[PaperRow]) -> Iterator[str]:
         yield from self._source.notes
@@ -348,7 +356,7 @@ class PaperTable:
 
 
 def departures(arms: Sequence[Arm], varies: str) -> Iterator[str]:
-    """Sentences on where arms are not what their rows' names say, but for the field that the table varies."""
+    """Yield sentences on settings in which arms differ from the names of their rows, except for the one that varies."""
     for name, symbol in _SYMBOLS.items():
         methods = [arm.olr for arm in arms if arm.olr]
         ours = {
@@ -372,14 +380,14 @@ def _cell(
     is_change: bool = False,
     in_full: bool = False,
 ) -> str | Cell:
-    """A row's score; `in_full` in a terminal too."""
+    """Return a row's score; with `in_full` also its sd or interval in a terminal."""
     cell = (row.published if is_published else row.cells).get(name)
     cell = cell.change if cell and is_change else cell
     return (cell.full if in_full else cell) if cell else ""
 
 
 def _details(arms: Sequence[Arm]) -> list[str]:
-    """How several arms of one row differ: in the noise of their data, other settings, else by name."""
+    """Return how several arms of one row differ: in the noise of their data, in other settings, else by name."""
     if len(arms) < 2:
         return [""] * len(arms)
     noises = [arm.runs[0].noise or "no marked labels" for arm in arms]
@@ -388,4 +396,5 @@ def _details(arms: Sequence[Arm]) -> list[str]:
         ", ".join(filter(None, (noise if len(set(noises)) > 1 else "", others)))
         for noise, others in zip(noises, settings, strict=True)
     ]
+    # Details can still be equal, for instance if arms differ in nothing but their names.
     return details if len(set(details)) == len(arms) else [arm.name for arm in arms]
