@@ -10,9 +10,9 @@
 #          Further words go to olr train: sbatch recipes/slurm.sh paper/qwen3-4b --set seed=1
 #          GPUs and nodes are those of the job, unless they are set: --set engine.gpus_per_node=4 leaves the others idle.
 # Expect:  the run in runs/<recipe> (or RUN_DIR), a sweep's in runs/<name>/<run>; its output in olr-<job>.txt.
-#          Before its time is over a job ends the step, is put into the queue again, and goes on from its checkpoint.
-#          OLR_HEAD_ADDRESS=ADDRESS names the first node's address where it has several networks and the one that leads
-#          to the other nodes is not the one you want. Ray's temporary files go to /tmp/olr-<job>, or below RAY_TMPDIR.
+#          Before its time limit a job ends the step, is queued again, and continues from its checkpoint.
+#          OLR_HEAD_ADDRESS=ADDRESS sets the first node's address if it has several networks and you do not want the
+#          one that leads to the other nodes. Ray's temporary files go to /tmp/olr-<job>, or below RAY_TMPDIR.
 # Edit:    partition, account and time, as your cluster wants them; they can be options of sbatch as well.
 #SBATCH --job-name=olr
 #SBATCH --output=olr-%j.txt
@@ -41,7 +41,7 @@ gpus=${SLURM_GPUS_ON_NODE:?run this with sbatch}
 nodes=${SLURM_JOB_NUM_NODES:-1}
 options=(--set engine.gpus_per_node="$gpus" --set engine.nodes="$nodes")
 
-# SLURM's signal comes to this shell alone, 15 minutes before the end of the time: a step should take less.
+# SLURM signals only this shell, 15 minutes before the time limit: a step should take less.
 olr=
 requeue() { scontrol requeue "$SLURM_JOB_ID"; }
 stop() {
@@ -49,11 +49,11 @@ stop() {
 }
 trap stop TERM
 
-# Ray's sockets need a short folder, which TMPDIR often is not.
+# Ray's sockets need a folder with a short name; that of TMPDIR is often too long.
 export RAY_TMPDIR=${RAY_TMPDIR:-/tmp/olr-$SLURM_JOB_ID}
 trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "/tmp/olr-$SLURM_JOB_ID"' EXIT
 
-# A sweep goes on by itself where it stopped; a run of its own has to be told.
+# A sweep resumes automatically; a single run needs --resume.
 if [ -n "${SLURM_ARRAY_TASK_ID:-}" ]; then
     options+=(--sweep --index "$SLURM_ARRAY_TASK_ID")
     if [ -n "${RUN_DIR:-}" ]; then options+=(--run-dir "$RUN_DIR"); fi
@@ -63,15 +63,15 @@ else
     if [ -e "$run/manifest.json" ]; then options+=(--resume); fi
 fi
 
-# The address of this node that other nodes reach: the one from which its packets to them come. Its own name may stand for
-# 127.0.1.1 (Debian's /etc/hosts), of which the others would think that it is theirs.
+# The address under which other nodes reach this one: the source of its packets to them. The node's name may resolve to
+# 127.0.1.1 (Debian's /etc/hosts), which every other node would take for itself.
 head_address() {
     local found
     found=${OLR_HEAD_ADDRESS:-$(python -c '
 import socket, sys
 try:
     probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    probe.connect((sys.argv[1], 9))  # of UDP: nothing is sent
+    probe.connect((sys.argv[1], 9))  # UDP: connecting sends nothing
     print(probe.getsockname()[0])
 except OSError:
     pass
@@ -88,11 +88,11 @@ except OSError:
     echo "$found"
 }
 
-# On one node olr starts a Ray of its own; several need one cluster that is there before it.
+# On one node olr starts its own Ray; several nodes need a Ray cluster that is already running.
 if [ "$nodes" -gt 1 ]; then
     head=${SLURMD_NODENAME:-$(hostname -s)}
     other=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | awk -v own="$head" '$0 != own && !n++')
-    # Two jobs may meet on a node that is not exclusive: ports for each, of Ray's head and of its agent on every node.
+    # Two jobs may share a node, so each has its own ports, for Ray's head and for its agent on every node.
     address=$(head_address "$other"):$((20000 + SLURM_JOB_ID % 10000))
     resources=(--num-gpus="$gpus" --num-cpus="${SLURM_CPUS_ON_NODE:-$gpus}" --disable-usage-stats --block
         --dashboard-agent-listen-port=$((30000 + SLURM_JOB_ID % 2700)))
@@ -117,11 +117,11 @@ PYTHON
     options+=(--set engine.ray_address="$address")
 fi
 
-olr train "$recipe" "${options[@]}" "$@" & # of a key that is set twice the last counts: the user's
+olr train "$recipe" "${options[@]}" "$@" & # the last value of a key counts, so the user's wins
 olr=$!
 status=0
 wait $olr || status=$?
-while kill -0 $olr 2>/dev/null; do # the signal ended the wait, not olr
+while kill -0 $olr 2>/dev/null; do # the signal ended only the wait, not olr
     status=0
     wait $olr || status=$?
 done
