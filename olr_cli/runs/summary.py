@@ -17,6 +17,8 @@ from olr_cli.supervision.metrics import LABEL_METRICS, by_visit, label_metrics
 from olr_cli.tables import Answer
 from olr_cli.tables.table import three_digits
 
+_COLUMNS_PAGE = "docs/concepts.md#columns-of-the-terminal-and-the-figures"
+
 
 def run_summary(run: Path) -> Answer:
     """Return the results of a finished run: outcomes, throughput, a fall of accuracy, and the likely next command."""
@@ -31,6 +33,7 @@ def run_summary(run: Path) -> Answer:
         *(f"  {fact:<34}{value}" for fact, value in facts),
     ]
     lines += [f"  sign of collapse after step {fall[0]}: {fall[1]}"] if fall else []
+    lines.append(f"  {'what the columns above mean':<34}{_COLUMNS_PAGE}")
     note = mixture_note(read_recipe(run).model.path)
     data = {
         "run": str(run),

@@ -1,6 +1,7 @@
 """The last lines of a run say what its tables know, and nothing they don't."""
 
 import json
+from pathlib import Path
 
 import pytest
 from cases import each
@@ -8,6 +9,7 @@ from histories import SMALL, write_history
 from samples import json_lines
 
 from olr_cli.runs.metrics import accuracy_fall
+from olr_cli.runs.progress import TRAINING
 from olr_cli.runs.summary import run_summary
 
 
@@ -17,6 +19,19 @@ def test_how_many_labels_were_marked_is_told_where_it_is_known(tmp_path, knows_n
     run = write_history(tmp_path / "run", knows_noise=knows_noise, epochs=3, steps=5)
     (line,) = (line for line in run_summary(run).parts if "wrong labels" in line)
     assert ("(initially marked: 50.0%)" in line) == knows_noise
+
+
+def test_the_page_that_a_summary_names_explains_every_column(tmp_path):
+    run = write_history(tmp_path / "run", **SMALL)
+    page, _, anchor = run_summary(run).parts[-1].split()[-1].partition("#")
+    text = (Path(__file__).parents[2] / page).read_text("utf-8")
+    (section,) = (
+        part
+        for part in text.split("\n## ")
+        if part.splitlines()[0].lower().replace(" ", "-") == anchor
+    )
+    for column in TRAINING.columns:
+        assert f"{column.heading}" in section, column
 
 
 def test_a_summary_is_this_text(tmp_path):
@@ -36,6 +51,7 @@ def test_a_summary_is_this_text(tmp_path):
         "  wrong labels, last epoch          30.0% (initially marked: 50.0%)",
         "  samples                           1,234 samples/s",
         "  waiting for weights               0.250 s",
+        "  what the columns above mean       docs/concepts.md#columns-of-the-terminal-and-the-figures",
     ]
     assert answer.next == {f"olr analyze {run} --figure dynamics": ""}
     assert (answer.result["run"], answer.result["name"]) == (str(run), "run")
