@@ -101,9 +101,7 @@ def rollouts_recipe(
 
 
 def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
-    """Return the backend with which a run resumes: the one that it began with, even if the default is another one
-    here.
-    """
+    """Return the backend with which a run resumes: the one that it began with, not today's default."""
     before: BackendName | None = read_manifest(path).get("engine")
     if before is not None and wanted not in (None, before):
         raise UserError(
