@@ -280,9 +280,7 @@ class _History:
         }
 
     def _slope(self) -> tuple[np.ndarray, int]:
-        """Return R12 as numerators (P,) and one denominator, both small enough that their quotient is correctly
-        rounded.
-        """
+        """Return R12 as numerators (P,) and one denominator, small enough for a correctly rounded quotient."""
         t = self.visit
         if t == 1:
             return np.zeros(self.prompts, dtype=np.int64), 1

@@ -1,4 +1,4 @@
-"""Training with TRL on the built-in policy, in this process, or in one that is killed after some step."""
+"""Training with TRL on the built-in policy, in this process or in one that is killed after a step."""
 
 import os
 import socket
@@ -18,6 +18,8 @@ RECIPE = {"method": {"warmup_epochs": 1, "slope_threshold": 0.0}}
 
 
 class Kill(TrainerCallback):
+    """Kills the process at the end of a step."""
+
     def __init__(self, step):
         self.step = step
 
@@ -27,7 +29,7 @@ class Kill(TrainerCallback):
 
 
 def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None, adapter=None):
-    """A trainer of the built-in policy and its reward; an epoch of 16 prompts has two steps of two micro-batches."""
+    """Return a trainer of the built-in policy; an epoch of 16 prompts has two steps of two micro-batches."""
     torch.set_num_threads(1)
     reward = reward or OlrReward(recipe={**RECIPE, **(recipe or {})})
     config = {
@@ -38,7 +40,7 @@ def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None, ad
         "num_generations": 4,
         "max_completion_length": 6,
         "learning_rate": 1e-3,
-        "shuffle_dataset": False,  # on a resume, TRL shuffles another way
+        "shuffle_dataset": False,  # after a resume, TRL shuffles differently
         "save_steps": 3,
         "logging_steps": 1,
         "report_to": [],
@@ -60,7 +62,7 @@ def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None, ad
 
 
 def train(out, data, settings=None, *, kill=None, resume=False, ranks=1):
-    """Train in a process a rank; whether all came to the end, not killed after step `kill`."""
+    """Train with a process per rank; return whether all finished, instead of being killed after step `kill`."""
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
     processes = [
@@ -73,7 +75,7 @@ def train(out, data, settings=None, *, kill=None, resume=False, ranks=1):
 
 
 def _train(out, data, settings, kill, resume, rank, ranks, port):
-    """Be one rank, in the process that was forked for it."""
+    """Train as one rank, in the process that was forked for it."""
     with (out / f"log{rank}.txt").open("w") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

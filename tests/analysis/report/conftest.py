@@ -1,4 +1,4 @@
-"""A browser without a window, started once a file, and pages that remember what went wrong in them."""
+"""A browser without a window, started once per file, and pages that remember their errors."""
 
 import os
 import shutil
@@ -15,10 +15,10 @@ document.addEventListener("securitypolicyviolation", (event) => violations.push(
 
 @pytest.fixture(scope="module")  # its event loop would be in the way of tests elsewhere
 def chromium():
-    """Chromium as the system has it, else Playwright's own."""
+    """Start the system's Chromium, or else Playwright's own."""
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     found = next(filter(None, map(shutil.which, INSTALLED)), None)
-    # A browser that root starts needs to be told that it is not shut in.
+    # Chromium refuses to start as root unless its sandbox is off.
     words = ["--no-sandbox"] if os.geteuid() == 0 else []
     with playwright.sync_playwright() as driver:
         if found is None and not os.path.exists(driver.chromium.executable_path):
@@ -32,9 +32,9 @@ class Tab:
     """A page in the browser.
 
     Attributes:
-        page: Playwright's.
-        errors: on the console, and uncaught.
-        requests: addresses of whatever was loaded.
+        page: Playwright's page.
+        errors: messages of the console and of uncaught exceptions.
+        requests: addresses of everything that was loaded.
     """
 
     def __init__(self, page, file):
@@ -58,16 +58,16 @@ class Tab:
 
     @property
     def rows(self):
-        """The rows that are in the document."""
+        """The rows in the document."""
         return self.page.locator("#rows .row")
 
     @property
     def count(self):
-        """What is said of the number of prompts."""
+        """The text about the number of prompts."""
         return self.page.locator("#count").text_content()
 
     def ids(self):
-        """Of the prompts in the document, from the top."""
+        """Return the ids of the prompts in the document, from the top."""
         return [
             text.strip() for text in self.page.locator("#rows .cell.id").all_text_contents()
         ]
@@ -83,8 +83,8 @@ class Tab:
             "button"
         ).click()
 
-    def open(self, place=0):
-        self.rows.nth(place).locator(".open").click()
+    def open(self, number=0):
+        self.rows.nth(number).locator(".open").click()
         self.page.locator(".response, .responses .note").first.wait_for()
 
     def violations(self):
@@ -93,7 +93,7 @@ class Tab:
 
 @pytest.fixture
 def open_page(chromium):
-    """Opens a file in a tab of its own."""
+    """Return a function that opens a file in a tab of its own."""
     contexts = []
 
     def opened(file, **settings):
