@@ -13,6 +13,7 @@ from olr_cli.cli import app
 def olr(*words: object) -> Result:
     """Run a command; return its end and output, or raise the exception of a bug."""
     result = CliRunner().invoke(app, [str(word) for word in words])
+    # typer ends commands with SystemExit. Any other exception is a bug, and CliRunner would hide it.
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result

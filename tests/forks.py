@@ -151,12 +151,14 @@ def _be_olr(
 ) -> None:
     """Run the command in the process that was forked for it; never return."""
     os.chdir(folder)
+    # Wide enough that no line of the output wraps.
     os.environ["COLUMNS"] = "200"
     for number, path in ((1, out), (2, err)):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         os.dup2(opened, number)
         os.close(opened)
     if not is_read:
+        # A pipe without a reader is what `olr ... | head` leaves: the next write fails.
         reader, writer = os.pipe()
         os.dup2(writer, 1)
         os.close(reader)

@@ -168,6 +168,7 @@ class _History:
         self.recipe, self.prompts = recipe, prompts
         self.k = recipe.train.rollouts_per_prompt
         self.rng = np.random.default_rng(seeding.key("history", recipe.seed))
+        # The same draw as olr's own noise, so that a replay finds the same prompts.
         marked = seeding.permutation(prompts, "noise", recipe.seed)[
             : round(ratio * prompts) if noise else 0
         ]
@@ -324,6 +325,7 @@ class _History:
 
     def _learn(self, effective: np.ndarray) -> None:
         """Move every prompt's preferences toward its effective label."""
+        # The total pull does not depend on the number of epochs.
         pull = 2.5 / self.recipe.train.epochs
         reinforced = (effective >= 0) & (self.rewards.sum(axis=1) > 0)
         self.preference[reinforced, effective[reinforced]] += pull

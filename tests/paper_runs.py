@@ -45,6 +45,7 @@ def write_grid(folder):
             for noise in (
                 ("active",) if not METHODS[method].needs_labels else ("active", "inactive")
             ):
+                # Seeds and methods differ a little, so that tables have a spread to show.
                 wobble = 0.0012 * seed * len(method) + (0.1 if noise == "inactive" else 0)
                 section = OLR if method == "olr" else method
                 write_run(

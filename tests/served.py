@@ -27,6 +27,7 @@ class Server:
         outer, running, lock = self, Counter(), threading.Lock()
 
         class Handler(BaseHTTPRequestHandler):
+            # HTTP/1.1 keeps connections open, as real servers do.
             protocol_version = "HTTP/1.1"
 
             def reply(self, status, content, **headers):

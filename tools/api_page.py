@@ -98,6 +98,7 @@ def _signature(node: Definition) -> str:
             if isinstance(it, ast.FunctionDef) and it.name == "__init__"
         ]
         if not makers:
+            # The source of a dataclass has no `__init__`, so its fields are its signature.
             fields = [ast.unparse(it) for it in node.body if isinstance(it, ast.AnnAssign)]
             return (
                 "\n    ".join([f"class {node.name}:", *fields])

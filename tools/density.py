@@ -31,10 +31,12 @@ BRANCHES = (
 )  # fmt: skip
 MANY_BRANCHES = 12
 MANY_ARGUMENTS = 5
+# Words with which a docstring often begins, and which are no verbs.
 NO_VERBS = {
     "a", "all", "an", "as", "each", "every", "for", "how", "in", "it", "its", "like", "no", "of", "one",
     "some", "that", "the", "their", "these", "this", "those", "what", "where", "whether", "which",
 }  # fmt: skip
+# `Returned`, `Reader`, `Reading` and `Returns` are no imperatives, nor are most nouns with these endings.
 NO_VERB_ENDINGS = ("ed", "er", "ing", "ion", "ity", "ness", "s")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -137,6 +139,7 @@ def _measured(function: Function, name: str) -> Measured:
         f"{name}:{function.lineno} {function.name}",
         branches=sum(isinstance(node, BRANCHES) for node in _own_nodes(function)),
         arguments=sum(argument.arg not in ("self", "cls") for argument in arguments),
+        # A function that is only its docstring counts one line.
         lines=end - body[0].lineno + 1 if body else 1,
         begins_with_verb=None if docstring is None or is_property else _is_verb(docstring),
     )

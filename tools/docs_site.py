@@ -76,11 +76,13 @@ def _linked(page: Path) -> list[Path]:
 
 def _target(page: Path, link: str) -> Path | None:
     """Return the file of the repository to which a link leads, or the README if it leads to a folder."""
+    # A colon means a URL, or a mail address.
     if ":" in link:
         return None
     target = (page.parent / link).resolve()
     if target.is_dir():
         target /= "README.md"
+    # A link may also lead out of the repository, or nowhere: mkdocs reports these.
     return target if target.is_file() and target.is_relative_to(ROOT) else None
 
 

@@ -57,6 +57,7 @@ def fetch(out: Path, source: Path | None = None) -> dict[str, str]:
     record = {**ORIGIN, **versions, "digest": weights_digest(policy.model)}
     out.mkdir(parents=True, exist_ok=True)
     policy.save(out)
+    # The record comes last: a folder without it, from an interrupted call, counts as not fetched.
     (out / "weights.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return record
 
@@ -119,6 +120,7 @@ def _load(weights: Path) -> Any:
     # The tokenizer of a GGUF file has the start token as its end token. The configuration has the right one.
     tokenizer.eos_token = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
     tokenizer.pad_token = tokenizer.eos_token
+    # The configuration would otherwise store the name of the temporary folder.
     model.config._name_or_path = ""
     return Policy(model, tokenizer, torch.device("cpu"))
 

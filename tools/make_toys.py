@@ -234,6 +234,7 @@ def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tens
     for number in range(BATCH):
         draw = ("warm-up", seed, step, number)
         index = int(members[key("expression", *draw) % len(members)])
+        # A member's number is 1000 * left + right.
         expression = Expression(mixture.kind, *divmod(index, 1000))
         rows.append(expression.text + mixture.respond(expression, *draw))
         prompt_lengths.append(len(expression.text))
@@ -252,6 +253,7 @@ def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
     prompts = policy.tokenizer([expression.text for expression in held_out])["input_ids"]
 
     def accuracy(rollouts: int, temperature: float) -> float:
+        # Keys without the policy's seed: every policy answers with the same draws.
         keys_PG = np.array(
             [
                 [key("held-out", e.index, number) for number in range(rollouts)]

@@ -133,6 +133,7 @@ def _shuffled(room: str, draws: random.Random, left_out: set[str]) -> list[Case]
     for candidates in lines.values():
         # Nearly every test notices `return None`, so it says little. Draw it only for a line without another change.
         telling = [case for case in candidates if case.mutant.kind != "return None"]
+        # One change per line: several on one line mostly meet the same test.
         cases.append(draws.choice(telling or candidates))
     draws.shuffle(cases)
     return cases
@@ -287,8 +288,10 @@ def _be_tests(words: Sequence[str], limit: float, log: Path) -> None:
     """Run pytest in this process and exit."""
     code = 3
     try:
+        # A process group of its own lets `_end_group` reach the workers of tests too.
         os.setsid()
         seconds = int(limit) + 1
+        # SIGXCPU comes at the soft limit and can be told from a failure; SIGKILL follows five seconds later.
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
@@ -315,6 +318,7 @@ def enter_copy(folder: Path) -> None:
         shutil.copy(name, target)
     os.chdir(folder)
     sys.path[0] = str(folder)
+    # Python takes bytecode for fresh if time, in seconds, and size agree, which may hold for a mutant's file.
     sys.dont_write_bytecode = True
     os.environ |= dict.fromkeys(_ONE_THREAD, "1")
     os.environ |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}

@@ -67,6 +67,7 @@ def held_out_accuracy(
         judge,
     )
     golds_P = [_golds(prompt) for prompt in prompts]
+    # Ask about all prompts at once: the judge verifies a batch in parallel.
     grading.ask(golds_P)
     # A prompt may have several gold answers; an answer is right if it matches one of them.
     right_P = [set[str | None]().union(*map(grading.right, golds)) for golds in golds_P]

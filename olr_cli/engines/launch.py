@@ -149,6 +149,7 @@ def unfinished_run(
         UserError: there is no such run, or there are several.
     """
     places = [manifest.parent for manifest in sorted(root.glob("**/manifest.json"))]
+    # A run that another process is training cannot be resumed.
     runs = [
         path for path in places if _is_unfinished(path, recipe, kind) and not is_held(path)
     ]

@@ -86,6 +86,7 @@ def loading(model: str | Path) -> Iterator[None]:
 
     Call only transformers inside the block: an exception from our own code would be reported as a wrong file.
     """
+    # Ask the hub before the call: the error afterwards does not always say that the network was missing.
     is_reachable = Path(model).is_dir() or hub_answers()
     try:
         yield
@@ -300,6 +301,7 @@ def _used_beyond(rows: int, tokenizer: Any) -> list[tuple[int, str]]:
     return sorted(
         (number, token)
         for token, number in tokenizer.get_added_vocab().items()
+        # A token in the template becomes part of every prompt.
         if number >= rows and (number in special or token in template)
     )
 
@@ -330,6 +332,7 @@ def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> Non
     import torch
 
     for name, weight in weights:
+        # aminmax raises for an empty tensor.
         if not weight.is_floating_point() or not weight.numel():
             continue
         # torch has no aminmax for float8, whose numbers are one byte each.

@@ -75,6 +75,7 @@ class ChatFormat:
     def check(self, tokenizer: Any) -> None:
         """Raise unless the template reads every variable: Jinja would silently ignore a misspelled one."""
         template = self.template_of(tokenizer)
+        # Every word of the template counts as a variable. That catches misspellings without parsing Jinja.
         words = set(re.findall(r"[^\W\d]\w*", str(template)))
         for name in self.variables:
             if template is None:
@@ -142,6 +143,7 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) 
     settings: dict[str, Any] = {
         "add_generation_prompt": True,
         **chat.variables,
+        # Last, so that no variable of the user can turn the text into tokens.
         "tokenize": False,
     }
     if chat.template is not None:
@@ -179,6 +181,7 @@ def _dated(template: Any, day: date) -> str | None:
 
     The text of the template is changed, because newer transformers accept no function of ours in a template.
     """
+    # A tokenizer may hold several templates by name.
     text = template.get("default") if isinstance(template, Mapping) else template
     if not isinstance(text, str) or not _TODAY.search(text):
         return None
@@ -244,6 +247,7 @@ def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | No
         return None
     _, answer, rest = text.rpartition(_EXAMPLE_ANSWER)
     special = _special_tokens(tokenizer)
+    # One special token may be the beginning of another, so the longest match is the right one.
     closing = [token for token in special if answer and rest.lstrip().startswith(token)]
     return special[max(closing, key=len)] if closing else None
 

@@ -165,6 +165,7 @@ class Rehearsal:
         same = ("engine", "device", "dtype", "threads", "policy_digest")
         runs = []
         for file in Path("runs").glob("**/manifest.json"):
+            # Another program's manifest, or a damaged one, is no run to compare with.
             with suppress(UserError):
                 manifest = read_manifest(file.parent)
                 if all(manifest.get(name) == self.engine.facts.get(name) for name in same):
@@ -228,6 +229,7 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
         }
         for number, run in enumerate(runs)
     ]
+    # One unknown number makes the total unknown.
     amounts = zip(*(_cost(first, run.recipe) for run in runs), strict=True)
     steps, rollouts, disk = (
         None if None in amount else sum(filter(None, amount)) for amount in amounts

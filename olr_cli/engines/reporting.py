@@ -173,6 +173,7 @@ def _wandb(recipe: Recipe, run: Path) -> Iterator[MetricLog]:
         group=recipe.name,
         dir=str(run),
         config=recipe.plain(),
+        # With the run's own id, an attempt that resumes continues the same curves.
         id=run_id(run),
         resume="allow",
     )

@@ -80,6 +80,7 @@ def rollouts_recipe(
     source = Path(data["train"])
     name = folder_name(source.stem if source.suffix in SUFFIXES else source.name)
     tree = {
+        # A recipe's name has at most 100 characters.
         "name": f"rollouts-{name.strip('-')}"[:100].rstrip("-"),
         "seed": seed,
         "data": data,
@@ -194,12 +195,14 @@ class RolloutSampler:
         with (
             stop_requests(lambda: run.progress.say(waiting)) as stop,
             self._backend,
+            # A server's stream holds connections, which must be closed even if storing a step fails.
             closing(
                 self._backend.batches(batches, self._sampling, run.progress.within)
             ) as sampled,
         ):
             for step in schedule.after(run.done):
                 metrics = self._step(run, schedule, step, sampled)
+                # Say so after one step, because a run of hours without answers would be wasted.
                 if step == 1 and (missing := metrics["rollout/missing_answers"]) > MANY:
                     run.progress.say(
                         f"Warning: {missing:.0%} of the responses have no answer; the chat template or the extractor"
@@ -252,6 +255,7 @@ class RolloutSampler:
         decided = run.supervisor.supervise(Step.of(groups), clock.measure)
         # The supervisor decides as in training, where these prompts would train.
         labels = {**decided.labels, "trains": [False] * len(groups)}
+        # A step counts once its line of metrics is there (`resume._recorded`), so put the tables on the disk before it.
         with clock.measure("store"):
             tables = run.writer.store(step, labels, decided.rollouts)
             run.writer.sync()

@@ -171,6 +171,8 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
         kind: a run of the kind `rollouts` trains nothing, so its prompts need no labels.
         day: day on which the run started.
     """
+    # A recipe that only a stored file names may be a stranger's: its functions and the model's code must not run
+    # unasked.
     recipe.require_named()
     extractor = recipe.data.extractor
     if extractor is not None:
@@ -202,6 +204,7 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
         fit = partial(without_long, tokenizer, recipe, ChatFormat.of(recipe, day))
         train = fit(train, method.views)
         sets = {name: prompts and fit(prompts) for name, prompts in sets.items()}
+    # Compute the share last: it depends on the marked prompts that remain after long ones are dropped.
     share = keep_fraction(recipe.method, train.prompts)
     return DataSets(train, **sets, views=method.views, keep_fraction=share, day=day)
 
@@ -262,6 +265,7 @@ def diverged(
         epoch: the epoch of that step.
         failed: the step that made the policy. The error proposes the newest checkpoint before it.
     """
+    # The step itself is not kept, so this line of metrics is the run's only record of the failure.
     writer.log(step, epoch, {NONFINITE: 1})
     run, recipe = writer.path, writer.recipe
     if failed == 0:

@@ -62,6 +62,7 @@ class StepEnd:
             yield
         except NonFinite as error:
             if failed == step:
+                # The step's own update made the policy that is not finite, so its stored tables must go too.
                 self.writer.drop_after(step - 1)
             epoch = self.schedule.epoch(step)
             raise diverged(
@@ -104,6 +105,7 @@ class StepEnd:
         is_due = self.schedule.is_due(step, train.checkpoint_every)
         if is_due or is_best(self.writer.path, step, metrics) or stop is not None:
             self.save(step)
+        # Return before raising: a stop during the last step finds a finished run.
         if step == self.schedule.last:
             return
         if stop is not None:

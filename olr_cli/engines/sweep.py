@@ -209,6 +209,7 @@ def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
     print(
         f"Error: {len(failed)} of {runs} runs did not finish; see {logs}", file=sys.stderr
     )
+    # 1 stands for a bug: at least one run ended in a way that the user cannot fix.
     return 2 if all(status in (2, *_STOPPED) for status in failed.values()) else 1
 
 

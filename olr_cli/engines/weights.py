@@ -55,6 +55,7 @@ def _require_no_codes(model: str | Path, stored: Headers) -> None:
         if not name.endswith(("weight", "proj")):
             continue
         layer = name.removesuffix("weight")
+        # float8 alone may be a number. With a scale for the same layer beside it, it is a code.
         is_scaled = kind.startswith("F8") and any(
             other.startswith(layer) for other in scales
         )

@@ -124,6 +124,7 @@ def run(
     def no_model():
         raise AssertionError("the model was loaded")
 
+    # Without a backend, everything has to come from the store.
     request = EvaluationRequest(**settings)
     evaluation = Evaluation(
         Target(str(model), folder, "some model", {}), request.tasks(benchmarks), request

@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+# This is a program and no test, so pytest does not set its path.
 sys.path.insert(0, str(Path(__file__).parents[1] / "openrlhf"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
@@ -418,6 +419,7 @@ def run_case(
             train = Train(run, settings, environment=variables, patience=patience)
             if case.is_killed:
                 train.await_step(KILLED)
+                # The second start shows that a killed run resumes. SIGKILL leaves no time to clean up.
                 train.signal(signal.SIGKILL)
                 train.end()
                 say(_continued(case, run))

@@ -150,6 +150,7 @@ def parsing(text: str) -> None:
         raise _TooLong
 
     before = signal.signal(signal.SIGVTALRM, stop)
+    # Processor time, not the clock: a busy machine must not break a law.
     signal.setitimer(signal.ITIMER_VIRTUAL, 2.0)
     try:
         with evaluated_by_python() as sources:

@@ -113,6 +113,7 @@ class Workshop:
     def whole(self, command: str) -> Path:
         """Return the output of a command that is never interrupted."""
         out, seconds = self.shared / f"whole-{command}", self.shared / f"{command}.seconds"
+        # Processes of xdist share the output. The first one makes it, and the others wait.
         with FileLock(self.shared / f"{command}.lock"):
             if not seconds.exists():
                 shutil.rmtree(out, ignore_errors=True)

@@ -69,9 +69,7 @@ def policy(
         checkpoint is not None
         and (checkpoint / "openrlhf/_actor/latest_universal").exists()
     )
-    places = Places(
-        MODEL, "p", None, checkpoint, folder, 64, is_universal=is_universal
-    )
+    places = Places(MODEL, "p", None, checkpoint, folder, 64, is_universal=is_universal)
     words = recipe_flags(recipe, places, "sdpa", 0) | {"vllm.sync_backend": "gloo"}
     args = hierarchize(openrlhf_parser().parse_args(arguments(words)))
     # OpenRLHF's command line does this after parsing.

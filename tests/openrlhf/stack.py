@@ -51,6 +51,7 @@ class Train:
                 ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                # Ray's processes inherit this variable, by which `processes_of` finds them.
                 env=os.environ | {"OLR_TEST_RUN": str(run)} | (environment or {}),
                 cwd=folder,
             )  # fmt: skip

@@ -25,6 +25,7 @@ class Kill(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.step:
+            # Like kill -9: no exit handler runs, and no last checkpoint is written.
             os._exit(9)
 
 
@@ -63,6 +64,7 @@ def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None, ad
 
 def train(out, data, settings=None, *, kill=None, resume=False, ranks=1):
     """Train with a process per rank; return whether all finished, instead of being killed after step `kill`."""
+    # The kernel chooses a port that is free now, and the ranks meet there a moment later.
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
     processes = [

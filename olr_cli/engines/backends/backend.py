@@ -65,6 +65,7 @@ def in_order(
     `stream` responds to the requests of all batches. A batch that lacks a rollout is not yielded: the stream ends with
     the error that says why it is lost.
     """
+    # The stream numbers the requests of all batches in one sequence.
     numbers = count()
     arrived: dict[int, Sequence[Rollout | None]] = {}
     with closing(stream):

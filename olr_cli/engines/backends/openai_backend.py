@@ -172,7 +172,9 @@ class OpenAIBackend(Backend):
             self._url.copy_with(path=path, userinfo=b"", query=None, fragment=None)
         )
         self._refused: set[str] = set()
+        # A key that was pasted into a shell often ends with a line break.
         key = os.environ.get(KEY, "").strip()
+        # An HTTP header holds no other characters, and httpx's error would not name the variable.
         if not (key.isascii() and key.isprintable()):
             raise UserError(
                 f"{KEY} has a character that no key has (a line break, or no ASCII)",
@@ -255,6 +257,7 @@ class OpenAIBackend(Backend):
                     )
                 if asking.done() and (error := asking.exception()) is not None:
                     raise (
+                        # A TaskGroup wraps its tasks' errors; the user gets the sentence of the first one.
                         error.exceptions[0] if isinstance(error, ExceptionGroup) else error
                     )
         finally:
@@ -290,6 +293,7 @@ class OpenAIBackend(Backend):
 
             async def ask_on() -> None:
                 for number, sample, seed in coming:
+                    # A dict keeps its order, so its first key is the oldest request in flight.
                     while begun and number > next(iter(begun))[0] + ahead:
                         await asyncio.sleep(_POLL_SECONDS)
                     begun[number, sample] = None
@@ -332,6 +336,7 @@ class OpenAIBackend(Backend):
         pause, reason, is_refused = 0.0, "", False
         for attempt in range(ATTEMPTS):
             await asyncio.sleep(pause)
+            # The random factor keeps requests that failed together from coming back together.
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1)
             try:
                 reply = await self._complete(client, body)
@@ -367,6 +372,7 @@ class OpenAIBackend(Backend):
             reply = await self._send(client, "POST", "chat/completions", self.timeout, sent)
             if (name := _refused_setting(reply, sent)) is None:
                 return reply
+            # A refusal names one setting at a time, so repeat the request until the server accepts it.
             self._refused.add(name)
             if own := sorted(self._refused - {"max_tokens"}):
                 self.facts["sampling"] = dict.fromkeys(own, "the server's")
@@ -426,6 +432,7 @@ class OpenAIBackend(Backend):
             models = {str(entry["id"]): entry for entry in reply.json()["data"]}
             root = models.get(self.model, {}).get("root")
         except _NO_JSON:
+            # A URL without /v1 is the usual mistake, and a request to it fails with 404.
             if reply.status_code == 404 and not self._shown.endswith("/v1"):
                 raise UserError(
                     f"{self._shown} has no list of models",
@@ -514,6 +521,7 @@ class OpenAIBackend(Backend):
             text = (
                 f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
             )
+        # Compare types, because a bool is an int too.
         is_count = type(tokens) is int and 0 <= tokens < 2**31
         return Rollout(
             storable(text), tokens if is_count else None, end in _CUT, ended_by=ended_by

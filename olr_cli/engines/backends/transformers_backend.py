@@ -81,6 +81,7 @@ class TransformersBackend(Backend):
             first = 0
             while first < len(numbers):
                 rows = self._rows(len(tokens[numbers[first]]) + limit)
+                # Take at least one request: if its samples exceed a batch, `_respond` draws them in parts.
                 batch = numbers[first : first + max(1, rows // max(1, samples))]
                 rollouts = self._respond(
                     [requests[n] for n in batch],
@@ -110,6 +111,7 @@ class TransformersBackend(Backend):
                 prompts,
                 np.array(seeds_PG, dtype=np.uint64),
                 replace(sampling, max_new_tokens=limit),
+                # The batch has been measured above, so the sampler must not split it again.
                 batch_tokens=len(requests) * rows * (max(map(len, prompts)) + limit),
             )
             names, values_PG = zip(*sampled.statistics.items(), strict=True)

@@ -161,6 +161,7 @@ class VllmBackend(Backend):
             return
         tokens, limits = self.encode([request.prompt for request in requests], sampling)
         opened = self._texts.opened(tokens)
+        # Samples without a seed of their own draw from the engine's seed, so derive that from theirs.
         self._seed = (
             next((seed for request in requests for seed in request.seeds), 0) % 2**31
         )
@@ -168,6 +169,7 @@ class VllmBackend(Backend):
         engine = self._llm.llm_engine
         most = engine.vllm_config.scheduler_config.max_num_seqs + WAITING
         adapter = (
+            # vLLM numbers adapters from 1.
             LoRARequest("adapter", 1, str(self._adapter))
             if self._adapter is not None
             else None
@@ -204,6 +206,7 @@ class VllmBackend(Backend):
     ) -> Iterator[tuple[int, int, Any]]:
         """Yield for every sample the number of its request, its own number, and vLLM's parameters."""
         params_of = {limit: self._settings(sampling, limit) for limit in set(limits)}
+        # A greedy sample draws nothing, and a seed would only slow it down.
         is_seeded = sampling.temperature and self._seed_each
         for number, request in enumerate(requests):
             for sample, seed in enumerate(request.seeds):
@@ -238,7 +241,7 @@ class VllmBackend(Backend):
             stop=list(sampling.stop),
             detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
-            skip_clone=True,
+            skip_clone=True,  # no deep copy for each sample
         )
 
     def _rollout(self, completion: Any, opened: str, stop: Sequence[str]) -> Rollout:
@@ -259,6 +262,7 @@ class VllmBackend(Backend):
     def _make_room(self, longest: int, sampling: Sampling) -> None:
         """Start an engine unless the current one holds such long sequences and, for stop texts, reads text."""
         wanted, reads_text = longest + sampling.max_new_tokens, bool(sampling.stop)
+        # No sequence is longer than the model's context.
         is_roomy = self._room >= min(wanted, self.context or wanted)
         if self._llm is not None and is_roomy and self._reads_text >= reads_text:
             return
@@ -282,6 +286,7 @@ class VllmBackend(Backend):
             "runner": "generate",
             # olr decodes the tokens itself. Only stop texts need vLLM's tokenizer.
             "skip_tokenizer_init": not self._reads_text,
+            # Never load pickles, which may run code.
             "load_format": "safetensors",
             "dtype": self._dtype,
             "max_model_len": self._room,

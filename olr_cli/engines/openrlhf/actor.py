@@ -72,6 +72,7 @@ def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor
     statistics_2N = logits_BTV.new_zeros(2, len(logits_NV))
     for places_M in torch.split(places_N, max(1, _CHUNK_LOGITS // V)):
         log_pi_MV = logits_NV[places_M].log_softmax(-1)
+        # Self-certainty comes first: the next line overwrites log pi with pi, which saves a second copy.
         statistics_2N[1, places_M] = self_certainty_of(log_pi_MV)
         statistics_2N[0, places_M] = torch.special.entr(log_pi_MV.exp_()).sum(-1)
     entropy_BT, self_certainty_BT = statistics_2N.view(2, B, T)
@@ -86,6 +87,7 @@ def self_certainties(
     Values at other positions are meaningless. log pi(v) is log pi(token) + logit(v) - logit(token), so `logits_BTV` and
     `log_probs_BA` suffice, without a second softmax.
     """
+    # At each position the token that follows. The last one gets the first token, but `_at_actions` drops it.
     tokens_BT1 = sequences_BT.roll(-1, dims=1)[..., None]
     above_token_BT = logits_BTV.mean(-1) - logits_BTV.gather(-1, tokens_BT1)[..., 0]
     above_token_BA = _at_actions(above_token_BT, log_probs_BA.shape[1])
@@ -112,6 +114,7 @@ class SmoothedLoss:
     def __init__(self, loss: Any, actor: Any, smoothing: float) -> None:
         self._loss, self._smoothing = loss, smoothing
         self._log_probs_BA: Tensor | None = None
+        # OpenRLHF passes only log-probabilities to the loss, so take the logits from the forward pass itself.
         actor.register_forward_hook(self._remember, with_kwargs=True)
 
     def __call__(self, log_probs_BA: Tensor, *arguments: Any, **options: Any) -> Any:
@@ -208,6 +211,7 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
 
     def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
         """Update as OpenRLHF does, but keep the samples in the order that balance.py dealt, without shuffling."""
+        # OpenRLHF looks the class up in its own module and always passes shuffle=True.
         ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
             *arguments, **options | {"shuffle": False}
         )
@@ -259,10 +263,12 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     """One rank of the policy."""
 
     smoothing = 0.0  # share of the uniform distribution in each token's target
+    # OpenRLHF would take the kernel's choice, which may be given away before the process listens (ports.py).
     _get_free_port = staticmethod(free_port)
 
     def init_model_from_pretrained(self, *args: Any, **kwargs: Any) -> None:
         """Load the model as OpenRLHF does, with our update."""
+        # OpenRLHF makes its trainer from this name in its own module.
         ppo_actor.ActorPPOTrainer = partial(PolicyUpdate, smoothing=self.smoothing)
         super().init_model_from_pretrained(*args, **kwargs)
 
@@ -347,6 +353,7 @@ def _without_offload_buffers(engine: Any) -> Iterator[None]:
 def policy_actor(smoothing: float, threads: int) -> object:
     """Return the Ray actor class that replaces OpenRLHF's, for a recipe's label smoothing."""
 
+    # Ray pickles this class by value, with its attribute (see `trainer.trainer_actor`).
     class PolicyActorOfRun(PolicyActor):
         pass
 

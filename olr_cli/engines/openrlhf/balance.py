@@ -53,9 +53,11 @@ def deal(
     for samples in _mini_batches(lengths, len(lengths) // mini_batch, tuple(draw)):
         # Deal the longest first, so that the shorter ones can level the difference that remains.
         for side_by_side in _cut(_cut(samples, micro_batch), ranks):
+            # `side_by_side` begins with the longest micro-batch, which goes to the rank with the fewest tokens.
             for rank, batch in zip(
                 sorted(range(ranks), key=tokens.__getitem__), side_by_side, strict=True
             ):
+                # A rank pads its micro-batch to its longest sample, which is the first.
                 batches_of_ranks[rank].append(batch)
                 tokens[rank] += lengths[batch[0]]
     return [batch for batches in batches_of_ranks for batch in batches]

@@ -62,6 +62,7 @@ def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
         "RAY_DEDUP_LOGS": "0",
     }
     defaults = _UNREPORTED if device == "cpu" else _UNREPORTED | _ON_GPUS
+    # The user's own values win.
     variables |= {name: os.environ.get(name, default) for name, default in defaults.items()}
     return variables | _ON_CPU if device == "cpu" else variables
 
@@ -69,6 +70,7 @@ def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
 def bridge_process() -> None:
     """Bridge this process as its variables say. This is quick, because modules are patched when they are imported."""
     if os.environ.get(_TRUSTS_CODE) != "1":
+        # The job's processes know the recipe only by these variables.
         around_import("transformers.dynamic_module_utils", _refusing)
     _stand_in_if_absent()
     if os.environ.get(_DEVICE) == "cpu":
@@ -95,6 +97,7 @@ def around_import(name: str, around: Around) -> None:
     if loaded is not None:
         with contextmanager(around)(loaded):
             return
+    # In front of Python's own finders, which would load the module first.
     sys.meta_path.insert(0, _Finder(name, around))
 
 
@@ -116,7 +119,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
             def run_within(module: ModuleType) -> None:
                 with contextmanager(self._around)(module):
-                    # This runs an installed module, never text of a user.
+                    # no user's text: this runs an installed module
                     exec_module(module)
 
             # Patch the loader of this one module, not its class: all other modules load as before.
@@ -190,7 +193,9 @@ def _with_stand_in(_module: ModuleType) -> Iterator[None]:
     """Put empty modules in place of flash-attn during the import of its user."""
     for name, functions in _FLASH_ATTENTION_MODULES.items():
         module = ModuleType(name)
+        # `find_spec` raises for a module without a spec, and transformers looks for flash_attn that way.
         module.__spec__ = ModuleSpec(name, None)
+        # A path makes it a package, whose submodules can be imported.
         module.__path__ = []
         vars(module).update(dict.fromkeys(functions, _not_there))
         sys.modules[name] = module

@@ -170,6 +170,7 @@ def require_openrlhf() -> None:
     lacking = [
         f"{file}: {name}"
         for file, names in RELIES_ON.items()
+        # `missing_here` reports a missing package in a sentence of its own.
         if (source := _source(file)) is not None
         for name in sorted(set(names) - _names(source))
     ]
@@ -309,6 +310,7 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
             " would be half accumulated",
             f"choose a divisor of {size}",
         )
+    # The last step of an epoch may be short, but it too must consist of whole mini-batches.
     if prompts % size % mini:
         raise UserError(
             f"{prompts} prompts leave {prompts % size} for an epoch's last step, not a multiple of the mini-batch of"
@@ -353,6 +355,7 @@ def gpus_needed(recipe: Recipe) -> int:
     if engine.colocate:
         return engine.policy_gpus
     shared = flatten(engine.flags).get("train.colocate_actor_ref", False)
+    # Without KL there is no reference, and with colocate_actor_ref it shares the policy's GPUs.
     reference = engine.policy_gpus if recipe.train.kl_weight > 0 and not shared else 0
     return engine.policy_gpus + reference + engine.engines * engine.tensor_parallel
 

@@ -37,6 +37,7 @@ class TcpGroup:
         """
         sent = tensor.detach().clone()
         received = self._group.broadcast(sent, src)
+        # The sender gets its own tensor back.
         if received is not sent:
             tensor.copy_(received)
 
@@ -72,6 +73,7 @@ class CpuWeights:
         weight = torch.empty(shape, dtype=dtype)
         self._group.broadcast(weight, 0)
         self._received.append((name, weight))
+        # vLLM's CPU backend repacks weights while it loads them, so a single one cannot be replaced.
         if empty_cache:
             self.model_runner.reload_weights(weights_iterator=iter(self._received))
             self._received = []

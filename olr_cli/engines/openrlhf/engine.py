@@ -128,6 +128,7 @@ def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
     """Raise unless the GPUs are there, and a Ray of the job's own can start, use them and compile for them."""
     has_cluster = cluster_address(recipe) is not None
     with noting(missing):
+        # Only Ray knows the GPUs of a cluster; the job asks it before it starts (`job._check_room`).
         check_gpus(recipe, None if has_cluster else torch.cuda.device_count())
     if has_cluster:
         return
@@ -176,6 +177,7 @@ class OpenRlhfRunner:
         if self._model.tokenizer is not None:
             self._render_prompts()
         if self._parser is not None:
+            # The folder is made up: only names and values of flags are checked.
             check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
     def _render_prompts(self) -> None:
@@ -288,6 +290,7 @@ class OpenRlhfRunner:
                 has_ended = job.has_ended()
                 if not is_ready and files.ready.exists():
                     is_ready = True
+                    # By now every process has its shared memory, which stays in /dev/shm if the processes are killed.
                     job.note_memory()
                     progress.say(
                         f"After {time.monotonic() - began:.0f} s the first step begins."
@@ -332,6 +335,7 @@ class OpenRlhfRunner:
             checkpoint=checkpoint.absolute() if done else None,
             is_universal=is_universal,
             scratch=files.scratch.absolute(),
+            # `require_room` has made sure that prompts and responses fit the context, so a longer limit is never used.
             max_tokens=min(wanted, self._model.context_length or wanted),
             views=len(self._data.views),
         )

@@ -106,6 +106,7 @@ def group_members(
             )
         starts[group[0]] = start
     ids = dict.fromkeys(read_prompt_label(label)[1] for label in starts)
+    # Every prompt needs a group for each view of the method, and may have no other.
     unmatched = starts.keys() ^ {
         prompt_label(view, prompt_id) for prompt_id in ids for view in views
     }
@@ -164,6 +165,7 @@ def with_statistics(
 def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
     """Return for each sample whether its prompt trains."""
     trains = torch.zeros(len(order), dtype=torch.bool)
+    # All prompts of a step have the same number of rollouts.
     trains[list(order)] = torch.tensor(decided.trains).repeat_interleave(
         len(order) // len(decided.trains)
     )
@@ -216,5 +218,6 @@ def give_rewards(
     trains = trains_by_sample(decided, order)
     for batch in experiences:
         batch.rewards = inputs[batch.index]
+        # OpenRLHF's log shows these.
         batch.info["reward"] = rewards[batch.index]
         batch.action_mask = batch.action_mask * trains[batch.index, None]

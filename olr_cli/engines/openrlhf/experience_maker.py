@@ -77,6 +77,7 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
             [rollout_samples[number] for number in order]
         )
         for batch in batches:
+            # OpenRLHF numbers the samples in the order that it was given. Translate that to the step's own numbers.
             batch.index = [order[position] for position in batch.index]
         return batches
 

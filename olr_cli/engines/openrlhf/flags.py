@@ -80,10 +80,11 @@ def openrlhf_parser() -> argparse.ArgumentParser:
     main = next((node for node in ast.parse(source).body if isinstance(node, ast.If)), None)
     statements = [] if main is None else main.body
     for number, statement in enumerate(statements):
+        # Everything before `parse_args` makes the parser, and everything after it uses the result.
         if isinstance(statement, ast.Assign) and "parse_args" in ast.unparse(statement):
             names: dict[str, Any] = {"argparse": argparse, "datetime": datetime}
             before = ast.Module(statements[:number], [])
-            # This runs statements of the installed OpenRLHF that make its parser, never text of a user.
+            # no user's text: these are statements of the installed OpenRLHF that make its parser
             exec(compile(before, "train_ppo_ray.py", "exec"), names)
             parser = names.get("parser")
             if isinstance(parser, argparse.ArgumentParser):

@@ -64,6 +64,7 @@ def run(run_path: Path, flags: list[str]) -> JobEnd:
         _train(read_recipe(run_path), run_path, flags)
         end = JobEnd("finished")
     except Exception as error:
+        # A stop or a divergence is no failure. For every other end, the log needs the traceback.
         if not isinstance(cause_of(error), JobStopped | Diverged):
             traceback.print_exc()
             time.sleep(_SETTLE_SECONDS)
@@ -95,6 +96,7 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
 
     runtime = {
         "env_vars": variables,
+        # Ray calls this function, by its name, in every worker before anything else.
         "worker_process_setup_hook": f"{bridge_process.__module__}.{bridge_process.__qualname__}",
     }
     wanted = gpus_needed(recipe)
@@ -111,7 +113,7 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     _check_room(wanted, None if address is None else JobFiles(run_path))
     _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
     sys.argv = ["train_ppo_ray", *flags]
-    # This runs OpenRLHF's own command line, never text of a user.
+    # no user's text: this runs OpenRLHF's own command line
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
 
 
@@ -166,6 +168,7 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     }
     if engine_section(recipe, OpenRlhfEngine).device == "cpu":
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
+    # The command line imports these names only when it runs, so they can be replaced before.
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
     ppo_actor.PolicyModelActor = policy_actor(
         recipe.method.smoothing, policy_threads(recipe)
@@ -248,6 +251,7 @@ def _rest_of(log: Path, start: int) -> str:
 
 def main() -> None:
     """Run as a program."""
+    # A job that a user has started by hand has no command to follow.
     if parent := os.environ.get(LEASH):
         end_with(int(parent))
     end = run(Path(sys.argv[1]), sys.argv[2:])

@@ -140,6 +140,7 @@ def stale_locks(folder: Path | None = None) -> list[Path]:
         for name in _OPERATIONS
         for lock in folder.glob(f"{name}/lock")
     ]
+    # A build may have ended, and removed its lock, since the folder was listed.
     return [lock for lock in locks if not _is_open(lock) and lock.exists()]
 
 

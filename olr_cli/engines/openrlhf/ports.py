@@ -28,6 +28,7 @@ def free_port() -> int:
         port = generator.randrange(_LOWEST_PORT, limit)
         if _is_free(port):
             return port
+    # The kernel's range leaves no room below it, so take the kernel's choice with its risk.
     with socket.socket() as any_port:
         any_port.bind(("", 0))
         return int(any_port.getsockname()[1])

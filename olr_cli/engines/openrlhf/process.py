@@ -55,6 +55,7 @@ class Job:
         self._memory: set[Path] = set()
         environment = os.environ | {
             LEASH: str(os.getpid()),
+            # The log must show a line when it is printed, or a job that works would seem to hang.
             "PYTHONUNBUFFERED": "1",
             "PATH": path_with_own_programs(),
         }
@@ -85,6 +86,7 @@ class Job:
             if self.has_ended():
                 break
             with suppress(ProcessLookupError):
+                # SIGTERM lets Ray end its workers; SIGKILL follows if it does not.
                 os.killpg(self._process.pid, number)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PATIENCE_SECONDS)
@@ -176,6 +178,7 @@ def end_with(parent: int) -> None:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         remove_traces(os.getpid(), memory)
+        # sys.exit would end only this thread.
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

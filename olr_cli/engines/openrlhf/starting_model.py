@@ -74,6 +74,7 @@ class StartingModel:
 
     def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:
         """Return a prompt's text, with the start token in front if only that gives the right tokens."""
+        # Without a chat template, many tokenizers add a start token. OpenRLHF does not, so the text must contain it.
         for candidate in (text, f"{self.tokenizer.bos_token or ''}{text}"):
             if (
                 self.tokenizer(candidate, add_special_tokens=False, verbose=False)[

@@ -107,6 +107,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         super().__init__(*args, **kwargs)
         # The command that started this job has asked whether the recipe's code may run.
         self.recipe = read_recipe(self.run_path).of_strangers(())
+        # The command holds the run's lock, so this process joins its attempt.
         writer = RunWriter.join(self.run_path, self.recipe)
         self.data = load_data(self.recipe, day=start_day(self.run_path))
         require_same_data(self.run_path, self.data)
@@ -170,6 +171,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return {
             "episode": self._done // self.schedule.per_epoch,
             "global_step": self._done,
+            # `PromptOrder` finds its own position from the number of complete steps.
             "total_consumed_prompts": 0,
             "data_loader_state_dict": {},
         }
@@ -216,6 +218,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
     def read(self, samples: list[Any]) -> ReadRollouts:
         """Read a step's single rollouts and verify their answers. This can run beside the forward passes."""
+        # OpenRLHF gives the samples as vLLM finished them.
         samples_of = group_members(
             samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt
         )
@@ -248,6 +251,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         with self._clock.measure("verification"):
             step, order = read.result()
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
+            # A logit of NaN or +infinity makes all log-probabilities of its position NaN.
             if any(values.isnan().any() for values in log_probs):
                 raise NonFinite(LOGITS)
             named = {
@@ -340,8 +344,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
         The seconds are sums of the parts that OpenRLHF has timed.
         """
+        # OpenRLHF's time of make_experience includes our supervision, which has metrics of its own.
         supervision = metrics["time/verification"] + metrics["time/labels"]
         update = status["timing/make_experience"] - supervision + status["timing/ppo_train"]
+        # OpenRLHF's total ends before the step is stored and measured.
         after = metrics["time/store"] + metrics.get("time/evaluation", 0.0)
         times = {"time/update": update, "time/step": status["timing/step_total"] + after}
         peaks = ray.get(
@@ -399,6 +405,7 @@ def policy_entropy(decided: Decided) -> Metrics:
 def trainer_actor(run_path: Path, node_id: str) -> Any:
     """Return the Ray actor class that replaces OpenRLHF's, on the node that has the run directory."""
 
+    # Ray pickles a class that a function defines by value, with its attributes, and a module's class only by name.
     class Trainer(SupervisedTrainer):
         pass
 

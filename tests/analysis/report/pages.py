@@ -19,6 +19,7 @@ from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision.types import LabelRecord, RolloutRecord
 
+# Elements of HTML that have no end tag.
 VOID = {"meta", "link", "input", "br", "img"}
 KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32}
 
