@@ -63,6 +63,7 @@ def sampled(request: pytest.FixtureRequest) -> Callable[[int], int]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Add the tests that `make test` only samples to `make test-slow` too."""
     for item in items if config.option.markexpr == "slow" else []:
+        # hypothesis marks its tests with this attribute.
         is_law = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
         if is_law or "sampled" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
@@ -124,6 +125,7 @@ def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
     class Kept(pool.Server):
         program = pool.Server.program.replace("main()", "main(warm_up=())")
 
+        # The process serves later judges too.
         def close(self, *, is_mine: bool) -> None:
             pass
 
@@ -138,6 +140,7 @@ def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def quick_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw figures with 72 dpi, and only the first line of a PDF, except in tests of the files (`real_figures`)."""
+    # A test without figures should not wait for the import of matplotlib.
     if "matplotlib.figure" not in sys.modules or request.node.get_closest_marker(
         "real_figures"
     ):

@@ -163,6 +163,7 @@ def _be_olr(
         os.dup2(writer, 1)
         os.close(reader)
         os.close(writer)
+    # Python's streams are the server's, so open new ones on the redirected descriptors.
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
     if plan is not None:
@@ -233,6 +234,7 @@ def fill_disk(ballast: Path, room: int = 0) -> None:
             try:
                 file.write(bytes(size))
             except OSError:
+                # The last piece did not fit, so try half of it.
                 size //= 2
         file.truncate(max(0, file.tell() - room))
 

@@ -57,6 +57,7 @@ def _once(write: Callable[..., Path]) -> Callable[..., Path]:
 
     @functools.wraps(write)
     def written(run: Path, **settings: Any) -> Path:
+        # The name is part of the recipe, so runs with other names differ.
         key = f"{run.name} {settings}"
         if key not in made:
             made[key] = write(Path(_CACHE.name, str(len(made)), run.name), **settings)
@@ -134,6 +135,7 @@ def write_history(
         (run / folder).mkdir(parents=True)
     (run / "recipe.yaml").write_text(recipe_yaml(recipe))
     history = _History(recipe, prompts, noise, ratio)
+    # Rounded up: the last step of an epoch may be short.
     whole = -(-prompts // prompts_per_step) * epochs
     lines: list[dict[str, float]] = [{"step": 0, "epoch": 0, **history.held_out(0)}]
     for step in range(1, min(steps or whole, whole) + 1):
@@ -219,6 +221,7 @@ class _History:
         votes = counts[:, :NONE]
         top = votes.max(axis=1)
         unique = (votes == top[:, None]).sum(axis=1) == 1
+        # -1 stands for no majority, as in a tie (R9).
         majority = np.where(unique & (top > 0), votes.argmax(axis=1), -1)
         majority_count = np.where(majority >= 0, top, 0)
         self.majorities.append(majority)
@@ -237,6 +240,7 @@ class _History:
         marked = self.noise_type != "clean"
         right = majority == TRUE
         none = np.full(self.prompts, None, dtype=object)
+        # The given label of a marked prompt is the sentinel, which no answer matches (R2).
         given = np.where(
             self.noise_type == "clean", _spelling(np.full(self.prompts, TRUE)), SENTINEL
         )
@@ -365,7 +369,7 @@ def _softmax(preference: np.ndarray) -> np.ndarray:
 
 
 def _spelling(classes: np.ndarray) -> np.ndarray:
-    """Return the answers as text; None for no answer."""
+    """Return the answers as text, or None for no answer."""
     return np.array(["10", "11", "12", "13", "14", None, None], dtype=object)[classes]
 
 

@@ -63,6 +63,7 @@ class Server:
                     )
                     pause = outer.pauses.pop(0) if outer.pauses else outer.pause
                 answer = completion(body, outer.models[body["model"]])
+                # Outside the lock, so that requests wait side by side.
                 time.sleep(pause)
                 with lock:
                     running["now"] -= 1

@@ -50,7 +50,7 @@ class Measured:
     """File, line and name."""
 
     branches: int
-    """Branches of its body, without those of functions inside it."""
+    """Branches of its body, without the branches of functions inside it."""
 
     arguments: int
     """Number of positional parameters, without self."""
@@ -146,7 +146,7 @@ def _measured(function: Function, name: str) -> Measured:
 
 
 def _own_nodes(function: Function) -> Iterator[ast.AST]:
-    """Yield the nodes of a function, without those of functions and classes inside it."""
+    """Yield the nodes of a function, without the nodes of functions and classes inside it."""
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
         node = waiting.pop()

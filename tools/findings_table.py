@@ -17,6 +17,7 @@ TABLE = re.compile(r"^\| finding \|.*\n(?:\|.*\n)+", re.MULTILINE)
 
 def page() -> str:
     """Return docs/data.md with today's table."""
+    # A function, because `sub` would read backslashes in a text as references to groups.
     return TABLE.sub(lambda _: f"{table()}\n", PAGE.read_text("utf-8"))
 
 

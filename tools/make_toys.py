@@ -70,7 +70,7 @@ CHAT_TEMPLATE = (
 WRONG_PROCEDURE_SHARE = 0.65
 """Share of the warm-up's wrong answers that follow the wrong procedure; the others are slips of one digit."""
 SLIPS = (1, -1, 1, -1, 2, 5)
-"""What a slip adds to a digit, modulo 10; all entries are equally likely."""
+"""Numbers that a slip adds to a digit, modulo 10; all entries are equally likely."""
 
 MIXTURE_NOTE = (
     "The built-in policies are warmed up by supervised training on a deliberate mixture of a right and a wrong "
@@ -238,6 +238,7 @@ def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tens
         expression = Expression(mixture.kind, *divmod(index, 1000))
         rows.append(expression.text + mixture.respond(expression, *draw))
         prompt_lengths.append(len(expression.text))
+    # The policy also learns where to end.
     ids = [[*tokens, policy.end_ids[0]] for tokens in policy.tokenizer(rows)["input_ids"]]
     width = max(map(len, ids))
     tokens_BT = torch.tensor([row + [policy.pad_id] * (width - len(row)) for row in ids])

@@ -203,20 +203,19 @@ class Tests:
         self.failing: list[str] = []
 
     def of(self, case: Case) -> list[Path]:
-        """Return a change's test files: those of its room first, then the nearest ones of other rooms."""
+        """Return a change's test files: its own room's first, then the nearest ones of other rooms."""
         away = {
             test: near[case.file]
             for test, near in self._reached.items()
             if case.file in near
         }
         parts = {part for name in case.room.split(",") for part in Path(name).parts}
-        parts |= {"trainers"} if "api" in parts else set()  # where its tests are
+        parts |= {"trainers"} if "api" in parts else set()  # the folder of the API's tests
         own = [test for test in away if test.parts[1] in parts]
         elsewhere = [test for test in away if test.parts[1] not in parts | _OTHER_RUNS]
         nearest = min((away[test] for test in elsewhere), default=0)
-        if (
-            own and nearest > 1
-        ):  # tests elsewhere are worth the time only if they import the file itself
+        # Tests elsewhere are worth the time only if they import the file itself.
+        if own and nearest > 1:
             elsewhere = []
         others = [test for test in elsewhere if away[test] == nearest]
 
@@ -257,6 +256,7 @@ class Tests:
             status = run_tests(words, limit=30 + 3 * usual, log=log)
         finally:
             case.file.write_text(before, encoding="utf-8")
+        # pytest's status 5 means that it has found no test.
         return {0: "survived", None: "timeout", 5: "no test"}.get(status, "killed")
 
 

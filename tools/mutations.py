@@ -148,6 +148,7 @@ def _changes(node: ast.AST, text: Text) -> Iterator[Change]:
         case ast.IfExp(test, body, orelse):
             swapped = f"(({text(orelse)}) if ({text(test)}) else ({text(body)}))"
             yield Change(node, "branches swapped", swapped)
+        # Other conditions, such as comparisons, have changes of their own.
         case ast.If(
             test=ast.Name() | ast.Call() | ast.Attribute() | ast.NamedExpr() as test
         ):

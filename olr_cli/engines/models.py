@@ -307,7 +307,7 @@ def _used_beyond(rows: int, tokenizer: Any) -> list[tuple[int, str]]:
 
 
 def context_length(config: Any) -> int | None:
-    """Return the most tokens, prompt and response together, that a model is made for; None if it is unknown.
+    """Return the most tokens, prompt and response together, that a model is made for, or None if it is unknown.
 
     For a model that reads images too, the number is in the text model's own part of the configuration.
     """

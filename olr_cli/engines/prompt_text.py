@@ -177,7 +177,7 @@ _TODAY = re.compile(r"""strftime_now\(\s*(["'])((?:(?!\1).)*)\1\s*\)""")
 
 
 def _dated(template: Any, day: date) -> str | None:
-    """Return a chat template that writes `day` instead of today's date; None if it writes no date.
+    """Return a chat template that writes `day` instead of today's date, or None if it writes no date.
 
     The text of the template is changed, because newer transformers accept no function of ours in a template.
     """
@@ -230,7 +230,7 @@ _EXAMPLE_ANSWER = "The answer is 4."
 
 
 def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | None:
-    """Return the special token with which the chat template closes an assistant's turn; None if there is none.
+    """Return the special token with which the chat template closes an assistant's turn, or None if there is none.
 
     A base model's tokenizer and generation config need not list this token as an end. Without it, the model would
     continue with the next user's turn.

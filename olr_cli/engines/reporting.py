@@ -117,12 +117,12 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
 
 
 class _Signs:
-    """Finds signs of trouble. Two of them are told only once: falling held-out accuracy, and other weights."""
+    """Finds signs of trouble. It reports two of them only once: falling held-out accuracy, and other weights."""
 
     def __init__(self, run: Attempt) -> None:
         self._run, self._has_other_weights = run, False
         self._measured = read_metrics(run.path, "eval/avg")
-        # If accuracy had already fallen, an earlier attempt of the run has said so.
+        # If accuracy had already fallen, an earlier attempt of the run has reported it.
         self._has_fallen = accuracy_fall(self._measured) is not None
 
     def after(self, step: int, metrics: Metrics) -> Iterator[str]:

@@ -149,7 +149,7 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
 
 
 def _foreign_checkpoint(path: Path, step: int) -> str | None:
-    """Return why a checkpoint belongs to another run, or to another step than its name says; None if it is right."""
+    """Return why a checkpoint belongs to another run, or to another step than its name says, or None if it is right."""
     saved = read_json(checkpoint_path(path, step) / "trainer.json")
     if not isinstance(saved, dict) or saved.get("run", "") != run_id(path):
         return "it is of another run"
@@ -181,7 +181,7 @@ def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) ->
             "restore them",
         )
     # An interruption loses at most the steps since the last checkpoint. The new recipe may set another interval, so
-    # read that of the last attempt from its recipe on the disk.
+    # read the last attempt's from its recipe on the disk.
     most = 1 if kind == "rollouts" else read_recipe(path).train.checkpoint_every
     if last - newest > most:
         lost = "lines of metrics.jsonl" if kind == "rollouts" else "checkpoints"

@@ -1,5 +1,4 @@
-"""Sampling without training, into a run directory like that of a training run: data to audit before anything is
-trained.
+"""Sampling without training, into a run directory like a training run's: data to audit before anything is trained.
 
     for every visit, for every batch of prompts (in an order drawn for the visit):
         K rollouts of each prompt  →  the supervisor, which decides as GRPO would  →  records and metrics
@@ -10,7 +9,7 @@ a batch are still being generated (`Backend.batches`).
 These keys of a recipe matter: `data`, `model`, `seed`, `engine.device`, `engine.threads` and, in `train`, `epochs`
 (visits), `prompts_per_step`, `rollouts_per_prompt`, `temperature` and `max_new_tokens`. Each rollout is a function of
 seed, prompt, visit and sample number, drawn as in the local engine. With the transformers backend, the first steps
-therefore equal those of a training run with the same settings, up to its first update. Each step is stored before the
+therefore equal a training run's with the same settings, up to its first update. Each step is stored before the
 next begins, so an interrupted run resumes without a trace.
 """
 
@@ -319,7 +318,7 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
 
 
 def _server_note(run: Path) -> str | None:
-    """Return a sentence on what a server leaves unknown about its responses; None for a model that olr loaded."""
+    """Return a sentence on what a server leaves unknown about its responses, or None for a model that olr loaded."""
     manifest = read_manifest(run)
     if "url" not in manifest:
         return None

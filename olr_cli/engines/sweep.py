@@ -122,7 +122,7 @@ def _train_side_by_side(
                     seconds = (time.monotonic() - began) / len(statuses) * left
                     print(f"{left} runs to go, {rough_duration(seconds)} left", flush=True)
     finally:
-        # The terminal sends Ctrl-C to the runs as well, but nobody else passes on a SIGTERM.
+        # A terminal sends Ctrl-C to the runs too, but a SIGTERM reaches only this process, so pass it on.
         for child in training.values():
             child.terminate()
     for place, child in training.items():

@@ -160,7 +160,7 @@ def _rehearsed_load(
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its report would name weights that nobody loads
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its report would be about a load that never happens
     weights = {
         name: torch.empty(shape, device="meta") for name, (_, shape) in stored.items()
     }

@@ -14,9 +14,8 @@ def quick_start(monkeypatch):
 @pytest.fixture(scope="session")
 def judge():
     with Judge(time_limit=30.0, workers=1) as judge:
-        judge.keys(
-            ["x+1"]
-        )  # starts its workers before `quick_start`, so with a warm-up: it reads thousands of answers
+        # Start its workers now, before `quick_start` drops the warm-up: this judge reads thousands of answers.
+        judge.keys(["x+1"])
         yield judge
 
 

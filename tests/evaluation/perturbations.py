@@ -169,6 +169,7 @@ def _incomplete(gold: str) -> str | None:
 
 def _other_letter(gold: str) -> str | None:
     r"""Return \text{(D)} for \text{(C)}."""
+    # The next letter of A to E, and A after E.
     letter = _LETTER.fullmatch(gold)
     return (
         letter

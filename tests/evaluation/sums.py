@@ -122,6 +122,7 @@ def run(
     """Evaluate with a backend, or without one, where loading a model is a failure."""
 
     def no_model():
+        # An evaluation whose samples are all stored must not need its model.
         raise AssertionError("the model was loaded")
 
     # Without a backend, everything has to come from the store.

@@ -229,6 +229,7 @@ def random_model(folder: Path, size: Size) -> Path:
     from transformers import Qwen3ForCausalLM
 
     tokenizer = build_tokenizer(4096)
+    # Build the tokenizer twice: the first one shows how many tokens are missing.
     further = [f"<{number}>" for number in range(size.vocabulary - len(tokenizer))]
     tokenizer = build_tokenizer(4096, further)
     torch.manual_seed(0)
@@ -485,6 +486,7 @@ def _logs_kept(run: Path, logs: Path) -> Iterator[None]:
             run / "metrics.jsonl",
             run.with_name("run-output.txt"),
         ):
+            # A case that has failed early lacks some of these files.
             with suppress(FileNotFoundError):
                 shutil.copyfile(file, logs / file.name)
         shutil.rmtree(run / "checkpoints", ignore_errors=True)
@@ -681,7 +683,7 @@ def _cosine_of_gradients(one: Any, other: Any) -> float:
 def left_out(
     case: Case, size: Size, *, gpus: int, cards: Sequence[float], device: str
 ) -> str | None:
-    """Return why this machine, whose cards have `cards` bytes, cannot show a case; None if it can."""
+    """Return why this machine, whose cards have `cards` bytes, cannot show a case, or None if it can."""
     if device == "cpu":
         return None if case.on_cpu else "a CPU cannot show it"
     if case.needs_flash_attention and not has_flash_attention():
@@ -807,6 +809,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=numbers,
         help="number of a case, which docs/openrlhf.md lists; may be given again (all)",
     )
+    # Only `local_engine_elsewhere` uses this option.
     parser.add_argument("--local-engine", type=Path, help=argparse.SUPPRESS)
     words = parser.parse_args(arguments)
     if words.local_engine is not None:

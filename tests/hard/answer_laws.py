@@ -89,7 +89,7 @@ def _read_here(text: str) -> Form | None:
 
 
 def _spelling(form: Form) -> str | None:
-    """Return the text of a form of exact numbers; None for others and for ratios, whose terms are quotients."""
+    """Return the text of a form of exact numbers, or None for others and for ratios, whose terms are quotients."""
     if form.kind == "number":
         return None if len(form.label) > 300 else form.label
     if form.kind == "value":
@@ -218,7 +218,9 @@ def _hear(event: str, arguments: tuple[object, ...]) -> None:
 def classes(text: str) -> None:
     """Check that a key depends only on its text, and a verdict only on its pair, in any order of the questions."""
     answers = [line for line in text.split("\n") if len(line) <= 200][:6]
+    # The same text gives the same draws, so a failure repeats.
     rng = random.Random(text.encode("utf-8", "surrogatepass"))
+    # Invisible spaces do not change an answer.
     spaced = {f" {answer}\u200b": answer for answer in answers}
     judge = _the_judge()
     keys = judge.keys(answers)

@@ -118,6 +118,7 @@ class Workshop:
             if not seconds.exists():
                 shutil.rmtree(out, ignore_errors=True)
                 began = time.monotonic()
+                # Number 0 causes no fault and lists all operations.
                 plan = Plan(out, 0, "", self.shared / f"{command}.operations")
                 status, done = self.olr(*self.words(command, out), plan=plan)
                 assert status == 0, done.err

@@ -67,6 +67,7 @@ def fuzz(law: str, arguments: list[str], runs: int) -> None:
     with atheris.instrument_imports(include=["olr_cli.answers", "latex2sympy2_extended"]):
         from answer_laws import LAWS
     check, done = LAWS[law], 0
+    # The laws print exact numbers of any length.
     sys.set_int_max_str_digits(0)
 
     def one(data: bytes) -> None:
@@ -145,9 +146,8 @@ def _is_quick(law: str, text: str) -> bool:
 
 def _child(law: str, runs: int, flags: list[str], folder: Path) -> str:
     """Run libFuzzer in a process of its own and return its output."""
-    fuzzer = (
-        folder / "fuzzer"
-    )  # a program with a path: to merge, libFuzzer starts itself again by its name
+    # A program with a path: to merge, libFuzzer starts itself again by its name.
+    fuzzer = folder / "fuzzer"
     command = shlex.join(
         [sys.executable, str(Path(__file__).resolve()), "--child", str(runs), law]
     )

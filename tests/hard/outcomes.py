@@ -26,6 +26,7 @@ def differences(command: str, out: Path, whole: Path) -> list[str]:
         if command == "evaluate"
         else _of_runs(command, out, whole)
     )
+    # olr writes files and folders under such names first.
     leftovers = [
         file
         for file in out.rglob("*")

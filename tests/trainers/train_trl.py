@@ -12,6 +12,7 @@ from trl import GRPOConfig, GRPOTrainer
 from olr_cli.engines.models import policy_path
 from olr_cli.trainers.trl import OlrReward
 
+# The fork server then imports TRL once, before the first process.
 preload(__name__)
 
 RECIPE = {"method": {"warmup_epochs": 1, "slope_threshold": 0.0}}

@@ -94,7 +94,7 @@ class Backend(AbstractContextManager["Backend"]):
 
     tokenizer: Any
     context: int | None
-    """Largest number of tokens, prompt and response together, that the model is made for; None if it is unknown."""
+    """Largest number of tokens, prompt and response together, that the model is made for, or None if it is unknown."""
 
     notes: Sequence[str] = ()
     """Sentences about weights that the files hold but the model lacks."""

@@ -232,7 +232,7 @@ class OpenAIBackend(Backend):
         sampling: Sampling,
         ahead: float = math.inf,
     ) -> Generator[list[Sampled], None, None]:
-        """Yield the samples that arrived or were lost, every `_POLL_SECONDS`. `ahead` is that of `_ask_all`."""
+        """Yield every `_POLL_SECONDS` the samples that arrived or were lost; `ahead` is passed on to `_ask_all`."""
         wanted = sum(len(request.seeds) for request in requests)
         again = (
             "run the same command again" if ahead == math.inf else "continue with --resume"
@@ -540,7 +540,7 @@ def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _error_of(content: Mapping[str, Any]) -> Any:
-    """Return the error in a reply: its `error`, or all of it (FastChat's); None if it reports no error."""
+    """Return the error in a reply: its `error`, or all of it (FastChat's), or None if it reports no error."""
     return content.get("error") or (content if content.get("object") == "error" else None)
 
 
@@ -617,7 +617,7 @@ def _text(content: Any) -> str:
 
 
 def _wished(reply: httpx.Response, most: float) -> float | None:
-    """Return the seconds that the server asks to wait, at most `most`; None if it names none, or a date."""
+    """Return the seconds that the server asks to wait, at most `most`, or None if it names none, or a date."""
     try:
         seconds = float(reply.headers.get("retry-after", ""))
     except ValueError:

@@ -1,8 +1,8 @@
 """OpenRLHF's policy actor, with token statistics, smoothed targets, prompts that do not train, and checkpoints.
 
-Entropy and self-certainty come from the logits that OpenRLHF's actor computes anyway. They are those of softmax(logits
-/ sampling temperature), in nats, as in `RolloutRecord`: the actor returns its logits in float32, divided by the
-temperature. A checkpoint is also a model in Hugging Face layout.
+Entropy and self-certainty come from the logits that OpenRLHF's actor computes anyway. Their distribution is
+softmax(logits / sampling temperature), and the unit is nats, as in `RolloutRecord`: the actor returns its logits in
+float32, divided by the temperature. A checkpoint is also a model in Hugging Face layout.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def averaged(loss: Any) -> Any:
 class SmoothedLoss:
     """OpenRLHF's policy loss on smoothed log-likelihoods (see `olr_cli.engines.local.loss.smoothed`).
 
-    The experience already holds those of the policy that sampled. Those of the policy that trains come from the logits
+    The experience already holds the sampling policy's. The training policy's come from the logits
     of its forward pass. Everything else that OpenRLHF computes from log-probabilities, above all the KL, uses the
     policy without smoothing.
     """
@@ -224,8 +224,8 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         """Train on one micro-batch as OpenRLHF does; if none of its tokens train, add nothing to gradient or means.
 
         OpenRLHF reports each micro-batch's part of a mini-batch's mean and averages these parts weighted by the
-        micro-batch's tokens, so long micro-batches would count twice. The correction makes a mean over tokens that of
-        the whole step. A mean over responses becomes that of a mini-batch, and a step's mini-batches are still weighted
+        micro-batch's tokens, so long micro-batches would count twice. The correction makes a mean over tokens the mean
+        of the whole step. A mean over responses becomes a mini-batch's, and a step's mini-batches are still weighted
         by their tokens.
         """
         # If no prompt of a whole mini-batch trains, divide its sums by 1: 0 / 0 would make every weight NaN.

@@ -154,7 +154,7 @@ override would never be called. If a key were gone, a metric would be missing.
 def require_openrlhf() -> None:
     """Raise unless the right version of OpenRLHF is installed and has the names on which this engine relies.
 
-    Its sources are read; none of them is imported.
+    Its sources are only read, never imported.
     """
     version = installed_version("openrlhf")
     if version is None:

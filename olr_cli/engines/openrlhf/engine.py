@@ -114,7 +114,7 @@ def _departures(recipe: Recipe) -> list[str]:
 def _parser_here(
     engine: OpenRlhfEngine, missing: list[str] | None
 ) -> ArgumentParser | None:
-    """Return OpenRLHF's parser, after checking that its packages are installed; None if OpenRLHF is missing."""
+    """Return OpenRLHF's parser, after checking that its packages are installed, or None if OpenRLHF is missing."""
     parser = None
     with noting(missing):
         require_openrlhf()
@@ -146,7 +146,7 @@ class OpenRlhfRunner:
     def __init__(
         self, recipe: Recipe, data: DataSets, *, missing: list[str] | None = None
     ) -> None:
-        """Check everything that can be checked before Ray starts; `missing` is that of `engine_of`."""
+        """Check everything that can be checked before Ray starts; `missing` is as for `engine_of`."""
         self._recipe, self._data = recipe, data
         self._engine = engine_section(recipe, OpenRlhfEngine)
         self._parser = _parser_here(self._engine, missing)
@@ -368,9 +368,8 @@ class OpenRlhfRunner:
             return
         if stop.signal_number is not None:
             raise Interrupted(stop.signal_number)
-        if (
-            end is not None and end.kind == "stopped"
-        ):  # someone else has created the stop file
+        # Someone else has created the stop file.
+        if end is not None and end.kind == "stopped":
             raise Interrupted(signal.SIGTERM)
         if end is not None and end.kind == "diverged":
             raise Diverged.of(end.reason, remedy="use another checkpoint")

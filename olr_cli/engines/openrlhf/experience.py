@@ -49,7 +49,7 @@ def response_texts(
 def token_means(
     values: Sequence[Tensor], experiences: Sequence[Any], samples: int
 ) -> list[float | None]:
-    """Return the mean over every rollout's response tokens, in the order of sampling; None without a token.
+    """Return the mean over every rollout's response tokens, in the order of sampling, or None without a token.
 
     Values of tokens are (B, A) for each micro-batch. A micro-batch has `index` (the rollouts' numbers) and
     `action_mask` (B, A), padded on the right.

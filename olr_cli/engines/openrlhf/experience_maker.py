@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 class PromptOrder:
     """Feeds OpenRLHF the prompts, epoch by epoch, in the order in which the local engine visits them (R18).
 
-    It replaces OpenRLHF's data loader, whose state cannot be restored at the end of an epoch. `rows` are those of
+    It replaces OpenRLHF's data loader, whose state cannot be restored at the end of an epoch. `rows` are from
     OpenRLHF's own data set: (source, text, label, images). A prompt's views are neighbours. `done` steps are complete.
     """
 

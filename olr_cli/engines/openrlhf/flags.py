@@ -238,7 +238,7 @@ def recipe_flags(
         "algo.advantage.estimator": "group_norm",
         "algo.kl.use_loss": train.kl_weight > 0,
         "algo.kl.estimator": "k3",
-        # Advantages are bounded by the group size; OpenRLHF's clip at 10 would cut those of large groups.
+        # Advantages grow with the group size, and OpenRLHF's clip at 10 would cut a large group's.
         "reward.clip_range": (-1e6, 1e6),
         "ds.attn_implementation": attention,
         "ds.enable_sleep": sleep,

@@ -72,11 +72,8 @@ def run(run_path: Path, flags: list[str]) -> JobEnd:
     shutil.rmtree(JobFiles(run_path).universal, ignore_errors=True)
     try:
         JobFiles(run_path).write_end(end)
-        if end.kind in (
-            "user",
-            "worker",
-            "bug",
-        ):  # say why now: Ray takes many seconds to end
+        # Say why now: Ray takes many seconds to end.
+        if end.kind in ("user", "worker", "bug"):
             JobFiles(run_path).announce(f"The job ends: {end.reason}.")
     except UserError as error:  # the disk is full, but the log may still take a line
         print(f"{end.reason}; {error}", flush=True)

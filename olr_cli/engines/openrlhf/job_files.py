@@ -61,9 +61,8 @@ class JobFiles:
             self.folder / "held-out.parquet",
         )
         self.log = self.folder / "log.txt"  # output of all processes, attempt after attempt
-        self.scratch = (
-            self.folder / "scratch"
-        )  # for files that OpenRLHF writes and olr does not need
+        # Files that OpenRLHF writes and olr does not need.
+        self.scratch = self.folder / "scratch"
         # A checkpoint from another number of GPUs. It exists until every rank has loaded it.
         self.universal = self.folder / "universal"
         self.ready = self.folder / "ready"  # exists when the first step begins

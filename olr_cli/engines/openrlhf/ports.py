@@ -20,9 +20,8 @@ def free_port() -> int:
     OpenRLHF and vLLM ask the kernel for a port and listen on it seconds later, when their process has started. Until
     then the kernel may give the port to any connection. Ray makes hundreds of these, and the job ends with EADDRINUSE.
     """
-    generator = (
-        random.SystemRandom()
-    )  # all processes of a job have one seed and would draw one port
+    # Not seeded: all processes of a job have one seed and would draw one port.
+    generator = random.SystemRandom()
     limit = _first_kernel_port()
     for _ in range(_TRIES if limit > _LOWEST_PORT else 0):
         port = generator.randrange(_LOWEST_PORT, limit)

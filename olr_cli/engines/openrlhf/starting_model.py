@@ -25,7 +25,7 @@ class StartingModel:
     """None in a dry run if the model is not on this machine."""
 
     context_length: int | None
-    """Largest number of tokens for which it is made; None if it is unknown."""
+    """Largest number of tokens for which it is made, or None if it is unknown."""
 
     digest: str
     """Digest of the weights: sha256 of the files in a folder, or the commit of a hub id."""

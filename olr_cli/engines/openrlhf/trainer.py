@@ -328,9 +328,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
             for name, theirs in _METRICS.items()
             if theirs in status
         }
-        if (
-            self.recipe.train.kl_weight == 0
-        ):  # without a reference OpenRLHF reports 0, which would look measured
+        # Without a reference OpenRLHF reports 0, which would look measured.
+        if self.recipe.train.kl_weight == 0:
             metrics.pop("policy/kl", None)
         if step.sampler_gap is not None:
             metrics["rollout/sampler_gap"] = step.sampler_gap

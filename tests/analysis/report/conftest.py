@@ -29,13 +29,7 @@ def chromium():
 
 
 class Tab:
-    """A page in the browser.
-
-    Attributes:
-        page: Playwright's page.
-        errors: messages of the console and of uncaught exceptions.
-        requests: addresses of everything that was loaded.
-    """
+    """A page in the browser: Playwright's `page`, the `errors` in its console, and the `requests` for addresses."""
 
     def __init__(self, page, file):
         self.page, self.errors, self.requests = page, [], []
@@ -54,6 +48,7 @@ class Tab:
         )
         page.on("request", lambda request: self.requests.append(request.url))
         page.goto(file.as_uri())
+        # Once a row is there, the page's script has run.
         self.rows.first.wait_for()
 
     @property
