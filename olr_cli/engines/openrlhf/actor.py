@@ -106,9 +106,8 @@ def averaged(loss: Any) -> Any:
 class SmoothedLoss:
     """OpenRLHF's policy loss on smoothed log-likelihoods (see `olr_cli.engines.local.loss.smoothed`).
 
-    The experience already holds the sampling policy's. The training policy's come from the logits
-    of its forward pass. Everything else that OpenRLHF computes from log-probabilities, above all the KL, uses the
-    policy without smoothing.
+    The experience already holds the sampling policy's. The training policy's come from the logits of its forward pass.
+    Everything else that OpenRLHF computes from log-probabilities, above all the KL, uses the policy without smoothing.
     """
 
     def __init__(self, loss: Any, actor: Any, smoothing: float) -> None:
@@ -225,8 +224,8 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
 
         OpenRLHF reports each micro-batch's part of a mini-batch's mean and averages these parts weighted by the
         micro-batch's tokens, so long micro-batches would count twice. The correction makes a mean over tokens the mean
-        of the whole step. A mean over responses becomes a mini-batch's, and a step's mini-batches are still weighted
-        by their tokens.
+        of the whole step. A mean over responses becomes a mini-batch's, and a step's mini-batches are still weighted by
+        their tokens.
         """
         # If no prompt of a whole mini-batch trains, divide its sums by 1: 0 / 0 would make every weight NaN.
         totals = {
@@ -363,7 +362,7 @@ def policy_actor(smoothing: float, threads: int) -> object:
 
 
 class _ReferenceActor(ReferenceModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """One rank of the reference. Its port stays reserved until it listens."""
+    """One rank of the reference. Its port stays free until it listens."""
 
     _get_free_port = staticmethod(free_port)
 

@@ -156,9 +156,8 @@ class OpenRlhfRunner:
         check_batches(recipe, len(data.train.prompts), len(data.views))
         check_precision(recipe)
         _check_machine(recipe, missing)
-        self._attention = (
-            "flash_attention_2"  # until checked: a dry run reports this one as missing
-        )
+        # Assumed until it is checked, because a dry run can only miss this one.
+        self._attention = "flash_attention_2"
         with noting(missing):
             self._attention = attention_of(
                 recipe, has_flash_attention=has_flash_attention()
@@ -317,7 +316,7 @@ class OpenRlhfRunner:
         }
 
     def _checkpoint_gpus(self, run: Path, done: int) -> int | None:
-        """Return the number of GPUs on which the last checkpoint was saved, or None if it is today's number."""
+        """Return the number of GPUs on which the last checkpoint was saved, or None if it is the current number."""
         parts = saved_parts(checkpoint_path(run, done)) if done else None
         return None if parts == self._engine.policy_gpus else parts
 

@@ -121,9 +121,8 @@ def _variables(recipe: Recipe) -> dict[str, str]:
         device=engine_section(recipe, OpenRlhfEngine).device,
     )
     if not Path(model_location(recipe.model.path)).is_dir() and not hub_answers():
-        variables["HF_HUB_OFFLINE"] = (
-            "1"  # otherwise each process waits half a minute for each file
-        )
+        # Otherwise each process waits half a minute for each file.
+        variables["HF_HUB_OFFLINE"] = "1"
     return variables
 
 

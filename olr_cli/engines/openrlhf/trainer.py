@@ -143,7 +143,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
     @cached_property
     def texts(self) -> ResponseTexts:
-        """Decodes the token ids of responses."""
+        """The decoder of responses' token ids."""
         return ResponseTexts(self.tokenizer)
 
     def get_max_steps(self) -> int:
