@@ -244,8 +244,8 @@ def recipe_flags(
         "ds.enable_sleep": sleep,
         "vllm.num_engines": engine.engines,
         "vllm.enable_sleep": sleep,
-        "vllm.enable_prefix_caching": True,  # a group's rollouts share their prompt.
-        "vllm.enforce_eager": not on_gpu,  # on a CPU, compiling takes longer than the rehearsal.
+        "vllm.enable_prefix_caching": True,  # a group's rollouts share their prompt
+        "vllm.enforce_eager": not on_gpu,  # on a CPU, compiling takes longer than the rehearsal
         # nccl would send the weights of colocated models through CUDA's shared memory, which a CPU does not have.
         "vllm.sync_backend": "nccl" if on_gpu else "gloo",
         "ckpt.path": None

@@ -96,9 +96,8 @@ class JobFiles:
         if not self._announced.exists():
             return []
         text = self._announced.read_text(encoding="utf-8")
-        return text.split("\n")[
-            :-1
-        ]  # the last piece is empty, or half of a line that is still being written
+        # The last piece is empty, or half of a line that is still being written.
+        return text.split("\n")[:-1]
 
     def read_end(self) -> JobEnd | None:
         """Return how the job ended, or None if it had no time to record it."""
