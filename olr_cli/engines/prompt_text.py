@@ -155,9 +155,8 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) 
         if not isinstance(text, str):
             raise TypeError("it makes no text")
         text.encode()  # raises for half of a surrogate pair, which a tokenizer cannot read
-    except (
-        Exception
-    ) as error:  # an expression in a template may raise any of Python's errors
+    # An expression in a template may raise any of Python's errors.
+    except Exception as error:
         roles = ", ".join(message.role for message in messages)
         problem = f"the chat template fails on a prompt of roles {roles} ({type(error).__name__}: {first_line(error)})"
         # Gemma's templates, for example, have no system role. The user did not write this message, so say where it

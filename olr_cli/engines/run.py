@@ -65,9 +65,7 @@ class DataSets:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Entries for the manifest: source, digest and size of each set, and the digest of a file of verified
-        labels.
-        """
+        """Entries for the manifest: source, digest and size of each set, and the digest of the verified labels."""
         sets = {"train": self.train, "validation": self.validation, "test": self.test}
         facts: dict[str, dict[str, Any]] = {
             name: {
@@ -116,8 +114,10 @@ class Engine(Protocol):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Entries for the manifest: engine, device, dtype, threads, departures from the authors' settings, and
-        policy_digest, the digest of the starting policy's weights.
+        """Entries for the manifest.
+
+        These are engine, device, dtype, threads, departures from the authors' settings, and policy_digest, the digest
+        of the starting policy's weights.
         """
         ...
 
@@ -171,8 +171,7 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
         kind: a run of the kind `rollouts` trains nothing, so its prompts need no labels.
         day: day on which the run started.
     """
-    # A recipe that only a stored file names may be a stranger's: its functions and the model's code must not run
-    # unasked.
+    # A stored recipe may be a stranger's: code that only it names must not run unasked.
     recipe.require_named()
     extractor = recipe.data.extractor
     if extractor is not None:
