@@ -203,19 +203,18 @@ class Tests:
         self.failing: list[str] = []
 
     def of(self, case: Case) -> list[Path]:
-        """Return a change's test files: its own room's first, then the nearest ones of other rooms."""
+        """Return the test files of a change: those of its room, then those of others that are nearest to its file."""
         away = {
             test: near[case.file]
             for test, near in self._reached.items()
             if case.file in near
         }
         parts = {part for name in case.room.split(",") for part in Path(name).parts}
-        parts |= {"trainers"} if "api" in parts else set()  # the folder of the API's tests
+        parts |= {"trainers"} if "api" in parts else set()  # where its tests are
         own = [test for test in away if test.parts[1] in parts]
         elsewhere = [test for test in away if test.parts[1] not in parts | _OTHER_RUNS]
         nearest = min((away[test] for test in elsewhere), default=0)
-        # Tests elsewhere are worth the time only if they import the file itself.
-        if own and nearest > 1:
+        if own and nearest > 1:  # only what imports the file itself is worth the time
             elsewhere = []
         others = [test for test in elsewhere if away[test] == nearest]
 
