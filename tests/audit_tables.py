@@ -4,7 +4,7 @@ import json
 
 
 def rollouts(prompt_id, visits, **labels):
-    """Rows of one prompt: for each visit a list of answers, None for a response without one."""
+    """Return rows of one prompt: for each visit a list of answers, None for a response without one."""
     rows = []
     for visit, answers in enumerate(visits, start=1):
         for answer in answers:
@@ -16,12 +16,13 @@ def rollouts(prompt_id, visits, **labels):
 
 
 def write(file, rows):
+    """Write rows as JSON Lines and return the file."""
     file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return file
 
 
 def many(size, *, wrong=(), visits=4):
-    """`size` prompts whose rollouts mostly give 7; those in `wrong` are labelled 8, the others 7."""
+    """Return rows of `size` prompts that mostly answer 7; those in `wrong` have the label 8, all others 7."""
     rows = []
     for number in range(size):
         answers = [
@@ -32,5 +33,5 @@ def many(size, *, wrong=(), visits=4):
 
 
 def with_questions(rows):
-    """Rows that say what was asked."""
+    """Return the rows with the question of their prompt."""
     return [{**row, "question": f"What is {row['prompt_id']}?"} for row in rows]

@@ -1,4 +1,4 @@
-"""Shared by all tests: one thread, no network, no deadlines that a busy machine would miss, and Ctrl-C is heeded."""
+"""Shared by all tests: one thread, no network, no deadlines that a busy machine would miss, and a working Ctrl-C."""
 
 import gc
 import os
@@ -15,21 +15,23 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("NO_COLOR", "1")
 
-# A shell has it ignored by what it starts in the background.
+# A shell starts its background jobs with Ctrl-C ignored, and the tests of interruptions would never end.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A full collection walks all objects of torch and transformers
+# A full collection walks all objects of torch and transformers, so collect less often.
 gc.set_threshold(100_000, 50, 100)
-os.fsync = lambda descriptor: None  # 5 ms each on a disk; no test cuts the power
+os.fsync = lambda descriptor: None  # saves 5 ms a call; no test cuts the power
 
 settings.register_profile("olr", deadline=None)
-# Of fewer examples fewer are small ones, with which hypothesis begins and which pass filters most often.
+# hypothesis begins with small examples, which pass filters most often. Among few examples too few pass for its
+# health check.
 few = {"max_examples": 25, "suppress_health_check": [HealthCheck.filter_too_much]}
 settings.register_profile("brief", settings.get_profile("olr"), **few)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options of these tests."""
     parser.addoption(
         "--long", action="store_true", help="the long version of the tests that have one"
     )
@@ -40,17 +42,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def is_long(request: pytest.FixtureRequest) -> bool:
-    """Whether tests run at length (`make hard`) or briefly, as in every test run."""
+    """Return whether tests run at length (`make hard`) or briefly, as in every test run."""
     return bool(request.config.getoption("--long"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Choose hypothesis's profile: fewer examples in `make test`."""
     settings.load_profile("brief" if config.option.markexpr == "not slow" else "olr")
 
 
 @pytest.fixture(scope="session")
 def sampled(request: pytest.FixtureRequest) -> Callable[[int], int]:
-    """How many of so many random cases a test tries: a quarter in `make test`, all in `make test-slow`."""
+    """Return a function of a number of random cases: a quarter of it in `make test`, all in `make test-slow`."""
     return lambda number: (
         number // 4 if request.config.option.markexpr == "not slow" else number
     )
@@ -58,8 +61,9 @@ def sampled(request: pytest.FixtureRequest) -> Callable[[int], int]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What `make test` samples belongs to `make test-slow` too."""
+    """Add the tests that `make test` only samples to `make test-slow` too."""
     for item in items if config.option.markexpr == "slow" else []:
+        # hypothesis marks its tests with this attribute.
         is_law = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
         if is_law or "sampled" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
@@ -67,7 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def is_as_stored(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Holds a text against that of a file below tests/fixtures, which `--rewrite` writes anew."""
+    """Return a comparison of a text with a file below tests/fixtures; with `--rewrite`, it writes the file."""
 
     def compare(name: str, text: str) -> None:
         file = Path(__file__).parent / "fixtures" / name
@@ -80,14 +84,14 @@ def is_as_stored(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder, in which commands are typed."""
+    """Return an empty folder, which is the working folder of commands."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """An OpenAI-compatible server (`served.Server`), asked again without long pauses."""
+    """Start an OpenAI-compatible server (`served.Server`); clients retry without long pauses."""
     from served import Server
 
     from olr_cli.engines.backends import openai_backend
@@ -102,38 +106,41 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def judge() -> Iterator[object]:
-    """A judge of answers, for tests to which it does not matter what it has verified before."""
+    """Return a judge of answers that many tests share, for tests that do not depend on its earlier verdicts."""
     from olr_cli.answers import Judge
 
     with Judge(workers=1) as judge:
         yield judge
 
 
-_KEPT: list[Any] = []
+_SERVERS: list[Any] = []
+"""The process that all judges share, once it has started."""
 
 
 @pytest.fixture(autouse=True)
 def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All judges share the process that forks their workers, and it doesn't warm up: that saves 1.5 s a judge."""
+    """Share one process that forks the workers of all judges, without a warm-up: that saves 1.5 s a judge."""
     from olr_cli.answers import pool
 
     class Kept(pool.Server):
         program = pool.Server.program.replace("main()", "main(warm_up=())")
 
+        # The process serves later judges too.
         def close(self, *, is_mine: bool) -> None:
             pass
 
     def kept() -> Kept:
-        if not _KEPT or _KEPT[0].process.poll() is not None:
-            _KEPT[:] = [Kept()]
-        return _KEPT[0]
+        if not _SERVERS or _SERVERS[0].process.poll() is not None:
+            _SERVERS[:] = [Kept()]
+        return _SERVERS[0]
 
     monkeypatch.setattr(pool, "Server", kept)
 
 
 @pytest.fixture(autouse=True)
 def quick_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures of 72 dpi, and of a PDF its first line, but in tests of the files themselves (`real_figures`)."""
+    """Draw figures with 72 dpi, and only the first line of a PDF, except in tests of the files (`real_figures`)."""
+    # A test without figures should not wait for the import of matplotlib.
     if "matplotlib.figure" not in sys.modules or request.node.get_closest_marker(
         "real_figures"
     ):

@@ -1,4 +1,4 @@
-"""Decisions a group at a time, records as columns, and metrics that two runs share, as tests read and write them."""
+"""Decisions by group, records as columns, and metrics that equal runs share, for use in tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
@@ -16,7 +16,7 @@ from olr_cli.supervision import Decided, LabelRecord, RolloutRecord
 
 
 def make_method(name: str, **keys: Any) -> MethodSection:
-    """The section of a built-in method."""
+    """Return the section of a built-in method."""
     return METHODS[name].section(name=name, **keys)
 
 
@@ -49,7 +49,7 @@ ROLLOUT = RolloutRecord(
 
 @dataclass(frozen=True)
 class Group:
-    """What was decided for a group."""
+    """The decisions for a group."""
 
     label: LabelRecord
     rollouts: tuple[RolloutRecord, ...]
@@ -57,7 +57,7 @@ class Group:
 
     @property
     def rewards(self) -> tuple[float, ...]:
-        """A reward a rollout."""
+        """One reward per rollout."""
         return tuple(rollout.reward for rollout in self.rollouts)
 
     @property
@@ -67,7 +67,7 @@ class Group:
 
 
 def by_group(decided: Decided) -> list[Group]:
-    """The decisions of a step, in the order of its groups."""
+    """Return the decisions of a step, in the order of its groups."""
     labels = [LabelRecord(*row) for row in zip(*decided.labels.values(), strict=True)]
     rollouts = [RolloutRecord(*row) for row in zip(*decided.rollouts.values(), strict=True)]
     return [
@@ -77,7 +77,7 @@ def by_group(decided: Decided) -> list[Group]:
 
 
 def columns(kind: type, records: Sequence[Any]) -> dict[str, list[Any]]:
-    """The columns of some records of one kind."""
+    """Return the columns of records of one class."""
     return {
         field.name: [getattr(record, field.name) for record in records]
         for field in fields(kind)
@@ -85,27 +85,27 @@ def columns(kind: type, records: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def table_of(name: str, records: Sequence[Any]) -> Any:
-    """Records as the table that is stored of them."""
+    """Return records as the table in which they are stored."""
     return arrow_table(
         name, columns({"labels": LabelRecord, "rollouts": RolloutRecord}[name], records)
     )
 
 
 def stored_tables(run: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The labels and the rollouts of a run, each in one order."""
+    """Return the labels and the rollouts of a run, each sorted."""
     order = ["step", "prompt_id"]
     labels, rollouts = scan_labels(run).sort(order), scan_rollouts(run)
     return labels.collect(), rollouts.sort([*order, "sample"]).collect()
 
 
 def assert_same_tables(run: Path, other: Path) -> None:
-    """Two runs have stored the same labels and rollouts."""
+    """Assert that two runs have stored the same labels and rollouts."""
     for ours, theirs in zip(stored_tables(run), stored_tables(other), strict=True):
         assert_frame_equal(ours, theirs)
 
 
 def untimed(lines: Sequence[Metrics]) -> list[Metrics]:
-    """What an equal run on another machine measures too; time, speed and memory depend on it and its load."""
+    """Return the metrics that an equal run on another machine shares: all but time, speed and memory."""
     of_the_machine = ("time/", "speed/", "memory/")
     return [
         {name: value for name, value in line.items() if not name.startswith(of_the_machine)}

@@ -1,4 +1,4 @@
-"""A model with finite weights that trains for some steps, and whose logits then overflow."""
+"""A model with finite weights that trains for some steps until its logits overflow."""
 
 from pathlib import Path
 
@@ -12,19 +12,19 @@ SETTINGS = {
     "train.mini_batch_prompts": "8", "train.max_new_tokens": "1", "train.learning_rate": "1",
     "train.checkpoint_every": "1", "train.keep_checkpoints": "100", "train.evaluate_every": "100",
 }  # fmt: skip
-"""Of `laptop/quickstart`, with which it diverges after some steps."""
+"""Changes to `laptop/quickstart` with which the model diverges after some steps."""
 
 
 def save_diverging_model(folder: Path, scaling: float = 3e-37, *, heads: int = 4) -> Path:
     """Write the model: Granite divides logits by `scaling`, and the weights before that are as small as its root.
 
-    The logits are therefore ordinary at first. Once Adam has moved these weights to about 1 they are 1 / scaling, and
-    beyond what float32 and bfloat16 hold a few steps later.
+    The logits are therefore ordinary at first. Once Adam has moved these weights to about 1, the logits are 1 /
+    scaling. A few steps later they exceed float32 and bfloat16.
 
     Args:
-        folder: is made.
-        scaling: the smaller, the earlier it diverges.
-        heads: of attention, which share 32 dimensions; vLLM on a CPU takes heads of 32 or more.
+        folder: the new folder.
+        scaling: a smaller value makes it diverge earlier.
+        heads: number of attention heads, which share 32 dimensions; vLLM on a CPU takes heads of 32 or more.
     """
     tokenizer = AutoTokenizer.from_pretrained(policy_path("addition-easier"))
     config = GraniteConfig(
@@ -33,6 +33,7 @@ def save_diverging_model(folder: Path, scaling: float = 3e-37, *, heads: int = 4
         tie_word_embeddings=False, bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )  # fmt: skip
+    # Keep the generator's state: a test that saves this model must not change the draws of another.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         model = GraniteForCausalLM(config)

@@ -1,8 +1,8 @@
 """Processes for the price of a fork: a server imports torch and the rest once and forks for every process.
 
-Each is a process of its own, as good as one from the shell: `kill -9` is the system's, files and locks are real. What
-it is spared is the import. In a process of `olr` a deed can be planned: just before file operation number N below a
-folder it kills itself, or fills the disk.
+Each process is as good as one from the shell: `kill -9` is the system's, files and locks are real. Only the import is
+saved. A test can plan a fault for a process of `olr`: just before file operation number N below a folder, it kills
+itself or fills the disk.
 """
 
 import contextlib
@@ -38,45 +38,52 @@ _EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncat
 
 @dataclass(frozen=True)
 class Plan:
-    """What happens at a file operation of a command.
-
-    Attributes:
-        folder: operations below it count.
-        number: of the operation among those that count, from 1; 0: none, and all operations are written to `log`.
-        deed: ``kill``, ``fill`` with the bytes that stay free, ``limit`` with the most that a file may have, or
-            ``move`` and ``remove`` of the folder.
-        log: takes a line an operation; of ``fill`` the file that fills the disk.
-        kind: of the operations that count; all, unless given. Threads may change the order of unlike operations.
-    """
+    """A fault at a file operation of a command."""
 
     folder: Path
+    """Operations below it count."""
+
     number: int
+    """Number of the operation, from 1, among those that count. 0: no fault, and all operations are written to `log`."""
+
     deed: str
+    """The fault.
+
+    ``kill``; ``fill`` with the bytes that stay free; ``limit`` with the largest size of a file; or ``move`` or
+    ``remove`` of the folder.
+    """
+
     log: Path
+    """Receives a line per operation; for ``fill``, it is the file that fills the disk."""
+
     kind: str = ""
+    """Kind of the operations that count, by default all.
+
+    Threads may change the order of operations of different kinds.
+    """
 
 
 def preload(*modules: str) -> None:
-    """Let the server import further modules; before the first process."""
+    """Let the server import further modules; call it before the first process."""
     _SERVER.set_forkserver_preload([*_PRELOADED, *modules])
 
 
 def is_alive(process: int | str) -> bool:
-    """Whether a process is there and no zombie."""
+    """Whether a process exists and is not a zombie."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
     return False
 
 
 def fork(function: Callable[..., object], *arguments: object) -> BaseProcess:
-    """A process that calls a function of a module, started."""
+    """Start a process that calls a function of a module."""
     process = _SERVER.Process(target=function, args=arguments, daemon=True)
     process.start()
     return process
 
 
 def status(process: BaseProcess) -> int:
-    """The exit status of a process, once it has ended; the negative number of the signal that killed it."""
+    """Wait for a process; return its exit status, or the negative number of the signal that killed it."""
     process.join(PATIENCE)
     if process.exitcode is None:
         process.kill()
@@ -85,10 +92,13 @@ def status(process: BaseProcess) -> int:
 
 
 class Command:
-    """`olr` with some words, started in a folder, which takes what it prints.
+    """`olr` with some words, started in a folder, which receives its output.
 
     Args:
-        is_read: whether anybody reads what it prints; otherwise it goes into a closed pipe.
+        folder: the working folder.
+        words: the command line.
+        plan: a fault.
+        is_read: whether its standard output is read. Otherwise it goes into a closed pipe.
     """
 
     _count = 0
@@ -111,7 +121,7 @@ class Command:
             os.kill(self.pid, number)
 
     def wait(self) -> int:
-        """Its exit status; the negative number of the signal that killed it."""
+        """Return its exit status, or the negative number of the signal that killed it."""
         return status(self._process)
 
     @property
@@ -126,31 +136,34 @@ class Command:
 def olr(
     folder: Path, *words: object, plan: Plan | None = None, is_read: bool = True
 ) -> tuple[int, Command]:
-    """Run `olr` to its end; its exit status, and what it said."""
+    """Run `olr` to its end; return its exit status and the command with its output."""
     command = Command(folder, *words, plan=plan, is_read=is_read)
     return command.wait(), command
 
 
 def kind_of_operation(line: str) -> str:
-    """An operation of a log without its numbers: what all writes of one kind have in common."""
+    """Return an operation of a log without its numbers: all writes of one kind have this text in common."""
     return re.sub(r"\d+", "#", line)
 
 
 def _be_olr(
     folder: Path, words: list[str], out: Path, err: Path, plan: Plan | None, is_read: bool
 ) -> None:
-    """Be the command, in the process that was forked for it; does not return."""
+    """Run the command in the process that was forked for it; never return."""
     os.chdir(folder)
+    # Wide enough that no line of the output wraps.
     os.environ["COLUMNS"] = "200"
     for number, path in ((1, out), (2, err)):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
         os.dup2(opened, number)
         os.close(opened)
     if not is_read:
+        # A pipe without a reader is what `olr ... | head` leaves: the next write fails.
         reader, writer = os.pipe()
         os.dup2(writer, 1)
         os.close(reader)
         os.close(writer)
+    # Python's streams are the server's, so open new ones on the redirected descriptors.
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115
     if plan is not None:
@@ -172,16 +185,18 @@ def _be_olr(
 
 
 def _watch(plan: Plan) -> None:
+    """Count the file operations of this process, and cause the planned fault."""
     count, is_busy = 0, False
 
     def watch(event: str, arguments: Sequence[Any]) -> None:
         nonlocal count, is_busy
+        # Writing the log is a file operation too: `is_busy` keeps it from being counted.
         if event not in _EVENTS or is_busy or not _writes(event, arguments):
             return
         is_busy = True
-        place = _place(event, arguments)
-        line = f"{event} {os.path.relpath(place, plan.folder)}"
-        if place.startswith(str(plan.folder)) and plan.kind in (
+        path = _path(event, arguments)
+        line = f"{event} {os.path.relpath(path, plan.folder)}"
+        if path.startswith(str(plan.folder)) and plan.kind in (
             "",
             kind_of_operation(line),
         ):
@@ -197,6 +212,7 @@ def _watch(plan: Plan) -> None:
 
 
 def _do(deed: str, log: Path, folder: Path) -> None:
+    """Cause a fault."""
     if deed == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if deed == "move":
@@ -211,30 +227,32 @@ def _do(deed: str, log: Path, folder: Path) -> None:
 
 
 def fill_disk(ballast: Path, room: int = 0) -> None:
-    """Leave so many bytes of a file system free."""
+    """Fill a file system except for `room` bytes."""
     with ballast.open("ab", buffering=0) as file:
         size = 1 << 20
         while size:
             try:
                 file.write(bytes(size))
             except OSError:
+                # The last piece did not fit, so try half of it.
                 size //= 2
         file.truncate(max(0, file.tell() - room))
 
 
 def _writes(event: str, arguments: Sequence[Any]) -> bool:
+    """Whether an audit event changes a file."""
     return event != "open" or bool(isinstance(arguments[2], int) and arguments[2] & _WRITES)
 
 
-def _place(event: str, arguments: Sequence[Any]) -> str:
-    """The path that an operation changes, as far as the event tells."""
+def _path(event: str, arguments: Sequence[Any]) -> str:
+    """Return the path that an operation changes, as far as the event tells."""
     place = arguments[1] if event == "os.rename" else arguments[0]
     if isinstance(place, int):
         return os.readlink(f"/proc/self/fd/{place}")
     place = os.fspath(place)
     if isinstance(place, bytes):
         place = os.fsdecode(place)
-    # shutil.rmtree names files by their folder's descriptor.
+    # shutil.rmtree passes names relative to an open folder, and the folder's descriptor.
     descriptor = {"os.remove": 1, "os.rmdir": 1, "os.mkdir": 2}.get(event)
     if (
         descriptor is not None

@@ -1,9 +1,9 @@
-"""Synthetic run directories, written without training anything; the same arguments give the same bytes.
+"""Synthetic run directories, written without training; the same arguments give the same bytes.
 
 A prompt's policy chooses among the true answer, a systematic wrong one, a few rare wrong ones and no answer. Training
-on a right effective label makes the true answer likelier, training on a wrong one makes that answer likelier; the rest
-of the prompts lift every prompt a little. All decisions (R9 to R16) are made here once more, in integers and
-over all prompts at once, so that the project's own code can be compared with them.
+on a right effective label makes the true answer likelier; training on a wrong one makes that answer likelier. Right
+labels also lift the true answer of every prompt a little. All decisions (R9 to R16) are made here a second time, in
+integers and over all prompts at once, so that the project's own code can be compared with them.
 """
 
 import functools
@@ -39,26 +39,28 @@ from olr_cli.supervision.types import (
 )
 
 SMALL = {"prompts": 20, "prompts_per_step": 10, "epochs": 4, "store_rollouts": False}
-"""Settings of a history that is written in no time, for `write_history`."""
+"""Settings of a history that takes no time, for `write_history`."""
 
 TRUE, WRONG, RARE, NONE = 0, 1, (2, 3, 4), 5
-"""The answer classes of every prompt; the last is no answer."""
+"""The answer classes of every prompt; the last one is no answer."""
 
 Columns = dict[str, Any]
 
 
-_MADE = tempfile.TemporaryDirectory()
+_CACHE = tempfile.TemporaryDirectory()
+"""Runs that tests have asked for, to copy from."""
 
 
 def _once(write: Callable[..., Path]) -> Callable[..., Path]:
-    """Copy a run that was written before with the same name and settings: .1 s of processor time each."""
+    """Copy a run that was written before with the same name and settings, which saves 0.1 s of processor time."""
     made: dict[str, Path] = {}
 
     @functools.wraps(write)
     def written(run: Path, **settings: Any) -> Path:
+        # The name is part of the recipe, so runs with other names differ.
         key = f"{run.name} {settings}"
         if key not in made:
-            made[key] = write(Path(_MADE.name, str(len(made)), run.name), **settings)
+            made[key] = write(Path(_CACHE.name, str(len(made)), run.name), **settings)
         return Path(
             shutil.copytree(made[key], run, copy_function=shutil.copy, dirs_exist_ok=True)
         )
@@ -88,13 +90,27 @@ def write_history(
     train: Mapping[str, Any] | None = None,
     verifier: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Write a run directory as `olr train`, or `kind`, would have left it, without checkpoints; returns `run`.
+    """Write a run directory as `olr train` would leave it, without checkpoints, and return `run`.
 
-    The recipe has noise of type `noise` (None: clean labels) and method OLR with threshold 0.02 after 3 epochs, unless
-    `method` is its section, as `verifier` is; `data` and `train` have more keys of these; `seed` is that of all drawn
-    here. The run is finished, or stopped after so many `steps`; `arm` is as in the manifest of a sweep's run. Without
-    `knows_truth` or `knows_noise` the data don't have true answers, or don't say which labels are noise. Without
-    `store_rollouts` the shards of rollouts have no rows. `kind` rollouts: of a policy that was not trained.
+    Args:
+        run: the new directory.
+        noise: type of the noise; None: clean labels.
+        ratio: share of prompts with noise.
+        method: the section; by default OLR with threshold 0.02 after 3 epochs.
+        prompts: number of prompts.
+        epochs: number of visits.
+        rollouts: K.
+        prompts_per_step: as in the recipe.
+        seed: the seed of every draw here.
+        arm: as in the manifest of a sweep's run.
+        steps: steps after which the run was stopped; None: it is finished.
+        knows_truth: whether the data have true answers.
+        knows_noise: whether the data say which labels are noise.
+        store_rollouts: whether the shards of rollouts have rows.
+        kind: `rollouts` for a policy that was not trained.
+        data: further keys of the section.
+        train: further keys of the section.
+        verifier: the section.
     """
     tree: dict[str, Any] = {
         "name": run.name,
@@ -119,6 +135,7 @@ def write_history(
         (run / folder).mkdir(parents=True)
     (run / "recipe.yaml").write_text(recipe_yaml(recipe))
     history = _History(recipe, prompts, noise, ratio)
+    # Rounded up: the last step of an epoch may be short.
     whole = -(-prompts // prompts_per_step) * epochs
     lines: list[dict[str, float]] = [{"step": 0, "epoch": 0, **history.held_out(0)}]
     for step in range(1, min(steps or whole, whole) + 1):
@@ -153,6 +170,7 @@ class _History:
         self.recipe, self.prompts = recipe, prompts
         self.k = recipe.train.rollouts_per_prompt
         self.rng = np.random.default_rng(seeding.key("history", recipe.seed))
+        # The same draw as olr's own noise, so that a replay finds the same prompts.
         marked = seeding.permutation(prompts, "noise", recipe.seed)[
             : round(ratio * prompts) if noise else 0
         ]
@@ -172,7 +190,7 @@ class _History:
     def step(
         self, step: int, *, knows_truth: bool, knows_noise: bool
     ) -> tuple[Columns, Columns]:
-        """The label and rollout columns of one step; a new epoch begins when it is due."""
+        """Return the label and rollout columns of one step; begin a new epoch if it is due."""
         visit, part = divmod(step - 1, self.steps_per_epoch)
         if visit + 1 > self.visit:
             self.visit = visit + 1
@@ -184,7 +202,7 @@ class _History:
         return labels, self._rollouts(rows, step, knows_truth=knows_truth)
 
     def held_out(self, step: int) -> dict[str, float]:
-        """What a held-out evaluation might have given: the share of the true answer."""
+        """Return what a held-out evaluation might give: the share of the true answer."""
         share = float(_softmax(self.preference)[:, TRUE].mean())
         wobble = seeding.uniform("held out", self.recipe.seed, step) * 0.02
         return {
@@ -193,7 +211,9 @@ class _History:
         }
 
     def _epoch(self, *, knows_truth: bool, knows_noise: bool) -> None:
+        """Draw the answers of every prompt and decide labels and rewards (R9 to R16)."""
         everyone = np.arange(self.prompts)
+        # A draw falls into the class whose part of the cumulated probabilities holds it.
         draws = self.rng.random((self.prompts, self.k))
         edges = _softmax(self.preference).cumsum(axis=1)[:, :-1]
         self.answers = (draws[:, :, None] > edges[:, None, :]).sum(axis=2)
@@ -201,6 +221,7 @@ class _History:
         votes = counts[:, :NONE]
         top = votes.max(axis=1)
         unique = (votes == top[:, None]).sum(axis=1) == 1
+        # -1 stands for no majority, as in a tie (R9).
         majority = np.where(unique & (top > 0), votes.argmax(axis=1), -1)
         majority_count = np.where(majority >= 0, top, 0)
         self.majorities.append(majority)
@@ -219,8 +240,9 @@ class _History:
         marked = self.noise_type != "clean"
         right = majority == TRUE
         none = np.full(self.prompts, None, dtype=object)
+        # The given label of a marked prompt is the sentinel, which no answer matches (R2).
         given = np.where(
-            self.noise_type == "clean", _spelt(np.full(self.prompts, TRUE)), SENTINEL
+            self.noise_type == "clean", _spelling(np.full(self.prompts, TRUE)), SENTINEL
         )
         source = np.where(effective < 0, "sentinel", np.where(marked, "noisy", "given"))
         self.columns = {
@@ -228,26 +250,26 @@ class _History:
             "visit": np.full(self.prompts, self.visit),
             "step": np.zeros(self.prompts, dtype=int),
             "noise_type": self.noise_type if knows_noise else none,
-            "true_answer": _spelt(np.full(self.prompts, TRUE)) if knows_truth else none,
+            "true_answer": _spelling(np.full(self.prompts, TRUE)) if knows_truth else none,
             "given_label": given,
             "noisy_label": np.where(
-                marked, np.where(noisy < 0, SENTINEL, _spelt(noisy)), None
+                marked, np.where(noisy < 0, SENTINEL, _spelling(noisy)), None
             ),
             "noisy_label_count": np.where(
                 marked, np.where(noisy < 0, 0, counts[everyone, noisy]), None
             ),
             "true_answer_count": counts[:, TRUE].astype(object) if knows_truth else none,
             "given_label_count": np.where(marked, 0, counts[:, TRUE]),
-            "majority_answer": _spelt(majority),
+            "majority_answer": _spelling(majority),
             "majority_count": majority_count,
             "rollouts": np.full(self.prompts, self.k),
             "answered": self.k - counts[:, NONE],
             "pass_rate": majority_count / self.k,
             "slope": rise / scale,
-            "historical_majority": _spelt(historical),
+            "historical_majority": _spelling(historical),
             "is_consistent": consistent,
             "is_selected": selected,
-            "effective_label": np.where(effective < 0, SENTINEL, _spelt(effective)),
+            "effective_label": np.where(effective < 0, SENTINEL, _spelling(effective)),
             "label_source": np.where(selected, "majority", source),
             "majority_is_correct": right.astype(object) if knows_truth else none,
             "majority_is_noisy_label": np.where(
@@ -263,16 +285,19 @@ class _History:
         }
 
     def _slope(self) -> tuple[np.ndarray, int]:
-        """R12 as numerators (P,) and one denominator; both are small, so their quotient is correctly rounded."""
+        """Return R12 as numerators (P,) and one denominator, small enough for a correctly rounded quotient."""
         t = self.visit
         if t == 1:
             return np.zeros(self.prompts, dtype=np.int64), 1
         weights = 2 * np.arange(1, t + 1) - t - 1
+        # The slope is sum (2i - t - 1) p(i) * 6 / (t (t^2 - 1)), with p(i) a count over K: two integers, no rounding
+        # yet.
         return 6 * np.stack(self.majority_counts, axis=1) @ weights, self.k * t * (
             t * t - 1
         )
 
     def _historical(self) -> np.ndarray:
+        """Return the historical majority (R13) as classes; -1 on a tie or without one."""
         past = np.stack(self.majorities, axis=1)
         counts = (past[:, :, None] == np.arange(NONE)).sum(axis=1)
         top = counts.max(axis=1)
@@ -282,6 +307,7 @@ class _History:
     def _selected(
         self, majority: Any, rise: Any, scale: int, consistent: Any
     ) -> np.ndarray:
+        """Return which prompts have their label replaced."""
         method = self.recipe.method
         if not isinstance(method, OlrMethod) or self.visit <= method.warmup_epochs:
             return np.zeros(self.prompts, dtype=bool)
@@ -294,7 +320,7 @@ class _History:
         return selected & consistent if "consistency" in method.criteria else selected
 
     def _noisy_label(self, votes: np.ndarray) -> np.ndarray:
-        """R3, drawn uniformly from the wrong classes of the visit; -1 where there is none."""
+        """Draw R3 uniformly from the wrong classes of the visit; -1 if there is none."""
         wrong = (votes > 0) & (np.arange(NONE) != TRUE)
         draw = np.where(wrong, self.rng.random(wrong.shape), -1.0)
         return np.where(
@@ -302,15 +328,18 @@ class _History:
         )
 
     def _learn(self, effective: np.ndarray) -> None:
+        """Move every prompt's preferences toward its effective label."""
+        # The total pull does not depend on the number of epochs.
         pull = 2.5 / self.recipe.train.epochs
         reinforced = (effective >= 0) & (self.rewards.sum(axis=1) > 0)
         self.preference[reinforced, effective[reinforced]] += pull
         self.preference[:, TRUE] += pull * (effective == TRUE).mean()
 
     def _rollouts(self, rows: slice, step: int, *, knows_truth: bool) -> Columns:
+        """Return the rollout columns of some prompts."""
         answers, rewards = self.answers[rows].ravel(), self.rewards[rows].ravel()
         prompts = np.repeat(np.arange(self.prompts)[rows], self.k)
-        spelling = list(_spelt(np.where(answers == NONE, -1, answers)))
+        spelling = list(_spelling(np.where(answers == NONE, -1, answers)))
         size = len(answers)
         return {
             "prompt_id": [str(i) for i in prompts],
@@ -339,12 +368,13 @@ def _softmax(preference: np.ndarray) -> np.ndarray:
     return weights / weights.sum(axis=1, keepdims=True)
 
 
-def _spelt(classes: np.ndarray) -> np.ndarray:
-    """The answers as text; None where there is none."""
+def _spelling(classes: np.ndarray) -> np.ndarray:
+    """Return the answers as text, or None for no answer."""
     return np.array(["10", "11", "12", "13", "14", None, None], dtype=object)[classes]
 
 
 def _table(kind: str, columns: Columns) -> pa.Table:
+    """Return columns as the table that olr stores."""
     schema = arrow_schema({"labels": LabelRecord, "rollouts": RolloutRecord}[kind])
     marks = {"olr.table": kind, "olr.schema_version": str(SCHEMA_VERSION)}
     return pa.table(
@@ -353,12 +383,14 @@ def _table(kind: str, columns: Columns) -> pa.Table:
 
 
 def _write(run: Path, kind: str, step: int, columns: Columns) -> None:
+    """Write a shard."""
     pq.write_table(
         _table(kind, columns), run / kind / f"step-{step:06d}.parquet", compression="zstd"
     )
 
 
 def _metrics(labels: Columns) -> dict[str, float]:
+    """Return the metrics of a step from its labels."""
     import polars as pl
 
     frame = pl.from_arrow(_table("labels", labels))
@@ -367,7 +399,7 @@ def _metrics(labels: Columns) -> dict[str, float]:
 
 
 def replayed(history, judge) -> list[LabelRecord]:
-    """The decisions of a replay, as records."""
+    """Return the decisions of a replay as records."""
     return [
         LabelRecord(**row)
         for table in label_tables(history, judge)
@@ -376,11 +408,11 @@ def replayed(history, judge) -> list[LabelRecord]:
 
 
 def arms_of(*places: Path) -> list[Arm]:
-    """The arms of the runs at some places."""
+    """Return the arms of the runs below these paths."""
     return group(find_runs(places))
 
 
 def drawn(figure: str, *places: Path):
-    """The one chart of a figure of these runs."""
+    """Return the only chart of a figure of these runs."""
     (chart,) = charts_of(figure, arms_of(*places))
     return chart

@@ -1,4 +1,4 @@
-"""Made-up runs for the paper's tables: one step each, with the held-out accuracies and scores that a test names."""
+"""Made-up runs for the paper's tables: one step each, with the held-out accuracies and scores that a test chooses."""
 
 import json
 
@@ -19,7 +19,7 @@ NINE = {name: 0.2 + 0.05 * place for place, name in enumerate(PAPER)}
 def write_run(
     path, method="grpo", end=0.6, *, start=0.4, seed=1, noise="active", **changes
 ):
-    """A run of one step that was held-out accuracy `start` before and `end` after training."""
+    """Write a run of one step, with held-out accuracy `start` before and `end` after training."""
     section = {"name": method} if isinstance(method, str) else method
     run = write_history(path, method=section, seed=seed, noise=noise, **{**TINY, **changes})
     lines = [
@@ -34,7 +34,7 @@ def write_run(
 
 
 def write_grid(folder):
-    """Two seeds of every method but Co-Reward, and runs that the paper's table doesn't have."""
+    """Write two seeds of every method except Co-Reward, and runs that are not in the paper's table."""
     ends = {
         "ttrl": 0.7, "self_certainty": 0.2, "token_entropy": 0.1, "sequence_entropy": 0.05,
         "grpo": 0.5, "confidence_penalty": 0.55, "label_smoothing": 0.45, "small_loss_selection": 0.3,
@@ -45,6 +45,7 @@ def write_grid(folder):
             for noise in (
                 ("active",) if not METHODS[method].needs_labels else ("active", "inactive")
             ):
+                # Seeds and methods differ a little, so that tables have a spread to show.
                 wobble = 0.0012 * seed * len(method) + (0.1 if noise == "inactive" else 0)
                 section = OLR if method == "olr" else method
                 write_run(
@@ -61,10 +62,12 @@ def write_grid(folder):
 
 
 def table_of(*places, name="baselines", models=()):
+    """Return one of the paper's tables of the runs below these paths."""
     return PaperTable(name, arms_of(*places), models, with_published=True)
 
 
 def row(table, label, block=None):
+    """Return the only row of a table with this label."""
     (found,) = (
         each for each in table.rows if each.name == label and block in (None, each.block)
     )
@@ -72,7 +75,7 @@ def row(table, label, block=None):
 
 
 def write_evaluated(folder, shares, *, name="model", step=None, problems=None, samples=1):
-    """An evaluation as `olr evaluate` leaves it, as far as tables read it."""
+    """Write an evaluation as `olr evaluate` leaves it, as far as tables read it."""
     folder.mkdir(parents=True)
     scores = []
     for benchmark, share in shares.items():

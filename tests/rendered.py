@@ -9,7 +9,7 @@ from olr_cli import tables
 
 
 def rendered(table, width=80):
-    """The text of a table, which cuts nothing and is no wider than the terminal."""
+    """Return the text of a table; assert that nothing is cut and that it fits the terminal."""
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(tables.terminal(table))
     text = console.export_text()
@@ -18,7 +18,7 @@ def rendered(table, width=80):
 
 
 def in_full(table, width=200):
-    """The table as a terminal that is wide enough shows it, with its footnotes, and in every format."""
+    """Return a table as a wide terminal shows it, with its footnotes, and in every other format."""
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(tables.terminal(table))
     lines = [line.rstrip() for line in console.export_text().splitlines()]
@@ -28,5 +28,5 @@ def in_full(table, width=200):
 
 
 def few_digits(text):
-    """The text without digits that depend on versions of libraries."""
+    """Round digits that depend on versions of libraries."""
     return re.sub(r"\b\d+\.\d{7,}(e-\d+)?", lambda number: f"{float(number[0]):.6g}", text)

@@ -1,4 +1,4 @@
-"""Data that tests of several rooms read: an excerpt of DAPO, the published files, and rows as JSON Lines."""
+"""Data for tests of several rooms: an excerpt of DAPO, the published files, and rows as JSON Lines."""
 
 import json
 import unicodedata
@@ -16,7 +16,7 @@ needs_shared = pytest.mark.skipif(
 
 
 def json_lines(path: Path, *rows: object) -> Path:
-    """The file, with a line of JSON for every row."""
+    """Write a line of JSON for every row and return the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
@@ -38,9 +38,9 @@ SAME_QUESTION: Mapping[str, Callable[[str], str]] = {
     "no question mark": lambda question: question.replace("?", ""),
     "chat template": "<|im_start|>system\nHi<|im_end|>\n<|im_start|>user\n{}<|im_end|>\n".format,
 }
-"""Ways to write one question, all of which R24 calls the same."""
+"""Ways to write one question that R24 all calls the same."""
 
 
 def questions(size: int) -> list[str]:
-    """Questions that no two of `SAME_QUESTION` confuse."""
+    """Return questions of which no two are equal in any spelling of `SAME_QUESTION`."""
     return [f"What is {number} plus {number + 1}? caf\u00e9" for number in range(size)]

@@ -1,4 +1,4 @@
-"""A small OpenAI-compatible server in this process that answers sums, and fails as it is told."""
+"""A small OpenAI-compatible server in this process that answers sums, and fails when a test asks for it."""
 
 import json
 import socket
@@ -11,7 +11,7 @@ MODEL = "org/adder"
 
 
 class Server:
-    """Answers sums, except where `troubles` has something else for a request, first to last."""
+    """Answers sums, except where `troubles` holds something else for a request, first to last."""
 
     def __init__(self):
         self.asked, self.keys, self.paths, self.troubles, self.most_at_once = (
@@ -22,11 +22,12 @@ class Server:
             0,
         )
         self.pause, self.pauses = 0.0, []
-        self.models = {MODEL: 3}  # every so-manieth answer is wrong
+        self.models = {MODEL: 3}  # model -> n: every n-th answer is wrong
         self.refusal = lambda body: None
         outer, running, lock = self, Counter(), threading.Lock()
 
         class Handler(BaseHTTPRequestHandler):
+            # HTTP/1.1 keeps connections open, as real servers do.
             protocol_version = "HTTP/1.1"
 
             def reply(self, status, content, **headers):
@@ -62,6 +63,7 @@ class Server:
                     )
                     pause = outer.pauses.pop(0) if outer.pauses else outer.pause
                 answer = completion(body, outer.models[body["model"]])
+                # Outside the lock, so that requests wait side by side.
                 time.sleep(pause)
                 with lock:
                     running["now"] -= 1
@@ -85,7 +87,7 @@ class Server:
                 pass
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        # A client that has waited long enough has gone
+        # Say nothing about a client that has closed the connection after its timeout.
         self._server.handle_error = lambda *_: None
         self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
         threading.Thread(
@@ -93,16 +95,17 @@ class Server:
         ).start()
 
     def close(self):
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
 
 def completion(body, wrong=3):
-    """Wrong in one of so many samples, by the seed; cut in one of eleven."""
+    """Return a completion; one in `wrong` is wrong and one in eleven cut, by the seed."""
     question = body["messages"][-1]["content"].splitlines()[-1]
     seed = body.get("seed", 1)
     value = sum(map(int, question.removesuffix(" = ?").split(" + "))) + (seed % wrong == 0)
-    said = {"role": "assistant", "content": f"It is \\boxed{{{value}}}."}
+    message = {"role": "assistant", "content": f"It is \\boxed{{{value}}}."}
     reason = "length" if seed % 11 == 0 else "stop"
-    used = {"completion_tokens": 5 + seed % 7}
-    return {"choices": [{"message": said, "finish_reason": reason}], "usage": used}
+    usage = {"completion_tokens": 5 + seed % 7}
+    return {"choices": [{"message": message, "finish_reason": reason}], "usage": usage}

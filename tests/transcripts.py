@@ -1,7 +1,7 @@
-"""What commands show, in 80 columns and without colours: lines as typed, each above its answer.
+"""The output of commands in 80 columns and without colours: each line as typed, above its answer.
 
-The texts are stored in `fixtures/transcripts`. After a change that is meant, `pytest -k shows_these_words --rewrite`
-writes them anew; read their diff. Standard error has a bar before each line; times and sizes of files are left out.
+The texts are stored in `fixtures/transcripts`. After an intended change, `pytest -k shows_these_words --rewrite` writes
+them again; read their diff. Standard error has a bar before each line. Times and sizes of files are left out.
 """
 
 import re
@@ -22,11 +22,11 @@ UNSTABLE = {
     r"olr \d+\.\d+\.\d+": "olr VERSION",
     r"-[0-9a-f]{8}\.parquet": "-DIGEST.parquet",
 }
-"""What is another at every run, or with every version of a library."""
+"""Patterns of text that differs between runs or versions of a library -> its replacement."""
 
 
 def transcript(lines, monkeypatch, **slots):
-    """The lines with their answers, of `cat FILE` the file; `slots` are words that stand for others."""
+    """Return the lines with their answers. `cat FILE` answers with the file; `slots` replace words of a line."""
     texts = []
     for line in lines:
         if line.startswith("cat "):
@@ -39,7 +39,7 @@ def transcript(lines, monkeypatch, **slots):
 
 
 def shown(words):
-    """What a terminal shows, then what standard error has."""
+    """Return standard output, then standard error."""
     result = olr(*words)
     text = result.stdout + "".join(f"| {line}\n" for line in result.stderr.splitlines())
     if result.exit_code:
@@ -48,7 +48,7 @@ def shown(words):
 
 
 def stable(text):
-    """The text without what differs, spaces at the ends of lines, and digits that depend on versions of libraries."""
+    """Replace unstable text, strip lines, and round digits that depend on versions of libraries."""
     for pattern, name in UNSTABLE.items():
         text = re.sub(pattern, name, text)
     text = few_digits(text)

@@ -1,4 +1,4 @@
-"""docs/api.md from the docstrings of what other programs may import; nothing is imported, so no trainer is needed.
+"""Write docs/api.md from the docstrings of the public API. Nothing is imported, so no trainer has to be installed.
 
 python tools/api_page.py > docs/api.md
 """
@@ -22,13 +22,13 @@ PAGE: dict[str, tuple[str, ...]] = {
     "olr_cli.trainers.trl": ("OlrReward",),
     "olr_cli.trainers.verl": ("OlrRewardManager",),
 }  # fmt: skip
-"""Module -> the names that are documented, in this order; each may come from a module that it imports."""
+"""Module -> the names to document, in this order. A module may define a name or import it from another one."""
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [
         "# Python API",
         "Made from docstrings by `python tools/api_page.py > docs/api.md`. How these are used:"
@@ -42,7 +42,7 @@ def page() -> str:
 
 
 def found(module: str, name: str) -> Definition:
-    """The definition of a name, followed through imports.
+    """Return the definition of a name; follow it through imports.
 
     Raises:
         LookupError: the module neither defines nor imports it.
@@ -64,7 +64,7 @@ def found(module: str, name: str) -> Definition:
 
 
 def _described(node: Definition, level: int) -> Iterator[str]:
-    """A heading, the signature and the docstring; of a class its public methods too."""
+    """Yield a heading, the signature and the docstring; for a class also its fields and public methods."""
     yield f"{'#' * level} `{node.name}`"
     yield f"```text\n{_signature(node)}\n```"
     yield _text(ast.get_docstring(node) or "")
@@ -90,6 +90,7 @@ def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def _signature(node: Definition) -> str:
+    """Return the signature as code. A class is shown by its `__init__`, or else by its fields."""
     if isinstance(node, ast.ClassDef):
         makers = [
             it
@@ -97,6 +98,7 @@ def _signature(node: Definition) -> str:
             if isinstance(it, ast.FunctionDef) and it.name == "__init__"
         ]
         if not makers:
+            # The source of a dataclass has no `__init__`, so its fields are its signature.
             fields = [ast.unparse(it) for it in node.body if isinstance(it, ast.AnnAssign)]
             return (
                 "\n    ".join([f"class {node.name}:", *fields])
@@ -123,7 +125,7 @@ def _signature(node: Definition) -> str:
 
 
 def _text(docstring: str) -> str:
-    """A docstring as Markdown: its sections become lists."""
+    """Return a docstring as Markdown: its sections become lists."""
     lines = []
     for line in docstring.splitlines():
         if re.fullmatch(r"(Args|Attributes|Returns|Raises|Yields):", line):

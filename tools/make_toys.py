@@ -43,10 +43,10 @@ BATCH = 128
 LEARNING_RATE = 3e-3
 RISE_STEPS = 100
 DECAY_SHARE = 0.4
-"""The learning rate rises over the first steps and falls linearly over this last share of them."""
+"""The learning rate rises over the first steps and falls linearly over the last part, which is this share."""
 
 THREADS = 1
-"""Sums split among threads round differently, so the digest is of one thread."""
+"""Sums that are split among threads round differently, so the digest holds for one thread."""
 
 HELD_OUT_PROMPTS = 1000
 HELD_OUT_ROLLOUTS = 8
@@ -57,20 +57,20 @@ PAD, BOS, EOS, UNK = SPECIAL_TOKENS = ("<pad>", "<bos>", "<eos>", "<unk>")
 CHARACTERS = (
     "0123456789" + "+-*/=()<>.,:?%^_ \n" + "\\{}$" + "abcdefghijklmnopqrstuvwxyz" + "'\""
 )
-"""With the special tokens 64 in all, so that no engine pads the vocabulary with tokens nobody can read."""
+"""With the special tokens they are 64, so that no engine pads the vocabulary with unreadable tokens."""
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message['role'] == 'user' %}{{ message['content'] }}{% endif %}"
     "{% endfor %}"
 )
-"""The policy sees what the user says and nothing else: no roles, no system prompt, no generation marker."""
+"""The policy sees only the words of the user: no roles, no system prompt, no generation marker."""
 
 
 WRONG_PROCEDURE_SHARE = 0.65
 """Share of the warm-up's wrong answers that follow the wrong procedure; the others are slips of one digit."""
 SLIPS = (1, -1, 1, -1, 2, 5)
-"""What a slip adds to a digit, modulo 10; each entry is as likely."""
+"""Numbers that a slip adds to a digit, modulo 10; all entries are equally likely."""
 
 MIXTURE_NOTE = (
     "The built-in policies are warmed up by supervised training on a deliberate mixture of a right and a wrong "
@@ -79,11 +79,11 @@ MIXTURE_NOTE = (
     f"column) in {WRONG_PROCEDURE_SHARE:.0%} of cases and change one digit of the right answer in the rest. Their "
     "wrong answers are therefore systematic by construction."
 )
-"""Stands beside the weights."""
+"""Stored beside the weights."""
 
 
 def wrong_answer(expression: Expression) -> int:
-    """What the wrong procedure gives, column by column; wrong if and only if there is a carry or borrow."""
+    """Return the wrong procedure's answer, column by column. It is wrong if and only if there is a carry or borrow."""
     pairs = zip(
         map(int, str(expression.left)), map(int, str(expression.right)), strict=True
     )
@@ -92,39 +92,41 @@ def wrong_answer(expression: Expression) -> int:
 
 
 def worked_response(answer: int, *, digits: int = 1) -> str:
-    """An answer as the policy writes it: least-significant digit first, at least `digits` of them."""
+    """Return an answer as the policy writes it: the last digit first, with at least `digits` digits."""
     return f"{answer:0{digits}d}"[::-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The behaviour a warm-up imitates (`MIXTURE_NOTE`)."""
+    """The behaviour that a warm-up imitates (`MIXTURE_NOTE`)."""
 
     kind: KindName
     low: float
-    """The smallest probability of a right answer."""
+    """Smallest probability of a right answer."""
+
     high: float
-    """The largest; mixtures of one kind stretch the same table."""
+    """Largest probability; mixtures of one kind stretch the same table."""
+
     wrong_share: float = WRONG_PROCEDURE_SHARE
     """Share of the wrong answers that follow the wrong procedure."""
 
     def right_probability(self, expression: Expression) -> float:
-        """How likely the warm-up answers `expression` correctly; depends on the leading digits alone."""
+        """Return the probability of a right answer; it depends only on the leading digits."""
         leading = (expression.left // 100, expression.right // 100)
         return self.low + (self.high - self.low) * uniform(
             "warm-up table", self.kind, *leading
         )
 
     def respond(self, expression: Expression, *parts: str | int) -> str:
-        """A response to `expression`, drawn by `parts`."""
+        """Return a response to `expression`, drawn by `parts`."""
         if uniform("right", *parts) < self.right_probability(expression):
             return worked_response(expression.answer)
         if uniform("wrong procedure", *parts) < self.wrong_share:
             return worked_response(wrong_answer(expression), digits=3)
         response = worked_response(expression.answer)
-        at = key("slip at", *parts) % len(response)
-        digit = (int(response[at]) + SLIPS[key("slip by", *parts) % len(SLIPS)]) % 10
-        return f"{response[:at]}{digit}{response[at + 1 :]}"
+        position = key("slip at", *parts) % len(response)
+        digit = (int(response[position]) + SLIPS[key("slip by", *parts) % len(SLIPS)]) % 10
+        return f"{response[:position]}{digit}{response[position + 1 :]}"
 
 
 MIXTURES = {
@@ -136,10 +138,10 @@ MIXTURES = {
 
 
 def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
-    """A `transformers.PreTrainedTokenizerFast` of `CHARACTERS`; other characters become ``<unk>``.
+    """Return a `transformers.PreTrainedTokenizerFast` of `CHARACTERS`; other characters become ``<unk>``.
 
     Args:
-        max_length: tokens the policy can read, prompt and response together.
+        max_length: tokens that the policy can read, prompt and response together.
         further: tokens that no text becomes, to fill a larger vocabulary.
     """
     vocabulary = {
@@ -164,7 +166,7 @@ def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
 
 
 def warm_up(mixture: Mixture, seed: int, steps: int = STEPS) -> Policy:
-    """A new policy that imitates `mixture`: 0.13 M parameters, float32, on CPU."""
+    """Train a new policy to imitate `mixture`: 0.13 M parameters, float32, on CPU."""
     torch.set_num_threads(THREADS)
     policy = _new_policy(seed)
     model = policy.model.train()
@@ -190,12 +192,14 @@ def warm_up(mixture: Mixture, seed: int, steps: int = STEPS) -> Policy:
 
 
 def _rate(step: int, steps: int) -> float:
+    """Return the factor of the learning rate at a step."""
     rise = (step + 1) / RISE_STEPS
     fall = max(0.02, (steps - step) / (steps * DECAY_SHARE))
     return min(1.0, rise, fall)
 
 
 def _new_policy(seed: int) -> Policy:
+    """Return a policy with random weights."""
     tokenizer = build_tokenizer(MAX_LENGTH)
     config = transformers.Qwen3Config(
         vocab_size=len(tokenizer),
@@ -204,10 +208,10 @@ def _new_policy(seed: int) -> Policy:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        head_dim=32,  # the smallest that vLLM's CPU attention has
+        head_dim=32,  # the smallest that vLLM's CPU attention supports
         max_position_embeddings=MAX_LENGTH,
-        # Expressions are a dozen characters long: with the usual base of 10,000 and initial weights of 0.02 it
-        # takes three times as many steps until the digits of a column find each other.
+        # Expressions are a dozen characters long. With the usual base of 10,000 and initial weights of 0.02, attention
+        # needs three times as many steps to align the digits of a column.
         rope_parameters={"rope_type": "default", "rope_theta": 30.0},
         initializer_range=0.08,
         tie_word_embeddings=False,
@@ -216,6 +220,7 @@ def _new_policy(seed: int) -> Policy:
         pad_token_id=tokenizer.pad_token_id,
     )
     architecture: Any = transformers.Qwen3ForCausalLM
+    # The draws depend only on `seed`, and the caller's generator stays as it was.
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(key("warm-up initialisation", seed))
         model = architecture(config)
@@ -223,30 +228,33 @@ def _new_policy(seed: int) -> Policy:
 
 
 def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tensor, Tensor]:
-    """Prompts with a response each, (B, T), and where the response and its end token stand."""
+    """Return prompts with a response each, (B, T), and the mask of the response and its end token."""
     members = split_members(mixture.kind, "train")
     rows, prompt_lengths = [], []
     for number in range(BATCH):
         draw = ("warm-up", seed, step, number)
         index = int(members[key("expression", *draw) % len(members)])
+        # A member's number is 1000 * left + right.
         expression = Expression(mixture.kind, *divmod(index, 1000))
         rows.append(expression.text + mixture.respond(expression, *draw))
         prompt_lengths.append(len(expression.text))
+    # The policy also learns where to end.
     ids = [[*tokens, policy.end_ids[0]] for tokens in policy.tokenizer(rows)["input_ids"]]
     width = max(map(len, ids))
     tokens_BT = torch.tensor([row + [policy.pad_id] * (width - len(row)) for row in ids])
-    place_T = torch.arange(width)
+    positions_T = torch.arange(width)
     starts_B1 = torch.tensor(prompt_lengths)[:, None]
     ends_B1 = torch.tensor([len(row) for row in ids])[:, None]
-    return tokens_BT, (place_T >= starts_B1) & (place_T < ends_B1)
+    return tokens_BT, (positions_T >= starts_B1) & (positions_T < ends_B1)
 
 
 def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
-    """avg@8 at temperature 1, and the accuracy of the most likely response, on prompts that never train."""
+    """Return avg@8 at temperature 1 and the accuracy of greedy responses, on prompts that never train."""
     held_out = expressions(mixture.kind, HELD_OUT_PROMPTS, 0, "test")
     prompts = policy.tokenizer([expression.text for expression in held_out])["input_ids"]
 
     def accuracy(rollouts: int, temperature: float) -> float:
+        # Keys without the policy's seed: every policy answers with the same draws.
         keys_PG = np.array(
             [
                 [key("held-out", e.index, number) for number in range(rollouts)]
@@ -266,7 +274,7 @@ def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
 
 
 def make_toy(name: str, out: Path, seed: int = 0, steps: int = STEPS) -> dict[str, Any]:
-    """Warm a policy up and put it into the new folder `out`; its record, which lies beside the weights."""
+    """Warm a policy up and put it into the new folder `out`; return its record, which is stored beside the weights."""
     out.mkdir(parents=True)
     policy = warm_up(MIXTURES[name], seed, steps)
     avg_at_8, greedy = held_out_accuracy(policy, MIXTURES[name])

@@ -52,10 +52,10 @@ ROOMS = [
     "cli",
     "tables,files,packages,errors,grouping,seeding,user_code",
 ]
-"""What `make mutants` draws from; names joined by a comma are one room."""
+"""Rooms from which `make mutants` draws. Names joined by a comma are one room."""
 
 UNSEEN = Path(__file__).with_name("mutants_unseen.txt")
-"""A line a change, and below it, indented, why nobody can see it."""
+"""Holds a line for each change, and below it, indented, the reason why it has no visible effect."""
 
 _HEAVY = [
     "hypothesis",
@@ -79,34 +79,33 @@ _OPTIONS = [
     *("-m", "not slow", "--hypothesis-seed=1"),
 ]
 _OTHER_RUNS = {"hard", "gpu", "openrlhf", "theory", "trainers"}
-"""Folders of tests with an environment, or a time, of their own, which only changes of their room meet."""
+"""Folders of tests with their own environment, or slow tests, which meet only the changes of their own room."""
 
 _PATIENCE = 5.0
-"""Seconds that may pass for one of processor time: a deadlock takes none of the latter."""
+"""Seconds of the clock for one of processor time. A deadlock takes no processor time."""
 
 
 @dataclass
 class Case:
-    """A mutant to be judged.
-
-    Attributes:
-        room: where it was drawn.
-        file: which it changes, from the project's root.
-        ended: how its tests ended.
-    """
+    """A mutant to be judged."""
 
     room: str
+    """The room for which it was drawn."""
+
     file: Path
+    """The changed file, relative to the project's root."""
+
     mutant: Mutant
     ended: str = ""
+    """How its tests ended."""
 
     @property
     def name(self) -> str:
-        """File and change, without the line's number, which moves."""
+        """File and change, without the number of the line, which moves."""
         return f"{self.file.as_posix()}: {self.mutant.what}"
 
     def __str__(self) -> str:
-        """The name with the line's number."""
+        """Return the name with the number of the line."""
         return f"{self.file.as_posix()}:{self.mutant.line}  {self.mutant.what}"
 
 
@@ -116,7 +115,7 @@ def unseen(text: str) -> set[str]:
 
 
 def draw(rooms: Sequence[str], size: int, seed: int, left_out: set[str]) -> list[Case]:
-    """Draw changes by turns over the rooms, at most one a line."""
+    """Draw changes from the rooms in turn, at most one per line."""
     queues = [_shuffled(room, random.Random(f"{seed} {room}"), left_out) for room in rooms]
     turns = zip_longest(*queues)
     return [case for turn in turns for case in turn if case is not None][:size]
@@ -132,14 +131,16 @@ def _shuffled(room: str, draws: random.Random, left_out: set[str]) -> list[Case]
                 lines[file, mutant.line].append(case)
     cases = []
     for candidates in lines.values():
-        # Nearly every test notices it, so it stands for a line that has nothing else.
+        # Nearly every test notices `return None`, so it says little. Draw it only for a line without another change.
         telling = [case for case in candidates if case.mutant.kind != "return None"]
+        # One change per line: several on one line mostly meet the same test.
         cases.append(draws.choice(telling or candidates))
     draws.shuffle(cases)
     return cases
 
 
 def _files(room: str) -> list[Path]:
+    """Return the files of a room."""
     places = [PACKAGE / name for name in room.split(",")]
     folders = [sorted(place.rglob("*.py")) for place in places if place.is_dir()]
     modules = [place.with_suffix(".py") for place in places if not place.is_dir()]
@@ -149,11 +150,11 @@ def _files(room: str) -> list[Path]:
 def imports_away(
     tests: Iterable[Path], helpers: Iterable[Path]
 ) -> dict[Path, dict[Path, int]]:
-    """Return how many imports away from a test file each file is that it reaches.
+    """Return for each test file how many imports away every file is that it reaches.
 
     Args:
         tests: files of tests.
-        helpers: other modules below tests/, which are imported by their bare names.
+        helpers: other modules below tests/, which tests import by their bare names.
     """
     modules = {".".join(p.with_suffix("").parts): p for p in PACKAGE.rglob("*.py")}
     modules = {name.removesuffix(".__init__"): path for name, path in modules.items()}
@@ -163,6 +164,7 @@ def imports_away(
         imports[file] = {modules[name] for name in _imported(file) if name in modules}
     reached = {}
     for test in tests:
+        # A breadth-first search: `edge` holds the files that were first reached in the last round.
         found, edge = {test: 0}, {test}
         while edge:
             away = max(found.values()) + 1
@@ -173,7 +175,7 @@ def imports_away(
 
 
 def _imported(file: Path) -> set[str]:
-    """Return the modules, and what may be modules, that a file imports anywhere."""
+    """Return the modules that a file imports anywhere, and names in them that may be modules too."""
     names = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -181,14 +183,14 @@ def _imported(file: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
-            # A registry names what is imported when it is needed, as "learning:learning" of the same folder.
+            # A registry names modules to import later as text: "learning:learning" is a file of its own folder.
             beside = re.fullmatch(r"(\w+):\w+", node.value)
             names |= {".".join((*file.parent.parts, beside[1]))} if beside else set()
     return names
 
 
 class Tests:
-    """The test files: which a change meets, in which order, and for how long at most."""
+    """The test files: which of them a change meets, in which order, and for how long at most."""
 
     def __init__(self) -> None:
         """Read which file imports which."""
@@ -229,7 +231,7 @@ class Tests:
         return list(dict.fromkeys(chain.from_iterable(ordered)))
 
     def measure(self, files: Sequence[Path], logs: Path) -> None:
-        """Run files without a change, note their times, and which tests fail anyway.
+        """Run files without a change; record their times and the tests that fail anyway.
 
         Raises:
             SystemExit: they cannot be run.
@@ -245,7 +247,7 @@ class Tests:
                 self.failing.append(f"{file}::{test.get('name')}")
 
     def judge(self, case: Case, log: Path) -> str:
-        """Run the tests on a change, and say how they ended."""
+        """Run the tests on a change and return how they ended."""
         files = self.of(case)
         if not files:
             return "no test"
@@ -257,16 +259,17 @@ class Tests:
             status = run_tests(words, limit=30 + 3 * usual, log=log)
         finally:
             case.file.write_text(before, encoding="utf-8")
+        # pytest's status 5 means that it has found no test.
         return {0: "survived", None: "timeout", 5: "no test"}.get(status, "killed")
 
 
 def run_tests(words: Sequence[str], limit: float, log: Path) -> int | None:
-    """Run pytest in a forked child, and return its status; None if it took too long.
+    """Run pytest in a forked child and return its status, or None if it took too long.
 
     Args:
-        words: of its command.
-        limit: seconds of processor time; of the clock, `_PATIENCE` times as many.
-        log: takes what it prints.
+        words: the command line.
+        limit: seconds of processor time. The clock may show `_PATIENCE` times as many.
+        log: receives its output.
     """
     child = os.fork()
     if child == 0:
@@ -275,7 +278,7 @@ def run_tests(words: Sequence[str], limit: float, log: Path) -> int | None:
     while time.monotonic() < ends_at:
         done, status = os.waitpid(child, os.WNOHANG)
         if done:
-            _end_group(child)  # with workers that a test may have left
+            _end_group(child)  # a test may have left workers
             code = os.waitstatus_to_exitcode(status)
             return None if code == -signal.SIGXCPU else code
         time.sleep(0.02)
@@ -285,11 +288,13 @@ def run_tests(words: Sequence[str], limit: float, log: Path) -> int | None:
 
 
 def _be_tests(words: Sequence[str], limit: float, log: Path) -> None:
-    """Be a process that runs pytest, and nothing else."""
+    """Run pytest in this process and exit."""
     code = 3
     try:
+        # A process group of its own lets `_end_group` reach the workers of tests too.
         os.setsid()
         seconds = int(limit) + 1
+        # SIGXCPU comes at the soft limit and can be told from a failure; SIGKILL follows five seconds later.
         resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
@@ -300,12 +305,13 @@ def _be_tests(words: Sequence[str], limit: float, log: Path) -> None:
 
 
 def _end_group(child: int) -> None:
+    """Kill a child with its process group."""
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
 
 
 def enter_copy(folder: Path) -> None:
-    """Copy the files that git knows to a folder, go there, and import from there."""
+    """Copy the files that git knows to a folder, change to it, and import from it."""
     names = subprocess.run(
         ["git", "ls-files", "-z"], capture_output=True, text=True, check=True
     ).stdout.split("\0")
@@ -315,6 +321,7 @@ def enter_copy(folder: Path) -> None:
         shutil.copy(name, target)
     os.chdir(folder)
     sys.path[0] = str(folder)
+    # Python takes bytecode for fresh if time, in seconds, and size agree, which may hold for a mutant's file.
     sys.dont_write_bytecode = True
     os.environ |= dict.fromkeys(_ONE_THREAD, "1")
     os.environ |= {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
@@ -324,7 +331,7 @@ def enter_copy(folder: Path) -> None:
 
 
 def judge(cases: Sequence[Case]) -> None:
-    """Run the tests on each change, in a copy of the tree, and note how they ended."""
+    """Run the tests on each change in a copy of the tree, and record how they ended."""
     root = Path.cwd()
     with tempfile.TemporaryDirectory() as copy, tempfile.TemporaryDirectory() as logs:
         enter_copy(Path(copy))
@@ -341,12 +348,12 @@ def judge(cases: Sequence[Case]) -> None:
 
 
 def say(text: str) -> None:
-    """Print progress beside the result."""
+    """Print progress on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def table(cases: Sequence[Case]) -> str:
-    """Return how many changes of each room were noticed, and the names of those that were not."""
+    """Return how many changes of each room were noticed, and the names of the others."""
     endings = ("killed", "timeout", "survived", "no test")
     by_room: Mapping[str, Counter[str]] = defaultdict(Counter)
     for case in cases:

@@ -1,6 +1,6 @@
-"""The small changes that `mutate.py` makes: what a slip of the hand, or of the mind, could have done to a line.
+"""The small changes that `mutate.py` makes: slips of the hand or of the mind that a line could have suffered.
 
-A change replaces the text of one node of the syntax tree; the text around it stays as it is.
+A change replaces the text of one node of the syntax tree; the text around it stays.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from itertools import accumulate
 from typing import NamedTuple
 
 Text = Callable[[ast.AST], str]
-"""The source of a node."""
+"""Returns the source of a node."""
 
 
 class Change(NamedTuple):
-    """One node's text replaced."""
+    """The replacement of one node's text."""
 
     node: ast.AST
     kind: str
@@ -23,18 +23,17 @@ class Change(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """A file with one change.
-
-    Attributes:
-        line: where the change is, from 1.
-        what: the kind of change, the text before and after it, shortened.
-        source: the whole file.
-    """
+    """A file with one change."""
 
     line: int
+    """Line of the change, from 1."""
+
     kind: str
     what: str
+    """The kind of change, and the text before and after it, shortened."""
+
     source: str
+    """The text of the whole file."""
 
 
 _NEIGHBOUR = {
@@ -64,13 +63,13 @@ _ORDER_IS_NOTHING = {
     *("isinstance", "getattr", "hasattr", "suppress", "zip", "max", "min"),
     *("np.maximum", "np.minimum", "np.logaddexp"),
 }
-"""Functions whose first two arguments may be swapped, or cannot be without a crash."""
+"""Functions whose first two arguments may be swapped, or whose swap only crashes."""
 
 _STRICTNESS = {"strict", "frozen", "slots", "maxsize"}
 """Arguments that refuse or keep more, and change nothing where all goes well."""
 
 _MESSAGES = {"UserError", "warn", "warning", "info", "count_of", "assert_never"}
-"""Calls that make sentences; their words are no behaviour that every test must pin."""
+"""Calls that make sentences, whose words no test has to pin."""
 
 
 def mutants_of(source: str) -> Iterator[Mutant]:
@@ -84,6 +83,7 @@ def mutants_of(source: str) -> Iterator[Mutant]:
         return slice(first, last)
 
     def text(node: ast.AST) -> str:
+        # ast counts columns in bytes of UTF-8, so cut the encoded source.
         return data[span(node)].decode()
 
     exempt = {id(part) for node in ast.walk(tree) for part in _exempt(node)}
@@ -91,8 +91,8 @@ def mutants_of(source: str) -> Iterator[Mutant]:
         if id(node) in exempt:
             continue
         for change in _changes(node, text):
-            place = span(change.node)
-            changed = data[: place.start] + change.becomes.encode() + data[place.stop :]
+            extent = span(change.node)
+            changed = data[: extent.start] + change.becomes.encode() + data[extent.stop :]
             before, after = text(change.node), change.becomes
             what = f"{change.kind}: {_short(before)}  ->  {_short(after)}"
             line = change.node.lineno  # type: ignore[attr-defined]
@@ -100,18 +100,20 @@ def mutants_of(source: str) -> Iterator[Mutant]:
 
 
 def _short(text: str) -> str:
+    """Return a text on one line, cut after 70 characters."""
     return " ".join(text.split())[:70]
 
 
 def _exempt(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes at or below this one that no test needs to pin: annotations, messages, assertions, what a
-    type checker alone reads.
+    """Yield the nodes at or below this one that no test has to pin.
+
+    These are annotations, messages, assertions, and code that only a type checker reads.
     """
     for name in ("annotation", "returns"):
         if annotation := getattr(node, name, None):
             yield from ast.walk(annotation)
     if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
-        yield from ast.walk(node)  # for the type checker alone
+        yield from ast.walk(node)  # only the type checker reads it
     says_something = isinstance(node, ast.Call) and _name(node.func) in _MESSAGES
     is_strictness = isinstance(node, ast.keyword) and node.arg in _STRICTNESS
     if (
@@ -123,6 +125,7 @@ def _exempt(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _name(function: ast.expr) -> str:
+    """Return the last part of a function's name."""
     return ast.unparse(function).split(".")[-1]
 
 
@@ -148,6 +151,7 @@ def _changes(node: ast.AST, text: Text) -> Iterator[Change]:
         case ast.IfExp(test, body, orelse):
             swapped = f"(({text(orelse)}) if ({text(test)}) else ({text(body)}))"
             yield Change(node, "branches swapped", swapped)
+        # Other conditions, such as comparisons, have changes of their own.
         case ast.If(
             test=ast.Name() | ast.Call() | ast.Attribute() | ast.NamedExpr() as test
         ):
@@ -164,6 +168,7 @@ def _changes(node: ast.AST, text: Text) -> Iterator[Change]:
 
 
 def _of_comparison(node: ast.Compare, text: Text) -> Iterator[Change]:
+    """Yield a comparison with its neighbour and with its opposite."""
     left, right = text(node.left), text(node.comparators[0])
     for others in (_NEIGHBOUR, _OPPOSITE):
         if sign := others.get(type(node.ops[0])):
@@ -171,24 +176,28 @@ def _of_comparison(node: ast.Compare, text: Text) -> Iterator[Change]:
 
 
 def _of_and_or(node: ast.BoolOp, text: Text) -> Iterator[Change]:
+    """Yield the other operator, and the expression without each of its operands."""
     words = (" and ", " or ") if isinstance(node.op, ast.And) else (" or ", " and ")
     same, other = words
     operands = [f"({text(value)})" for value in node.values]
     yield Change(node, "and/or", f"({other.join(operands)})")
-    for place in range(len(operands)):
-        fewer = [*operands[:place], *operands[place + 1 :]]
+    for number in range(len(operands)):
+        fewer = [*operands[:number], *operands[number + 1 :]]
         yield Change(node, "operand dropped", f"({same.join(fewer)})")
 
 
 def _of_arithmetic(node: ast.BinOp, text: Text) -> Iterator[Change]:
+    """Yield the opposite operator, unless a quote shows that texts are joined."""
     sign = _OTHER_OPERATOR.get(type(node.op))
     left, right = text(node.left), text(node.right)
+    # `-` between texts only crashes, which any test notices.
     joins_texts = {left[-1], right[-1]} & {"'", '"'}
     if sign and not joins_texts:
         yield Change(node, "arithmetic", f"(({left}) {sign} ({right}))")
 
 
 def _of_call(node: ast.Call, text: Text) -> Iterator[Change]:
+    """Yield a call of the opposite function, or with its first two arguments swapped."""
     if isinstance(node.func, ast.Name) and node.func.id in _OTHER_FUNCTION:
         yield Change(node.func, "min/max, any/all", _OTHER_FUNCTION[node.func.id])
         return

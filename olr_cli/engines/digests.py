@@ -1,4 +1,4 @@
-"""Which model it is: one digest of its files, whoever reads them, and one of its weights in memory."""
+"""The identity of a model: a digest of its files, and a digest of its weights in memory."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from olr_cli.files import digest_of
 
 WEIGHTS = ("*.safetensors",)
-"""The files of a starting policy: what else training reads stands in the recipe, and in the prompts as rendered."""
+"""The files of a starting policy. Training reads everything else from the recipe and the rendered prompts."""
 
 _MODEL_FILES = (*WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt")
-"""Weights, configurations, tokenizer and chat template: what a response depends on."""
+"""Everything that a response depends on: weights, configurations, tokenizer and chat template."""
 
 
 def model_digest(
     model: str, config: Any = None, names: Sequence[str] = _MODEL_FILES
 ) -> str:
-    """Identify a model: ``sha256:`` over a folder's files of these names, or ``commit:`` of the hub's."""
+    """Identify a model: ``sha256:`` over a folder's files of these names, or ``commit:`` of a hub id."""
     folder = Path(model)
     if not folder.is_dir():
         return f"commit:{config._commit_hash}"
@@ -28,7 +28,7 @@ def model_digest(
 
 
 def weights_digest(model: Any) -> str:
-    """Return the sha256 over the names, shapes and bytes of all weights, in the order of their names."""
+    """Return the sha256 over the names, shapes and bytes of all weights, sorted by name."""
     total = hashlib.sha256()
     for name, weight in sorted(model.state_dict().items()):
         total.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())

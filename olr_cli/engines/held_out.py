@@ -25,7 +25,14 @@ def held_out_metrics(
     judge: Judge,
     extractor: str | None,
 ) -> Metrics:
-    """The accuracies of all held-out sets, which like the responses are by the prefix of their metrics."""
+    """Return the accuracies of all held-out sets.
+
+    Args:
+        sets: by the prefix of their metrics.
+        responses: by the same prefixes; for each prompt of the set the same number of responses.
+        judge: decides which answers are right.
+        extractor: reads the answers; None: what each prompt's data source calls for.
+    """
     metrics: Metrics = {}
     for prefix, held_out in sets.items():
         accuracy = held_out_accuracy(held_out.prompts, responses[prefix], judge, extractor)
@@ -43,14 +50,14 @@ def held_out_accuracy(
 
     Args:
         prompts: P prompts with a gold answer (`Prompt.gold`).
-        responses_PG: the same number G of rollouts for each.
+        responses_PG: for each prompt the same number G of rollouts.
         judge: decides which answers are right.
-        extractor: of answers; by default what each prompt's data source calls for.
+        extractor: reads the answers; None: what each prompt's data source calls for.
 
     Returns:
-        ``avg`` (avg@G: the mean over all rollouts) and ``majority`` (a tie is not right), in [0, 1], and the
-        standard error of ``avg`` over prompts as ``avg_stderr`` (absent for a single prompt); avg ± 1.96 of it is a
-        95 % interval.
+        ``avg`` and ``majority``, in [0, 1], and ``avg_stderr``. ``avg`` is avg@G, the mean over all rollouts; in
+        ``majority``, a tie is not right. ``avg_stderr`` is the standard error of ``avg`` over prompts, absent for a
+        single prompt: avg ± 1.96 standard errors is a 95 % interval.
     """
     grading = Grading(
         [
@@ -60,7 +67,9 @@ def held_out_accuracy(
         judge,
     )
     golds_P = [_golds(prompt) for prompt in prompts]
+    # Ask about all prompts at once: the judge verifies a batch in parallel.
     grading.ask(golds_P)
+    # A prompt may have several gold answers; an answer is right if it matches one of them.
     right_P = [set[str | None]().union(*map(grading.right, golds)) for golds in golds_P]
     counts_P = [
         sum(map(right.__contains__, answers))
@@ -74,6 +83,7 @@ def held_out_accuracy(
     accuracy = {"avg": sum(counts_P) / sum(sizes_P), "majority": majorities / len(prompts)}
     if len(prompts) > 1:
         shares_P = list(map(truediv, counts_P, sizes_P))
+        # Prompts are independent and the rollouts of one prompt are not, so the error is taken over prompts.
         accuracy["avg_stderr"] = statistics.stdev(shares_P) / len(shares_P) ** 0.5
     return accuracy
 
@@ -89,7 +99,7 @@ def _answers(
 
 
 def _golds(prompt: Prompt) -> list[Gold]:
-    """Return the answers of which any is right, as the prompt asks for them."""
+    """Return the gold answers, any of which is right, in the form that the prompt asks for."""
     return (
         [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []
     )

@@ -1,4 +1,7 @@
-"""From a recipe to a run: the data, the run directory, and the engine (rehearse.py: without the run)."""
+"""From a recipe to a run: load the data, make the engine and the run directory, and train.
+
+`olr_cli.engines.rehearse` does the same without the run.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +51,9 @@ from olr_cli.supervision import make_supervisor
 def engine_of(
     recipe: Recipe, missing: list[str] | None = None
 ) -> Callable[[Recipe, DataSets], Engine]:
-    """The class of the recipe's engine; only the packages of that engine are imported.
+    """Return the class of the recipe's engine; import only the packages of that engine.
 
-    In a dry run `missing` receives a sentence for everything that is missing on this machine.
+    In a dry run, the engine appends to `missing` a sentence for everything that this machine lacks.
     """
     require_engine(recipe)
     if isinstance(recipe.engine, OpenRlhfEngine):
@@ -63,7 +66,9 @@ def engine_of(
 
 
 def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
-    """Likely mistakes in this recipe on these data, a sentence each."""
+    """Return likely mistakes in this recipe on these data, a sentence each."""
+    # The notes count labels of one file, so they include a test set that was split off the training file, but none
+    # that comes from a file of its own.
     own_test = (
         () if data.test is None or recipe.data.test is not None else data.test.prompts
     )
@@ -92,11 +97,11 @@ def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
 
 
 _LONG_LABEL = 200
-"""Characters beyond which a label is rather a whole solution."""
+"""Number of characters; a longer label is probably a whole solution."""
 
 
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
-    """Sentences about prompts that ask for no box, labels that no answer can match, and repeated questions."""
+    """Yield sentences about prompts that ask for no box, labels that no answer can match, and repeated questions."""
     size = len(prompts)
     boxed = [
         row for row, it in enumerate(prompts.prompts) if extractor_of(recipe, it) == "boxed"
@@ -123,12 +128,12 @@ def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
 
 
 def extractor_of(recipe: Recipe, prompt: Prompt) -> str:
-    """The name of the extractor that reads answers to a prompt."""
+    """Return the name of the extractor that reads answers to a prompt."""
     return recipe.data.extractor or default_extractor(prompt.data_source)
 
 
 def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
-    """The first of runs/<name>, runs/<name>-2, … that is free."""
+    """Return the first path of runs/<name>, runs/<name>-2, … that does not exist."""
     path, number = root / name, 2
     while path.exists():
         path, number = root / f"{name}-{number}", number + 1
@@ -138,8 +143,13 @@ def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
 def unfinished_run(
     recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "training"
 ) -> Path:
-    """The one run of a kind below `root` that was begun with this recipe, under this name, and lacks epochs of it."""
+    """Return the only unfinished run below `root` that has this recipe, name and kind.
+
+    Raises:
+        UserError: there is no such run, or there are several.
+    """
     places = [manifest.parent for manifest in sorted(root.glob("**/manifest.json"))]
+    # A run that another process is training cannot be resumed.
     runs = [
         path for path in places if _is_unfinished(path, recipe, kind) and not is_held(path)
     ]
@@ -158,6 +168,7 @@ def unfinished_run(
 
 
 def _is_unfinished(path: Path, recipe: Recipe, kind: Kind) -> bool:
+    """Whether a directory holds a run of this recipe, name and kind that lacks epochs."""
     try:
         facts = read_manifest(path)
         is_this = facts["name"] == recipe.name and kind_of(facts) == kind
@@ -180,16 +191,16 @@ def launch(
     resume: bool = False,
     arm: str = "",
 ) -> None:
-    """Start a run at `path`, or with `resume` continue it, and see it to its end.
+    """Start a run at `path`, or with `resume` continue it, and complete it.
 
-    A run of the kind `rollouts` only samples and writes no checkpoints; `arm` is the sweep's name for runs that differ
-    in their seed alone.
+    A run of the kind `rollouts` only samples and writes no checkpoints. `arm` is the sweep's name for runs that differ
+    only in their seed.
 
     Raises:
-        UserError: something the user can mend. Either nothing was written yet, or the run directory holds
+        UserError: something that the user can fix. Either nothing is written yet, or the run directory holds
             everything up to the last complete step.
-        Interrupted: the run was asked to stop; likewise.
-        EngineFailed: a bug in another process; likewise.
+        Interrupted: a stop was asked for; everything up to the last complete step is stored.
+        EngineFailed: a bug in another process; everything up to the last complete step is stored.
     """
     if resume:
         check_same_recipe(path, recipe, kind)
@@ -197,11 +208,13 @@ def launch(
         require_free(path)
     for note in code_notes(recipe):
         progress.say(note)
+    # A chat template may write today's date, and a run must also repeat if it is resumed tomorrow (R18).
     day = start_day(path) if resume else date.today()
     data = load_data(recipe, kind, day)
     engine = _opened(make_engine, recipe, data, progress)
     for warning in [*run_warnings(recipe, data, kind), *engine.warnings]:
         progress.say(f"Warning: {warning}")
+    # Nothing is written before this line: the engine has loaded the policy and checked that every prompt fits.
     writer = (
         RunWriter.resume(path, recipe)
         if resume
@@ -216,6 +229,7 @@ def launch(
         )
         for departure in sorted(departures):
             progress.say(f"Note: {departure}.")
+        # `olr evaluate` must find exactly these held-out prompts, even if the training file changes later.
         if recipe.data.test is None and data.test is not None:
             write_prompts(data.test, path / HELD_OUT_FILE)
         progress.know(
@@ -247,7 +261,7 @@ def _opened(
 def _rolled_back(
     writer: RunWriter, data: DataSets, engine: Engine, progress: Progress, kind: Kind
 ) -> int:
-    """Make sure that a run can go on as it began, and remove what it cannot keep; return its complete steps."""
+    """Check that a run can continue, remove the incomplete steps, and return the number of complete ones."""
     check_same_start(writer.path, writer.recipe, data, engine)
     for sentence in other_conditions(writer.path, engine):
         progress.say(sentence)

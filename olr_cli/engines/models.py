@@ -1,7 +1,7 @@
-"""The models that recipes and commands name: where the built-in ones are, and what is wrong with other people's.
+"""The models that recipes and commands name: the folders of the built-in ones, and checks of other people's.
 
-A broken file is reported in one sentence, and nothing in it is run as code. transformers and torch are imported by the
-functions that need them.
+A broken file is reported in one sentence, and none of its content runs as code. transformers and torch are imported by
+the functions that need them.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ _PROCESSORS = (
     "preprocessor_config.json",
     "video_preprocessor_config.json",
 )
-_NAMES_CODE = (
+_CODE_FILES = (
     _CONFIGURATION,
     "tokenizer_config.json",
     *_PROCESSORS,
     "generation_config.json",
 )
-"""Files in which a model names classes of its own (`auto_map`)."""
+"""Files in which a model can name its own classes (`auto_map`)."""
 _GENERATION_CODE = "custom_generate/generate.py"
 _ADAPTER = "adapter_config.json"
-"""With it the package peft loads another model, and modules, that the file names."""
+"""If this file exists, the package peft loads another model, and modules, that the file names."""
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 SMOLLM, _ON_THE_HUB = "smollm2-135m", "HuggingFaceTB/SmolLM2-135M-Instruct"
 NAMES = (*TOYS, SMOLLM)
-"""The built-in policies: toys, whose weights come with the package, and a pretrained model, which is fetched once."""
+"""The built-in policies: toys, whose weights are part of the package, and a pretrained model, which is fetched once."""
 
 
 def is_builtin(path: str) -> bool:
@@ -48,7 +48,7 @@ def is_builtin(path: str) -> bool:
 
 
 def policy_path(name: str) -> Path:
-    """Folder, in Hugging Face layout, of a built-in policy, named with or without ``builtin:``."""
+    """Return the folder, in Hugging Face layout, of a built-in policy, named with or without ``builtin:``."""
     plain = name.removeprefix(BUILTIN_PREFIX)
     if plain in TOYS:
         return Path(__file__).parent / "local" / "weights" / plain
@@ -68,12 +68,12 @@ def policy_path(name: str) -> Path:
 
 
 def smollm_path() -> Path:
-    """Where `make smollm` puts the pretrained policy: in the user's cache folder."""
+    """Return the folder into which `make smollm` puts the pretrained policy: it is in the user's cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "olr" / SMOLLM
 
 
 def model_location(path: str) -> str:
-    """The folder of a built-in policy; any other model path as it is."""
+    """Return the folder of a built-in policy, and any other model path unchanged."""
     return str(policy_path(path)) if is_builtin(path) else path
 
 
@@ -82,10 +82,11 @@ _TRUST = "model.trust_remote_code"
 
 @contextmanager
 def loading(model: str | Path) -> Iterator[None]:
-    """Turn whatever transformers raises about unexpected files of a folder or hub id into one sentence.
+    """Turn every exception that transformers raises about files of a folder or hub id into one sentence.
 
-    Only its own calls belong in the block: from ours any exception would be taken for a wrong file.
+    Call only transformers inside the block: an exception from our own code would be reported as a wrong file.
     """
+    # Ask the hub before the call: the error afterwards does not always say that the network was missing.
     is_reachable = Path(model).is_dir() or hub_answers()
     try:
         yield
@@ -105,7 +106,7 @@ def loading(model: str | Path) -> Iterator[None]:
         reason = first_line(error)
         if not is_reachable:
             reason = "the Hugging Face hub cannot be reached from here, and its local cache has no such model"
-        # A hub id may only lack a network here.
+        # A hub id may be right and only the network missing, which a dry run notes instead of failing.
         kind = UserError if Path(model).is_dir() else NotHere
         raise kind(
             f"cannot load a model from '{model}' ({reason})",
@@ -113,8 +114,8 @@ def loading(model: str | Path) -> Iterator[None]:
         ) from error
 
 
-_OF_TOKENIZERS = ("*token*", "*vocab*", "*.model", "*.tiktoken")
-"""Names of the files of every kind of tokenizer; without one, transformers makes an empty tokenizer."""
+_TOKENIZER_FILES = ("*token*", "*vocab*", "*.model", "*.tiktoken")
+"""Name patterns for the files of every kind of tokenizer. If none is there, transformers makes an empty tokenizer."""
 
 
 def open_model(
@@ -124,19 +125,20 @@ def open_model(
     runs_code: bool = False,
     checks_weights: bool = False,
 ) -> tuple[Any, Any, list[str]]:
-    """Return configuration and tokenizer of a model whose weights can then be loaded, from safetensors only.
+    """Return configuration, tokenizer and notes of a model whose weights can then be loaded, from safetensors only.
 
-    And sentences about weights that its files have too many (`require_stored_weights`).
+    The notes are sentences about weights that the files hold but the model lacks (`require_stored_weights`).
 
     Args:
         path: folder in Hugging Face layout, or hub id.
-        trust_remote_code: whether code that comes with it may run.
-        runs_code: whoever loads it runs any code of the model without asking.
-        checks_weights: whoever loads it looks whether the weights are finite; else a folder's files are read.
+        trust_remote_code: whether code that comes with the model may run.
+        runs_code: whether the caller's library runs the model's code without asking.
+        checks_weights: whether the caller checks that the weights are finite. If not, a folder's files are checked
+            here.
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    # A hub id is a name or owner/name.
+    # A hub id is `name` or `owner/name`, so a second slash means a path.
     is_path = (
         isinstance(path, Path) or path.startswith((".", "~", "/")) or path.count("/") > 1
     )
@@ -153,9 +155,8 @@ def open_model(
             f"{path} comes with code of its own, which OpenRLHF runs without asking",
             "set model.trust_remote_code to true if you trust its author",
         )
-    folder = Path(
-        _file_of(path, _CONFIGURATION) or path
-    ).parent  # of a hub id, what is in its cache
+    # The configuration of a hub id lies in the hub's cache, beside the weights.
+    folder = Path(_file_of(path, _CONFIGURATION) or path).parent
     if not os.path.isdir(path) and not hub_answers():
         _require_cached_weights(path, folder)
     notes = require_stored_weights(
@@ -167,9 +168,9 @@ def open_model(
 
 
 def _require_cached_weights(model: str | Path, folder: Path) -> None:
-    """Refuse a hub id whose weights are not in the hub's local cache, where they cannot be fetched.
+    """Raise if the weights of a hub id are not in the hub's local cache; call it where the hub cannot be reached.
 
-    A dry run on a machine that reaches the hub leaves configuration and tokenizer there.
+    A dry run on a machine that reaches the hub puts only configuration and tokenizer into the cache.
     """
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         raise NotHere(
@@ -180,7 +181,7 @@ def _require_cached_weights(model: str | Path, folder: Path) -> None:
 
 
 def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
-    """A model's tokenizer."""
+    """Load a model's tokenizer."""
     from transformers import AutoTokenizer
 
     require_known_code(model, trust_remote_code=trust_remote_code)
@@ -189,10 +190,10 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
 
 
 def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
-    """Refuse a model whose files make transformers load an adapter or, unless it is trusted, a kernel from the hub.
+    """Raise if a model's files make transformers load an adapter or, without trust, a kernel from the hub.
 
-    With the package kernels, transformers 5 downloads and runs what `attn_implementation` or `experts_implementation`
-    of a configuration names with a slash; with peft, AutoModelForCausalLM follows an adapter's
+    With the package kernels, transformers 5 downloads and runs code that a configuration names: a value with a slash
+    under `attn_implementation` or `experts_implementation`. With peft, AutoModelForCausalLM follows an adapter's
     `base_model_name_or_path`. Neither depends on `auto_map`, which transformers itself refuses without trust.
     """
     configuration = _file_of(model, _CONFIGURATION)
@@ -218,27 +219,31 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
 
 
 def _hub_kernel(value: object) -> str | None:
-    """The name in a setting of implementations, for all parts of a model or by part, that means a kernel of the hub."""
+    """Return the name of a hub kernel in a setting of implementations, or None if it names none.
+
+    The setting is one name for the whole model, or a mapping from its parts to names.
+    """
     values = value.values() if isinstance(value, dict) else [value]
     return next((text for text in values if isinstance(text, str) and "/" in text), None)
 
 
 def comes_with_code(model: str | Path) -> bool:
-    """Whether a model comes with code that transformers runs where it is told to trust it."""
+    """Whether a model comes with code that transformers runs if it is told to trust the model."""
     if _file_of(model, _GENERATION_CODE) is not None:
         return True
-    files = filter(None, (_file_of(model, name) for name in _NAMES_CODE))
+    files = filter(None, (_file_of(model, name) for name in _CODE_FILES))
     return any("auto_map" in mapping for file in files for mapping in _mappings(Path(file)))
 
 
 def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
-    """Every object of a JSON file, at any depth; none of a file that is not JSON, which transformers refuses too."""
+    """Yield every object of a JSON file, at any depth; none if the file is not JSON, which transformers refuses too."""
     try:
-        # As transformers reads it, also where a key stands twice
+        # Read it as transformers does, where the last value of a repeated key counts. Another parser could take the
+        # first, and let a kernel pass.
         values = [json.loads(read_text(file))]
     except (UserError, ValueError, RecursionError):
         return
-    for value in values:  # grows on the way
+    for value in values:  # the loop appends to the list that it walks
         if isinstance(value, dict):
             yield value
             values += value.values()
@@ -247,7 +252,7 @@ def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _file_of(model: str | Path, name: str) -> str | None:
-    """Where a file of a model lies on this machine; of a hub id it is fetched. None: there is none."""
+    """Return the local path of a model's file, or None if there is none; a hub id's file is fetched."""
     if os.path.isdir(model):
         file = Path(model, name)
         return str(file) if file.exists() else None
@@ -258,18 +263,19 @@ def _file_of(model: str | Path, name: str) -> str | None:
             str(model),
             name,
             _raise_exceptions_for_missing_entries=False,
-            # Without a network, asking for the file that every model has says so; the others would take half a minute.
+            # Raise for the file that every model has, so that a missing network is found at once. The optional files
+            # would each be retried, for half a minute in all.
             _raise_exceptions_for_connection_errors=name == _CONFIGURATION,
         )
 
 
 def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
-    """Make sure that there is a tokenizer, and an embedding for every token that prompts and padding are made of.
+    """Raise unless there is a tokenizer, and an embedding for every token that prompts and padding consist of.
 
-    A pad token that was added to a tokenizer without resizing the model is the usual case; tokens that nothing uses,
-    such as those of images in models of text, may lie beyond the embeddings.
+    The usual mistake is a pad token that was added to a tokenizer without resizing the model. Unused tokens, such as
+    those of images in a text model, may lie beyond the embeddings.
     """
-    files = (file for pattern in _OF_TOKENIZERS for file in Path(model).glob(pattern))
+    files = (file for pattern in _TOKENIZER_FILES for file in Path(model).glob(pattern))
     if os.path.isdir(model) and not any(files):
         raise UserError(
             f"{model} has no tokenizer", "save the one that belongs to the model there"
@@ -289,27 +295,28 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
 
 
 def _used_beyond(rows: int, tokenizer: Any) -> list[tuple[int, str]]:
-    """Return the added tokens beyond so many embeddings that prompts or padding are made of, with their numbers."""
+    """Return number and text of the added tokens from number `rows` on that prompts or padding consist of."""
     template = str(getattr(tokenizer, "chat_template", None) or "")
     special = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
     return sorted(
         (number, token)
         for token, number in tokenizer.get_added_vocab().items()
+        # A token in the template becomes part of every prompt.
         if number >= rows and (number in special or token in template)
     )
 
 
 def context_length(config: Any) -> int | None:
-    """Return the most tokens, prompt and response together, that a model is made for; None if it doesn't say.
+    """Return the most tokens, prompt and response together, that a model is made for, or None if it is unknown.
 
-    A model that reads images too says so of its text model, in a configuration inside its own.
+    For a model that reads images too, the number is in the text model's own part of the configuration.
     """
     limit: int | None = getattr(config.get_text_config(), "max_position_embeddings", None)
     return limit
 
 
 def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
-    """Return the files that make tokens of images, videos and sounds, by name; none of a model of text alone."""
+    """Return the files that turn images, videos and sounds into tokens, by name; none for a text model."""
     names = _PROCESSORS if config.get_text_config() is not config else ()
     files = {name: _file_of(model, name) for name in names}
     return {
@@ -318,16 +325,17 @@ def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
 
 
 def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> None:
-    """Refuse weights with NaN or infinity, whose model answers nothing.
+    """Raise if a weight holds NaN or infinity: such a model cannot answer.
 
-    Each weight is read once, at the speed of the memory: about a tenth of the time of its sha256.
+    Each weight is read once, at the speed of the memory. That takes about a tenth of the time of its sha256.
     """
     import torch
 
     for name, weight in weights:
+        # aminmax raises for an empty tensor.
         if not weight.is_floating_point() or not weight.numel():
             continue
-        # float8: no aminmax
+        # torch has no aminmax for float8, whose numbers are one byte each.
         values = weight.detach() if weight.element_size() > 1 else weight.detach().float()
         if not torch.stack(values.aminmax()).isfinite().all():
             raise UserError(
@@ -337,7 +345,7 @@ def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> Non
 
 
 def require_finite_files(folder: str | Path) -> None:
-    """Refuse a folder whose safetensors hold NaN or infinity; a hub id, whose files need not be here, passes."""
+    """Raise if a folder's safetensors hold NaN or infinity. A hub id passes: its files need not be on this machine."""
     from safetensors import SafetensorError, safe_open
 
     if not os.path.isdir(folder):
@@ -354,10 +362,11 @@ def require_finite_files(folder: str | Path) -> None:
 
 
 def require_safetensors(folder: str | Path) -> None:
-    """Refuse a model folder whose weights are pickles alone, which may run code when they are loaded."""
+    """Raise if a folder's only weights are pickles, because loading a pickle may run code."""
     if not os.path.isdir(folder) or any(Path(folder).glob("*.safetensors")):
         return
     pickles = (file for pattern in _PICKLES for file in sorted(Path(folder).glob(pattern)))
+    # transformers' Trainer saves optimizer.pt in its checkpoints; it holds no weights of the model.
     pickle = next((file for file in pickles if file.name != "optimizer.pt"), None)
     if pickle is not None:
         raise UserError(

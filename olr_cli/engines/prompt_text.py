@@ -1,4 +1,4 @@
-"""Prompts as a policy reads them: chat turns to text, text to tokens, and whether they fit."""
+"""Prompts as a policy reads them: chat turns to text, text to tokens, and whether the tokens fit."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from olr_cli.files import read_text
 from olr_cli.recipe.schema import Recipe
 
 NONE = "none"
-"""The word for no chat template, and for no system message."""
+"""The word in a recipe for no chat template, and for no system message."""
 
 _MOST_TEMPLATE_BYTES = 256 * 1024
 
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """How chat turns become the text that a model reads.
-
-    Attributes:
-        template: a chat template (Jinja) in place of the model's own; empty: none, plain text; None: the model's own.
-        variables: values for the template's variables beside the messages, such as ``enable_thinking``.
-        day: the date for templates that write one, that of the start of a run or an evaluation; None: today.
-    """
+    """How chat turns become the text that a model reads."""
 
     template: str | None = None
+    """A chat template (Jinja) that replaces the model's own. Empty: no template, plain text. None: the model's own."""
+
     variables: Mapping[str, Any] = field(default_factory=dict)
+    """Values for the template's variables besides the messages, such as ``enable_thinking``."""
+
     day: date | None = None
+    """Date for templates that write one: the day on which the run or evaluation started. None: today."""
 
     @classmethod
     def read(
         cls, template: str | None, variables: Mapping[str, Any] | None = None
     ) -> ChatFormat:
-        """The format of a file with a template, of ``none`` for plain text, or None for the model's own."""
+        """Return the format for a file with a template, for ``none`` (plain text), or for None (the model's own)."""
         text = template
         if template == NONE:
             text = ""
@@ -58,24 +57,25 @@ class ChatFormat:
 
     @classmethod
     def of(cls, recipe: Recipe, day: date | None = None) -> ChatFormat:
-        """Return the format that a recipe's `model.chat_template` asks for, for a run begun on that day."""
+        """Return the format that a recipe's `model.chat_template` asks for, for a run that started on `day`."""
         with at("model.chat_template"):
             return replace(cls.read(recipe.model.chat_template), day=day)
 
     def put_into(self, tokenizer: Any) -> None:
-        """Make the template a tokenizer's own, so that its checkpoints are asked as it was trained."""
+        """Store the template in a tokenizer, so that checkpoints are later prompted as they were trained."""
         if self.template is not None:
             tokenizer.chat_template = self.template or None
 
     def template_of(self, tokenizer: Any) -> Any:
-        """The template that prompts are rendered with; None: they are plain text."""
+        """Return the template that renders prompts, or None if they are plain text."""
         if self.template is not None:
             return self.template or None
         return getattr(tokenizer, "chat_template", None)
 
     def check(self, tokenizer: Any) -> None:
-        """Make sure that every variable is one that the template reads: Jinja would ignore another name."""
+        """Raise unless the template reads every variable: Jinja would silently ignore a misspelled one."""
         template = self.template_of(tokenizer)
+        # Every word of the template counts as a variable. That catches misspellings without parsing Jinja.
         words = set(re.findall(r"[^\W\d]\w*", str(template)))
         for name in self.variables:
             if template is None:
@@ -96,26 +96,26 @@ AS_THE_MODEL_HAS_IT = ChatFormat()
 
 
 def has_chat_template(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> bool:
-    """Whether prompts are rendered as chat turns; if not, as plain text."""
+    """Whether prompts are rendered as chat turns; if not, they are plain text."""
     return chat.template_of(tokenizer) is not None
 
 
 def template_warnings(tokenizer: Any, recipe: Recipe) -> list[str]:
-    """A sentence if the model has no chat template and the recipe does not say that it needs none."""
+    """Return a sentence if the model has no chat template and the recipe does not say that it needs none."""
     if recipe.model.chat_template is not None or has_chat_template(tokenizer):
         return []
     return [no_template(recipe.model.path)]
 
 
 def no_template(model: str) -> str:
-    """The sentence for a model without a chat template, where nobody asked for plain text."""
+    """Return the sentence for a model without a chat template if the user did not ask for plain text."""
     return f"{model} has no chat template: prompts are given to it as plain text, roles left out"
 
 
 def render(
     tokenizer: Any, messages: Sequence[Message], chat: ChatFormat = AS_THE_MODEL_HAS_IT
 ) -> str:
-    """A prompt as text, exactly as the policy will read it (see `render_all`)."""
+    """Return a prompt as text, exactly as the policy will read it (see `render_all`)."""
     return render_all(tokenizer, [messages], chat)[0]
 
 
@@ -124,13 +124,13 @@ def render_all(
     prompts: Sequence[Sequence[Message]],
     chat: ChatFormat = AS_THE_MODEL_HAS_IT,
 ) -> list[str]:
-    """Prompts as texts, exactly as the policy will read them.
+    """Return prompts as texts, exactly as the policy will read them.
 
-    Without a chat template, messages are separated by a blank line, and an assistant's turn stands one space after the
-    question that it answers.
+    Without a chat template, a blank line separates messages, and one space separates an assistant's turn from the
+    question before it.
 
-    A chat template is a program that comes with the model. transformers runs it in jinja's sandbox, where it can do no
-    more than make text.
+    A chat template is a program that comes with the model. transformers runs it in jinja's sandbox, where it can only
+    make text.
     """
     if not has_chat_template(tokenizer, chat):
         return [_plain(messages) for messages in prompts]
@@ -138,10 +138,12 @@ def render_all(
 
 
 def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) -> str:
+    """Render one prompt with the chat template."""
     turns = [{"role": message.role, "content": message.content} for message in messages]
     settings: dict[str, Any] = {
         "add_generation_prompt": True,
         **chat.variables,
+        # Last, so that no variable of the user can turn the text into tokens.
         "tokenize": False,
     }
     if chat.template is not None:
@@ -152,11 +154,13 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) 
         text: object = tokenizer.apply_chat_template(turns, **settings)
         if not isinstance(text, str):
             raise TypeError("it makes no text")
-        text.encode()  # a tokenizer cannot read half of a surrogate pair
-    except Exception as error:  # whatever Python raises for an expression in a template
+        text.encode()  # raises for half of a surrogate pair, which a tokenizer cannot read
+    # An expression in a template may raise any of Python's errors.
+    except Exception as error:
         roles = ", ".join(message.role for message in messages)
         problem = f"the chat template fails on a prompt of roles {roles} ({type(error).__name__}: {first_line(error)})"
-        # As Gemma's, which have no such role
+        # Gemma's templates, for example, have no system role. The user did not write this message, so say where it
+        # comes from.
         if Message("system", SYSTEM_PROMPT) in messages:
             raise UserError(
                 f"{problem}, and the system message is olr's own",
@@ -168,13 +172,15 @@ def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) 
 
 
 _TODAY = re.compile(r"""strftime_now\(\s*(["'])((?:(?!\1).)*)\1\s*\)""")
+"""A template's call that writes today's date: `strftime_now("%d %b %Y")`."""
 
 
 def _dated(template: Any, day: date) -> str | None:
-    """Return a chat template that writes a day where it would write today's date; None if it writes none.
+    """Return a chat template that writes `day` instead of today's date, or None if it writes no date.
 
-    The template's text is changed, since newer transformers hand no function of ours to a template.
+    The text of the template is changed, because newer transformers accept no function of ours in a template.
     """
+    # A tokenizer may hold several templates by name.
     text = template.get("default") if isinstance(template, Mapping) else template
     if not isinstance(text, str) or not _TODAY.search(text):
         return None
@@ -182,6 +188,7 @@ def _dated(template: Any, day: date) -> str | None:
 
 
 def _plain(messages: Sequence[Message]) -> str:
+    """Join messages into plain text."""
     text = ""
     for message in messages:
         separator = " " if message.role == "assistant" else "\n\n"
@@ -192,7 +199,7 @@ def _plain(messages: Sequence[Message]) -> str:
 def tokenize(
     tokenizer: Any, texts: Sequence[str], chat: ChatFormat = AS_THE_MODEL_HAS_IT
 ) -> list[list[int]]:
-    """Token ids of rendered prompts. A chat template has written its special tokens itself."""
+    """Return the token ids of rendered prompts. A chat template has already written its special tokens."""
     ids: list[list[int]]
     if has_chat_template(tokenizer, chat):
         ids = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
@@ -213,32 +220,34 @@ def token_ids_of(
     chat: ChatFormat = AS_THE_MODEL_HAS_IT,
     view: View = "original",
 ) -> list[list[int]]:
-    """Token ids of prompts in a view, exactly as the policy will read them."""
+    """Return the token ids of prompts in a view, exactly as the policy will read them."""
     texts = render_all(tokenizer, [prompt.turns(view) for prompt in prompts], chat)
     return tokenize(tokenizer, texts, chat)
 
 
-_SAID = "The answer is 4."
+_EXAMPLE_ANSWER = "The answer is 4."
 
 
 def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | None:
-    """The special token with which the chat template closes an assistant's turn; None if it has none.
+    """Return the special token with which the chat template closes an assistant's turn, or None if there is none.
 
-    Neither tokenizer nor generation config of a base model need call it an end, and it would go on as the next user.
+    A base model's tokenizer and generation config need not list this token as an end. Without it, the model would
+    continue with the next user's turn.
     """
     if not has_chat_template(tokenizer, chat):
         return None
-    turns = Message("user", "What is 2 + 2?"), Message("assistant", _SAID)
+    turns = Message("user", "What is 2 + 2?"), Message("assistant", _EXAMPLE_ANSWER)
     as_answered = replace(
         chat, variables={**chat.variables, "add_generation_prompt": False}
     )
     try:
         text = _by_template(tokenizer, turns, as_answered)
-    except UserError:  # a template for other turns than these
+    except UserError:  # the template accepts only other turns than these
         return None
-    _, said, rest = text.rpartition(_SAID)
+    _, answer, rest = text.rpartition(_EXAMPLE_ANSWER)
     special = _special_tokens(tokenizer)
-    closing = [token for token in special if said and rest.lstrip().startswith(token)]
+    # One special token may be the beginning of another, so the longest match is the right one.
+    closing = [token for token in special if answer and rest.lstrip().startswith(token)]
     return special[max(closing, key=len)] if closing else None
 
 
@@ -247,7 +256,7 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
     special = dict(
         zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
     )
-    # Llama 3 lists its <|eot_id|> here alone.
+    # Llama 3 lists its <|eot_id|> only here.
     return special | {
         token.content: id
         for id, token in tokenizer.added_tokens_decoder.items()
@@ -256,10 +265,10 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
 
 
 def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
-    """Return the ids of stop texts that are special tokens, which no decoded response contains."""
+    """Return the ids of the stop texts that are special tokens: no decoded response contains these."""
     special = _special_tokens(tokenizer) if stop else {}
     for text in stop:
-        # A single character may well come from another token, which is decoded.
+        # A special token of one character does not count: ordinary tokens may decode to that character.
         inside = [token for token in special if token in text and len(token) > 1]
         if text not in special and inside:
             raise UserError(
@@ -271,7 +280,7 @@ def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
 
 
 def template_lines(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> list[str]:
-    """Return lines for a dry run: a date that prompts have, and where a response ends but at the end token."""
+    """Return lines for a dry run: a date in the prompts, and a special token that also ends a response."""
     lines, token = [], turn_end(tokenizer, chat)
     if "strftime_now" in str(chat.template_of(tokenizer)):
         lines.append(
@@ -284,7 +293,9 @@ def template_lines(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> li
 
 
 def _without_end(tokenizer: Any, ids: list[list[int]]) -> list[list[int]]:
-    """Token ids without the end token, or others, that the tokenizer appends to every text: a response follows."""
+    """Remove the end token, or others, that the tokenizer appends to every text: in a prompt, a response follows."""
+    # Compare one text with and without special tokens. `after` is how many of the added tokens follow the text; the
+    # others, such as a start token, stay.
     bare, whole = (
         tokenizer("1", add_special_tokens=adds)["input_ids"] for adds in (False, True)
     )
@@ -296,7 +307,7 @@ def _without_end(tokenizer: Any, ids: list[list[int]]) -> list[list[int]]:
 
 
 def before_stop(text: str, stop: Sequence[str]) -> str:
-    """A response up to the first of the stop texts in it; all of it without one."""
+    """Return a response up to the first stop text in it, or all of it if there is none."""
     places = [place for place in (text.find(ending) for ending in stop) if place >= 0]
     return text[: min(places)] if places else text
 
@@ -308,7 +319,7 @@ def without_long(
     prompts: PromptSet,
     views: Sequence[View] = ("original",),
 ) -> PromptSet:
-    """Return the prompts that `train.max_prompt_tokens` allows in every view, with a note on the others."""
+    """Return the prompts that `train.max_prompt_tokens` allows in every view, with a note on the rest."""
     limit = recipe.train.max_prompt_tokens
     encoded = [token_ids_of(tokenizer, prompts.prompts, chat, view) for view in views]
     long = [
@@ -339,7 +350,7 @@ def require_room(
     context: int | None,
     view: View = "original",
 ) -> None:
-    """Make sure that every prompt, and a response to it, fits into the recipe's limits and the model's context."""
+    """Raise unless every prompt and a response to it fit into the recipe's limits and the model's context."""
     limit = recipe.train.max_prompt_tokens
     what = "prompts" if view == "original" else "rephrased prompts"
     lengths = [*map(len, token_ids)]

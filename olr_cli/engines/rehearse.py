@@ -1,7 +1,7 @@
-"""What a recipe would find on this machine, before anything starts: the dry run.
+"""A dry run: check what a recipe would find on this machine, before anything starts.
 
-The first command that somebody with a cluster types may come before data, packages and GPUs are there. What is missing
-does not end a rehearsal: it is noted and stood in for, and the exit status is 2 as for a run that cannot start.
+A user with a cluster may try a dry run before data, packages and GPUs are there. Something that is missing therefore
+does not end it: it is noted and replaced by a stand-in. The exit status is then 2, as for a run that cannot start.
 """
 
 from __future__ import annotations
@@ -42,14 +42,15 @@ _EXAMPLE = Prompt(
     noise_type="clean",
     rephrased=(_SYSTEM, Message("user", "Add up all integers from 1 to 100.")),
 )
+"""Stands in for every prompt of data that are missing."""
 
 _ROW_BYTES = 50
-"""About what is stored of a rollout besides its response: 30 bytes of a toy."""
+"""Bytes stored of a rollout besides its response, roughly: a toy's take 30."""
 
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """What a run would be made of; what is `missing` here has stand-ins, the data too if `is_example`."""
+    """The parts of a run. Everything that is `missing` here has a stand-in; if `is_example`, the data have one too."""
 
     recipe: Recipe
     data: DataSets
@@ -60,17 +61,19 @@ class Rehearsal:
 
     @property
     def amount(self) -> Mapping[str, int | None]:
-        """How many prompts, marked and verified ones, steps and rollouts; None where nobody knows."""
+        """Numbers of prompts, of marked and verified ones, of steps and of rollouts; None if unknown."""
         recipe, train = self.recipe, self.data.train
         if self.is_example and recipe.data.limit is None:
             return dict.fromkeys(("prompts", "marked", "verified", "steps", "rollouts"))
         prompts, views = len(train.prompts), len(compose(recipe.method).views)
-        known = [
+        with_noise_type = [
             p for p in train.prompts if p.noise_type is not None and not self.is_example
         ]
         return {
             "prompts": prompts,
-            "marked": sum(prompt.is_marked for prompt in known) if known else None,
+            "marked": sum(prompt.is_marked for prompt in with_noise_type)
+            if with_noise_type
+            else None,
             "verified": None
             if self.is_example
             else sum(prompt.is_verified for prompt in train.prompts),
@@ -82,11 +85,11 @@ class Rehearsal:
         }
 
     def answer(self) -> Answer:
-        """A dry run: what a run would do, and one prompt exactly as the policy sees it."""
+        """Return the output of a dry run: what a run would do, and one prompt exactly as the policy sees it."""
         prompt, engine = self.data.train.prompts[0], self.engine
         views = {view: engine.render(prompt.turns(view)) for view in self.data.views}
         lines = [recipe_yaml(self.recipe), *code_notes(self.recipe)]
-        # Versions matter where runs repeat bit for bit: in one process on a CPU.
+        # Only runs in one process on a CPU repeat bit for bit, and only with tested versions.
         repeats = (engine.facts["engine"], engine.facts["device"]) == ("local", "cpu")
         notes = [*self.data.notes, *(untested_versions() if repeats else [])]
         lines += [f"Note: {note}." for note in notes]
@@ -114,7 +117,7 @@ class Rehearsal:
         return Answer(lines, result)
 
     def amount_lines(self) -> Iterator[str]:
-        """Lines on the prompts, steps and rollouts of the run."""
+        """Yield lines on the prompts, steps and rollouts of the run."""
         amount, source = self.amount, self.data.train.source
         if amount["prompts"] is None:
             yield f"prompts, steps and rollouts: unknown without {source}"
@@ -144,7 +147,10 @@ class Rehearsal:
             yield f"about {rough_duration(seconds * (amount['rollouts'] or 0))}, as fast as {path}"
 
     def _earlier_run(self) -> tuple[Path, float] | None:
-        """The newest run below runs/ with this policy, device and length of responses, and its seconds a rollout."""
+        """Return the newest comparable run below runs/ and its seconds per rollout, or None if there is none.
+
+        Its policy, device and length of responses are the same.
+        """
         for path, settings in self._runs_alike():
             if settings.max_new_tokens != self.recipe.train.max_new_tokens:
                 continue
@@ -155,10 +161,11 @@ class Rehearsal:
         return None
 
     def _runs_alike(self) -> list[tuple[Path, TrainSection]]:
-        """Return the runs below runs/ with this policy, on this device, and their settings; the newest first."""
+        """Return the runs below runs/ with this policy and device, and their settings, newest first."""
         same = ("engine", "device", "dtype", "threads", "policy_digest")
         runs = []
         for file in Path("runs").glob("**/manifest.json"):
+            # Another program's manifest, or a damaged one, is no run to compare with.
             with suppress(UserError):
                 manifest = read_manifest(file.parent)
                 if all(manifest.get(name) == self.engine.facts.get(name) for name in same):
@@ -168,7 +175,7 @@ class Rehearsal:
         return [(path, settings) for _, path, settings in newest_first]
 
     def _prompt_lines(self, prompt: Prompt, views: Mapping[View, str]) -> Iterator[str]:
-        """A prompt in each of its views, its label, and how answers to it are read."""
+        """Yield a prompt in each of its views, its label, and how answers to it are read."""
         name = (
             "an example prompt (the data is missing)"
             if self.is_example
@@ -189,9 +196,9 @@ def rehearse(
     *,
     kind: Kind = "training",
 ) -> Rehearsal:
-    """Make everything that a run is made of; nothing is written.
+    """Make every part of a run without writing anything.
 
-    An engine that `make_engine` makes raises what it does not find; the recipe's own is noted as missing.
+    An engine of `make_engine` raises if something is missing; the recipe's own engine notes it in `missing`.
     """
     missing: list[str] = []
     try:
@@ -211,7 +218,7 @@ def rehearse(
 
 
 def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
-    """Return a dry run of a sweep: its runs, what the first of them lacks here, and what all of them take together."""
+    """Return the output of a dry run of a sweep: its runs, what the first of them lacks here, and the total cost."""
     first = rehearse(runs[0].recipe)
     rows = [
         {
@@ -222,9 +229,10 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
         }
         for number, run in enumerate(runs)
     ]
-    amounts = zip(*(_takes(first, run.recipe) for run in runs), strict=True)
+    # One unknown number makes the total unknown.
+    amounts = zip(*(_cost(first, run.recipe) for run in runs), strict=True)
     steps, rollouts, disk = (
-        None if None in of else sum(filter(None, of)) for of in amounts
+        None if None in amount else sum(filter(None, amount)) for amount in amounts
     )
     size = "unknown" if disk is None else f"about {size_text(disk)} at most"
     counts = "unknown" if steps is None else f"{steps:,} steps, {rollouts:,} rollouts"
@@ -246,11 +254,11 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
     )
 
 
-def _takes(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int | None]:
-    """Return the steps, rollouts and bytes that a run of a sweep takes at most, or None where nobody knows.
+def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int | None]:
+    """Return the steps, rollouts and bytes that a run of a sweep takes at most; each is None if unknown.
 
-    A run keeps checkpoints of the weights and Adam's two moments (on OpenRLHF 14 bytes a parameter, which has two in a
-    file), and responses of at most four bytes a token.
+    A run keeps checkpoints of the weights and Adam's two moments. On OpenRLHF they take 14 bytes a parameter, with
+    weights of two bytes in the model's files. A response has at most four bytes a token.
     """
     train, data, weights = recipe.train, first.data, 0
     if recipe.data != first.recipe.data:
@@ -259,8 +267,11 @@ def _takes(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, in
     with suppress(NotHere):
         files = Path(model_location(recipe.model.path)).glob("*.safetensors")
         weights = sum(file.stat().st_size for file in files)
+    # In units of the model's files: 14 bytes a parameter are 7 files of bfloat16; weights and two moments are 3. With
+    # LoRA Adam's moments are negligible, and the merged weights remain.
     copies = 7 if isinstance(recipe.engine, OpenRlhfEngine) else 1 if train.lora_rank else 3
     checkpoints = (
+        # The best checkpoint by data.validation is kept besides the newest ones.
         (train.keep_checkpoints + (recipe.data.validation is not None)) * copies * weights
     )
     responses = (_ROW_BYTES + 4 * train.max_new_tokens) * (amount["rollouts"] or 0)
@@ -272,7 +283,7 @@ def _takes(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, in
 
 
 def _example_data(recipe: Recipe) -> DataSets:
-    """One prompt as many times as the recipe's `data.limit` says, or else as one step takes."""
+    """Return the example prompt, repeated as often as `data.limit` says, or else as one step takes."""
     count = recipe.data.limit or recipe.train.prompts_per_step
     prompts = tuple(
         replace(_EXAMPLE, prompt_id=f"example {number}") for number in range(1, count + 1)

@@ -1,4 +1,4 @@
-"""What is said of a run's steps while it works: progress, TensorBoard, Weights & Biases, signs of trouble."""
+"""Report each step of a run while it works: progress display, TensorBoard, Weights & Biases, and warnings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from olr_cli.supervision.rewards import SCORES
 
 
 def start_progress(run: Attempt, schedule: Schedule) -> None:
-    """Begin to show the steps after `run.done`, with what the epoch's steps so far measured."""
+    """Start the progress display after `run.done`, with the metrics of the epoch's steps so far."""
     epochs, steps = divmod(run.done, schedule.per_epoch)
     lines = read_metrics(run.path) if steps else []
     seen = [
@@ -30,7 +30,7 @@ def start_progress(run: Attempt, schedule: Schedule) -> None:
 
 
 def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
-    """Signs of a wrong chat template or answer extractor, a sentence each, and the extractor that reads more."""
+    """Return signs of a wrong chat template or answer extractor, a sentence each, and an extractor that reads more."""
     signs = [
         f"{metrics[name]:.0%} {what}; the chat template or data.extractor"
         f" ({', '.join(EXTRACTORS)}) may be wrong; `olr train --dry-run` shows a prompt as the policy sees it"
@@ -46,27 +46,27 @@ def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
 
 
 def signs_of_no_reward(run: Path) -> list[str]:
-    """The same of a run in which no response was ever rewarded, for its end; else none."""
+    """Return such signs at the end of a run in which no response was ever rewarded; none for any other run."""
     lines = read_metrics(run, "rollout/reward")
     is_rewarded = any(line["rollout/reward"] for line in lines)
     return [] if is_rewarded or not lines else signs_of_a_wrong_template(lines[-1], run)
 
 
-_MOST_GAP = 0.05
-"""Nats between the log-probabilities of two programs, on average over tokens, that rounding in bfloat16 explains."""
+_LARGEST_GAP = 0.05
+"""Mean gap, in nats, between two programs' log-probabilities that rounding in bfloat16 can still explain."""
 
 
 def sign_of_other_weights(metrics: Metrics, top_p: float) -> str | None:
-    """A sentence where what samples seems to have other weights than the policy.
+    """Return a sentence if the sampler seems to have other weights than the policy, or None.
 
-    Of a nucleus the sampler's log-probabilities are larger than the policy's, by -log(top_p) at most.
+    In a nucleus the sampler's log-probabilities are larger than the policy's, by at most -log(top_p).
     """
-    gap, most = metrics.get("rollout/sampler_gap", 0), _MOST_GAP - math.log(top_p)
-    if gap <= most:
+    gap, limit = metrics.get("rollout/sampler_gap", 0), _LARGEST_GAP - math.log(top_p)
+    if gap <= limit:
         return None
     return (
         f"the log-probabilities of the sampled tokens are {gap:.2f} nats from the policy's on average, and rounding"
-        f" explains {most:.2f}: what samples may have old or broken weights; stop with Ctrl-C, and try"
+        f" explains {limit:.2f}: what samples may have old or broken weights; stop with Ctrl-C, and try"
         " engine.flags.vllm.enforce_eager true, which leaves CUDA graphs out"
     )
 
@@ -74,11 +74,11 @@ def sign_of_other_weights(metrics: Metrics, top_p: float) -> str | None:
 _ADVICE = "stop with Ctrl-C and look at the responses in rollouts/; a lower train.learning_rate may help"
 
 MetricLog = Callable[[int, Metrics], None]
-"""Takes a step and its metrics."""
+"""Receives a step and its metrics."""
 
 
 def require_packages(recipe: Recipe) -> None:
-    """Make sure that the packages are installed that only some recipes need."""
+    """Raise if a package that only some recipes need is not installed."""
     for wanted, package, key in (
         (recipe.logging.tensorboard, "tensorboard", "logging.tensorboard"),
         (recipe.logging.wandb, "wandb", "logging.wandb"),
@@ -90,7 +90,7 @@ def require_packages(recipe: Recipe) -> None:
 
 @contextmanager
 def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog]]:
-    """The logs that the recipe asks for besides metrics.jsonl; steps after `done` are logged once more."""
+    """Yield the logs that the recipe asks for besides metrics.jsonl; steps after `done` are logged once more."""
     with ExitStack() as stack:
         logs: list[MetricLog] = []
         if recipe.logging.tensorboard:
@@ -102,7 +102,7 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
 
 @contextmanager
 def reports(run: Attempt) -> Iterator[MetricLog]:
-    """A function that logs and shows a step's metrics, and warns when something is plainly wrong, within the block."""
+    """Yield a function that logs and shows a step's metrics, and warns if something is clearly wrong."""
     signs = _Signs(run)
     with metric_logs(run.recipe, run.path, run.done) as logs:
 
@@ -117,12 +117,12 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
 
 
 class _Signs:
-    """What looks wrong as a run goes on: a fall of held-out accuracy, and other weights, are told once."""
+    """Finds signs of trouble. It reports two of them only once: falling held-out accuracy, and other weights."""
 
     def __init__(self, run: Attempt) -> None:
         self._run, self._has_other_weights = run, False
         self._measured = read_metrics(run.path, "eval/avg")
-        # An earlier attempt has told it then.
+        # If accuracy had already fallen, an earlier attempt of the run has reported it.
         self._has_fallen = accuracy_fall(self._measured) is not None
 
     def after(self, step: int, metrics: Metrics) -> Iterator[str]:
@@ -146,10 +146,13 @@ class _Signs:
 
 @contextmanager
 def _tensorboard(run: Path, done: int) -> Iterator[MetricLog]:
+    """Yield a log that writes a step's metrics for TensorBoard."""
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(
-        str(run / "tensorboard"), purge_step=done + 1 if done else 0
+        # Hide what an earlier attempt logged for steps that are now taken once more.
+        str(run / "tensorboard"),
+        purge_step=done + 1 if done else 0,
     ) as writer:
 
         def log(step: int, metrics: Metrics) -> None:
@@ -161,14 +164,16 @@ def _tensorboard(run: Path, done: int) -> Iterator[MetricLog]:
 
 @contextmanager
 def _wandb(recipe: Recipe, run: Path) -> Iterator[MetricLog]:
+    """Yield a log that sends a step's metrics to Weights & Biases."""
     import wandb
 
     session = wandb.init(
         project=recipe.logging.wandb,
-        name=run.absolute().name,  # in a sweep the recipe's name is that of all its runs
+        name=run.absolute().name,  # all runs of a sweep share the recipe's name
         group=recipe.name,
         dir=str(run),
         config=recipe.plain(),
+        # With the run's own id, an attempt that resumes continues the same curves.
         id=run_id(run),
         resume="allow",
     )

@@ -1,4 +1,4 @@
-"""A resume: whether it is the same run, on the same data and weights, and the step from which it goes on."""
+"""A resume: check that recipe, data and weights are the same, and find the step from which the run continues."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from olr_cli.runs.writer import RunWriter
 
 
 def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> None:
-    """Make sure that a run can go on with this recipe: the one it was begun with, or one that asks for more epochs."""
+    """Raise unless a run can continue with this recipe: its own, or one that only asks for more epochs."""
     require_kind(path, kind)
     refused = refused_changes(read_recipe(path), recipe)
     if not refused:
@@ -44,7 +44,7 @@ def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> No
 
 
 def is_complete(path: Path, recipe: Recipe) -> bool:
-    """Whether a run has every epoch that a recipe it can go on with asks for."""
+    """Whether a run has every epoch that a recipe it can continue with asks for."""
     return bool(
         read_manifest(path)["status"] == "finished"
         and read_recipe(path).train.epochs >= recipe.train.epochs
@@ -52,14 +52,15 @@ def is_complete(path: Path, recipe: Recipe) -> bool:
 
 
 def require_same_data(path: Path, data: DataSets) -> None:
-    """Make sure that the data sets are those that a run was begun with."""
+    """Raise if a data set has changed since the run was begun."""
     begun = read_manifest(path).get("data", {})
     for name, facts in data.facts.items():
         before = begun.get(name, {})
         if before.get("digest", facts["digest"]) == facts["digest"]:
             continue
         key, source = name, facts["source"]
-        # Other verified labels change the prompts' digest too.
+        # Verified labels are part of the prompts, so a changed file of them changes the prompts' digest too. Name
+        # that file: nothing is wrong with data.train.
         if before.get("verified_digest") != facts.get("verified_digest"):
             key, source = "verified", data.train.facts["verified"]
         raise UserError(
@@ -69,7 +70,7 @@ def require_same_data(path: Path, data: DataSets) -> None:
 
 
 def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine) -> None:
-    """Make sure that data and starting weights are those that a run was begun with."""
+    """Raise if data or starting weights have changed since the run was begun."""
     require_same_data(path, data)
     before = read_manifest(path)
     policy = engine.facts["policy_digest"]
@@ -81,11 +82,12 @@ def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine)
 
 
 def other_conditions(path: Path, engine: Engine) -> list[str]:
-    """A warning if this attempt computes elsewhere than the one before: results may then differ in rounding (R18)."""
+    """Return a warning if hardware or versions differ from the last attempt: results may differ in rounding (R18)."""
     before = read_manifest(path)
     then, now = before | before.get("versions", {}), engine.facts | versions()
     changed = [
         f"{name} {then[name]}, now {now.get(name)}"
+        # None: the last attempt recorded nothing under this name. Only a server has a `url`, for example.
         for name in (
             "url",
             "served_model",
@@ -106,9 +108,10 @@ def other_conditions(path: Path, engine: Engine) -> list[str]:
 
 
 def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
-    """Bring a run back to the step from which it can go on; returns that step, 0 if it starts anew.
+    """Roll a run back to the step from which it continues, and return that step; 0 if it starts again.
 
-    Training goes on from its last checkpoint that is whole. Rollouts need none: each is a function of what it is for.
+    Training continues from its newest undamaged checkpoint. Rollouts need none: each depends only on its seed, prompt,
+    visit and number.
     """
     path = writer.path
     damaged = _damaged_checkpoints(path) if kind == "training" else {}
@@ -129,10 +132,10 @@ def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
 
 
 def _damaged_checkpoints(path: Path) -> dict[int, str]:
-    """The damage of the newest checkpoints, down to one that is whole, by their step."""
+    """Return the damage of the newest checkpoints by their step, down to the first that is whole."""
     damage: dict[int, str] = {}
     for step in reversed(checkpoint_steps(path)):
-        reason = damage_of(checkpoint_path(path, step)) or _strangeness(path, step)
+        reason = damage_of(checkpoint_path(path, step)) or _foreign_checkpoint(path, step)
         if reason is None:
             return damage
         damage[step] = reason
@@ -145,8 +148,8 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
     return damage
 
 
-def _strangeness(path: Path, step: int) -> str | None:
-    """Why a checkpoint is not this run's, or not of the step that it is named after; None if it is."""
+def _foreign_checkpoint(path: Path, step: int) -> str | None:
+    """Return why a checkpoint belongs to another run, or to another step than its name says, or None if it is right."""
     saved = read_json(checkpoint_path(path, step) / "trainer.json")
     if not isinstance(saved, dict) or saved.get("run", "") != run_id(path):
         return "it is of another run"
@@ -154,13 +157,21 @@ def _strangeness(path: Path, step: int) -> str | None:
 
 
 def _recorded(path: Path) -> int:
-    """The last step that is stored and has its line of metrics, which is written after its shards."""
+    """Return the last step that is stored and has its line of metrics, which is written after its shards."""
     measured = max((int(line["step"]) for line in read_metrics(path)), default=0)
     return min(measured, max(stored_steps(path), default=0))
 
 
 def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) -> None:
-    """Refuse a run of which more is gone than an interruption takes; `newest`: checkpoint, be it whole or damaged."""
+    """Raise if more of a run is missing than an interruption can explain.
+
+    Args:
+        path: the run directory.
+        kind: a run of the kind `rollouts` has no checkpoints.
+        done: the step after which the run would continue.
+        last: the last step with shards.
+        newest: the newest checkpoint, damaged or not.
+    """
     measured = {int(line["step"]) for line in read_metrics(path)}
     missing = set(range(1, done + 1)) - (measured & set(stored_steps(path)))
     if missing:
@@ -169,7 +180,8 @@ def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) ->
             " gone",
             "restore them",
         )
-    # The recipe on the disk is the last attempt's: no more steps than between its checkpoints can be ahead of them.
+    # An interruption loses at most the steps since the last checkpoint. The new recipe may set another interval, so
+    # read the last attempt's from its recipe on the disk.
     most = 1 if kind == "rollouts" else read_recipe(path).train.checkpoint_every
     if last - newest > most:
         lost = "lines of metrics.jsonl" if kind == "rollouts" else "checkpoints"

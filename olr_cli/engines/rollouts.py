@@ -3,14 +3,14 @@
     for every visit, for every batch of prompts (in an order drawn for the visit):
         K rollouts of each prompt  →  the supervisor, which decides as GRPO would  →  records and metrics
 
-A model that olr loads responds to one batch after the other; a server is asked for the next batches too while the last
-responses of one come (`Backend.batches`).
+A model that olr loads responds to one batch at a time. A server receives the next batches while the last responses of
+a batch are still being generated (`Backend.batches`).
 
-The recipe keys that matter are `data`, `model`, `seed`, `engine.device`, `engine.threads` and, in `train`, `epochs`
+These keys of a recipe matter: `data`, `model`, `seed`, `engine.device`, `engine.threads` and, in `train`, `epochs`
 (visits), `prompts_per_step`, `rollouts_per_prompt`, `temperature` and `max_new_tokens`. Each rollout is a function of
-seed, prompt, visit and sample number, drawn as in the local engine: with the transformers backend the first steps equal
-those of a training run with the same settings, up to its first update. Each step is stored before the next begins, so
-an interrupted run resumes without a trace.
+seed, prompt, visit and sample number, drawn as in the local engine. With the transformers backend, the first steps
+therefore equal a training run's with the same settings, up to its first update. Each step is stored before the
+next begins, so an interrupted run resumes without a trace.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from olr_cli.supervision.metrics import LABEL_METRICS, step_metrics
 from olr_cli.tables import Answer, percent
 
 MANY = 0.9
-"""If a larger share of the first step's responses has no answer, the template or the extractor is probably wrong."""
+"""Share of the first step's responses without an answer; above it, the template or the extractor is probably wrong."""
 
 
 def rollouts_recipe(
@@ -64,16 +64,22 @@ def rollouts_recipe(
     device: str = "auto",
     trust_remote_code: bool = False,
 ) -> Recipe:
-    """The recipe of a sampling: GRPO's, which keeps every label as it is given.
+    """Build the recipe for sampling: GRPO's, because GRPO keeps every label as it is given.
 
-    Toy policies get one thread: more of them take longer on a busy machine, many times so.
-
-    `data` and `train` are keys of these sections, `model` is as a recipe has it, `origin` the model that it was trained
-    from, if it is the checkpoint of a run.
+    Args:
+        model: as in `model.path`.
+        data: keys of the section `data`.
+        train: keys of the section `train`.
+        seed: the recipe's.
+        origin: the model that `model` was trained from, if `model` is a checkpoint of a run.
+        chat_template: as in `model.chat_template`.
+        device: as in `engine.device`.
+        trust_remote_code: as in `model.trust_remote_code`.
     """
     source = Path(data["train"])
     name = folder_name(source.stem if source.suffix in SUFFIXES else source.name)
     tree = {
+        # A recipe's name has at most 100 characters.
         "name": f"rollouts-{name.strip('-')}"[:100].rstrip("-"),
         "seed": seed,
         "data": data,
@@ -87,6 +93,7 @@ def rollouts_recipe(
         "engine": {
             "name": "local",
             "device": device,
+            # More threads make a toy many times slower on a busy machine.
             "threads": 1 if toy_kind(origin or model) else None,
         },
     }
@@ -94,7 +101,7 @@ def rollouts_recipe(
 
 
 def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
-    """The backend with which a run is resumed: the one it began with, whatever the default is here."""
+    """Return the backend with which a run resumes: the one that it began with, not today's default."""
     before: BackendName | None = read_manifest(path).get("engine")
     if before is not None and wanted not in (None, before):
         raise UserError(
@@ -106,14 +113,14 @@ def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
 
 
 class RolloutSampler:
-    """Samples what the recipe asks for, and trains nothing (see `olr_cli.engines.run.Engine`)."""
+    """Samples as the recipe says and trains nothing (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(
         self, recipe: Recipe, data: DataSets, options: BackendOptions | None = None
     ) -> None:
-        """Open the model and check that every prompt leaves room for a response, as far as anybody but a server can.
+        """Open the model and, unless a server holds it, check that every prompt leaves room for a response.
 
-        Of a model that is no server's, the recipe says the device and whether its code may run.
+        For a model that olr loads, the recipe gives the device and says whether the model's code may run.
         """
         if not data.train.prompts:
             raise UserError(f"{data.train.source} has no prompts", "name other data")
@@ -122,6 +129,7 @@ class RolloutSampler:
         self._sampling = Sampling.of(recipe.train)
         options, threads = options or BackendOptions(), None
         if options.url is None:
+            # The recipe, not the caller, decides these: they are stored with the run, so a resume finds them again.
             options = replace(
                 options,
                 device=section.device,
@@ -145,11 +153,11 @@ class RolloutSampler:
         }
 
     def _facts_of_server(self, *names: str) -> dict[str, Any]:
-        """Return those of these facts that the backend has, which only servers have."""
+        """Return the named facts that the backend has. Only servers have these."""
         return {it: self._backend.facts[it] for it in names if it in self._backend.facts}
 
     def _set_up(self, recipe: Recipe, data: DataSets, threads: int | None) -> int:
-        """Check the prompts by the model's tokenizer; return how many threads compute, by default torch's choice."""
+        """Check the prompts with the model's tokenizer. Return the number of threads; by default torch chooses it."""
         prompts = self._backend.render([prompt.messages for prompt in data.train.prompts])
         self._backend.encode(prompts, self._sampling)
         self.warnings += template_warnings(self._backend.tokenizer, recipe)
@@ -161,7 +169,7 @@ class RolloutSampler:
 
     @property
     def plan(self) -> list[str]:
-        """What would sample, and where."""
+        """Lines of a dry run: what would sample, and where."""
         if "url" in self.facts:
             return [
                 f"server {self.facts['url']}, which renders prompts by its own chat template"
@@ -170,11 +178,11 @@ class RolloutSampler:
         return [where, *template_lines(self._backend.tokenizer)]
 
     def render(self, messages: Sequence[Message]) -> str:
-        """A prompt exactly as the policy sees it."""
+        """Return a prompt exactly as the policy sees it."""
         return self._backend.render([messages])[0]
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Sample from step `run.done` to the end; interrupted, everything up to the last complete step is stored."""
+        """Sample all steps after `run.done`. If interrupted, everything up to the last complete step is stored."""
         prompts = run.data.train.prompts
         run.supervisor.expect(prompts)
         schedule = Schedule.of(run.recipe, len(prompts))
@@ -186,12 +194,14 @@ class RolloutSampler:
         with (
             stop_requests(lambda: run.progress.say(waiting)) as stop,
             self._backend,
+            # A server's stream holds connections, which must be closed even if storing a step fails.
             closing(
                 self._backend.batches(batches, self._sampling, run.progress.within)
             ) as sampled,
         ):
             for step in schedule.after(run.done):
                 metrics = self._step(run, schedule, step, sampled)
+                # Say so after one step, because a run of hours without answers would be wasted.
                 if step == 1 and (missing := metrics["rollout/missing_answers"]) > MANY:
                     run.progress.say(
                         f"Warning: {missing:.0%} of the responses have no answer; the chat template or the extractor"
@@ -211,18 +221,18 @@ class RolloutSampler:
     def _requests(
         self, run: Attempt, schedule: Schedule
     ) -> Iterator[list[GenerationRequest]]:
-        """Yield what is asked for in each step after `run.done`."""
+        """Yield the requests of each step after `run.done`."""
         train, prompts = run.recipe.train, run.data.train.prompts
         for step in schedule.after(run.done):
-            asked = [prompts[row] for row in schedule.rows(step)]
+            batch = [prompts[row] for row in schedule.rows(step)]
             keys_PG = rollout_keys(
                 "rollout",
                 run.recipe.seed,
                 schedule.epoch(step),
-                [prompt.prompt_id for prompt in asked],
+                [prompt.prompt_id for prompt in batch],
                 train.rollouts_per_prompt,
             )
-            turns = [prompt.messages for prompt in asked]
+            turns = [prompt.messages for prompt in batch]
             yield self._backend.requests(turns, keys_PG.tolist())
 
     def _step(
@@ -232,6 +242,7 @@ class RolloutSampler:
         step: int,
         sampled: Iterator[list[list[Rollout]]],
     ) -> Metrics:
+        """Take the next step's rollouts from `sampled`, label and store them, and return the step's metrics."""
         clock, visit = Stopwatch(), schedule.epoch(step)
         with clock.measure("rollouts"):
             rollouts_PG = next(sampled)
@@ -241,7 +252,9 @@ class RolloutSampler:
             for prompt, rollouts in zip(prompts, rollouts_PG, strict=True)
         ]
         decided = run.supervisor.supervise(Step.of(groups), clock.measure)
+        # The supervisor decides as in training, where these prompts would train.
         labels = {**decided.labels, "trains": [False] * len(groups)}
+        # A step counts once its line of metrics is there (`resume._recorded`), so put the tables on the disk before it.
         with clock.measure("store"):
             tables = run.writer.store(step, labels, decided.rollouts)
             run.writer.sync()
@@ -253,7 +266,7 @@ class RolloutSampler:
 
 
 def rollouts_summary(run: Path, note: str | None) -> Answer:
-    """The results of a run of sampling, and a `note` about its policy; shares are over all visits."""
+    """Summarise a run of sampling, with a `note` about its policy; shares are over all visits."""
     recipe = read_recipe(run)
     shares = scan_labels(run).select(
         prompts=pl.col("prompt_id").n_unique(),
@@ -305,7 +318,7 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
 
 
 def _server_note(run: Path) -> str | None:
-    """What is not known of a server's responses; None of a model that olr loaded."""
+    """Return a sentence on what a server leaves unknown about its responses, or None for a model that olr loaded."""
     manifest = read_manifest(run)
     if "url" not in manifest:
         return None

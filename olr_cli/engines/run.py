@@ -1,4 +1,4 @@
-"""What a run is made of: its data, its supervisor and its engine; `olr_cli.engines.launch` brings them together."""
+"""The parts of a run: its data, its supervisor and its engine. `olr_cli.engines.launch` puts them together."""
 
 from __future__ import annotations
 
@@ -32,25 +32,24 @@ DUAL_CLIP = 3.0
 GRADIENT_CLIP = 1.0
 ADAM_BETAS = (0.9, 0.999)
 WEIGHT_DECAY = 0.01
-"""The settings of R17 that are no keys of a recipe."""
+"""The settings of R17 that are not keys of a recipe."""
 
 
 @dataclass(frozen=True)
 class DataSets:
-    """The prompts of a run: those that train, and those that never do.
-
-    Attributes:
-        views: in which each training prompt is rolled out.
-        keep_fraction: share of a step's prompts that train, if the recipe's method chooses among them.
-        day: that of the run's start, for chat templates that write the date; None: nothing has started.
-    """
+    """The prompts of a run: those that train, and those that are only measured."""
 
     train: PromptSet
     validation: PromptSet | None
     test: PromptSet | None
     views: tuple[View, ...] = ("original",)
+    """The views in which each training prompt is rolled out."""
+
     keep_fraction: Fraction = Fraction(1)
+    """Share of a step's prompts that train, if the recipe's method chooses among them."""
+
     day: date | None = None
+    """Day on which the run started, for chat templates that write the date; None if nothing has started."""
 
     @property
     def held_out(self) -> dict[str, PromptSet]:
@@ -60,13 +59,13 @@ class DataSets:
 
     @property
     def notes(self) -> list[str]:
-        """Sentences on how the sets were read (`PromptSet.notes`), once where they are of one file."""
+        """Sentences on how the sets were read (`PromptSet.notes`). A sentence that several sets share appears once."""
         sets = (self.train, *self.held_out.values())
         return list(dict.fromkeys(note for prompts in sets for note in prompts.notes))
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For the manifest: source, digest and size of each set, and the digest of a file of verified labels."""
+        """Entries for the manifest: source, digest and size of each set, and the digest of the verified labels."""
         sets = {"train": self.train, "validation": self.validation, "test": self.test}
         facts: dict[str, dict[str, Any]] = {
             name: {
@@ -86,20 +85,20 @@ class DataSets:
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt at a run that is ready to go on.
-
-    Attributes:
-        path: the run directory, held by this process.
-        supervisor: its history holds every visit up to `done`.
-        done: complete steps; in training, a checkpoint after this step exists unless it is 0.
-    """
+    """An attempt at a run, ready for its first step or for the step after a resume."""
 
     recipe: Recipe
     path: Path
+    """The run directory, locked by this process."""
+
     data: DataSets
     supervisor: Supervisor
+    """Its history holds every visit up to `done`."""
+
     writer: RunWriter
     done: int
+    """Number of complete steps. In training there is a checkpoint after this step, unless it is 0."""
+
     progress: Progress
 
 
@@ -108,15 +107,17 @@ class EngineFailed(Exception):
 
 
 class Engine(Protocol):
-    """Generates and optimises; made for a recipe and its data before anything is written."""
+    """An engine generates rollouts and optimises the policy. It is made before anything is written."""
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
         """Load the policy and check that the prompts fit it."""
 
     @property
     def facts(self) -> dict[str, Any]:
-        """For the manifest: engine, device, dtype, threads, policy_digest (of the starting policy's weights),
-        departures from the authors' settings.
+        """Entries for the manifest.
+
+        These are engine, device, dtype, threads, departures from the authors' settings, and policy_digest, the digest
+        of the starting policy's weights.
         """
         ...
 
@@ -127,15 +128,15 @@ class Engine(Protocol):
 
     @property
     def plan(self) -> list[str]:
-        """Lines of a dry run: where and how it would compute."""
+        """Lines of a dry run: where and how the engine would compute."""
         ...
 
     def render(self, messages: Sequence[Message]) -> str:
-        """A prompt exactly as the policy sees it."""
+        """Return a prompt exactly as the policy sees it."""
         ...
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Make all steps after `run.done`; returns facts about the finished run for the manifest."""
+        """Take all steps after `run.done`; return facts about the finished run for the manifest."""
         ...
 
 
@@ -143,14 +144,18 @@ Section = TypeVar("Section", LocalEngine, OpenRlhfEngine)
 
 
 def engine_section(recipe: Recipe, kind: type[Section]) -> Section:
-    """The recipe's engine section, where it is known to be of this kind."""
+    """Return the recipe's engine section as the class `kind`.
+
+    Raises:
+        ValueError: the recipe has another engine.
+    """
     if not isinstance(recipe.engine, kind):
         raise ValueError(f"the recipe asks for the engine {recipe.engine.name}")
     return recipe.engine
 
 
 def require_engine(recipe: Recipe) -> None:
-    """Make sure that an engine of ours trains by this recipe."""
+    """Raise if the recipe's engine is external: olr then computes rewards, and another program trains."""
     if isinstance(recipe.engine, ExternalEngine):
         raise UserError(
             f"engine.name is external: {recipe.engine.trainer} trains and takes its rewards from olr",
@@ -159,10 +164,14 @@ def require_engine(recipe: Recipe) -> None:
 
 
 def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) -> DataSets:
-    """The recipe's data sets, with noise on the training labels; rollouts without training need no label.
+    """Load the recipe's data sets and put noise on the training labels.
 
-    `day`: of the run's start.
+    Args:
+        recipe: names the data sets.
+        kind: a run of the kind `rollouts` trains nothing, so its prompts need no labels.
+        day: day on which the run started.
     """
+    # A stored recipe may be a stranger's: code that only it names must not run unasked.
     recipe.require_named()
     extractor = recipe.data.extractor
     if extractor is not None:
@@ -171,7 +180,7 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
     train, held_out = training_data(recipe)
     method = compose(recipe.method)
     if isinstance(method.rule, OwnRule):
-        method.rule.load()  # before anything starts
+        method.rule.load()  # so that an error in the user's file is found before anything starts
     if recipe.verifier is not None:
         Verifier(recipe).require_numbers(train.prompts)
     if method.needs_labels and kind == "training":
@@ -185,6 +194,7 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
         else held_out_prompts(recipe, validation, "validation"),
         "test": held_out if test is None else held_out_prompts(recipe, test, "test"),
     }
+    # Lengths need a tokenizer, which takes seconds to load, so only recipes that drop prompts load it here.
     if recipe.data.drop_long:
         tokenizer = load_tokenizer(
             model_location(recipe.model.path),
@@ -193,15 +203,16 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
         fit = partial(without_long, tokenizer, recipe, ChatFormat.of(recipe, day))
         train = fit(train, method.views)
         sets = {name: prompts and fit(prompts) for name, prompts in sets.items()}
+    # Compute the share last: it depends on the marked prompts that remain after long ones are dropped.
     share = keep_fraction(recipe.method, train.prompts)
     return DataSets(train, **sets, views=method.views, keep_fraction=share, day=day)
 
 
 def loss_average_departure(recipe: Recipe) -> str:
-    """A sentence for the manifest: how the loss is averaged here, and how the authors averaged it (R17).
+    """Return a sentence for the manifest that compares our average of the loss with the authors' (R17).
 
-    Their `balance_batch` sorts samples by length, mini-batches are cut without shuffling, and the loss is the mean of
-    the token means of micro-batches of 4: `benchmarks/step_order.py` shows what each response then weighs.
+    Their `balance_batch` sorts samples by length, and mini-batches are cut without shuffling. Their loss is the mean
+    of the token means of micro-batches of 4. `benchmarks/step_order.py` shows the weight that each response then has.
     """
     authors = (
         "the authors' mean of token means over micro-batches of 4 responses of like length"
@@ -214,18 +225,18 @@ def loss_average_departure(recipe: Recipe) -> str:
     return f"the loss is exactly a mean over a mini-batch's responses; {authors} comes close to it"
 
 
-# Runs that diverge end at the first loss, gradient or logit that is not finite, before a step is taken with it: both
+# A run that diverges ends at the first loss, gradient or logit that is not finite, before the optimiser uses it. Both
 # engines raise `NonFinite` where they compute it. Adam moves a weight by about the learning rate, however large a
-# finite gradient is, so what is checked before a step keeps all weights finite, and with them every checkpoint.
+# finite gradient is. So checking before a step is enough to keep all weights, and thus every checkpoint, finite.
 
 NONFINITE = "policy/nonfinite"
-"""The metric: optimiser steps left out because of a loss, gradient or logit that is not finite."""
+"""The metric: optimiser steps left out because a loss, gradient or logit is not finite."""
 
 LOGITS, LOSS_OR_GRADIENT = "its logits are", "its loss or gradient is"
 
 
 class NonFinite(UserError):
-    """A loss, a gradient or logits are NaN or infinite; the message is a sentence for commands that do not train."""
+    """A loss, a gradient or logits are NaN or infinite. The message is for commands that do not train."""
 
     def __init__(self, quantity: str, model: str = "the policy") -> None:
         super().__init__(
@@ -236,7 +247,7 @@ class NonFinite(UserError):
 
 
 class Diverged(UserError):
-    """A run ended because the policy diverged; everything up to the last complete step is kept."""
+    """A run ended because the policy diverged. Everything up to the last complete step is kept."""
 
     run_status: Status = "diverged"
 
@@ -244,11 +255,16 @@ class Diverged(UserError):
 def diverged(
     writer: RunWriter, error: NonFinite, *, step: int, epoch: int, failed: int
 ) -> Diverged:
-    """Record that a step could not be taken, as the run's last line of metrics, and make the error that says so.
+    """Record that a step could not be taken, as the last line of metrics, and return the error to raise.
 
-    `step` was not completed (0: before training). The policy that is not finite was made by the step `failed`; the
-    error proposes the newest checkpoint from which a whole step was made.
+    Args:
+        writer: the run's.
+        error: names the quantity that is not finite.
+        step: the step that was not completed; 0 is before training.
+        epoch: the epoch of that step.
+        failed: the step that made the policy. The error proposes the newest checkpoint before it.
     """
+    # The step itself is not kept, so this line of metrics is the run's only record of the failure.
     writer.log(step, epoch, {NONFINITE: 1})
     run, recipe = writer.path, writer.recipe
     if failed == 0:
@@ -256,6 +272,7 @@ def diverged(
             f"{recipe.model.path} cannot answer: {error.quantity} not finite, before anything is trained",
             "use another model, or another precision",
         )
+    # The checkpoint of step `failed` itself is not proposed: the policy that it holds is the one that is not finite.
     good = max((saved for saved in checkpoint_steps(run) if saved < failed), default=None)
     remedy = "start a new run with a lower train.learning_rate"
     if good is None:

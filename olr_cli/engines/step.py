@@ -3,7 +3,7 @@
     store labels and rollouts  →  step metrics  →  held-out accuracy, if due  →  times and speed  →  log
         →  was a stop asked for?  →  checkpoint, if due, best so far or stopped  →  stop
 
-An engine samples, has the supervisor decide the labels, updates its policy, and calls `StepEnd.complete`. The order
+An engine samples, lets the supervisor decide the labels, updates its policy, and calls `StepEnd.complete`. The order
 matters after a kill: a step counts once its labels are stored, and --resume continues from the last checkpoint.
 """
 
@@ -23,45 +23,46 @@ from olr_cli.runs.writer import RunWriter
 from olr_cli.supervision import Decided, step_metrics
 
 Speed = Callable[[Metrics], Mapping[str, float | None]]
-"""Makes the metrics of a step's speed from its other metrics, which include the seconds of its parts."""
+"""Computes the speed metrics of a step from its other metrics, which include the seconds of its parts."""
 
 
 @dataclass(frozen=True)
 class StepEnd:
-    """Records every step of a run, and saves and stops where that is due.
-
-    Attributes:
-        writer: of the run.
-        schedule: says what is due after which step.
-        held_out: measures the policy on the held-out prompts.
-        save: writes the checkpoint after a step.
-        stop: the exception that ends the run, where a stop was asked for; else None.
-        report: shows each step's metrics; None where another process follows metrics.jsonl.
-    """
+    """Records every step of a run, and saves or stops when due."""
 
     writer: RunWriter
     schedule: Schedule
+    """Says which steps end with a measurement or a checkpoint."""
+
     held_out: Callable[[], Metrics]
+    """Measures the policy on the held-out prompts."""
+
     save: Callable[[int], None]
+    """Writes the checkpoint after a step."""
+
     stop: Callable[[], Exception | None]
+    """Returns the exception that ends the run if a stop was asked for, or else None."""
+
     report: MetricLog | None = None
+    """Shows each step's metrics; None if another process follows metrics.jsonl."""
 
     def before_training(self) -> None:
-        """Measure the starting policy and log that as step 0."""
+        """Measure the starting policy and log it as step 0."""
         with self.stopping_if_diverged(0, failed=0):
             metrics = self.held_out()
         self._log(0, metrics)
 
     @contextmanager
     def stopping_if_diverged(self, step: int, *, failed: int) -> Iterator[None]:
-        """End the run where a part of a step computes what is not finite; the step is not kept.
+        """End the run if the block computes a value that is not finite. The step is not kept.
 
-        `failed` is the step that made the policy, see `diverged`: this one, once it is stored.
+        `failed` is the step that made the policy (see `diverged`). It equals `step` once this step is stored.
         """
         try:
             yield
         except NonFinite as error:
             if failed == step:
+                # The step's own update made the policy that is not finite, so its stored tables must go too.
                 self.writer.drop_after(step - 1)
             epoch = self.schedule.epoch(step)
             raise diverged(
@@ -76,7 +77,7 @@ class StepEnd:
         measured: Mapping[str, float],
         speed: Speed,
     ) -> None:
-        """Store and log a step that is computed; save and stop where that is due.
+        """Store and log a computed step; save and stop if that is due.
 
         Args:
             step: from 1.
@@ -86,9 +87,9 @@ class StepEnd:
             speed: called last, so that it knows the time of everything else.
 
         Raises:
-            Diverged: the held-out prompts cannot be answered any more.
-            Exception: what `stop` says, if steps are left; this one is saved.
-            UserError: nothing has been rewarded for as many steps as the recipe allows.
+            Diverged: the policy can no longer answer the held-out prompts.
+            Exception: the one that `stop` returns, if steps are left; this step is saved first.
+            UserError: no response was rewarded in as many steps as the recipe allows.
         """
         train = self.writer.recipe.train
         with clock.measure("store"):
@@ -99,10 +100,12 @@ class StepEnd:
                 metrics |= self.held_out()
         metrics |= clock.metrics()
         self._log(step, {**metrics, **speed(metrics)})
-        stop = self.stop()  # asked once: no stop without its checkpoint
+        # Ask once: a stop that arrives after this line waits for the next step, so no run stops without a checkpoint.
+        stop = self.stop()
         is_due = self.schedule.is_due(step, train.checkpoint_every)
         if is_due or is_best(self.writer.path, step, metrics) or stop is not None:
             self.save(step)
+        # Return before raising: a stop during the last step finds a finished run.
         if step == self.schedule.last:
             return
         if stop is not None:
@@ -111,7 +114,7 @@ class StepEnd:
             self._require_reward(train.stop_if_no_reward)
 
     def _require_reward(self, steps: int) -> None:
-        """End a run of whose latest steps, so many in a row, none has rewarded a response."""
+        """Raise if none of the last `steps` steps rewarded a response."""
         latest = read_metrics(self.writer.path, "rollout/reward")[-steps:]
         if len(latest) == steps and not any(line["rollout/reward"] for line in latest):
             raise UserError(

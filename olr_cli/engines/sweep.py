@@ -1,7 +1,7 @@
-"""All runs of a sweep, each in a process of its own, a few at a time.
+"""All runs of a sweep, a few at a time, each in its own process.
 
-The processes are forks of one that has torch and transformers imported: a run of a toy would spend half of its time on
-that.
+The processes are forked from one that has imported torch and transformers: otherwise a toy's run would spend half of
+its time on these imports.
 """
 
 from __future__ import annotations
@@ -40,19 +40,24 @@ _STOPPED = [
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     for sign in (128 + number, -number)
 ]
+"""Exit statuses of a run that a signal ended: the shell's (128 + number), and Python's for a child (-number)."""
 
 
 def train_all(
     runs: Sequence[SweepRun], folder: Path, jobs: int, train_one: Callable[[int], object]
 ) -> int:
-    """Train every run that is not finished yet; an interrupted sweep goes on where it stopped.
+    """Train every run that is not finished yet; an interrupted sweep continues where it stopped.
 
-    Run directories are made below `folder`, and `jobs` processes run at a time, which share a GPU's memory. In each
-    `train_one`, which must be possible to pickle, gets the number of a run, from 0, and ends as the process is to end.
+    Args:
+        runs: the sweep's runs.
+        folder: run directories are made below it.
+        jobs: number of processes at a time; they share a GPU's memory.
+        train_one: is called in each process with the number of a run, from 0, and ends the process. It must be
+            picklable.
 
     Returns:
-        The exit status: 0 if every run is finished; 130, 143 or 129 if a signal stopped the sweep, and its runs
-        with it; else 1 if a run failed by a bug, 2 if the user can fix what ended them. Their logs are named.
+        The exit status: 0 if every run is finished; 130, 143 or 129 if a signal stopped the sweep and its runs.
+        Otherwise it is 1 if a bug ended a run, and 2 if the user can fix the cause. The output names the logs.
     """
     if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):
         raise UserError(
@@ -68,6 +73,7 @@ def train_all(
     )
     with writing(folder):
         (folder / "logs").mkdir(parents=True, exist_ok=True)
+    # The preloaded modules are the local engine's.
     if all(run.recipe.engine.name == "local" for run in runs):
         _SERVER.set_forkserver_preload([*_PRELOADED])
     with stop_requests() as stop:
@@ -79,7 +85,7 @@ def train_all(
 
 
 def _unfinished(runs: Sequence[SweepRun], folder: Path) -> dict[int, str]:
-    """Return number and place of every run that is not finished; refuse runs that have begun with another recipe."""
+    """Return number and path of every unfinished run; raise if one was begun with another recipe."""
     begun = [run for run in runs if (folder / run.place / "manifest.json").exists()]
     for run in begun:
         check_same_recipe(folder / run.place, run.recipe)
@@ -96,7 +102,7 @@ def _train_side_by_side(
     train_one: Callable[[int], object],
     stop: StopRequest,
 ) -> dict[str, int]:
-    """Train runs, `jobs` at a time, until all have ended or a stop is asked for; return exit statuses by place."""
+    """Train runs, `jobs` at a time, until all end or a stop is asked for; return their exit statuses by path."""
     waiting = list(runs.items())
     jobs = min(jobs, len(waiting))
     training: dict[str, BaseProcess] = {}
@@ -116,7 +122,7 @@ def _train_side_by_side(
                     seconds = (time.monotonic() - began) / len(statuses) * left
                     print(f"{left} runs to go, {rough_duration(seconds)} left", flush=True)
     finally:
-        # The terminal sends Ctrl-C to the runs as well, but nobody else passes on a SIGTERM.
+        # A terminal sends Ctrl-C to the runs too, but a SIGTERM reaches only this process, so pass it on.
         for child in training.values():
             child.terminate()
     for place, child in training.items():
@@ -125,7 +131,7 @@ def _train_side_by_side(
 
 
 def _takes_all_gpus(recipe: Recipe) -> bool:
-    """Whether a run starts a Ray of its own, which knows nothing of other runs on the same GPUs."""
+    """Whether a run starts its own Ray, which knows nothing of other runs on the same GPUs."""
     engine = recipe.engine
     return (
         isinstance(engine, OpenRlhfEngine)
@@ -137,6 +143,8 @@ def _takes_all_gpus(recipe: Recipe) -> bool:
 def _start(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> BaseProcess:
+    """Start a run in a process of its own and return the process."""
+    # `_report` reads the log even if the process ends before it has opened it.
     with writing(log):
         log.touch()
     child = _SERVER.Process(target=_train_logged, args=(train_one, number, log, jobs))
@@ -147,8 +155,9 @@ def _start(
 def _train_logged(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> None:
-    """Train a run in the process that was forked for it, one of so many on a GPU; what it prints goes into its log."""
+    """Train run `number` in the forked process, one of `jobs` on a GPU; write its output to `log`."""
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
+        # Redirect the process's file descriptors, not sys.stdout: libraries in C and child processes write to these.
         for stream, file in enumerate((nothing, output, output)):
             os.dup2(file.fileno(), stream)
     if jobs > 1:
@@ -159,7 +168,7 @@ def _train_logged(
 
 
 def _report(folder: Path, place: str, child: BaseProcess) -> int:
-    """Wait for a run's end and print a line about it; returns its exit status."""
+    """Wait for the end of a run, print a line about it, and return its exit status."""
     child.join()
     status = child.exitcode or 0
     if status == 0:
@@ -173,7 +182,7 @@ def _report(folder: Path, place: str, child: BaseProcess) -> int:
 
 
 def _outcome(run: Path) -> str:
-    """The last metrics of a finished run, and whether its held-out accuracy fell."""
+    """Return the last metrics of a finished run, and whether its held-out accuracy fell."""
     lines = read_metrics(run)
     if not lines:
         return ""
@@ -182,7 +191,7 @@ def _outcome(run: Path) -> str:
 
 
 def _last_words(log: Path) -> str:
-    """The last line of a run's log."""
+    """Return the last line of a run's log."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next(
         (line.removeprefix("Error: ") for line in reversed(lines) if line.strip()),
@@ -191,6 +200,7 @@ def _last_words(log: Path) -> str:
 
 
 def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
+    """Print the next command, or the logs of the failed runs; return the sweep's exit status."""
     failed = {place: status for place, status in statuses.items() if status}
     if not failed:
         print(f"Next: olr analyze {quote(str(folder))}")
@@ -199,8 +209,10 @@ def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
     print(
         f"Error: {len(failed)} of {runs} runs did not finish; see {logs}", file=sys.stderr
     )
+    # 1 stands for a bug: at least one run ended in a way that the user cannot fix.
     return 2 if all(status in (2, *_STOPPED) for status in failed.values()) else 1
 
 
 def _log(folder: Path, place: str) -> Path:
+    """Return the path of a run's log."""
     return folder / "logs" / f"{place}.txt"

@@ -1,7 +1,8 @@
-"""A model is what its files say (R22a): a weight that they lack is an error; transformers would draw it at random.
+"""Checks that a model's files hold all of its weights (R22a): transformers would draw a missing weight at random.
 
-Names, types and shapes stand in the headers of safetensors files. transformers itself loads them into a model on
-torch's meta device, so that its own renaming, joining of experts and tying count, and 70 billion take no memory.
+The headers of safetensors files hold names, types and shapes. transformers itself loads them into a model on torch's
+meta device. Its own rules for renaming, joining of experts and tying therefore count, and 70 billion parameters take no
+memory.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ from olr_cli.errors import UserError
 from olr_cli.files import read_json, regular
 
 _NOT_JOINED = "automatic conversion of the weights"
-"""Words of transformers' error where experts or other parts, stored one by one, do not make a weight of the model."""
+"""Part of transformers' error message if weights that are stored in parts, such as experts, cannot be joined."""
 
 Headers = Mapping[str, tuple[str, Sequence[int]]]
-"""Type and shape of every stored weight, as safetensors files have them."""
+"""Type and shape of every stored weight, as safetensors files record them."""
 
 
 def require_stored_weights(
     model: str | Path, folder: Path, config: Any, *, trust_remote_code: bool
 ) -> list[str]:
-    """Return what `require_weights` does before anything is loaded, from the files in `folder`.
+    """Return the notes of `require_weights` before anything is loaded, from the files in `folder`.
 
-    Where it cannot be told, the model passes: quantised ones, whose weights have other names and shapes in each format,
-    and those that transformers has no class for.
+    A model passes if it cannot be checked. Such models are quantised ones, whose names and shapes differ between
+    formats, and those for which transformers has no class.
     """
     stored = {} if _is_quantised(config) else _headers(model, folder)
     if not stored:
@@ -34,7 +35,7 @@ def require_stored_weights(
     _require_no_codes(model, stored)
     try:
         report = _rehearsed_load(config, stored, trust_remote_code=trust_remote_code)
-    # The class may be one that transformers lacks, or that cannot be made without memory.
+    # transformers may lack the class, or the class may not support the meta device: then nothing can be checked.
     except Exception as error:
         if _NOT_JOINED not in str(error):
             return []
@@ -47,13 +48,14 @@ def require_stored_weights(
 
 
 def _require_no_codes(model: str | Path, stored: Headers) -> None:
-    """Refuse stored weights that are codes of a quantised model."""
+    """Raise if the stored weights are the codes of a quantised model."""
     scales = [name for name in stored if "scale" in name]
     for name, (kind, _) in stored.items():
-        # The second ending is that of experts in one weight; masks and places may be integers.
+        # Experts that are stored in one weight end in `proj`. Masks and positions are skipped: they may be integers.
         if not name.endswith(("weight", "proj")):
             continue
         layer = name.removesuffix("weight")
+        # float8 alone may be a number. With a scale for the same layer beside it, it is a code.
         is_scaled = kind.startswith("F8") and any(
             other.startswith(layer) for other in scales
         )
@@ -66,11 +68,11 @@ def _require_no_codes(model: str | Path, stored: Headers) -> None:
 
 
 def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -> list[str]:
-    """Return a sentence about weights that the files have too many; refuse those that they lack, or of other shapes.
+    """Return a sentence about surplus weights in the files; raise if weights are missing or have other shapes.
 
-    `report` is what `from_pretrained` returns beside a model if it is asked for `output_loading_info`.
+    `report` is the second value of `from_pretrained` with `output_loading_info`.
     """
-    # A model of foreign code may compute these where it is made.
+    # The model's class may compute these buffers itself, so a file without them is complete.
     missing = [
         name
         for name in report["missing_keys"]
@@ -103,11 +105,12 @@ def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -
 
 
 def _is_quantised(config: Any) -> bool:
+    """Whether a model's configuration says how its weights are quantised."""
     return getattr(config, "quantization_config", None) is not None
 
 
 def _headers(model: str | Path, folder: Path) -> Headers:
-    """Return the headers of the files that transformers loads: the one whole file, else all that the index names."""
+    """Return the headers of the files that transformers loads: the single file, or else all that the index names."""
     from safetensors import SafetensorError, safe_open
 
     stored: dict[str, tuple[str, Sequence[int]]] = {}
@@ -117,7 +120,7 @@ def _headers(model: str | Path, folder: Path) -> Headers:
                 for weight in file.keys():  # noqa: SIM118
                     header = file.get_slice(weight)
                     stored[weight] = header.get_dtype(), header.get_shape()
-        # Of which whoever reads the weights has a sentence
+        # The code that reads the weights reports a damaged file in a sentence of its own.
         except (
             OSError,
             SafetensorError,
@@ -127,7 +130,7 @@ def _headers(model: str | Path, folder: Path) -> Headers:
 
 
 def _loaded_files(model: str | Path, folder: Path) -> Iterator[str]:
-    """Yield the names of the files that transformers loads weights from; those that an index names must be there."""
+    """Yield the names of the files that transformers loads; raise if one that the index names is missing."""
     index, whole = folder / "model.safetensors.index.json", "model.safetensors"
     if (folder / whole).is_file() or not index.is_file():
         yield whole
@@ -150,26 +153,26 @@ def _loaded_files(model: str | Path, folder: Path) -> Iterator[str]:
 def _rehearsed_load(
     config: Any, stored: Headers, *, trust_remote_code: bool
 ) -> Mapping[str, Any]:
-    """Return what transformers reports, or raise what it does, for weights of these names and shapes."""
+    """Load weights of these names and shapes without memory; return transformers' report, or raise its error."""
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its report would be of weights that nobody loads
+    logging.set_verbosity_error()  # type: ignore[no-untyped-call]  # its report would be about a load that never happens
     weights = {
         name: torch.empty(shape, device="meta") for name, (_, shape) in stored.items()
     }
     try:
-        with torch.random.fork_rng(devices=[]):  # making a model draws numbers
+        with torch.random.fork_rng(devices=[]):  # making a model draws random numbers
             with torch.device("meta"):
                 made: Any = AutoModelForCausalLM.from_config(
                     config, trust_remote_code=trust_remote_code
                 )  # type: ignore[no-untyped-call]
             _, report = type(made).from_pretrained(
                 None,
-                config=made.config,  # of the text alone, where that is what the class takes
+                config=made.config,  # the text part alone, for a class that takes only this part
                 state_dict=weights,
                 device_map={"": "meta"},
                 ignore_mismatched_sizes=True,
@@ -182,4 +185,5 @@ def _rehearsed_load(
 
 
 def _some(names: Sequence[str]) -> str:
+    """Return the first three names, sorted, as text."""
     return ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")

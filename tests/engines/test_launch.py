@@ -264,7 +264,7 @@ def test_a_checkpoint_is_of_this_run_and_of_the_step_in_its_name(
     checkpoint.mkdir(parents=True)
     saved = {"step": 3, "run": read_manifest(tmp_path)["id"], **changes}
     (checkpoint / "trainer.json").write_text(json.dumps(saved))
-    assert resume._strangeness(tmp_path, 3) == strange
+    assert resume._foreign_checkpoint(tmp_path, 3) == strange
 
 
 @each(

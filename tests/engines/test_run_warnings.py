@@ -10,7 +10,7 @@ from samples import json_lines
 from olr_cli.engines.backends import BackendOptions
 from olr_cli.engines.launch import data_warnings, run_warnings, unused_run_path
 from olr_cli.engines.models import policy_path
-from olr_cli.engines.rehearse import _takes, rehearse, sweep_answer
+from olr_cli.engines.rehearse import _cost, rehearse, sweep_answer
 from olr_cli.engines.rollouts import RolloutSampler
 from olr_cli.engines.run import load_data
 from olr_cli.recipe.layers import validate
@@ -216,6 +216,6 @@ def test_checkpoints_take_the_weights_and_what_the_optimiser_keeps(
     changes = {"train": {"keep_checkpoints": 2}} | changes
     changes["train"] = {"keep_checkpoints": 2} | changes["train"]
     other = recipe({"limit": 4, **changes.pop("data", {})}, **changes)
-    steps, rollouts, disk = _takes(rehearsed, other)
+    steps, rollouts, disk = _cost(rehearsed, other)
     assert (steps, rollouts) == (20, 160)
     assert disk == copies * WEIGHTS + rollouts * (50 + 4 * 40)

@@ -6,12 +6,12 @@ from sums import Backend, run, sums
 
 @pytest.fixture
 def benchmark(tmp_path):
-    """The problems 0 + 7, 1 + 7, …"""
+    """Return the problems 0 + 7, 1 + 7, …"""
     return sums(tmp_path)
 
 
 @pytest.fixture
 def folder(tmp_path, benchmark):
-    """The folder of an evaluation of `benchmark`."""
+    """Return the folder of an evaluation of `benchmark`."""
     run(tmp_path / "evaluations" / "one", [benchmark], Backend())
     return tmp_path / "evaluations" / "one"

@@ -1,6 +1,6 @@
-r"""Wrong answers made from golds by rules on their text, which know nothing of how answers are compared.
+"""Wrong answers that rules make from the text of golds, without knowing how answers are compared.
 
-A gold that a rule can't change into something surely wrong is left alone: the sign of 0, the order of a list.
+A gold that a rule cannot change into a surely wrong answer is left alone: the sign of 0, the order of a list.
 """
 
 import re
@@ -24,7 +24,7 @@ _QUANTITY = re.compile(
 _ASSIGNMENT = re.compile(r"(?P<left>[a-zA-Z](?:\([a-z]\))?\s*=\s*)(?P<right>[^=]*)")
 _PAIR = re.compile(r"(?:\\left)?\s*\((?P<a>[^()]*?),(?P<b>[^()]*?)(?:\\right)?\s*\)")
 _LETTER = re.compile(r"(?P<before>\\text\{\()(?P<letter>[A-E])(?P<after>\)\})")
-# What makes an expression something other than one number or formula of which -x and x + 1 are surely wrong.
+# A match means that -x and x + 1 are not surely wrong: the expression is no single number or formula.
 _NO_SCALAR = re.compile(
     r"[=<>,;&|\[\]]|\\(?:le|ge|in|cup|pm|text|mbox|begin|infty|angle|log|arcsin)|\\[{}]|where|np\.|[CcKk]\b|_\{?\d|'"
 )
@@ -40,7 +40,7 @@ class Perturbed:
 
 
 def perturbed(golds: Sequence[str]) -> Iterator[Perturbed]:
-    """Every answer that the rules make from a benchmark's golds."""
+    """Yield every answer that the rules make from a benchmark's golds."""
     bare = [_bare(gold) for gold in golds]
     for index, gold in enumerate(bare):
         yield Perturbed(index, "itself", golds[index])
@@ -55,14 +55,14 @@ def perturbed(golds: Sequence[str]) -> Iterator[Perturbed]:
 
 
 def _bare(gold: str) -> str:
-    """`gold` without the dollar signs around all of it."""
+    """Return `gold` without dollar signs around it."""
     gold = gold.strip()
     inner = gold[1:-1]
     return inner.strip() if gold[:1] == gold[-1:] == "$" and "$" not in inner else gold
 
 
 def _restyled(gold: str) -> str:
-    r"""The gold as a policy may well write it: ``$...$``, \dfrac, \left and \right, spaces, numbers without .0."""
+    r"""Return the gold as a policy may write it: ``$...$``, \dfrac, \left and \right, spaces, numbers without .0."""
     text = re.sub(r"\\[dt]?frac(?![a-z])", r"\\dfrac", re.sub(r"(?<=\d)\.0$", "", gold))
     if not re.search(r"\\left|\\right|\\[|\\]", text) and text.count("(") == text.count(
         ")"
@@ -72,14 +72,14 @@ def _restyled(gold: str) -> str:
 
 
 def _another(golds: Sequence[str], index: int) -> str | None:
-    """The gold of the next problem that has another one, by its characters but for style."""
+    """Return the gold of the next problem whose gold differs by more than style."""
     own = _characters(golds[index])
     following = (*golds[index + 1 :], *golds[:index])
     return next((other for other in following if _characters(other) != own), None)
 
 
 def _characters(gold: str) -> str:
-    """What tells golds apart: without brackets, styles and units, numbers without .0; lists sorted."""
+    """Return the characters that distinguish golds, sorted: no brackets, styles, units or .0."""
     plain = re.sub(
         r"\\(?:text|mbox)\s*\{[^{}]*\}(?:\^\d)?|\^\{?\\circ\}?|\\!|\\\$|[\s${}()\\]|_\d$",
         "",
@@ -90,7 +90,7 @@ def _characters(gold: str) -> str:
 
 
 def _sign(gold: str) -> str | None:
-    """-x for x."""
+    """Return -x for x."""
     quantity, pair, assignment = (
         _QUANTITY.fullmatch(gold),
         _PAIR.fullmatch(gold),
@@ -109,7 +109,7 @@ def _sign(gold: str) -> str | None:
 
 
 def _off_by_one(gold: str) -> str | None:
-    """A number one further from 0, of a power of ten one more of them; x + 1 for an expression x."""
+    """Return a number that is one further from 0, or x + 1 for an expression x."""
     quantity, pair, assignment = (
         _QUANTITY.fullmatch(gold),
         _PAIR.fullmatch(gold),
@@ -130,7 +130,7 @@ def _off_by_one(gold: str) -> str | None:
 
 
 def _last_digit(gold: str) -> str | None:
-    """20.38 for 20.39, 0.4 for 0.5: a decimal that isn't precise enough."""
+    """Return 20.38 for 20.39, 0.4 for 0.5: a decimal that is not precise enough."""
     quantity = _QUANTITY.fullmatch(gold)
     if (
         not quantity
@@ -144,7 +144,7 @@ def _last_digit(gold: str) -> str | None:
 
 
 def _swapped(gold: str) -> str | None:
-    """(b, a) for (a, b)."""
+    """Return (b, a) for (a, b)."""
     pair = _PAIR.fullmatch(gold)
     if not pair or pair["a"].strip() == pair["b"].strip() or "," in pair["b"]:
         return None
@@ -152,14 +152,14 @@ def _swapped(gold: str) -> str | None:
 
 
 def _incomplete(gold: str) -> str | None:
-    """1, 2 for 1, 2, 3."""
+    """Return 1, 2 for 1, 2, 3."""
     if re.fullmatch(rf"(?:\\\$)?{_THOUSANDS}", gold) or "=" in gold:
         return None
     depth, cuts = 0, []
-    for place, sign in enumerate(gold):
+    for position, sign in enumerate(gold):
         depth += (sign in "([{") - (sign in ")]}")
         if sign == "," and depth == 0:
-            cuts.append(place)
+            cuts.append(position)
     items = [
         re.sub(r"[\s$]", "", gold[a:b])
         for a, b in zip([0, *(c + 1 for c in cuts)], [*cuts, None], strict=True)
@@ -168,7 +168,8 @@ def _incomplete(gold: str) -> str | None:
 
 
 def _other_letter(gold: str) -> str | None:
-    r"""\text{(D)} for \text{(C)}."""
+    r"""Return \text{(D)} for \text{(C)}."""
+    # The next letter of A to E, and A after E.
     letter = _LETTER.fullmatch(gold)
     return (
         letter
@@ -177,6 +178,7 @@ def _other_letter(gold: str) -> str | None:
 
 
 def _is_scalar(gold: str) -> bool:
+    """Whether -x and x + 1 are surely wrong for the gold x."""
     return not _NO_SCALAR.search(gold) and not re.search(r"\d\s*_|\\?%|\$", gold)
 
 

@@ -1,4 +1,4 @@
-"""A benchmark of sums, and a backend without a model that answers them: what an evaluation needs, in no time."""
+"""A benchmark of sums, and a backend that answers them without a model, so that an evaluation takes no time."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ FACTS = {
 
 
 class Backend:
-    """Right in two of three samples, by the sample's seed; what it was asked for is in `asked`."""
+    """Right in two of three samples, by the sample's seed; `asked` holds the requests."""
 
     def __init__(
         self, before_chunk=lambda number: None, *, has_chat_template=True, **facts
@@ -63,7 +63,7 @@ class Backend:
 
 
 class Silent:
-    """A display that shows nothing and keeps what it is told."""
+    """A display that shows nothing and keeps every call."""
 
     def __init__(self):
         self.told = []
@@ -87,7 +87,7 @@ class Silent:
 def sample(
     response: str, gold: str, choices: int | None = None, problem_id: str = ""
 ) -> Generation:
-    """A sample to be graded; the problem's id is by default ``with gold <gold>``."""
+    """Return a sample to grade; the problem's id is by default ``with gold <gold>``."""
     return Generation(
         benchmark="sums", problem_id=problem_id or f"with gold {gold}", sample=0, prompt="", response=response,
         gold=gold, choices=choices, tokens=1, truncated=False, seed=0,
@@ -112,18 +112,20 @@ def write_sums(
 
 
 def sums(folder: Path, name: str = "sums", **keys) -> Benchmark:
-    """The benchmark that `write_sums` writes."""
+    """Write and read a benchmark of sums."""
     return read_benchmark(write_sums(folder, name, **keys))
 
 
 def run(
     folder, benchmarks, backend=None, *, model="someone/model", progress=None, **settings
 ):
-    """Evaluate, with a backend or, without one, with no model to be had."""
+    """Evaluate with a backend, or without one, where loading a model is a failure."""
 
     def no_model():
+        # An evaluation whose samples are all stored must not need its model.
         raise AssertionError("the model was loaded")
 
+    # Without a backend, everything has to come from the store.
     request = EvaluationRequest(**settings)
     evaluation = Evaluation(
         Target(str(model), folder, "some model", {}), request.tasks(benchmarks), request

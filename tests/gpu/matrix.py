@@ -31,6 +31,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+# This is a program and no test, so pytest does not set its path.
 sys.path.insert(0, str(Path(__file__).parents[1] / "openrlhf"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
@@ -51,19 +52,19 @@ from olr_cli.runs.shards import stored_steps
 from olr_cli.runs.store import scan_rollouts
 
 STEPS, CHECKPOINT, KILLED = 4, 2, 3
-"""Steps of a run; the one with a checkpoint; the one after which a run is killed, the first after a checkpoint."""
+"""Steps of a run; the step with a checkpoint; and the first step after it, after which a run is killed."""
 
 MOST_GAP = 0.02
 """Nats that bfloat16 may put between the log-probabilities of two programs, on average over tokens."""
 
 LEAST_MOVE = 4
-"""How many times the gap the policy must have moved, or old weights in vLLM would not be seen."""
+"""How many times the gap the policy must have moved; otherwise old weights in vLLM would go unnoticed."""
 
 PATIENCE = 300
-"""Seconds in which a run that works says something new: on an H200 vLLM imported for 110 s before it used the card."""
+"""Seconds in which a working run shows progress: on an H200, vLLM imported for 110 s before it used the card."""
 
 COMPILE_SECONDS = 900
-"""The most that DeepSpeed's operations take to compile; two took 108 s on 16 cores."""
+"""Time limit for compiling DeepSpeed's operations; two took 108 s on 16 cores."""
 
 MICRO_BATCH, PROMPT_TOKENS, VLLM_MEMORY = 4, 64, 0.4
 ZERO_3, FLOAT32_GRADIENTS = "engine.zero_stage=3", "engine.flags.ds.grad_accum_dtype=fp32"
@@ -73,7 +74,7 @@ AWAKE, NOT_COLOCATED = "engine.sleep=false", "engine.colocate=false"
 
 @dataclass(frozen=True)
 class Size:
-    """A model and the work it gets; the learning rate is as high as the policy bears."""
+    """A model and the work that it gets. The learning rate is as high as the policy bears."""
 
     parameters: float
     vocabulary: int
@@ -91,43 +92,46 @@ TINY = Size(1e5, vocabulary=512, hidden=64, layers=2, new_tokens=16, learning_ra
 
 @dataclass(frozen=True)
 class Case:
-    """A run of the matrix.
-
-    Attributes:
-        number: by which `--case` asks for it.
-        what: what is special about it.
-        settings: beside the common ones.
-        gpus: how many it needs; None: it takes as many as there are.
-        is_killed: killed after the step that follows a checkpoint, and resumed; else it runs through.
-        needs_flash_attention: and is left out without it.
-        on_cpu: whether the rehearsal can show it.
-    """
+    """A run of the matrix."""
 
     number: int
+    """The number for `--case`."""
+
     what: str
+    """Its title in the report."""
+
     settings: tuple[str, ...]
+    """Settings besides the common ones."""
+
     gpus: int | None = 1
+    """Number of GPUs that it needs; None: as many as there are."""
+
     is_killed: bool = False
+    """Whether it is killed after the step that follows a checkpoint, and resumed."""
+
     needs_flash_attention: bool = False
+    """Whether it is left out without flash-attn."""
+
     on_cpu: bool = False
+    """Whether the CPU rehearsal can show it."""
 
     @property
     def name(self) -> str:
-        """As the report has it."""
+        """Number and title, as in the report."""
         return f"{self.number}. {self.what}"
 
     def gpus_of(self, here: int) -> int:
-        """GPUs of the policy that its mini-batches divide among, where so many GPUs are here."""
+        """Return how many of `here` GPUs the policy takes, so that its mini-batches divide among them."""
         return self.gpus or next(
             number for number in (8, 4, 2, 1) if number <= max(1, here)
         )
 
     def policy_gpus(self, gpus: int) -> int:
-        """GPUs of the policy, of so many; the other one is vLLM's where they are not colocated."""
+        """Return how many of `gpus` are the policy's; one is vLLM's if they are not colocated."""
         return 1 if NOT_COLOCATED in self.settings else gpus
 
     def memory(self, size: Size, *, gpus: int, card: float) -> float:
-        """Bytes that it takes of each card of `card` bytes, by the formulas of recipes/paper/README.md#memory."""
+        """Return the bytes that it takes of a card of `card` bytes, by recipes/paper/README.md#memory."""
         is_zero_3, part = ZERO_3 in self.settings, size.parameters / self.policy_gpus(gpus)
         models = 4 * (part if is_zero_3 else size.parameters)
         gradients = 4 if FLOAT32_GRADIENTS in self.settings else 2
@@ -182,7 +186,7 @@ CASES = (
     Case(8, "ZeRO 3, awake", (ZERO_3, AWAKE, SDPA)),
     Case(9, "ZeRO 2, awake", ("engine.zero_stage=2", AWAKE, SDPA)),
 )
-"""What shows most comes first: there is seldom time for all of them."""
+"""The most telling case comes first, because there is seldom time for all of them."""
 
 LOCAL = 10
 """The number of the local engine, which trains in a process of its own without a run."""
@@ -190,7 +194,7 @@ LOCAL = 10
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that a case must show; `is_right` is None if it is only measured, or left out."""
+    """A property that a case must show; `is_right` is None if it is only measured, or left out."""
 
     case: str
     shows: str
@@ -200,7 +204,7 @@ class Finding:
 
 
 def configuration(size: Size, tokenizer: Any) -> Any:
-    """A Qwen3 of this size; as in the small published ones, the LM head is the embedding."""
+    """Return the configuration of a Qwen3; as in the small published models, the LM head is the embedding."""
     from transformers import Qwen3Config
 
     return Qwen3Config(
@@ -220,11 +224,12 @@ def configuration(size: Size, tokenizer: Any) -> Any:
 
 
 def random_model(folder: Path, size: Size) -> Path:
-    """A Qwen3 of random weights, and a tokenizer of characters that fills its vocabulary."""
+    """Write a Qwen3 with random weights, and a tokenizer of characters that fills its vocabulary."""
     import torch
     from transformers import Qwen3ForCausalLM
 
     tokenizer = build_tokenizer(4096)
+    # Build the tokenizer twice: the first one shows how many tokens are missing.
     further = [f"<{number}>" for number in range(size.vocabulary - len(tokenizer))]
     tokenizer = build_tokenizer(4096, further)
     torch.manual_seed(0)
@@ -237,7 +242,7 @@ def random_model(folder: Path, size: Size) -> Path:
 def settings_of(
     case: Case, model: Path, size: Size, device: str, gpus: int
 ) -> tuple[str, ...]:
-    """Settings over `laptop/openrlhf` on so many GPUs: 4 steps of 16 prompts x 4, two updates each."""
+    """Return settings for `laptop/openrlhf` on `gpus` GPUs: 4 steps of 16 prompts x 4, two updates each."""
     return (
         f"model.path={model}",
         "method={name: sequence_entropy}",
@@ -263,7 +268,7 @@ def settings_of(
 
 
 def ask_nvidia_smi(field: str) -> list[str]:
-    """A field of every GPU; none where there is no driver."""
+    """Return a field of every GPU; none without a driver."""
     words = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(
@@ -273,7 +278,10 @@ def ask_nvidia_smi(field: str) -> list[str]:
 
 
 def memory_of_cards(field: str) -> list[float]:
-    """Bytes of every GPU, "used" or "total"; not of cards that share the host's memory, which answer "[N/A]"."""
+    """Return the bytes of every GPU, "used" or "total".
+
+    Cards that share the host's memory answer "[N/A]" and are left out.
+    """
     return [
         float(text) * 2**20
         for text in ask_nvidia_smi(f"memory.{field}")
@@ -282,9 +290,10 @@ def memory_of_cards(field: str) -> list[float]:
 
 
 class Report:
-    """The findings, each printed and written as it comes, and the name of what runs now.
+    """The findings so far and the name of the running case. Each finding is printed and written at once.
 
-    So the report is of use whatever ends the matrix, `kill -9` and the end of somebody's time on a machine included.
+    The report is therefore of use after any end of the matrix, even after `kill -9` or the end of the time on a
+    machine.
     """
 
     def __init__(self, write: Callable[[Sequence[Finding]], None]) -> None:
@@ -299,12 +308,12 @@ class Report:
 
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Whatever goes wrong is a finding too, and ends the matrix only if it came from outside."""
+        """Turn every error in the block into a finding; raise only if it came from outside."""
         self._running = name
         self._update()
         try:
             yield
-        except Exception as error:  # of any kind: what the others show is worth a report
+        except Exception as error:  # any error: the other cases still deserve a report
             self.say(
                 Finding(
                     name,
@@ -329,7 +338,7 @@ class Report:
 def compile_adam(
     cases: Iterable[Case], device: str, extensions: Path, log: Path
 ) -> Finding:
-    """Compile now what DeepSpeed would compile while the first case starts, which is a process of its own."""
+    """Compile, in a process of its own, the operations that DeepSpeed would compile during the first case."""
     optimizers = {
         "CPUAdamBuilder" if OFFLOAD in case.settings else "FusedAdamBuilder"
         for case in cases
@@ -359,7 +368,7 @@ def compile_adam(
         f"in {time.monotonic() - began:.0f} s",
         log.read_text(errors="replace").splitlines()[-3:],
     )
-    told = (
+    outcome = (
         took
         if ended.returncode == 0
         else f"status {ended.returncode}: {_in_a_cell(' / '.join(last))}"
@@ -367,14 +376,14 @@ def compile_adam(
     return Finding(
         "before the cases",
         f"{', '.join(builders)} compile",
-        told,
+        outcome,
         "",
         ended.returncode == 0,
     )
 
 
 def unlock(extensions: Path, say: Callable[[Finding], None]) -> None:
-    """Remove the locks of builds that were killed, on which every later start would hang."""
+    """Remove the locks of killed builds, on which every later start would hang."""
     for lock in stale_locks(extensions):
         lock.unlink(missing_ok=True)
         say(
@@ -398,9 +407,9 @@ def run_case(
     gpus: int = 1,
     extensions: Path | None = None,
 ) -> None:
-    """Train as the case says, on so many GPUs, and say what it has shown.
+    """Train as the case says, on `gpus` GPUs, and report its findings.
 
-    A run that says nothing new for `patience` seconds counts as hanging.
+    A run without progress for `patience` seconds counts as hanging.
     """
     run = folder / "run"
     settings = settings_of(case, model, size, device, gpus)
@@ -411,11 +420,12 @@ def run_case(
             train = Train(run, settings, environment=variables, patience=patience)
             if case.is_killed:
                 train.await_step(KILLED)
+                # The second start shows that a killed run resumes. SIGKILL leaves no time to clean up.
                 train.signal(signal.SIGKILL)
                 train.end()
-                say(_gone_on(case, run))
+                say(_continued(case, run))
                 say(_left_nothing(case, run))
-                # Already now, for the second start may be more than somebody's time allows.
+                # Report this before the second start, for which there may be no time.
                 say(_weights_arrive(case, run))
                 train = Train(
                     run, settings, "--resume", environment=variables, patience=patience
@@ -425,8 +435,8 @@ def run_case(
             output = str(error)
     finished = status == 0 and stored_steps(run) == list(range(1, STEPS + 1))
     took = f"{time.monotonic() - began:.0f} s"
-    told = "yes" if finished else f"status {status}: {_last_words(run, output)}"
-    say(Finding(case.name, f"{STEPS} steps in {took}", told, "yes", finished))
+    outcome = "yes" if finished else f"status {status}: {_last_words(run, output)}"
+    say(Finding(case.name, f"{STEPS} steps in {took}", outcome, "yes", finished))
     if finished:
         if case.is_killed:
             say(_resumed(case, run))
@@ -436,7 +446,7 @@ def run_case(
 
 @contextmanager
 def _memory_measured(case: Case, say: Callable[[Finding], None]) -> Iterator[None]:
-    """Say at the end, however it comes, the most bytes in use on any GPU, beyond what was in use before."""
+    """Report at the end of the block the most bytes in use on any GPU, beyond those in use before."""
     before, peak, over = memory_of_cards("used"), 0.0, threading.Event()
 
     def watch() -> None:
@@ -463,7 +473,10 @@ def _memory_measured(case: Case, say: Callable[[Finding], None]) -> Iterator[Non
 
 @contextmanager
 def _logs_kept(run: Path, logs: Path) -> Iterator[None]:
-    """Copy what a reader of the report may ask for, whatever ends the case; its checkpoints are large and go."""
+    """Copy the files that a reader of the report may ask for, after any end of the case.
+
+    Its checkpoints are large and are removed.
+    """
     try:
         yield
     finally:
@@ -473,6 +486,7 @@ def _logs_kept(run: Path, logs: Path) -> Iterator[None]:
             run / "metrics.jsonl",
             run.with_name("run-output.txt"),
         ):
+            # A case that has failed early lacks some of these files.
             with suppress(FileNotFoundError):
                 shutil.copyfile(file, logs / file.name)
         shutil.rmtree(run / "checkpoints", ignore_errors=True)
@@ -480,7 +494,7 @@ def _logs_kept(run: Path, logs: Path) -> Iterator[None]:
 
 @contextmanager
 def _killed_at_the_end(run: Path) -> Iterator[None]:
-    """Kill what is left of a run's processes, which would keep their GPUs: by descent, or by their environment."""
+    """Kill the remaining processes of a run, found by descent or by their environment: they would keep their GPUs."""
     try:
         yield
     finally:
@@ -495,12 +509,12 @@ def _killed_at_the_end(run: Path) -> Iterator[None]:
 
 
 def _below(processes: Iterable[int]) -> list[int]:
-    """Descendants; those that give themselves a title may have written over their environment."""
+    """Return the descendants: a process that gives itself a title may have overwritten its environment."""
     return [child for process in processes for child in descendants(process)]
 
 
 def _left_nothing(case: Case, run: Path) -> Finding:
-    """The job and its Ray end with the command that was killed."""
+    """Check that the job and its Ray end with the command that was killed."""
     deadline = time.monotonic() + 60
     while (left := processes_of(run)) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -510,10 +524,12 @@ def _left_nothing(case: Case, run: Path) -> Finding:
 
 
 def _in_a_cell(text: str) -> str:
+    """Return a text that fits a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|")[:600]
 
 
 def _last_words(run: Path, output: str) -> str:
+    """Return the end of a run's output and the errors of its log."""
     log = run / "openrlhf" / "log.txt"
     lines = [line for line in output.splitlines() if line.strip()][-2:]
     if log.exists():
@@ -524,8 +540,8 @@ def _last_words(run: Path, output: str) -> str:
     return _in_a_cell(" / ".join(lines))
 
 
-def _gone_on(case: Case, run: Path) -> Finding:
-    """The step after a checkpoint, which ZeRO 3 with sleep could not make once."""
+def _continued(case: Case, run: Path) -> Finding:
+    """Check the step after a checkpoint, which ZeRO 3 with sleep once could not make."""
     after = max(line["step"] for line in metrics(run))
     has = checkpoint_steps(run) == [CHECKPOINT]
     measured = (
@@ -537,6 +553,7 @@ def _gone_on(case: Case, run: Path) -> Finding:
 
 
 def _resumed(case: Case, run: Path) -> Finding:
+    """Check that the second attempt began at the checkpoint."""
     begun = [attempt["from_step"] for attempt in read_manifest(run)["attempts"]]
     wanted = [0, CHECKPOINT]
     measured = f"attempts from step {begun}"
@@ -546,7 +563,7 @@ def _resumed(case: Case, run: Path) -> Finding:
 
 
 def _weights_arrive(case: Case, run: Path) -> Finding:
-    """That vLLM's log-probabilities are those of the policy, which has moved away from the start."""
+    """Check that vLLM's log-probabilities are the policy's, after the policy has moved away from its start."""
     lines = [line for line in metrics(run) if line["step"]]
     gap = max(line["rollout/sampler_gap"] for line in lines)
     # The k3 estimate is about r^2 / 2, where r is how far a token's log-probability has moved from the start's.
@@ -561,15 +578,15 @@ def _weights_arrive(case: Case, run: Path) -> Finding:
 
 
 def _speeds(case: Case, run: Path) -> Iterator[Finding]:
-    """Of the last step, when everything is warm."""
+    """Yield the speed of the last step, when everything is warm."""
     import polars as pl
 
     line = metrics(run)[-1]
     rollouts = scan_rollouts(run).filter(pl.col("step") == line["step"]).collect()
     tokens = rollouts["tokens"].sum()
-    for what, seconds in (("generated", "time/rollouts"), ("trained", "time/update")):
+    for verb, seconds in (("generated", "time/rollouts"), ("trained", "time/update")):
         yield Finding(
-            case.name, f"tokens {what} a second", f"{tokens / line[seconds]:,.0f}"
+            case.name, f"tokens {verb} a second", f"{tokens / line[seconds]:,.0f}"
         )
     yield Finding(
         case.name, "seconds for the weights to reach vLLM", f"{line['time/weights']:.2f}"
@@ -577,7 +594,7 @@ def _speeds(case: Case, run: Path) -> Iterator[Finding]:
 
 
 def local_engine(model: Path, device: str) -> list[Finding]:
-    """The local engine in bfloat16 on this device against itself in float32 on the CPU."""
+    """Compare the local engine in bfloat16 on this device with itself in float32 on the CPU."""
     import torch
 
     from olr_cli.data.chat import Message
@@ -609,7 +626,7 @@ def local_engine(model: Path, device: str) -> list[Finding]:
 
 
 def _same_draws(model: Path, device: str, prompts: Sequence[list[int]]) -> Finding:
-    """Sampling by a recorded step, where nothing moves, against sampling as on a CPU, in float32."""
+    """Compare sampling by a recorded step, where nothing moves, with sampling as on a CPU, in float32."""
     import numpy as np
     import torch
 
@@ -641,32 +658,32 @@ def _same_draws(model: Path, device: str, prompts: Sequence[list[int]]) -> Findi
 
 
 def local_engine_elsewhere(model: Path, device: str) -> list[Finding]:
-    """The same in a process of its own, which may hang or crash and gives its memory back.
+    """Run `local_engine` in a process of its own, which may hang or crash and returns its memory.
 
     Raises:
-        subprocess.SubprocessError: it did.
+        subprocess.SubprocessError: it hung or crashed.
     """
     words = [sys.executable, __file__, "--device", device, "--local-engine", str(model)]
-    told = subprocess.run(
+    ended = subprocess.run(
         words, stdout=subprocess.PIPE, text=True, check=True, timeout=PATIENCE
     )
-    return [Finding(**finding) for finding in json.loads(told.stdout)]
+    return [Finding(**finding) for finding in json.loads(ended.stdout)]
 
 
 def _cosine_of_gradients(one: Any, other: Any) -> float:
-    """Of all weights as one vector; in float64, because float32 loses the sum of so many products."""
+    """Return the cosine of all gradients as one vector, in float64: float32 loses the sum of so many products."""
     products = [0.0, 0.0, 0.0]
     for first, second in zip(one.parameters(), other.parameters(), strict=True):
         a, b = first.grad.double().cpu(), second.grad.double().cpu()
-        for place, product in enumerate((a * b, a * a, b * b)):
-            products[place] += product.sum().item()
+        for number, product in enumerate((a * b, a * a, b * b)):
+            products[number] += product.sum().item()
     return products[0] / math.sqrt(products[1] * products[2])
 
 
 def left_out(
     case: Case, size: Size, *, gpus: int, cards: Sequence[float], device: str
 ) -> str | None:
-    """Why this machine, whose cards have so many bytes each, cannot show a case; None if it can."""
+    """Return why this machine, whose cards have `cards` bytes, cannot show a case, or None if it can."""
     if device == "cpu":
         return None if case.on_cpu else "a CPU cannot show it"
     if case.needs_flash_attention and not has_flash_attention():
@@ -676,7 +693,7 @@ def left_out(
         return f"needs {needed} GPUs, and here is {gpus}"
     card = min(cards, default=math.inf)
     memory = case.memory(size, gpus=needed, card=card)
-    # Of a card that does not say how much it has, nothing is known.
+    # An infinite size means that the card does not report its memory, so the case gets its chance.
     if card < memory < math.inf:
         return f"would take {memory / 1e9:.1f} GB of a card, and the smallest has {card / 1e9:.1f}"
     return None
@@ -690,7 +707,7 @@ def run_all(
     report: Report,
     logs: Path,
 ) -> None:
-    """Run the cases of these numbers."""
+    """Run the cases with these numbers."""
     import torch
 
     gpus, cards = (
@@ -705,7 +722,7 @@ def run_all(
         else:
             cases.append(case)
     logs.mkdir(parents=True, exist_ok=True)
-    # A folder of its own, which no killed process has locked; or the one that the user keeps.
+    # A new folder, which no killed process has locked, or the user's own.
     extensions = Path(os.environ.get("TORCH_EXTENSIONS_DIR") or folder / "extensions")
     extensions.mkdir(parents=True, exist_ok=True)
     model = folder / "model"
@@ -715,13 +732,16 @@ def run_all(
         if cases:
             report.say(compile_adam(cases, device, extensions, logs / "compile.txt"))
     for case in cases:
-        place = folder / str(case.number)
-        place.mkdir()
-        with report.running(case.name), _logs_kept(place / "run", logs / str(case.number)):
+        case_folder = folder / str(case.number)
+        case_folder.mkdir()
+        with (
+            report.running(case.name),
+            _logs_kept(case_folder / "run", logs / str(case.number)),
+        ):
             unlock(extensions, report.say)
             run_case(
                 case,
-                place,
+                case_folder,
                 model,
                 size,
                 device,
@@ -737,12 +757,13 @@ def run_all(
 
 
 def _cells(finding: Finding) -> tuple[str, str, str, str, str]:
+    """Return a finding as the cells of its row."""
     verdict = {True: "ok", False: "**WRONG**", None: ""}[finding.is_right]
     return finding.case, finding.shows, finding.measured, finding.wanted, verdict
 
 
 def machine() -> dict[str, str]:
-    """The GPUs and the versions, which a reader of the report asks for first."""
+    """Return the GPUs and the versions, which a reader of the report needs first."""
     gpus = " / ".join(
         ", ".join(ask_nvidia_smi(field))
         for field in ("name", "memory.total", "driver_version")
@@ -755,7 +776,7 @@ def machine() -> dict[str, str]:
 
 
 def markdown(findings: Sequence[Finding], machine: Mapping[str, str], size: Size) -> str:
-    """The report."""
+    """Return the report as Markdown."""
     wrong = sum(finding.is_right is False for finding in findings)
     right = sum(finding.is_right is True for finding in findings)
     head = [
@@ -774,7 +795,7 @@ def markdown(findings: Sequence[Finding], machine: Mapping[str, str], size: Size
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run as a program; without a GPU nothing is wrong."""
+    """Run as a program; a machine without a GPU is no error."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -788,6 +809,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         choices=numbers,
         help="number of a case, which docs/openrlhf.md lists; may be given again (all)",
     )
+    # Only `local_engine_elsewhere` uses this option.
     parser.add_argument("--local-engine", type=Path, help=argparse.SUPPRESS)
     words = parser.parse_args(arguments)
     if words.local_engine is not None:
@@ -820,13 +842,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _signals_end_it() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP raise an exception, so that whoever ends the matrix ends the case in progress too."""
+    """Raise at SIGTERM and SIGHUP, so that a signal to the matrix also ends the current case."""
     numbers = (signal.SIGTERM, signal.SIGHUP)
 
     def end(number: int, _: object) -> None:
-        for (
-            other
-        ) in numbers:  # the first is enough, and the case's processes take a moment to end
+        # Ignore further signals: the processes of the case take a moment to end.
+        for other in numbers:
             signal.signal(other, signal.SIG_IGN)
         sys.exit(128 + number)
 

@@ -1,7 +1,7 @@
-r"""What must hold of any text a policy writes: of its extraction, its reading, its parsing, of classes.
+"""Laws that hold for any text of a policy: of its extraction, its reading, its parsing and its classes.
 
-Each law takes one text and fails by an exception. `fuzz_answers.py` looks for a text that breaks one; `test_answers.py`
-tries those of the corpus and random ones. Answers to be compared are the lines of the text.
+Each law takes one text and fails by an exception. `fuzz_answers.py` looks for a text that breaks a law;
+`test_answers.py` tries the texts of the corpus and random ones. Answers to compare are the lines of a text.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ CORPUS = Path(__file__).parents[1] / "fixtures" / "answers"
 
 
 def corpus(name: str) -> list[str]:
-    """The texts kept for a law: those that reached code which no other reached."""
+    """Return the texts kept for a law: each was the first to reach some part of the code."""
     return [
         json.loads(line)
         for line in (CORPUS / f"{name}.jsonl").read_text("ascii").splitlines()
@@ -35,7 +35,7 @@ def corpus(name: str) -> list[str]:
 
 
 def extraction(text: str) -> None:
-    """Every extractor says something of its own text or nothing; boxes are found as R6 defines them."""
+    """Check that an extractor returns stripped text or nothing, and that boxes are found as R6 defines them."""
     for name in EXTRACTORS:
         answer = extract(text, name)
         assert answer is None or (answer and answer == answer.strip())
@@ -43,28 +43,28 @@ def extraction(text: str) -> None:
 
 
 def _last_box(text: str) -> str | None:
-    """R6 to the letter, in quadratic time."""
+    """Return the last box, by R6 to the letter and in quadratic time."""
     for box in reversed(list(re.finditer(r"\\boxed\s*\{", text))):
-        place, depth = box.end(), 1
-        while place < len(text):
-            if inner := re.compile(r"\\boxed\s*\{").match(text, place):
-                depth, place = depth + 1, inner.end()
+        position, depth = box.end(), 1
+        while position < len(text):
+            if inner := re.compile(r"\\boxed\s*\{").match(text, position):
+                depth, position = depth + 1, inner.end()
                 continue
-            pair = text[place : place + 2]
+            pair = text[position : position + 2]
             if pair in (r"\{", r"\}") or (
-                pair == r"\\" and not text.startswith("boxed", place + 2)
+                pair == r"\\" and not text.startswith("boxed", position + 2)
             ):
-                place += 2
+                position += 2
                 continue
-            depth += {"{": 1, "}": -1}.get(text[place], 0)
+            depth += {"{": 1, "}": -1}.get(text[position], 0)
             if depth == 0:
-                return text[box.end() : place].strip() or None
-            place += 1
+                return text[box.end() : position].strip() or None
+            position += 1
     return None
 
 
 def notation(text: str) -> None:
-    """What is read without computer algebra is read again from its own spelling; numbers are what Python reads."""
+    """Check that a form read without computer algebra is read again from its own spelling, and numbers as in Python."""
     tidied = tidy(text)
     assert tidied == tidied.strip() and normal_text(tidied) == normal_text(
         tidy(f" {text}\u200b ")
@@ -81,6 +81,7 @@ def notation(text: str) -> None:
 
 
 def _read_here(text: str) -> Form | None:
+    """Read a text without computer algebra; None if it needs some."""
     try:
         return read(text)
     except NeedsAlgebra:
@@ -88,7 +89,7 @@ def _read_here(text: str) -> Form | None:
 
 
 def _spelling(form: Form) -> str | None:
-    """How a form of exact numbers is written; None for others, and for ratios, whose terms are quotients."""
+    """Return the text of a form of exact numbers, or None for others and for ratios, whose terms are quotients."""
     if form.kind == "number":
         return None if len(form.label) > 300 else form.label
     if form.kind == "value":
@@ -103,7 +104,10 @@ def _spelling(form: Form) -> str | None:
 
 
 def comparison(text: str) -> None:
-    """Two exact numbers share a class if and only if they are equal; one class is one verdict, but for percentages."""
+    """Check that exact numbers share a class if and only if they are equal, and that one class gives one verdict.
+
+    Percentages and forms with units are excepted.
+    """
     lines = [line for line in text.split("\n")[:4] if _read_here(line) is not None]
     for a in lines:
         for b in lines:
@@ -129,15 +133,15 @@ _WITH_UNITS = (
     "system",
     "choice",
 )
-"""Forms that leave something out of their key, or that may have such parts: `5 apples` is `5`, not `5` dollars."""
+"""Forms whose key leaves something out, or whose parts may: `5 apples` has the key of `5` but is not `5` dollars."""
 
 
 class _TooLong(BaseException):
-    """The time limit, where there is no process to kill."""
+    """The time limit, in a test without a process to kill."""
 
 
 def parsing(text: str) -> None:
-    """The parser and the algebra read a text twice alike and evaluate none of it; what fails is no answer."""
+    """Check that a text is parsed twice alike, that none of it is evaluated, and that a failure is no answer."""
     answers = [(line, tidy(line)) for line in text.split("\n")[:2]]
     if not all(0 < len(tidied) <= 120 for _, tidied in answers):
         return
@@ -146,6 +150,7 @@ def parsing(text: str) -> None:
         raise _TooLong
 
     before = signal.signal(signal.SIGVTALRM, stop)
+    # Processor time, not the clock: a busy machine must not break a law.
     signal.setitimer(signal.ITIMER_VIRTUAL, 2.0)
     try:
         with evaluated_by_python() as sources:
@@ -155,16 +160,17 @@ def parsing(text: str) -> None:
             assert verdict in (True, False, None) and (len(answers) > 1 or verdict)
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     except _TooLong:
-        clear_cache()  # it was interrupted anywhere
+        clear_cache()  # sympy may have been interrupted while it wrote to the cache
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
-    # Numbers pass through Python's own reading of them
-    words = set(re.findall(r"[^\W\d]\w{3,}", text)) - _OF_SYMPY
+    # sympy compiles numbers, so only words of the text count as evaluated.
+    words = set(re.findall(r"[^\W\d]\w{3,}", text)) - _SYMPY_NAMES
     assert not [source for source in sources if words & set(re.findall(r"\w+", source))]
 
 
 def _parsed_twice(answer: str, tidied: str) -> None:
+    """Check that a second parse, without the cache, gives the same key."""
     key = read(answer, algebra.leaf).key
     latex.parse.cache_clear()
     assert read(answer, algebra.leaf).key == key
@@ -172,7 +178,7 @@ def _parsed_twice(answer: str, tidied: str) -> None:
     assert here is None or here.key == key
 
 
-_OF_SYMPY = {"Integer", "Float", "Rational", "Symbol", "Function", "Expr"}
+_SYMPY_NAMES = {"Integer", "Float", "Rational", "Symbol", "Function", "Expr"}
 _sources: list[str] = []
 _is_heard: list[bool] = []
 _FORBIDDEN = re.compile(
@@ -182,9 +188,9 @@ _FORBIDDEN = re.compile(
 
 @contextlib.contextmanager
 def evaluated_by_python() -> Iterator[list[str]]:
-    """What Python compiles meanwhile, but for sympy's own definitions; an error if it starts a process or writes."""
+    """Yield the sources that Python compiles in the block, without sympy's; raise if it writes or starts a process."""
     if not _is_heard:
-        sys.addaudithook(_hear)  # which stays for good
+        sys.addaudithook(_hear)  # an audit hook cannot be removed
     _is_heard[:] = [True]
     _sources.clear()
     try:
@@ -194,6 +200,7 @@ def evaluated_by_python() -> Iterator[list[str]]:
 
 
 def _hear(event: str, arguments: tuple[object, ...]) -> None:
+    """Record compiled sources, and raise for a forbidden operation."""
     if not _is_heard[0]:
         return
     if event == "compile":
@@ -209,9 +216,11 @@ def _hear(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def classes(text: str) -> None:
-    """A key is a function of its text, a verdict of its pair, whatever else is asked, in whatever order."""
+    """Check that a key depends only on its text, and a verdict only on its pair, in any order of the questions."""
     answers = [line for line in text.split("\n") if len(line) <= 200][:6]
+    # The same text gives the same draws, so a failure repeats.
     rng = random.Random(text.encode("utf-8", "surrogatepass"))
+    # Invisible spaces do not change an answer.
     spaced = {f" {answer}\u200b": answer for answer in answers}
     judge = _the_judge()
     keys = judge.keys(answers)
@@ -239,6 +248,7 @@ _judges: list[Judge] = []
 
 
 def _the_judge() -> Judge:
+    """Return the judge of all laws."""
     if not _judges:
         _judges.append(Judge(workers=1))
     return _judges[0]

@@ -1,4 +1,4 @@
-"""A workshop for the tests of hard use: small data and recipes, and commands that start at once."""
+"""A workshop for tests of hard use: small data and recipes, and commands that start at once."""
 
 import os
 import random
@@ -35,20 +35,19 @@ STEPS = 10
 
 @dataclass
 class Workshop:
-    """A folder in which commands are typed, with data and a recipe.
-
-    Attributes:
-        folder: of this process.
-        shared: takes what comes of each command undisturbed, once for all processes that run tests.
-    """
+    """A folder for typing commands, with data and a recipe."""
 
     folder: Path
+    """This process's own."""
+
     shared: Path
+    """Receives the output of each undisturbed command, once for all processes that run tests."""
+
     _seconds: dict[str, float] = field(default_factory=dict)
 
     @staticmethod
     def words(command: str, out: Path) -> list[str]:
-        """What is typed for a command that writes to `out`."""
+        """Return the words of a command that writes to `out`."""
         if command == "train":
             return ["train", "tiny.yaml", "--run-dir", str(out)]
         if command == "evaluate":
@@ -85,39 +84,41 @@ class Workshop:
 
     @classmethod
     def words_to_go_on(cls, command: str, out: Path) -> list[str]:
-        """What is typed for a command that was stopped, however far it had come."""
-        goes_on = command != "evaluate" and (out / "manifest.json").exists()
-        return cls.words(command, out) + ["--resume"] * goes_on
+        """Return the words that continue a command after a stop at any point."""
+        resumes = command != "evaluate" and (out / "manifest.json").exists()
+        return cls.words(command, out) + ["--resume"] * resumes
 
     def place(self, name: str) -> Path:
-        """A free place below the folder."""
+        """Return a free path below the folder."""
         place = self.folder / "places" / name
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(exist_ok=True)
         return place
 
     def start(self, command: str, out: Path, plan: Plan | None = None) -> Command:
-        """Start a command, or let it go on."""
+        """Start or continue a command."""
         return Command(self.folder, *self.words_to_go_on(command, out), plan=plan)
 
     def olr(
         self, *words: object, plan: Plan | None = None, is_read: bool = True
     ) -> tuple[int, Command]:
-        """Run `olr` in the folder; its exit status, and what it said."""
+        """Run `olr` in the folder; return its exit status and the command with its output."""
         return olr(self.folder, *words, plan=plan, is_read=is_read)
 
     def finish(self, command: str, out: Path) -> None:
-        """Run a command, or let it go on, to its end, which must be a good one."""
+        """Run or continue a command to its end, which must be a good one."""
         done = self.start(command, out)
         assert done.wait() == 0, done.err
 
     def whole(self, command: str) -> Path:
-        """What a command writes that nobody interrupts."""
+        """Return the output of a command that is never interrupted."""
         out, seconds = self.shared / f"whole-{command}", self.shared / f"{command}.seconds"
+        # Processes of xdist share the output. The first one makes it, and the others wait.
         with FileLock(self.shared / f"{command}.lock"):
             if not seconds.exists():
                 shutil.rmtree(out, ignore_errors=True)
                 began = time.monotonic()
+                # Number 0 causes no fault and lists all operations.
                 plan = Plan(out, 0, "", self.shared / f"{command}.operations")
                 status, done = self.olr(*self.words(command, out), plan=plan)
                 assert status == 0, done.err
@@ -126,7 +127,7 @@ class Workshop:
         return out
 
     def seconds(self, command: str, *, is_long: bool) -> float:
-        """How long an undisturbed command takes; the first of all is slower, and the long version asks again."""
+        """Return how long an undisturbed command takes; the long version measures again, as the first one is slower."""
         self.whole(command)
         if is_long:
             began = time.monotonic()
@@ -135,14 +136,14 @@ class Workshop:
         return self._seconds[command]
 
     def operations(self, command: str) -> list[str]:
-        """The file operations of such a command, in their order."""
+        """Return the file operations of an undisturbed command, in order."""
         self.whole(command)
         return (self.shared / f"{command}.operations").read_text().splitlines()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts whole commands is slow."""
+    """Mark tests that start whole commands as slow."""
     for item in items:
         if "workshop" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
@@ -150,7 +151,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    """Make the data and the recipe."""
     folder, shared = tmp_path_factory.mktemp("workshop"), tmp_path_factory.getbasetemp()
+    # Each worker of xdist has a folder inside that of all workers.
     if "PYTEST_XDIST_WORKER" in os.environ:
         shared = shared.parent
     draw = random.Random(1)
@@ -164,5 +167,5 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 
 @pytest.fixture
 def run(workshop: Workshop, tmp_path: Path) -> Path:
-    """A copy of a finished run."""
+    """Return a copy of a finished run."""
     return Path(shutil.copytree(workshop.whole("train"), tmp_path / "run"))

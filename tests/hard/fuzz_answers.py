@@ -34,9 +34,9 @@ LONGEST = {
     "parsing": 120,
     "classes": 240,
 }
-"""Bytes of a text."""
+"""Largest number of bytes of a text."""
 SECONDS = {"parsing": 60, "classes": 60}
-"""That a text may take; 5 without computer algebra."""
+"""Time limit of a text; laws without computer algebra have 5 seconds."""
 KEPT_BYTES = 300
 KEPT_SECONDS = 0.05
 
@@ -47,26 +47,27 @@ _TOKENS = r"""
 \lfloor \rfloor and or percent 1,234 0.5 1e3 1/2 -3 100 ² √ π − ° × ½ **
 """
 TOKENS = (*_TOKENS.split(), "\\ ", "\n", " ")
-"""What a mutation may put in, beside bytes."""
+"""Texts that a mutation may insert, besides bytes."""
 
 
 def text_of(data: bytes) -> str:
-    """Any bytes as a text, lone surrogates among its characters."""
+    """Return any bytes as a text, which may have lone surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def bytes_of(text: str) -> bytes:
-    """Bytes that `text_of` makes much the same text of."""
+    """Return bytes from which `text_of` makes nearly the same text."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def fuzz(law: str, arguments: list[str], runs: int) -> None:
-    """Hand the process over to libFuzzer, which ends it."""
+    """Give the process to libFuzzer, which ends it."""
     import atheris
 
     with atheris.instrument_imports(include=["olr_cli.answers", "latex2sympy2_extended"]):
         from answer_laws import LAWS
     check, done = LAWS[law], 0
+    # The laws print exact numbers of any length.
     sys.set_int_max_str_digits(0)
 
     def one(data: bytes) -> None:
@@ -81,7 +82,7 @@ def fuzz(law: str, arguments: list[str], runs: int) -> None:
 
 
 def _resident() -> dict[str, int]:
-    """Megabytes of this process and of those that it started."""
+    """Return the megabytes of this process and of those that it started."""
     processes = [os.getpid()]
     for process in processes:
         children = Path(f"/proc/{process}/task/{process}/children")
@@ -98,7 +99,7 @@ def run(law: str, runs: int, *, keep: bool) -> dict[str, object]:
     """Fuzz one law in a process of its own.
 
     Raises:
-        SystemExit: it was broken.
+        SystemExit: the law was broken.
     """
     from answer_laws import CORPUS, corpus
 
@@ -116,7 +117,7 @@ def run(law: str, runs: int, *, keep: bool) -> dict[str, object]:
             f"-dict={tokens}", f"-artifact_prefix={folder}/broken-",
         ]  # fmt: skip
         began = time.perf_counter()
-        said = _child(law, runs, [*flags, str(seeds)], folder)
+        output = _child(law, runs, [*flags, str(seeds)], folder)
         seconds = time.perf_counter() - began
         if keep:
             _child(law, runs, ["-merge=1", str(fewest), str(seeds)], folder)
@@ -129,13 +130,13 @@ def run(law: str, runs: int, *, keep: bool) -> dict[str, object]:
             lines = sorted(map(json.dumps, kept), key=lambda line: (len(line), line))
             (CORPUS / f"{law}.jsonl").write_text("\n".join(lines) + "\n", "ascii")
         memory = [
-            json.loads(line) for line in said.splitlines() if line.startswith('{"after"')
+            json.loads(line) for line in output.splitlines() if line.startswith('{"after"')
         ]
         return {"law": law, "texts": runs, "seconds": round(seconds), "memory": memory}
 
 
 def _is_quick(law: str, text: str) -> bool:
-    """Whether ordinary tests can well go through a text."""
+    """Whether a text is quick enough for ordinary tests."""
     from answer_laws import LAWS
 
     began = time.perf_counter()
@@ -144,7 +145,9 @@ def _is_quick(law: str, text: str) -> bool:
 
 
 def _child(law: str, runs: int, flags: list[str], folder: Path) -> str:
-    fuzzer = folder / "fuzzer"  # libFuzzer starts itself again, by its name, to merge
+    """Run libFuzzer in a process of its own and return its output."""
+    # A program with a path: to merge, libFuzzer starts itself again by its name.
+    fuzzer = folder / "fuzzer"
     command = shlex.join(
         [sys.executable, str(Path(__file__).resolve()), "--child", str(runs), law]
     )
@@ -163,6 +166,7 @@ def _child(law: str, runs: int, flags: list[str], folder: Path) -> str:
 
 
 def _escaped(token: str) -> str:
+    """Return a token as libFuzzer's dictionaries spell it."""
     return "".join(f"\\x{byte:02x}" for byte in token.encode())
 
 

@@ -1,4 +1,4 @@
-"""What came of a command, held against what comes of it undisturbed."""
+"""The output of a command, compared with its output when undisturbed."""
 
 import json
 from collections.abc import Iterator
@@ -15,17 +15,18 @@ from olr_cli.runs.store import scan_labels, scan_rollouts
 
 
 def reopen(run: Path, **changes: Any) -> None:
-    """Let the manifest of a finished run say that it was interrupted, and these facts."""
+    """Change a finished run's manifest: it was interrupted, and has these facts."""
     write_manifest(run, read_manifest(run) | {"status": "interrupted"} | changes)
 
 
 def differences(command: str, out: Path, whole: Path) -> list[str]:
-    """How what is at `out` differs from the undisturbed `whole`; what took time is left out."""
+    """Return how the output at `out` differs from the undisturbed `whole`, apart from times."""
     found = (
         _of_evaluations(out, whole)
         if command == "evaluate"
         else _of_runs(command, out, whole)
     )
+    # olr writes files and folders under such names first.
     leftovers = [
         file
         for file in out.rglob("*")
@@ -35,6 +36,7 @@ def differences(command: str, out: Path, whole: Path) -> list[str]:
 
 
 def _of_runs(command: str, run: Path, whole: Path) -> Iterator[str]:
+    """Yield how two runs differ."""
     for name, scan, order in (
         ("labels", scan_labels, ["step", "prompt_id"]),
         ("rollouts", scan_rollouts, ["step", "prompt_id", "sample"]),
@@ -59,12 +61,14 @@ def _of_runs(command: str, run: Path, whole: Path) -> Iterator[str]:
 
 
 def _of_evaluations(folder: Path, whole: Path) -> Iterator[str]:
+    """Yield how two evaluations differ."""
     yield from _of_folders(folder, whole)
     if "scores.json" not in {file.name for file in folder.iterdir()}:
         yield "no scores"
 
 
 def _of_folders(ours: Path, theirs: Path) -> Iterator[str]:
+    """Yield the files in which two folders differ."""
     here, there = (
         {
             str(file.relative_to(each)): _content(file)
@@ -79,7 +83,7 @@ def _of_folders(ours: Path, theirs: Path) -> Iterator[str]:
 
 
 def _content(file: Path) -> Any:
-    """What two files have to agree in: all but torch's random state, from which nothing is drawn, and the run's id."""
+    """Return the part of a file that two runs share: no random state of torch, which nothing uses, and no run id."""
     if file.name == "trainer.json":
         return {
             key: value
@@ -94,20 +98,24 @@ def _content(file: Path) -> Any:
 
 
 def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list[str]:
-    """What would mislead somebody who reads what a command has left; `is_idle`: nobody is writing meanwhile."""
+    """Return faults that would mislead a reader of a command's output; `is_idle`: no process is writing to it."""
     if command == "evaluate":
         return _faults_of_evaluation(out)
     if not (out / "manifest.json").exists():
         return []
     read_manifest(out)
-    seen = [stored_steps(out)]
-    if seen[0]:
-        seen += [
+    steps_by_table = [stored_steps(out)]
+    if steps_by_table[0]:
+        steps_by_table += [
             sorted(set(scan(out).collect()["step"]))
             for scan in (scan_labels, scan_rollouts)
         ]
-    found = [f"steps {steps}" for steps in seen if steps != list(range(1, len(steps) + 1))]
-    if is_idle and any(steps != seen[0] for steps in seen):
+    found = [
+        f"steps {steps}"
+        for steps in steps_by_table
+        if steps != list(range(1, len(steps) + 1))
+    ]
+    if is_idle and any(steps != steps_by_table[0] for steps in steps_by_table):
         found.append("tables of other steps")
     measured = [line["step"] for line in read_metrics(out)]
     first = 0 if command == "train" else 1
@@ -117,6 +125,7 @@ def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list
 
 
 def _faults_of_evaluation(folder: Path) -> list[str]:
+    """Return the faults of an evaluation's folder."""
     from olr_cli.evaluation.store import EvaluationStore
     from olr_cli.tables import as_json
 

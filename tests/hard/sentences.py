@@ -1,4 +1,4 @@
-"""What a refusal looks like: one sentence in a `UserError`, status 2 at the command line."""
+"""The form of a refusal: one sentence in a `UserError`, and status 2 at the command line."""
 
 import json
 from collections.abc import Callable
@@ -14,7 +14,7 @@ HOSTILE = Path(__file__).parents[1] / "fixtures" / "hostile"
 
 
 def cases(name: str) -> list[Any]:
-    """The cases of a file of tests/fixtures/hostile: often what is refused, and what the sentence says."""
+    """Return the cases of a file in tests/fixtures/hostile, often an input and the words of its refusal."""
     return [
         json.loads(line)
         for line in (HOSTILE / f"{name}.jsonl").read_text("ascii").splitlines()
@@ -22,21 +22,21 @@ def cases(name: str) -> list[Any]:
 
 
 def sentence(message: object, *, longest: int = 900) -> str:
-    """`message` as text, which must be one sentence that a terminal can show."""
+    """Return `message` as text, and assert that it is one sentence that a terminal can show."""
     text = str(message)
     assert text and text.isprintable() and len(text) < longest, text[:2000]
     return text
 
 
 def refusal(call: Callable[[], object], *, longest: int = 900) -> str:
-    """The sentence with which something is refused."""
+    """Return the sentence with which a call is refused."""
     with pytest.raises(UserError) as caught:
         call()
     return sentence(caught.value, longest=longest)
 
 
 def write(folder: Path, content: str | bytes, name: str) -> Path:
-    """A file with this content, lone surrogates among it."""
+    """Write a file with this content, which may have lone surrogates."""
     path = folder / name
     path.write_bytes(
         content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
@@ -45,11 +45,11 @@ def write(folder: Path, content: str | bytes, name: str) -> Path:
 
 
 def options(*settings: str) -> list[str]:
-    """What is typed for these settings."""
+    """Return the words of a command line for these settings."""
     return [word for setting in settings for word in ("--set", setting)]
 
 
 def olr(*words: object) -> tuple[int, str]:
-    """The exit status and the output of a command, in this process; a bug's exception is raised."""
+    """Run a command in this process; return its exit status and output, or raise the exception of a bug."""
     result = commands.olr(*words)
     return result.exit_code, result.output

@@ -1,4 +1,4 @@
-"""The bridges of the CPU rehearsal, before any test imports OpenRLHF."""
+"""Apply the bridges of the CPU rehearsal before any test imports OpenRLHF."""
 
 import os
 

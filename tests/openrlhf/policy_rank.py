@@ -1,9 +1,9 @@
-"""One rank of the policy with DeepSpeed on a CPU, set up as OpenRLHF does it on a GPU, without Ray and vLLM.
+"""One rank of the policy with DeepSpeed on a CPU, as OpenRLHF sets it up on a GPU, without Ray and vLLM.
 
 python policy_rank.py RANK RANKS PORT ZERO_STAGE GRADIENTS FOLDER [CHECKPOINT]
 
-From the start the program makes two updates, saves FOLDER/step-2, makes the third and saves FOLDER/step-3; from a
-checkpoint it saves step-2 again at once. GRADIENTS is the type in which they are summed up.
+From the start, the program makes two updates, saves FOLDER/step-2, makes the third and saves FOLDER/step-3. From a
+checkpoint, it saves step-2 again at once. GRADIENTS is the type in which gradients are summed up.
 """
 
 import os
@@ -41,19 +41,19 @@ def policy(
     ranks=1,
     port=None,
 ):
-    """The policy actor of a recipe, with the engine and optimiser of DeepSpeed that OpenRLHF makes for it.
+    """Return the policy actor of a recipe, with the engine and optimiser of DeepSpeed that OpenRLHF makes for it.
 
     Args:
         zero_stage: DeepSpeed's.
-        folder: for what OpenRLHF writes.
-        checkpoint: of ours, to go on from.
-        samples: of an update, one a micro-batch.
+        folder: for the files that OpenRLHF writes.
+        checkpoint: ours, to continue from.
+        samples: samples of an update, one per micro-batch.
         flags: `engine.flags`.
-        sleep: whether its states sleep between updates; it is made asleep then.
-        learning_rate: of Adam.
-        rank: which of `ranks` it is.
-        ranks: GPUs of the policy.
-        port: where the ranks meet; None for one.
+        sleep: whether its states sleep between updates, and at first.
+        learning_rate: Adam's.
+        rank: number of this rank.
+        ranks: number of GPUs of the policy.
+        port: the port at which the ranks meet; None for a single rank.
     """
     section = {
         "name": "openrlhf", "gpus_per_node": ranks, "zero_stage": zero_stage, "micro_batch_samples": 1,
@@ -72,9 +72,8 @@ def policy(
     places = Places(MODEL, "p", None, checkpoint, folder, 64, is_universal=is_universal)
     words = recipe_flags(recipe, places, "sdpa", 0) | {"vllm.sync_backend": "gloo"}
     args = hierarchize(openrlhf_parser().parse_args(arguments(words)))
-    args.actor.eps_clip_low_high = (
-        args.actor.eps_clip,
-    ) * 2  # as OpenRLHF's command line goes on
+    # OpenRLHF's command line does this after parsing.
+    args.actor.eps_clip_low_high = (args.actor.eps_clip,) * 2
     args.ckpt.path = args.ckpt.path or str(folder)
     strategy = DeepspeedStrategy(
         micro_train_batch_size=1, train_batch_size=samples, zero_stage=zero_stage, args=args
@@ -87,7 +86,7 @@ def policy(
 
 
 def update(actor, number, *, samples=2, rank=0, ranks=1):
-    """One optimiser step on random samples, which the ranks share."""
+    """Take one optimiser step on random samples, which the ranks share."""
     generator = torch.Generator().manual_seed(number)
     tokens_BT = torch.randint(3, 12, (samples, 16), generator=generator)
     for sample in range(rank, samples, ranks):
@@ -98,22 +97,22 @@ def update(actor, number, *, samples=2, rank=0, ranks=1):
 
 
 def main(rank, ranks, port, zero_stage, gradients, folder, checkpoint=None):
-    """Live as the module says."""
-    place = {"rank": int(rank), "ranks": int(ranks)}
+    """Make, save and continue updates as the module says."""
+    rank_keys = {"rank": int(rank), "ranks": int(ranks)}
     folder, begun = Path(folder), None if checkpoint is None else Path(checkpoint)
     actor = policy(
         int(zero_stage), folder, begun, samples=SAMPLES, flags={"ds.grad_accum_dtype": gradients}, sleep=False,
-        learning_rate=1e-3, port=port, **place,
+        learning_rate=1e-3, port=port, **rank_keys,
     )  # fmt: skip
     if begun is None:
         for number in (1, 2):
-            update(actor, number, samples=SAMPLES, **place)
+            update(actor, number, samples=SAMPLES, **rank_keys)
     else:
         assert actor.get_checkpoint_states()["global_step"] == 2, (
             actor.get_checkpoint_states()
         )
     actor.save_checkpoint_to(str(folder / "step-2"), 2)
-    update(actor, 3, samples=SAMPLES, **place)
+    update(actor, 3, samples=SAMPLES, **rank_keys)
     actor.save_checkpoint_to(str(folder / "step-3"), 3)
 
 

@@ -18,16 +18,16 @@ SMALL = (
     "data.limit=80", "train.epochs=8", "train.prompts_per_step=40", "train.mini_batch_prompts=40",
     "train.checkpoint_every=4", "train.evaluate_every=16", "train.learning_rate=1e-3", "noise.ratio=0.2",
 )  # fmt: skip
-"""80 prompts, 40 a step, 8 visits: 16 steps, in which the policy learns much more than chance makes of it."""
+"""80 prompts, 40 a step, 8 visits: 16 steps, in which the policy learns much more than chance could explain."""
 
 START_SECONDS = 1200
 """Seconds without a new line of the log, while Ray, vLLM and DeepSpeed start on a slow machine."""
 
 
 class Train:
-    """`olr train` as a process of its own, with a recipe that comes with olr, or as an argument of `launcher`.
+    """`olr train` in a process of its own, with a recipe that comes with olr, or as an argument of `launcher`.
 
-    Whoever waits for it gives up when the run has said nothing new for `patience` seconds.
+    Waiting for it ends with an error if the run has shown no progress for `patience` seconds.
     """
 
     def __init__(
@@ -51,13 +51,14 @@ class Train:
                 ],
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                # Ray's processes inherit this variable, by which `processes_of` finds them.
                 env=os.environ | {"OLR_TEST_RUN": str(run)} | (environment or {}),
                 cwd=folder,
             )  # fmt: skip
 
     @property
     def output(self) -> str:
-        """What it has said so far."""
+        """The output so far."""
         return self._output.read_text(encoding="utf-8")
 
     def await_step(self, step: int) -> None:
@@ -65,18 +66,19 @@ class Train:
         self.await_(lambda: any(line["step"] >= step for line in metrics(self.run)))
 
     def await_(self, happened: Callable[[], bool]) -> None:
-        """Wait until something has happened; an error if the process ends before."""
+        """Wait until a condition holds; raise if the process ends before."""
         while not happened():
             assert self.process.poll() is None, f"ended early: {self.output}"
             self._pause()
 
     def end(self) -> int:
-        """Wait for its end; returns the exit status."""
+        """Wait for the end and return the exit status."""
         while (status := self.process.poll()) is None:
             self._pause()
         return status
 
     def _pause(self) -> None:
+        """Wait a moment; raise if the run has made no progress for too long."""
         if self._progress.seconds_of_silence() > self._patience:
             raise TimeoutError(
                 f"{self.output}\nnothing new in its log for {self._patience:.0f} s"
@@ -84,32 +86,32 @@ class Train:
         time.sleep(0.2)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it, and only it, a signal."""
+        """Send a signal to this process alone."""
         self.process.send_signal(number)
 
 
 class Progress:
-    """When a run last said something new: a step, or a line of its log.
+    """Measures the time since a run last made progress: a step, or a new line of its log.
 
-    A process that hangs may repeat itself for ever ("no block found in 60 seconds", "… in 120 seconds"), so a line is
-    new if it differs in more than its numbers from all that came before.
+    A process that hangs may repeat itself for ever ("no block found in 60 seconds", "… in 120 seconds"). A line is
+    therefore new only if it differs from all earlier lines in more than its numbers.
     """
 
     def __init__(self, run: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._run, self._clock, self._log = run, clock, run / "openrlhf" / "log.txt"
-        # What an attempt that is resumed has said does not make the same lines old.
+        # Skip the lines of earlier attempts: a resume repeats them, and there they are progress.
         self._read = self._log.stat().st_size if self._log.exists() else 0
         self._lines: set[bytes] = set()
         self._steps: list[int] = []
         self._last = clock()
 
     def seconds_of_silence(self) -> float:
-        """Seconds since something new was there to read, as often as this is called."""
+        """Return the seconds since the last progress, as seen by calls of this function."""
         text = b""
         with suppress(FileNotFoundError), self._log.open("rb") as log:
             log.seek(self._read)
             text = log.read()
-            text = text[: text.rfind(b"\n") + 1]  # whole lines
+            text = text[: text.rfind(b"\n") + 1]  # leave half of a line for the next call
         self._read += len(text)
         lines = {re.sub(rb"\d+", b"", line) for line in text.splitlines()}
         steps = [line["step"] for line in metrics(self._run)]
@@ -121,14 +123,14 @@ class Progress:
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """The whole lines of metrics.jsonl."""
+    """Return the complete lines of metrics.jsonl."""
     file = run / "metrics.jsonl"
     lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
     return [json.loads(line) for line in lines]
 
 
 def processes_of(run: Path) -> dict[int, str]:
-    """Living processes, and their titles, of the Ray session that the run's job has started."""
+    """Return the living processes, with their titles, of the Ray session that the run's job has started."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

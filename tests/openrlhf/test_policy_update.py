@@ -126,7 +126,7 @@ def at_responses(rollouts, values_PGT, places):
 def test_statistics_are_those_of_the_local_engines_sampler(
     size, at_once, rollouts, monkeypatch
 ):
-    monkeypatch.setattr(actor_module, "_LOGITS_AT_ONCE", at_once)
+    monkeypatch.setattr(actor_module, "_CHUNK_LOGITS", at_once)
     actor = openrlhf_actor(policy())
     for first in range(0, len(PLACES), size):
         places = PLACES[first : first + size]

@@ -1,15 +1,15 @@
-"""Recorded rollouts, as another trainer would hand them to olr."""
+"""Recorded rollouts, as another trainer would pass them to olr."""
 
 import itertools
 
 from olr_cli.runs.store import scan_labels, scan_rollouts
 
 METHOD = {"slope_threshold": 0.02, "warmup_epochs": 3}
-"""That of the runs that `histories.write_history` writes."""
+"""The method of the runs that `histories.write_history` writes."""
 
 
 def batches(run):
-    """(step, arguments of a call) of every step of a run, the completions of its prompts in turn."""
+    """Yield (step, arguments of a call) for every step of a run, the completions of its prompts in turn."""
     labels = scan_labels(run).collect()
     facts = {row["prompt_id"]: row for row in labels.iter_rows(named=True)}
     rollouts = scan_rollouts(run).sort("step", "sample", maintain_order=True).collect()
@@ -17,22 +17,22 @@ def batches(run):
         rollouts.iter_rows(named=True), lambda row: row["step"]
     ):
         rows = list(rows)
-        of_rows = [facts[row["prompt_id"]] for row in rows]
+        row_facts = [facts[row["prompt_id"]] for row in rows]
         yield (
             step,
             {
                 "prompts": [f"Question {row['prompt_id']}" for row in rows],
                 "completions": [row["response"] for row in rows],
-                "labels": [fact["given_label"] for fact in of_rows],
+                "labels": [fact["given_label"] for fact in row_facts],
                 "prompt_ids": [row["prompt_id"] for row in rows],
-                "true_answers": [fact["true_answer"] for fact in of_rows],
-                "noise_types": [fact["noise_type"] for fact in of_rows],
+                "true_answers": [fact["true_answer"] for fact in row_facts],
+                "noise_types": [fact["noise_type"] for fact in row_facts],
             },
         )
 
 
 def feed(olr, run, after=0, until=None):
-    """Call `olr` with the recorded steps after and until some step; the last result."""
+    """Call `olr` with the recorded steps from `after` + 1 to `until`; return the last result."""
     for step, batch in batches(run):
         if step > after and (until is None or step <= until):
             result = olr(**batch, step=step)
@@ -40,5 +40,5 @@ def feed(olr, run, after=0, until=None):
 
 
 def decisions(run):
-    """The labels table of a run, by prompt and visit."""
+    """Return the labels table of a run, by prompt and visit."""
     return scan_labels(run).sort("prompt_id", "visit").collect()

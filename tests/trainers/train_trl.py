@@ -1,4 +1,4 @@
-"""Training with TRL on the built-in policy, in this process, or in one that is killed after some step."""
+"""Training with TRL on the built-in policy, in this process or in one that is killed after a step."""
 
 import os
 import socket
@@ -12,22 +12,26 @@ from trl import GRPOConfig, GRPOTrainer
 from olr_cli.engines.models import policy_path
 from olr_cli.trainers.trl import OlrReward
 
+# The fork server then imports TRL once, before the first process.
 preload(__name__)
 
 RECIPE = {"method": {"warmup_epochs": 1, "slope_threshold": 0.0}}
 
 
 class Kill(TrainerCallback):
+    """Kills the process at the end of a step."""
+
     def __init__(self, step):
         self.step = step
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.global_step == self.step:
+            # Like kill -9: no exit handler runs, and no last checkpoint is written.
             os._exit(9)
 
 
 def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None, adapter=None):
-    """A trainer of the built-in policy and its reward; an epoch of 16 prompts has two steps of two micro-batches."""
+    """Return a trainer of the built-in policy; an epoch of 16 prompts has two steps of two micro-batches."""
     torch.set_num_threads(1)
     reward = reward or OlrReward(recipe={**RECIPE, **(recipe or {})})
     config = {
@@ -38,7 +42,7 @@ def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None, ad
         "num_generations": 4,
         "max_completion_length": 6,
         "learning_rate": 1e-3,
-        "shuffle_dataset": False,  # on a resume, TRL shuffles another way
+        "shuffle_dataset": False,  # after a resume, TRL shuffles differently
         "save_steps": 3,
         "logging_steps": 1,
         "report_to": [],
@@ -60,7 +64,8 @@ def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None, ad
 
 
 def train(out, data, settings=None, *, kill=None, resume=False, ranks=1):
-    """Train in a process a rank; whether all came to the end, not killed after step `kill`."""
+    """Train with a process per rank; return whether all finished, instead of being killed after step `kill`."""
+    # The kernel chooses a port that is free now, and the ranks meet there a moment later.
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
     processes = [
@@ -73,7 +78,7 @@ def train(out, data, settings=None, *, kill=None, resume=False, ranks=1):
 
 
 def _train(out, data, settings, kill, resume, rank, ranks, port):
-    """Be one rank, in the process that was forked for it."""
+    """Train as one rank, in the process that was forked for it."""
     with (out / f"log{rank}.txt").open("w") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

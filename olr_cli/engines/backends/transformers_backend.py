@@ -24,16 +24,17 @@ if TYPE_CHECKING:
     from olr_cli.engines.backends import BackendOptions
 
 CPU_MEMORY = 2 * 1024**3
-"""Bytes that a batch may take on a CPU; on a GPU it is half of what is free."""
+"""Bytes that a batch may take on a CPU. On a GPU it may take half of the free memory."""
 BATCH = 131_072
-"""Tokens of a batch, prompts and responses, where memory allows them; `LEAST_ROWS` if that is more. Larger batches are
-hardly faster, and a batch is lost when the process is killed."""
+"""Tokens in a batch, prompts and responses together, if memory allows; `LEAST_ROWS` responses may have more. Larger
+batches are hardly faster, and a batch is lost if the process is killed.
+"""
 LEAST_ROWS = {"cpu": 64, "cuda": 256}
-"""Responses of a batch, however long they may become, where memory allows them."""
+"""Responses in a batch, if memory allows, no matter how long they may become."""
 
 
 class TransformersBackend(Backend):
-    """Generation on `olr_cli.engines.local`: slower than vLLM, and for models of attention layers only."""
+    """Generation with `olr_cli.engines.local`: slower than vLLM, and only for models of attention layers."""
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
         """Load the model."""
@@ -69,9 +70,9 @@ class TransformersBackend(Backend):
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
-        """See `Backend`; batch after batch, the longest prompts first."""
+        """Respond batch by batch, the longest prompts first (see `Backend`)."""
         tokens, limits = self.encode([request.prompt for request in requests], sampling)
-        # The sampler takes prompts of one limit and one number of samples; of like length they need little padding.
+        # All prompts of a call to the sampler share one limit and one number of samples; similar lengths save padding.
         longest_first = sorted(
             range(len(requests)), key=lambda number: -len(tokens[number])
         )
@@ -80,6 +81,7 @@ class TransformersBackend(Backend):
             first = 0
             while first < len(numbers):
                 rows = self._rows(len(tokens[numbers[first]]) + limit)
+                # Take at least one request: if its samples exceed a batch, `_respond` draws them in parts.
                 batch = numbers[first : first + max(1, rows // max(1, samples))]
                 rollouts = self._respond(
                     [requests[n] for n in batch],
@@ -104,15 +106,16 @@ class TransformersBackend(Backend):
         rollouts_PG: list[list[Rollout]] = [[] for _ in requests]
         for first in range(0, len(requests[0].seeds), rows):
             seeds_PG = [request.seeds[first : first + rows] for request in requests]
-            written = sample(
+            sampled = sample(
                 self._policy,
                 prompts,
                 np.array(seeds_PG, dtype=np.uint64),
                 replace(sampling, max_new_tokens=limit),
+                # The batch has been measured above, so the sampler must not split it again.
                 batch_tokens=len(requests) * rows * (max(map(len, prompts)) + limit),
             )
-            names, values_PG = zip(*written.statistics.items(), strict=True)
-            columns_PG = (written.texts_PG, *(values.tolist() for values in values_PG))
+            names, values_PG = zip(*sampled.statistics.items(), strict=True)
+            columns_PG = (sampled.texts_PG, *(values.tolist() for values in values_PG))
             for rollouts_G, *columns_G in zip(rollouts_PG, *columns_PG, strict=True):
                 rollouts_G += [
                     Rollout(text, **dict(zip(names, values, strict=True)))
@@ -121,7 +124,7 @@ class TransformersBackend(Backend):
         return rollouts_PG
 
     def _rows(self, longest: int) -> int:
-        """How many responses, of `longest` tokens with their prompts, are a batch."""
+        """Return how many responses fit in a batch, if prompt and response have up to `longest` tokens."""
         memory = free_memory(self._policy) // 2 if self._on_gpu else CPU_MEMORY
         wanted = max(BATCH // longest, LEAST_ROWS["cuda" if self._on_gpu else "cpu"])
         return min(rows_in(memory, self._policy, longest), wanted)

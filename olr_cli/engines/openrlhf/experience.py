@@ -1,4 +1,4 @@
-"""Between OpenRLHF's tensors and the supervisor's rollout groups."""
+"""Conversions between OpenRLHF's tensors and the supervisor's rollout groups."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from olr_cli.supervision import Decided, Step
 
 
 def response_tokens(sample: Any) -> list[int]:
-    """Token ids of a single sample's response, end token included.
+    """Return the token ids of a single sample's response, end token included.
 
-    The sample is an `Experience` of one rollout: `sequences` (1, T), and `action_mask` (1, T - 1), at each place about
-    the token that follows.
+    The sample is an `Experience` of one rollout: `sequences` (1, T), and `action_mask` (1, T - 1), which at each
+    position describes the token that follows.
     """
     following: Tensor = sample.sequences[0][1:]
     return list(following[sample.action_mask[0].bool()].tolist())
 
 
 def _prompt_tokens(sample: Any) -> list[int]:
-    """Token ids of a single sample before its response; all of them, padding too, if it has none."""
+    """Return the token ids of a single sample before its response, or all of them, with padding, if it has none."""
     is_response = [False, *sample.action_mask[0].bool().tolist()]
     end = is_response.index(True) if any(is_response) else len(is_response)
     return list(sample.sequences[0][:end].tolist())
@@ -37,21 +37,22 @@ def _prompt_tokens(sample: Any) -> list[int]:
 def response_texts(
     samples: Sequence[Any], texts: ResponseTexts, stop: Sequence[str] = ()
 ) -> list[str]:
-    """Return the responses of single samples as text: what the prompt opened, then what ends before a stop text."""
-    opened = texts.opened([_prompt_tokens(sample) for sample in samples])
-    written = texts.decode([response_tokens(sample) for sample in samples])
+    """Return the responses of single samples as text: the prompt's opened thought, then the text up to a stop text."""
+    openings = texts.opened([_prompt_tokens(sample) for sample in samples])
+    decoded = texts.decode([response_tokens(sample) for sample in samples])
     return [
-        mark + before_stop(text, stop) for mark, text in zip(opened, written, strict=True)
+        opening + before_stop(text, stop)
+        for opening, text in zip(openings, decoded, strict=True)
     ]
 
 
 def token_means(
     values: Sequence[Tensor], experiences: Sequence[Any], samples: int
 ) -> list[float | None]:
-    """Mean over every rollout's response tokens, in the order in which the rollouts were sampled; None without a token.
+    """Return the mean over every rollout's response tokens, in the order of sampling, or None without a token.
 
-    Values of tokens are (B, A) a micro-batch, which has `index` (the rollouts' numbers) and `action_mask` (B, A),
-    padded on the right.
+    Values of tokens are (B, A) for each micro-batch. A micro-batch has `index` (the rollouts' numbers) and
+    `action_mask` (B, A), padded on the right.
     """
     means: list[float | None] = [None] * samples
     for values_BA, batch in zip(values, experiences, strict=True):
@@ -65,29 +66,32 @@ def token_means(
 
 
 def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> float | None:
-    """Mean over response tokens of the distance of vLLM's log-probability from the policy's, in nats.
+    """Return the mean distance over response tokens between vLLM's log-probability and the policy's, in nats.
 
-    It is the rounding of two programs while vLLM has the policy's weights, and much more when it has others. Of vLLM's
-    `rollout_log_probs`, (B, A) a micro-batch as `log_probs`, those are NaN that it was not asked for; None if all are.
+    While vLLM has the policy's weights, it is the difference in rounding of two programs. With other weights it is much
+    larger. vLLM's `rollout_log_probs` are (B, A), like `log_probs`, and NaN for tokens that it was not asked for. The
+    gap is None if all are NaN.
     """
     total, tokens = 0.0, 0
     for batch, log_probs_BA in zip(experiences, log_probs, strict=True):
         distances_BA = (batch.rollout_log_probs - log_probs_BA).double().abs()
-        asked_N = distances_BA[batch.action_mask.bool() & ~batch.rollout_log_probs.isnan()]
-        total += asked_N.sum().item()
-        tokens += len(asked_N)
+        distances_N = distances_BA[
+            batch.action_mask.bool() & ~batch.rollout_log_probs.isnan()
+        ]
+        total += distances_N.sum().item()
+        tokens += len(distances_N)
     return total / tokens if tokens else None
 
 
 def group_members(
     samples: Sequence[Any], views: Sequence[View], rollouts: int
 ) -> dict[str, list[int]]:
-    """The numbers of the samples of each complete group, by prompt_id, in the order in which vLLM finished the groups.
+    """Return the numbers of each complete group's samples, by prompt_id, in the order in which vLLM finished them.
 
     Args:
-        samples: an `Experience` a rollout, with `prompt_label` as label.
-        views: of every prompt; the samples of the first one come first in a group.
-        rollouts: K of each view, neighbours, as OpenRLHF's advantages need them.
+        samples: an `Experience` for each rollout, with `prompt_label` as label.
+        views: every prompt's; the samples of the first view come first in a group.
+        rollouts: K of each view, next to each other, as OpenRLHF's advantages need them.
 
     Raises:
         ValueError: a group is not complete.
@@ -102,12 +106,13 @@ def group_members(
             )
         starts[group[0]] = start
     ids = dict.fromkeys(read_prompt_label(label)[1] for label in starts)
-    odd = starts.keys() ^ {
+    # Every prompt needs a group for each view of the method, and may have no other.
+    unmatched = starts.keys() ^ {
         prompt_label(view, prompt_id) for prompt_id in ids for view in views
     }
-    if odd:
+    if unmatched:
         raise ValueError(
-            f"these views of prompts are missing, or not asked for: {', '.join(sorted(odd))}"
+            f"these views of prompts are missing, or not asked for: {', '.join(sorted(unmatched))}"
         )
     return {
         prompt_id: [
@@ -150,7 +155,7 @@ def sampled_step(
 def with_statistics(
     step: Step, order: Sequence[int], means: Mapping[str, Sequence[float | None]]
 ) -> Step:
-    """The same step with `token_means`, by the names of the statistics; `order` has the samples of its rollouts."""
+    """Return the step with `token_means`, by the names of the statistics; `order` has the samples of its rollouts."""
     measured = {
         name: [values[sample] for sample in order] for name, values in means.items()
     }
@@ -158,8 +163,9 @@ def with_statistics(
 
 
 def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
-    """Whether each sample is of a prompt that trains."""
+    """Return for each sample whether its prompt trains."""
     trains = torch.zeros(len(order), dtype=torch.bool)
+    # All prompts of a step have the same number of rollouts.
     trains[list(order)] = torch.tensor(decided.trains).repeat_interleave(
         len(order) // len(decided.trains)
     )
@@ -169,10 +175,10 @@ def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
 def step_work(
     experiences: Sequence[Any], decided: Decided, order: Sequence[int]
 ) -> StepWork:
-    """The work of a step, read before `give_rewards` takes the actions of prompts that do not train away.
+    """Return the work of a step; call it before `give_rewards`, which removes the actions of prompts that do not train.
 
-    `order` has the samples of the rollouts that `decided` is about; micro-batches have `index`, `attention_mask`
-    (B, T) and `action_mask` (B, A).
+    `order` has the samples of the rollouts of `decided`. Micro-batches have `index`, `attention_mask` (B, T) and
+    `action_mask` (B, A).
     """
     trains = trains_by_sample(decided, order)
     prompts, responses = [], []
@@ -183,28 +189,35 @@ def step_work(
     return StepWork(
         prompts,
         responses,
-        [does for batch in experiences for does in trains[batch.index].tolist()],
+        [
+            is_trained
+            for batch in experiences
+            for is_trained in trains[batch.index].tolist()
+        ],
     )
 
 
 def give_rewards(
     experiences: Sequence[Any], decided: Decided, order: Sequence[int], *, normalised: bool
 ) -> None:
-    """Put the supervisor's decisions where OpenRLHF computes advantages and loss from.
+    """Put the supervisor's decisions into the fields from which OpenRLHF computes advantages and loss.
 
-    OpenRLHF divides by the standard deviation of float32 rewards, and would blow up the rounding of rewards that are
-    equal. It gets the supervisor's advantages instead, exactly 0 there; elsewhere normalising twice is normalising
-    once. The response tokens of a prompt that does not train are no longer actions: its tokens are in no sum and no
-    count of the update.
+    OpenRLHF divides by the standard deviation of float32 rewards, which would inflate the rounding of equal rewards. It
+    gets the supervisor's advantages instead, exactly 0 in that case; for all others, normalising twice changes nothing.
+    The response tokens of a prompt that does not train are no longer actions, so no sum and no count of the update has
+    them.
 
-    Micro-batches have `index` and `action_mask`, and `order` has the samples of the rollouts that `decided` is about.
+    Micro-batches have `index` and `action_mask`, and `order` has the samples of the rollouts of `decided`.
     `normalised`: OpenRLHF's advantages are divided by a group's standard deviation.
     """
-    rewards, given = torch.zeros(len(order)), torch.zeros(len(order))
+    rewards, inputs = torch.zeros(len(order)), torch.zeros(len(order))
     rewards[list(order)] = torch.tensor(decided.rewards)
-    given[list(order)] = torch.tensor(decided.advantages if normalised else decided.rewards)
+    inputs[list(order)] = torch.tensor(
+        decided.advantages if normalised else decided.rewards
+    )
     trains = trains_by_sample(decided, order)
     for batch in experiences:
-        batch.rewards = given[batch.index]
+        batch.rewards = inputs[batch.index]
+        # OpenRLHF's log shows these.
         batch.info["reward"] = rewards[batch.index]
         batch.action_mask = batch.action_mask * trains[batch.index, None]

@@ -1,4 +1,4 @@
-"""What takes the place of two of OpenRLHF's classes in its controller: the order of prompts, and the experience maker.
+"""Replacements for two classes of OpenRLHF's controller: the order of prompts, and the experience maker.
 
     OpenRLHF:   sample ──► forward passes ──► [supervise] ──► advantages ──► update
                       └──► [verify] ────────────────┘
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class PromptOrder:
     """Feeds OpenRLHF the prompts, epoch by epoch, in the order in which the local engine visits them (R18).
 
-    Takes the place of its data loader, whose state it cannot restore at an epoch's end. `rows` are those of OpenRLHF's
-    own data set: (source, text, label, images); a prompt's views are neighbours. `done` steps are complete.
+    It replaces OpenRLHF's data loader, whose state cannot be restored at the end of an epoch. `rows` are from
+    OpenRLHF's own data set: (source, text, label, images). A prompt's views are neighbours. `done` steps are complete.
     """
 
     def __init__(self, schedule: Schedule, rows: Any, done: int) -> None:
@@ -37,7 +37,7 @@ class PromptOrder:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
-        """The rest of the epoch, a row at a time; the next call is about the next epoch."""
+        """Yield the rest of the epoch, a row at a time; the next call continues with the next epoch."""
         epoch = self._schedule.epoch(self._done + 1)
         steps = [
             step
@@ -50,38 +50,40 @@ class PromptOrder:
         self._done += len(steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """Nothing: the place follows from the number of complete steps."""
+        """Return nothing: the position follows from the number of complete steps."""
         return {}
 
 
 class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
-    """Lets the supervisor make the rewards between the forward passes and the advantages."""
+    """Calls the supervisor for the rewards between the forward passes and the advantages."""
 
     trainer: SupervisedTrainer
 
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
-        """OpenRLHF's, with rewards that are set on the way."""
+        """Make experience as OpenRLHF does; the supervisor fills in the rewards meanwhile."""
         self._samples = rollout_samples
-        for sample in rollout_samples:  # without any, OpenRLHF would ask a reward model
+        for sample in rollout_samples:  # without rewards, OpenRLHF would ask a reward model
             sample.rewards = sample.sequences.new_zeros(1).float()
         batches: list[Any] = super().make_experience_batch(rollout_samples)
         return batches
 
     def split_rollout_samples(self, rollout_samples: list[Any]) -> list[Any]:
-        """OpenRLHF's micro-batches, of samples that are dealt out so that no rank waits for another (balance.py).
+        """Return OpenRLHF's micro-batches of samples that are dealt out so that no rank waits for another (balance.py).
 
-        A group's samples may be computed anywhere: by their `index` the advantages find them together.
+        The samples of a group may be computed on any rank: the advantages find them again by their `index`.
         """
         order = self.trainer.deal([int(sample.total_length) for sample in rollout_samples])
         batches: list[Any] = super().split_rollout_samples(
             [rollout_samples[number] for number in order]
         )
         for batch in batches:
-            batch.index = [order[place] for place in batch.index]
+            # OpenRLHF numbers the samples in the order that it was given. Translate that to the step's own numbers.
+            batch.index = [order[position] for position in batch.index]
         return batches
 
     def make_experience(self, samples_list: list[Any]) -> list[Any]:
-        """OpenRLHF's forward passes and beside them the verification, then labels and rewards of the whole step."""
+        """Run OpenRLHF's forward passes beside the verification, then label and reward the whole step."""
+        # The models compute in other processes, so this process is free to verify answers.
         with ThreadPoolExecutor(max_workers=1) as beside:
             read = beside.submit(self.trainer.read, self._samples)
             batches: list[Any] = super().make_experience(samples_list)
@@ -89,7 +91,7 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return batches
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
-        """OpenRLHF's, from what it is given for rewards; its log keeps the rewards themselves."""
+        """Compute OpenRLHF's advantages from the inputs of `give_rewards`; its log keeps the rewards themselves."""
         rewards = [batch.info["reward"] for batch in experiences]
         batches: list[Any] = super().compute_advantages_and_returns(experiences)
         for batch, reward in zip(batches, rewards, strict=True):
@@ -99,14 +101,14 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def get_cumulative_returns(
         self, rewards: Tensor, action_mask: Tensor, gamma: float
     ) -> Tensor:
-        """OpenRLHF's, (B, A), without its loop over tokens; without a critic OpenRLHF has set `gamma` to 1."""
+        """Return OpenRLHF's returns, (B, A), without its loop over tokens: `gamma` is 1 without a critic."""
         returns: Tensor = (rewards * action_mask).flip(1).cumsum(1).flip(1)
         return returns
 
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
-        """OpenRLHF's: the results of each micro-batch's forward pass; the policy's has more than OpenRLHF knows."""
+        """Return OpenRLHF's results of each micro-batch's forward pass; keep the policy's further results here."""
         results: list[Any] = super()._flatten_results(refs, duplicate_factor)
-        if not isinstance(results[0], PolicyForward):  # the reference's
+        if not isinstance(results[0], PolicyForward):  # results of the reference
             return results
         self._forwards = results
         return [forward.log_probs for forward in results]

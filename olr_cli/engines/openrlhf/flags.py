@@ -1,4 +1,4 @@
-"""A recipe as OpenRLHF's flags, and who decides each of them: a key of the recipe, olr, or else `engine.flags`."""
+"""A recipe as OpenRLHF's flags, and who decides each flag: a key of the recipe, olr, or else `engine.flags`."""
 
 from __future__ import annotations
 
@@ -32,44 +32,45 @@ LOSS_AVERAGES: Mapping[LossAverage, str] = {
     "token": "token-mean",
     "sequence": "seq-mean-token-mean",
 }
-"""OpenRLHF's names for what weighs alike in the loss."""
+"""Our names for the average of the loss -> OpenRLHF's."""
 
 INSTALL = "docs/openrlhf-install.md tells how to install it"
 
 
 @dataclass(frozen=True)
 class Places:
-    """The places that OpenRLHF reads from and writes to, and the sizes that come from the data.
-
-    Attributes:
-        model: folder or hub id.
-        checkpoint: of ours, to go on from, or the universal one in its place (`job_files.put_together`).
-        scratch: a folder for what OpenRLHF insists on writing.
-        max_tokens: prompt and response together.
-    """
+    """Input and output paths of OpenRLHF, and the sizes that come from the data."""
 
     model: str
+    """Folder or hub id."""
+
     prompts: Path
     held_out: Path | None
     checkpoint: Path | None
+    """Our checkpoint to continue from, or the universal one made of it (`job_files.put_together`)."""
+
     scratch: Path
+    """A folder for files that OpenRLHF always writes and olr does not need."""
+
     max_tokens: int
+    """Prompt and response together."""
+
     is_universal: bool = False
     views: int = 1
 
 
 def cluster_address(recipe: Recipe) -> str | None:
-    """Where a running Ray cluster is, by the recipe or by Ray's own variable; None: the job makes one of its own."""
+    """Return a running Ray cluster's address, from the recipe or Ray's variable; None: the job starts its own Ray."""
     return engine_section(recipe, OpenRlhfEngine).ray_address or os.environ.get(
         "RAY_ADDRESS"
     )
 
 
 def openrlhf_parser() -> argparse.ArgumentParser:
-    """The parser of OpenRLHF's own command line.
+    """Return the parser of OpenRLHF's own command line.
 
-    It is made inside the module's ``if __name__ == "__main__"``. Only the statements that make it are run, so nothing
-    heavy is imported.
+    OpenRLHF makes it inside ``if __name__ == "__main__"``. Only the statements that make it are run, so no large
+    package is imported.
     """
     package = util.find_spec("openrlhf.cli")
     places = list(package.submodule_search_locations or ()) if package else []
@@ -77,12 +78,13 @@ def openrlhf_parser() -> argparse.ArgumentParser:
         Path(places[0], "train_ppo_ray.py").read_text(encoding="utf-8") if places else ""
     )
     main = next((node for node in ast.parse(source).body if isinstance(node, ast.If)), None)
-    making = [] if main is None else main.body
-    for number, statement in enumerate(making):
+    statements = [] if main is None else main.body
+    for number, statement in enumerate(statements):
+        # Everything before `parse_args` makes the parser, and everything after it uses the result.
         if isinstance(statement, ast.Assign) and "parse_args" in ast.unparse(statement):
             names: dict[str, Any] = {"argparse": argparse, "datetime": datetime}
-            before = ast.Module(making[:number], [])
-            # no user's text: statements of the installed OpenRLHF that make its parser
+            before = ast.Module(statements[:number], [])
+            # no user's text: these are statements of the installed OpenRLHF that make its parser
             exec(compile(before, "train_ppo_ray.py", "exec"), names)
             parser = names.get("parser")
             if isinstance(parser, argparse.ArgumentParser):
@@ -116,7 +118,7 @@ _KEYS: Mapping[str, str] = {
 }
 """Flags that have the value of a key of the recipe."""
 
-_WORKED_OUT: Mapping[str, str] = {
+_COMPUTED: Mapping[str, str] = {
     "actor.model_name_or_path": "model.path",
     "data.prompt_dataset": "data.train",
     "data.max_len": "train.max_prompt_tokens and train.max_new_tokens",
@@ -141,10 +143,10 @@ _WORKED_OUT: Mapping[str, str] = {
     "actor.lr_scheduler": "train.lr_schedule and train.lr_warmup_ratio",
     "actor.eps_clip_low_high": "train.clip and train.clip_high",
 }
-"""Flags that `recipe_flags` works out from keys."""
+"""Flags that `recipe_flags` computes from keys."""
 
-BY_KEYS = {**_KEYS, **_WORKED_OUT}
-"""Flags that keys of the recipe decide: the key, or several joined by "and"."""
+BY_KEYS = {**_KEYS, **_COMPUTED}
+"""Flags that the recipe decides -> the key, or several joined by "and"."""
 
 _REASONS: Mapping[str, str] = {
     "the supervisor needs every rollout of every prompt of a step": "train.async_enable train.partial_rollout_enable"
@@ -180,15 +182,15 @@ _REASONS: Mapping[str, str] = {
 }
 
 BY_OLR = {flag: reason for reason, flags in _REASONS.items() for flag in flags.split()}
-"""Flags that nobody else may set, and why; `engine.flags` may set all that are neither here nor in `BY_KEYS`."""
+"""Flags that only olr may set -> the reason. `engine.flags` may set all that are neither here nor in `BY_KEYS`."""
 
 
 def recipe_flags(
     recipe: Recipe, places: Places, attention: str, done: int
 ) -> dict[str, Any]:
-    """OpenRLHF's flags, without dashes, that a recipe amounts to; those of `engine.flags` last.
+    """Return a recipe as OpenRLHF's flags, without dashes; those of `engine.flags` come last and so win.
 
-    True stands for a flag without a value, None and False for one that is left out, a tuple for several values.
+    True stands for a flag without a value, None and False for a flag that is left out, and a tuple for several values.
     """
     engine, train, keys = (
         engine_section(recipe, OpenRlhfEngine),
@@ -210,12 +212,13 @@ def recipe_flags(
         "eval.dataset": places.held_out,
         "train.agent_func_path": Path(__file__).with_name("vllm_actor.py"),
         **{flag: keys[key] for flag, key in _KEYS.items()},
-        # The rollouts of a step (R17): every prompt once, in each of its views, K times each.
+        # The rollouts of a step (R17): every prompt once, in each of its views, K times each. To OpenRLHF, a view is
+        # a prompt.
         "rollout.batch_size": train.prompts_per_step * places.views,
-        # One pass over them in mini-batches, which OpenRLHF counts in samples.
+        # One pass over them in mini-batches. OpenRLHF counts a mini-batch in samples, the recipe in prompts.
         "train.max_epochs": 1,
         "train.batch_size": mini_batch * train.rollouts_per_prompt * places.views,
-        # Another seed after a resume, or the first rollouts' random numbers would come again.
+        # A resume needs another seed, or vLLM would draw the random numbers of the first rollouts once more.
         "train.seed": seeding.key("openrlhf", recipe.seed, done) % 2**31,
         "actor.adam.betas": ADAM_BETAS,
         "actor.adam.weight_decay": WEIGHT_DECAY,
@@ -229,20 +232,21 @@ def recipe_flags(
         else (train.clip, train.clip_high),
         "actor.dual_clip": DUAL_CLIP,
         "actor.loss_agg_mode": LOSS_AVERAGES[train.loss_average],
-        # Without a penalty left out: the forward pass before the update measures the entropy (actor.py).
+        # Leave the flag out without a penalty. Otherwise OpenRLHF would compute the entropy again, which actor.py
+        # measures in the forward pass before the update.
         "actor.entropy_coef": recipe.method.penalty_weight or None,
         "algo.advantage.estimator": "group_norm",
         "algo.kl.use_loss": train.kl_weight > 0,
         "algo.kl.estimator": "k3",
-        # Advantages are bounded by the group size; OpenRLHF's clip at 10 would cut those of large groups.
+        # Advantages grow with the group size, and OpenRLHF's clip at 10 would cut a large group's.
         "reward.clip_range": (-1e6, 1e6),
         "ds.attn_implementation": attention,
         "ds.enable_sleep": sleep,
         "vllm.num_engines": engine.engines,
         "vllm.enable_sleep": sleep,
         "vllm.enable_prefix_caching": True,  # a group's rollouts share their prompt
-        "vllm.enforce_eager": not on_gpu,  # compiling takes longer than a rehearsal samples
-        # With nccl, colocated weights go over CUDA's shared memory.
+        "vllm.enforce_eager": not on_gpu,  # on a CPU, compiling takes longer than the rehearsal
+        # nccl would send the weights of colocated models through CUDA's shared memory, which a CPU does not have.
         "vllm.sync_backend": "nccl" if on_gpu else "gloo",
         "ckpt.path": None
         if places.checkpoint is None
@@ -256,7 +260,7 @@ def recipe_flags(
 
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
-    """Flags as words of a command line."""
+    """Return flags as words of a command line."""
     words: list[str] = []
     for name, value in flags.items():
         if value is None or value is False:

@@ -1,4 +1,4 @@
-"""The job: OpenRLHF's own command line, in a process of its own, with our classes in place of four of its.
+"""The job: OpenRLHF's own command line, in a separate process, with our classes in place of four of its own.
 
     python -m olr_cli.engines.openrlhf.job RUN_DIR --actor.model_name_or_path … (OpenRLHF's flags)
 
@@ -43,42 +43,45 @@ from olr_cli.runs.directory import read_recipe
 from olr_cli.supervision import compose
 
 _ANSWER_SECONDS = 10
-"""For Ray to say which actors have died."""
+"""Seconds to wait for Ray to say which actors have died."""
 
 _LEAST_AT_ONCE, _MOST_AT_ONCE = 128, 512
-"""Sequences: vLLM's own number, and the most for which it records CUDA graphs."""
+"""Sequences at a time: vLLM's own number, and the largest number for which it records CUDA graphs."""
 
 _PROMPT_TOKENS_AT_ONCE = 8192
-"""vLLM's default for offline use of cards below 70 GiB and of the A100, on which it found more to be slower."""
+"""vLLM's default for offline use of cards below 70 GiB and of the A100, where vLLM found more to be slower."""
 
-_NOTED_SECONDS = 2
-"""Until Ray knows of a death, and the job's log has what the process said."""
+_SETTLE_SECONDS = 2
+"""Seconds until Ray knows of a death and the job's log holds the last words of the process."""
 
 
 def run(run_path: Path, flags: list[str]) -> JobEnd:
-    """Train; returns how it ended, which is also written into the run directory."""
+    """Train; return how the job ended, which is also written into the run directory."""
     JobFiles(run_path).enter_working_folder()
     log = JobFiles(run_path).log
-    begins = log.stat().st_size if log.exists() else 0  # earlier attempts are before that
+    begins = log.stat().st_size if log.exists() else 0  # before it are earlier attempts
     try:
         _train(read_recipe(run_path), run_path, flags)
         end = JobEnd("finished")
     except Exception as error:
+        # A stop or a divergence is no failure. For every other end, the log needs the traceback.
         if not isinstance(cause_of(error), JobStopped | Diverged):
             traceback.print_exc()
-            time.sleep(_NOTED_SECONDS)
+            time.sleep(_SETTLE_SECONDS)
         end = end_of(error, _dead_actors(), _rest_of(log, begins))
     shutil.rmtree(JobFiles(run_path).universal, ignore_errors=True)
     try:
         JobFiles(run_path).write_end(end)
-        if end.kind in ("user", "worker", "bug"):  # Ray takes many seconds to end
+        # Say why now: Ray takes many seconds to end.
+        if end.kind in ("user", "worker", "bug"):
             JobFiles(run_path).announce(f"The job ends: {end.reason}.")
-    except UserError as error:  # the disk is full: at least the log has it
+    except UserError as error:  # the disk is full, but the log may still take a line
         print(f"{end.reason}; {error}", flush=True)
     return end
 
 
 def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
+    """Prepare this process and Ray, and run OpenRLHF's command line."""
     engine = engine_section(recipe, OpenRlhfEngine)
     variables = _variables(recipe)
     os.environ.update(variables)
@@ -90,41 +93,43 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
 
     runtime = {
         "env_vars": variables,
+        # Ray calls this function, by its name, in every worker before anything else.
         "worker_process_setup_hook": f"{bridge_process.__module__}.{bridge_process.__qualname__}",
     }
     wanted = gpus_needed(recipe)
     address = cluster_address(recipe)
     if address is None:
-        # The CPU rehearsal's GPUs are logical. One CPU more each for the controller and what Ray does itself.
+        # The CPU rehearsal's GPUs are logical. Two more CPUs are for the controller and for Ray's own tasks.
         logical = (
             {"num_gpus": wanted, "num_cpus": wanted + 2} if engine.device == "cpu" else {}
         )
-        # `local`, or Ray would join any cluster that somebody has started on this machine.
+        # Without `local`, Ray would join any cluster that another user has started on this machine.
         ray.init(address="local", runtime_env=runtime, include_dashboard=False, **logical)
     else:
         ray.init(address=address, runtime_env=runtime)
     _check_room(wanted, None if address is None else JobFiles(run_path))
     _put_ours_in_place(recipe, run_path, ray.get_runtime_context().get_node_id())
     sys.argv = ["train_ppo_ray", *flags]
-    # no user's text: OpenRLHF's own command line
+    # no user's text: this runs OpenRLHF's own command line
     runpy.run_module("openrlhf.cli.train_ppo_ray", run_name="__main__", alter_sys=True)
 
 
 def _variables(recipe: Recipe) -> dict[str, str]:
-    """Return the variables for every process of the job, which asks the hub for a model only if it answers."""
+    """Return the environment variables for every process of the job; processes may ask the hub only if it answers."""
     variables = environment(
         trusts_code=recipe.model.trust_remote_code,
         device=engine_section(recipe, OpenRlhfEngine).device,
     )
     if not Path(model_location(recipe.model.path)).is_dir() and not hub_answers():
-        variables["HF_HUB_OFFLINE"] = "1"  # or each waits half a minute for each file
+        # Otherwise each process waits half a minute for each file.
+        variables["HF_HUB_OFFLINE"] = "1"
     return variables
 
 
 def _check_room(wanted: int, files: JobFiles | None) -> None:
-    """Make sure that Ray has so many GPUs, and a CPU with each; announce it in `files` if other jobs hold them now.
+    """Raise unless Ray has `wanted` GPUs, and a CPU with each; announce in `files` if other jobs hold them now.
 
-    `files` is None for a Ray of the job's own. OpenRLHF waits for what others hold, without a word.
+    `files` is None for a Ray of the job's own. OpenRLHF silently waits for resources that others hold.
     """
     import ray
 
@@ -159,6 +164,7 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     }
     if engine_section(recipe, OpenRlhfEngine).device == "cpu":
         engine_arguments["worker_extension_cls"] = WORKER_EXTENSION
+    # The command line imports these names only when it runs, so they can be replaced before.
     ppo_trainer.PPOTrainer = trainer_actor(run_path, node_id)
     ppo_actor.PolicyModelActor = policy_actor(
         recipe.method.smoothing, policy_threads(recipe)
@@ -172,8 +178,9 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
 def sequences_at_once(recipe: Recipe) -> int:
     """Return how many sequences an engine of vLLM samples at once: its share of a step's rollouts, within limits.
 
-    vLLM has defaults by card for others alone: OpenRLHF makes its engines in a context in which they would sample 128
-    sequences at once, on any card, and read 2,048 prompt tokens a pass. Where the key-value cache is full, more wait.
+    vLLM's defaults by card do not apply here. In the context in which OpenRLHF makes its engines, they would sample 128
+    sequences at once on any card, and read 2,048 prompt tokens a pass. If the key-value cache is full, more sequences
+    wait.
     """
     rollouts = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt
     views = len(compose(recipe.method).views)
@@ -182,32 +189,32 @@ def sequences_at_once(recipe: Recipe) -> int:
 
 
 def policy_threads(recipe: Recipe) -> int:
-    """Threads of each of the policy's processes: Adam runs in them if its state is in host memory (ds.adam_offload).
+    """Return the threads of each process of the policy: Adam runs in them with ds.adam_offload.
 
-    By itself Ray gives a process one thread. The policy's share the cores of their node, where nothing else runs while
-    they take a step; OMP_NUM_THREADS says otherwise, but for 1, which Ray's job server sets unasked.
+    Ray gives a process one thread by default. The policy's processes share the cores of their node, where nothing else
+    runs while they take a step. OMP_NUM_THREADS overrides it, except for 1, which Ray's job server sets unasked.
     """
     import ray
 
-    engine, given = (
+    engine, threads = (
         engine_section(recipe, OpenRlhfEngine),
         int(os.environ.get("OMP_NUM_THREADS", 1)),
     )
-    if engine.device == "cpu" or given > 1:
-        return given
+    if engine.device == "cpu" or threads > 1:
+        return threads
     resources = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     cores = min(int(has["CPU"]) for has in resources if has.get("GPU") and has.get("CPU"))
     return max(1, cores // engine.gpus_per_node)
 
 
 def _dead_actors() -> list[Process]:
-    """This job's actors that have died, the first one first; none if Ray does not say so in time."""
+    """Return this job's actors that have died, the first one first; none if Ray does not answer in time."""
     import ray
 
     if not ray.is_initialized():
         return []
     dead: list[Process] = []
-    # In a thread, since Ray waits for a minute where its head has died; what it raises there goes to the log.
+    # Ask in a thread: Ray waits for a minute if its head has died. An exception there only goes to the log.
     asking = Thread(target=lambda: dead.extend(_deaths()), daemon=True)
     asking.start()
     asking.join(_ANSWER_SECONDS)
@@ -215,11 +222,13 @@ def _dead_actors() -> list[Process]:
 
 
 def _deaths() -> list[Process]:
+    """Ask Ray for this job's actors that have died."""
     import ray
     from ray._private.state import actors
 
-    job = ray.get_runtime_context().get_job_id()  # others may share the cluster
-    # Ray's public list of actors asks its dashboard, which a Ray of the job's own has not, lest others here use it.
+    job = ray.get_runtime_context().get_job_id()  # other jobs may share the cluster
+    # Ray's public list of actors asks its dashboard. A Ray of the job's own has none, because other users of the
+    # machine could use it.
     dead = [
         actor for actor in actors(actor_state_name="DEAD").values() if actor["JobID"] == job
     ]
@@ -228,7 +237,8 @@ def _deaths() -> list[Process]:
 
 
 def _rest_of(log: Path, start: int) -> str:
-    if not log.exists():  # somebody runs the command line that a dry run prints
+    """Return a log from position `start` on, in bytes."""
+    if not log.exists():  # a user runs the command line that a dry run prints
         return ""
     with log.open("rb") as file:
         file.seek(start)
@@ -237,6 +247,7 @@ def _rest_of(log: Path, start: int) -> str:
 
 def main() -> None:
     """Run as a program."""
+    # A job that a user has started by hand has no command to follow.
     if parent := os.environ.get(LEASH):
         end_with(int(parent))
     end = run(Path(sys.argv[1]), sys.argv[2:])

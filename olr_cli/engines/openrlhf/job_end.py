@@ -1,4 +1,4 @@
-"""How a job ended, read from its error, its dead processes and its log: a sentence for the user, or a bug."""
+"""How a job ended: turn its error, its dead processes and its log into a sentence for the user, or a bug."""
 
 from __future__ import annotations
 
@@ -12,54 +12,56 @@ from olr_cli.errors import UserError, first_line
 from olr_cli.files import disk_problem
 
 _DEATHS = {"RayActorError", "WorkerCrashedError", "EngineDeadError"}
-"""Exceptions of Ray and vLLM when a process has died."""
+"""Exceptions of Ray and vLLM after the death of a process."""
 
 _LOST_RANK = ("Connection closed by peer", "Connection reset by peer", "ncclRemoteError")
-"""Messages of Gloo and NCCL in the other ranks when one has died; they may come before Ray's."""
+"""Messages of Gloo and NCCL in the other ranks after the death of one; they may precede Ray's message."""
 
 _VLLM_START = "Engine core initialization failed"
-"""vLLM's message when the process that has the model did not start."""
+"""vLLM's message if the process that holds the model did not start."""
 
 _LINES_OF_AN_END = 300
-"""Lines of a process among which its end is looked for: vLLM hands an exception on three times, with its traceback."""
+"""Lines of a process in which to look for its end: vLLM passes an exception on three times, each with a traceback."""
 
 _LOST_RAY = (
     "Raylet is terminated. Termination is unexpected",
     "has been marked dead because the detector",
 )
-"""Ray's messages about a node on which it no longer runs; the second comes 10 seconds after the processes' end."""
+"""Ray's messages about a node on which Ray no longer runs. The second comes 10 seconds after the processes end."""
 
 _MESSENGERS = ("raised in creation task", "EngineDeadError", "RuntimeError: cancelled")
-"""Parts of exceptions of Ray and vLLM that only say that something else has failed."""
+"""Parts of exceptions of Ray and vLLM that only report the failure of something else."""
 
 _KILLED_PROCESS = re.compile(
     r"(?P<name>\S+) died unexpectedly \(exit code: (?P<code>-\d+|None)\)"
 )
-"""vLLM's message about one of its processes that a signal has ended, or that has ended a moment ago: None."""
+"""vLLM's message about one of its processes that a signal has ended; None: the process has only just ended."""
 
 _LINE_OF_PROCESS = re.compile(r"\(\w+ pid=(?P<process>\d+)[^)]*\) (?P<said>\S.*)")
+"""A line of Ray's log: `(PolicyActor pid=4242) words of the process`."""
 
 _EXCEPTION = re.compile(
     r"(?:\(\w+ pid=\d+\) )?(?:ERROR [^]]+\] )?(?P<said>[\w.]*(?:Error|Exception)\b.*)"
 )
+"""The line of an exception: `(EngineCore pid=4242) ERROR 11-28 12:00:00 [core.py:1] ValueError: too long`."""
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Process(NamedTuple):
-    """A process of the job: its class, and the id that its node has for it."""
+    """A process of the job: its class, and its id on its node."""
 
     name: str
     number: int
 
 
 def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") -> JobEnd:
-    """Return the end of a job by what ended it.
+    """Return how a job ended.
 
     Args:
-        error: it may be wrapped by Ray.
+        error: the exception that ended it; Ray may have wrapped it.
         dead: the actors that have died, the first one first.
-        log: what the job has printed.
+        log: the job's output.
     """
     cause = cause_of(error)
     match cause:
@@ -69,7 +71,7 @@ def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") ->
             return JobEnd("diverged", str(cause))
         case UserError():
             return JobEnd("user", str(cause))
-    # A death comes first: whatever the others complain of then, a connection or a file, follows from it.
+    # Look for a death first: the errors of all other processes, about a connection or a file, follow from it.
     if death := _death(cause, error, dead, log):
         return JobEnd("worker", death)
     if lack := _lack(cause, error):
@@ -80,7 +82,7 @@ def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") ->
 def _death(
     cause: BaseException, error: BaseException, dead: Sequence[Process], log: str
 ) -> str | None:
-    """Return a sentence about a process of the job that died; None if none did."""
+    """Return a sentence about a process of the job that died, or None if none did."""
     from ray.exceptions import OutOfMemoryError
 
     if isinstance(cause, OutOfMemoryError):
@@ -92,30 +94,30 @@ def _death(
     signs = (*_LOST_RANK, _VLLM_START)
     if not (dead or is_death or any(words in str(cause) for words in signs)):
         return None
-    # At its end: in days, nodes of a cluster that are not the job's may have gone.
+    # Read only the end of the log: over days, a cluster may have lost nodes that were not the job's.
     if any(words in log[-200_000:] for words in _LOST_RAY):
         return "Ray's own process on a node (raylet) died, often for want of memory, and the job's processes there too"
-    died = dead[0] if dead else _process_in(str(error))
-    if died is None:
+    process = dead[0] if dead else _process_in(str(error))
+    if process is None:
         return f"a process of the job died, often for want of memory: {first_line(cause)}"
-    return _last_words(died, str(error), log)
+    return _last_words(process, str(error), log)
 
 
 def _lack(cause: BaseException, error: BaseException) -> str | None:
-    """Return a sentence about memory of a GPU, or a disk, that is full; None if neither is."""
+    """Return a sentence about a full GPU memory or disk, or None if neither is full."""
     if "OutOfMemoryError" in type(cause).__name__ or "out of memory" in str(cause):
         return (
             f"a GPU ran out of memory ({first_line(cause)}); lower engine.micro_batch_samples if it was the update, and"
             " engine.vllm_memory if it was vLLM"
         )
-    # The outer error has the text of what came before.
+    # The outer error holds the text of the exceptions before it.
     if problem := disk_problem(cause) or disk_problem(error):
         return f"something could not be written ({first_line(cause)}): {problem}"
     return None
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The error that Ray has wrapped, perhaps more than once."""
+    """Return the error that Ray has wrapped, perhaps more than once."""
     from ray.exceptions import RayTaskError
 
     while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
@@ -124,21 +126,22 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def _process_in(text: str) -> Process | None:
-    """Return the process that an error of Ray names: the innermost one, where it was handed on."""
-    named = re.findall(
+    """Return the process that an error of Ray names: the innermost one, if the error was passed on."""
+    matches = re.findall(
         r"class_name: (\w+).*?pid: (\d+)|ray::(\w+)\S* \(pid=(\d+)", text, re.DOTALL
     )
-    if not named:
+    if not matches:
         return None
-    actor, actor_number, task, task_number = named[-1]
+    actor, actor_number, task, task_number = matches[-1]
     return Process(actor or task, int(actor_number or task_number))
 
 
 def _last_words(died: Process, text: str, log: str) -> str:
-    """Return a sentence about a process that died, with what it printed last.
+    """Return a sentence about a dead process with its last words.
 
-    That is the first of its last exceptions, since vLLM's processes hand one on in words of their own; else the last
-    line. A process of vLLM that was killed comes before what the others say of it.
+    These are the first of its last exceptions, because vLLM's processes pass an exception on in their own words.
+    Without an exception, they are its last line. A killed process of vLLM takes precedence over the other processes'
+    words about it.
     """
     printed = _printed_by(died, log)[-_LINES_OF_AN_END:]
     exceptions = [raised["said"] for raised in map(_EXCEPTION.match, printed) if raised]
@@ -152,7 +155,7 @@ def _last_words(died: Process, text: str, log: str) -> str:
         return f"vLLM's process {killed} was killed, often for want of memory"
     if causes:
         _, is_users, sentence = causes[0].partition("UserError: ")
-        if is_users:  # raised where an actor is made, and Ray has kept its text alone
+        if is_users:  # raised while an actor was made: Ray has kept only its text
             return sentence
         return f"{who} died of {causes[0][:300].rstrip('.')}"
     words = [line for line in printed if "warning" not in line.lower()]
@@ -161,7 +164,7 @@ def _last_words(died: Process, text: str, log: str) -> str:
 
 
 def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
-    """Return the name of vLLM's process that was killed; None if none was, or if an exception was the cause."""
+    """Return the name of vLLM's process that was killed, or None if none was or an exception was the cause."""
     for killed in filter(None, map(_KILLED_PROCESS.search, printed)):
         if killed["code"] != "None" or not has_cause:
             return killed["name"]

@@ -1,4 +1,4 @@
-"""Files by which the command that starts a job and the job communicate, in ``<run>/openrlhf``; a checkpoint's parts."""
+"""The files in ``<run>/openrlhf`` through which a command and its job communicate, and the parts of a checkpoint."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ from olr_cli.errors import UserError
 from olr_cli.files import naming_the_disks_error, write_text, write_whole, writing
 
 OPENRLHF_PART = "openrlhf"
-"""Folder of a checkpoint that holds DeepSpeed's state; OpenRLHF finds it there by `--ckpt.path`."""
+"""Folder of a checkpoint with DeepSpeed's state, where OpenRLHF finds it by `--ckpt.path`."""
 
 UNIVERSAL = "ds.use_universal_ckpt"
-"""OpenRLHF's flag by which DeepSpeed loads a universal checkpoint."""
+"""OpenRLHF's flag that makes DeepSpeed load a universal checkpoint."""
 
 _READERS, _WRITERS = 4, 2
-"""Processes of DeepSpeed's converter, its defaults; each reader holds one GPU's file in memory."""
+"""Processes of DeepSpeed's converter, its defaults. Each reader holds one GPU's file in memory."""
 
 _END_SECONDS = 2
-"""Until a file that another machine has written is seen here."""
+"""Seconds to wait for a network file system to show the job's outcome."""
 
 
 class JobStopped(Exception):
-    """The job was asked to stop, and everything up to the last complete step is saved."""
+    """The job was asked to stop; everything up to the last complete step is saved."""
 
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a job ended.
-
-    Attributes:
-        kind: ``user``: something the user can mend; ``diverged``: the whole sentence is in `reason`;
-            ``worker``: a process of the job died; ``bug``: all else.
-        reason: a sentence without its stop, or the start of one.
-    """
+    """How a job ended."""
 
     kind: Literal["finished", "stopped", "user", "diverged", "worker", "bug"]
+    """Kind of end.
+
+    ``user``: a problem that the user can fix. ``diverged``: `reason` is the whole sentence. ``worker``: a process of
+    the job died. ``bug``: any other error.
+    """
+
     reason: str = ""
+    """A sentence without its full stop, or the start of one."""
 
 
 class JobFiles:
@@ -59,12 +60,13 @@ class JobFiles:
             self.folder / "prompts.parquet",
             self.folder / "held-out.parquet",
         )
-        self.log = self.folder / "log.txt"  # of all processes, attempt after attempt
-        self.scratch = self.folder / "scratch"  # for what OpenRLHF insists on writing
-        # A checkpoint from another number of GPUs, until it is loaded.
+        self.log = self.folder / "log.txt"  # output of all processes, attempt after attempt
+        # Files that OpenRLHF writes and olr does not need.
+        self.scratch = self.folder / "scratch"
+        # A checkpoint from another number of GPUs. It exists until every rank has loaded it.
         self.universal = self.folder / "universal"
         self.ready = self.folder / "ready"  # exists when the first step begins
-        # Exists when the job is asked to stop after its step
+        # Exists once the job is asked to stop after its step.
         self.stop = self.folder / "stop"
         self._working_folder, self._end, self._announced = (
             self.folder / "working-folder.txt",
@@ -73,15 +75,15 @@ class JobFiles:
         )
 
     def note_working_folder(self) -> None:
-        """Note where the command runs: the recipe's relative paths are relative to that."""
+        """Record the command's working folder: paths in the recipe are relative to it."""
         write_text(self._working_folder, os.getcwd())
 
     def enter_working_folder(self) -> None:
-        """Go to where the command runs."""
+        """Change to the command's working folder."""
         os.chdir(self._working_folder.read_text(encoding="utf-8"))
 
     def write_end(self, end: JobEnd) -> None:
-        """Note how the job ended."""
+        """Record how the job ended."""
         write_text(self._end, json.dumps(asdict(end)))
 
     def announce(self, sentence: str) -> None:
@@ -94,12 +96,13 @@ class JobFiles:
         if not self._announced.exists():
             return []
         text = self._announced.read_text(encoding="utf-8")
-        return text.split("\n")[:-1]  # whole lines
+        # The last piece is empty, or half of a line that is still being written.
+        return text.split("\n")[:-1]
 
     def read_end(self) -> JobEnd | None:
-        """How the job ended; None if it had no time to note it."""
+        """Return how the job ended, or None if it had no time to record it."""
         deadline = time.monotonic() + _END_SECONDS
-        # Listed, which a network file system does not answer from memory.
+        # List the folder: a network file system may answer `exists` from its cache.
         while self._end.name not in os.listdir(self.folder):
             if time.monotonic() > deadline:
                 return None
@@ -107,24 +110,24 @@ class JobFiles:
         return JobEnd(**json.loads(self._end.read_text(encoding="utf-8")))
 
     def forget_last_attempt(self) -> None:
-        """Remove what an earlier attempt left of its end."""
+        """Remove the signs of an earlier attempt's end."""
         for file in (self.ready, self.stop, self._end, self._announced):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.universal, ignore_errors=True)
 
 
 def held_out_label(prefix: str, row: int) -> str:
-    """Identifies a prompt of the held-out set whose metrics begin with `prefix`."""
+    """Return the label of a prompt of the held-out set whose metrics begin with `prefix`."""
     return f"{prefix}:{row}"
 
 
 def prompt_label(view: View, prompt_id: str) -> str:
-    """Identifies a view of a training prompt."""
+    """Return the label of a view of a training prompt."""
     return f"{view}:{prompt_id}"
 
 
 def read_prompt_label(label: str) -> tuple[View, str]:
-    """View and id of a training prompt, from its `prompt_label`."""
+    """Return view and id of a training prompt from its `prompt_label`."""
     view, _, prompt_id = label.partition(":")
     return ("original" if view == "original" else "rephrased"), prompt_id
 
@@ -132,7 +135,7 @@ def read_prompt_label(label: str) -> tuple[View, str]:
 def write_rows(file: Path, rows: Sequence[tuple[str, str]]) -> None:
     """Write (text, label) rows as OpenRLHF reads them.
 
-    Parquet, because from JSON the reader would make dates of what looks like dates.
+    The format is Parquet, because the reader of JSON would turn texts that look like dates into dates.
     """
     columns = {"input": [text for text, _ in rows], "label": [label for _, label in rows]}
     table = pa.table(columns, schema=pa.schema(dict.fromkeys(columns, pa.string())))
@@ -140,7 +143,7 @@ def write_rows(file: Path, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def saved_parts(checkpoint: Path) -> int:
-    """Number of GPUs that a checkpoint's optimiser state was saved on: each wrote a file."""
+    """Return the number of GPUs on which a checkpoint's optimiser state was saved: each wrote a file."""
     parts = list((checkpoint / OPENRLHF_PART / "_actor").glob("*/*_optim_states.pt"))
     if not parts:
         raise UserError(
@@ -151,12 +154,13 @@ def saved_parts(checkpoint: Path) -> int:
 
 
 def put_together(checkpoint: Path, target: Path) -> None:
-    """Write a checkpoint's DeepSpeed state as a universal checkpoint that any number of GPUs can load.
+    """Convert a checkpoint's DeepSpeed state to a universal checkpoint, which any number of GPUs can load.
 
-    ZeRO keeps a part of the float32 weights and of Adam's moments on every GPU of the policy, and saves a file a GPU.
-    DeepSpeed loads these on as many GPUs alone (`DeepSpeedEngine._load_zero_checkpoint`); on any other number it loads
-    its universal checkpoint, a folder a weight, which its own converter (checkpoint/ds_to_universal.py) makes of the
-    files. Takes 12 bytes a parameter of disk, and as much again while it works.
+    With ZeRO, every GPU of the policy holds a part of the float32 weights and of Adam's moments and saves a file.
+    DeepSpeed loads these files only on the same number of GPUs (`DeepSpeedEngine._load_zero_checkpoint`). On another
+    number it loads its universal checkpoint, with a folder for each weight, which its own converter makes
+    (checkpoint/ds_to_universal.py). The result takes 12 bytes of disk per parameter, and as much again during the
+    conversion.
 
     Raises:
         OSError: the disk is full or not writable.
@@ -165,17 +169,17 @@ def put_together(checkpoint: Path, target: Path) -> None:
 
     actor = checkpoint / OPENRLHF_PART / "_actor"
     tag = (actor / "latest").read_text(encoding="utf-8").strip()
-    made = target / OPENRLHF_PART / "_actor"
-    (made / tag).mkdir(parents=True)
+    universal = target / OPENRLHF_PART / "_actor"
+    (universal / tag).mkdir(parents=True)
     options = Namespace(
         input_folder=str(actor / tag),
-        output_folder=str(made / tag),
+        output_folder=str(universal / tag),
         num_extract_workers=_READERS,
         num_merge_workers=_WRITERS,
         keep_temp_folder=False,
         strict=True,
-        inject_missing_state=True,  # what Megatron would say of its own way to cut weights: nothing here
+        inject_missing_state=True,  # only Megatron stores how it cuts weights, and the converter asks for it
     )
     with naming_the_disks_error(target):
         ds_to_universal.main(options)
-    (made / "latest_universal").write_text(tag, encoding="utf-8")
+    (universal / "latest_universal").write_text(tag, encoding="utf-8")

@@ -1,7 +1,7 @@
-"""What a job on OpenRLHF needs of this machine: packages, a compiler, the CUDA toolkit, a Ray that answers.
+"""Requirements of a job on OpenRLHF: packages, a compiler, the CUDA toolkit, and a Ray that answers.
 
-Only a dry run looks for these. A run without them ends with the error of DeepSpeed or Ray. What would end it without a
-remedy, or never, is looked for by the run too: `require_…`.
+Only a dry run checks most of them: a run without them ends with an error of DeepSpeed or Ray. A run checks only those
+without which it would hang, or end without a hint at the remedy: `require_…`.
 """
 
 from __future__ import annotations
@@ -27,22 +27,23 @@ from olr_cli.recipe.schema import Recipe
 from olr_cli.recipe.sections import OpenRlhfEngine
 
 _PATIENCE_SECONDS = 5
+"""Seconds to wait for a Ray cluster to accept a connection."""
 
 _LONGEST_FOLDER = 107 - len(
     "/ray/session_2026-11-28_19-24-47_123456_1234567/sockets/plasma_store"
 )
-"""Bytes of a folder's name; Linux allows 107 for a socket's, and process ids have up to seven digits."""
+"""Bytes in a folder's name: Linux allows 107 for a socket's name, and process ids have up to seven digits."""
 
 _DRIVER = Path("/proc/driver/nvidia/version")
 
 _OPERATIONS = ("cpu_adam", "deepspeed_shm_comm", "fused_adam")
-"""What DeepSpeed compiles for a job when it first needs it."""
+"""Extensions that DeepSpeed compiles when a job first needs them."""
 
 
 def missing_here(recipe: Recipe) -> Iterator[str]:
-    """A sentence for each thing that the job would not find; `checks.py` has what a run asks for too."""
+    """Yield a sentence for everything that the job would miss; `checks.py` has the requirements of a run."""
     device, address = engine_section(recipe, OpenRlhfEngine).device, cluster_address(recipe)
-    # Else one sentence says how to install everything
+    # Without openrlhf, `require_openrlhf` says in one sentence how to install everything.
     if installed_version("openrlhf") is not None:
         for package in ("ray", "deepspeed", *(["vllm"] if device == "cuda" else [])):
             if installed_version(package) is None:
@@ -57,7 +58,7 @@ def missing_here(recipe: Recipe) -> Iterator[str]:
 
 
 def version_warnings() -> list[str]:
-    """A sentence if packages have other versions than the tested ones; `checks.py` refuses another OpenRLHF."""
+    """Return a sentence if packages have other versions than the tested ones; `checks.py` refuses another OpenRLHF."""
     installed = {
         package: installed_version(package)
         for package in WRITTEN_FOR
@@ -76,7 +77,7 @@ def version_warnings() -> list[str]:
 
 
 def require_unlocked() -> None:
-    """Refuse to start where DeepSpeed would wait for ever, and without a word, for a build that was killed."""
+    """Raise if DeepSpeed would silently wait for ever for a build that was killed."""
     for lock in stale_locks():
         raise NotHere(
             f"{lock} is there and no process of this machine has it open: DeepSpeed's build was killed, and each start"
@@ -86,9 +87,10 @@ def require_unlocked() -> None:
 
 
 def require_usable_gpus() -> None:
-    """Refuse GPUs that torch counts, which asks the driver alone, and cannot use: mostly, the driver is too old."""
+    """Raise if torch counts GPUs that it cannot use; in most cases the driver is too old."""
     import torch
 
+    # `device_count` asks only the driver, and `is_available` also CUDA.
     if torch.cuda.device_count() and not torch.cuda.is_available():
         raise NotHere(
             f"torch cannot use the GPUs here: it is made for CUDA {torch.version.cuda}, and the driver is"
@@ -99,14 +101,14 @@ def require_usable_gpus() -> None:
 
 
 def driver_version(file: Path = _DRIVER) -> str | None:
-    """Version of the NVIDIA driver; None where it does not say."""
+    """Return the version of the NVIDIA driver, or None if it is unknown."""
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     release = re.search(r"Kernel Module\b.*?\s(\d+\.[\d.]+)", text)
     return release[1] if release else None
 
 
 def require_short_folder() -> None:
-    """Refuse a folder for temporary files in which Ray's sockets would have longer names than Linux allows."""
+    """Raise if Ray's sockets in the temporary folder would have longer names than Linux allows."""
     name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
     folder = temporary_folder()
     if len(os.fsencode(folder)) > _LONGEST_FOLDER:
@@ -118,9 +120,9 @@ def require_short_folder() -> None:
 
 
 def stale_locks(folder: Path | None = None) -> list[Path]:
-    """Locks of DeepSpeed's builds that no process of this machine has open, in torch's folder of extensions.
+    """Return locks of DeepSpeed's builds, in torch's folder of extensions, that no process of this machine has open.
 
-    torch makes the file, keeps it open while it compiles, and removes it; a killed process leaves it.
+    torch makes the file, keeps it open while it compiles, and removes it. A killed process leaves it.
     """
     if folder is None and (kept := os.environ.get("TORCH_EXTENSIONS_DIR")):
         folder = Path(kept)
@@ -138,25 +140,27 @@ def stale_locks(folder: Path | None = None) -> list[Path]:
         for name in _OPERATIONS
         for lock in folder.glob(f"{name}/lock")
     ]
+    # A build may have ended, and removed its lock, since the folder was listed.
     return [lock for lock in locks if not _is_open(lock) and lock.exists()]
 
 
 def _is_open(file: Path) -> bool:
-    """Whether a process of this user has it open."""
+    """Whether a process of this user has the file open."""
     for opened in Path("/proc").glob("[0-9]*/fd/*"):
-        with suppress(OSError):  # closed meanwhile, or somebody else's
+        with suppress(OSError):  # closed meanwhile, or another user's
             if opened.samefile(file):
                 return True
     return False
 
 
 def _unanswered(address: str) -> Iterator[str]:
-    if address in ("auto", "local"):  # Ray itself looks for a cluster
+    """Yield a sentence if no Ray answers at an address."""
+    if address in ("auto", "local"):  # no address: Ray itself looks for a cluster
         return
     try:
-        place = urlsplit(address if "//" in address else f"//{address}")
+        parts = urlsplit(address if "//" in address else f"//{address}")
         socket.create_connection(
-            (place.hostname, place.port or 0), timeout=_PATIENCE_SECONDS
+            (parts.hostname, parts.port or 0), timeout=_PATIENCE_SECONDS
         ).close()
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or first_line(error)
@@ -167,7 +171,10 @@ def _unanswered(address: str) -> Iterator[str]:
 
 
 def _other_toolkit() -> Iterator[str]:
-    """DeepSpeed compiles with the CUDA toolkit, and refuses another version than torch's; any 12 goes with any 12."""
+    """Yield a sentence unless the CUDA toolkit, with which DeepSpeed compiles, has torch's version.
+
+    DeepSpeed refuses another version, but accepts any 12.x for any 12.x.
+    """
     import torch
 
     if torch.version.cuda is None or os.environ.get("DS_SKIP_CUDA_CHECK") == "1":
@@ -188,7 +195,7 @@ def _other_toolkit() -> Iterator[str]:
 
 
 def _release_of(nvcc: str) -> str | None:
-    """The version of a CUDA compiler; None if it cannot be run."""
+    """Return the version of a CUDA compiler, or None if it does not run."""
     try:
         ended = subprocess.run(
             [nvcc, "--version"], capture_output=True, text=True, timeout=60, check=False

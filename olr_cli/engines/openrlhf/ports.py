@@ -1,4 +1,4 @@
-"""Ports to listen on that the kernel does not meanwhile give to somebody's connection."""
+"""Ports to listen on that the kernel does not give to another connection meanwhile."""
 
 from __future__ import annotations
 
@@ -6,39 +6,43 @@ import random
 import socket
 from pathlib import Path
 
-_FROM = 20_000
-"""Ray's worker processes listen on 10002 to 19999."""
+_LOWEST_PORT = 20_000
+"""Ray's worker processes listen on 10002 to 19999, so begin above these."""
 
-_KERNELS_OWN = Path("/proc/sys/net/ipv4/ip_local_port_range")
+_KERNEL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""The file with the first and the last port that the kernel gives to connections."""
 _TRIES = 100
 
 
 def free_port() -> int:
-    """A port that nobody listens on, drawn below those that the kernel gives to connections, if there is room.
+    """Return a port without a listener, below those that the kernel gives to connections if possible.
 
     OpenRLHF and vLLM ask the kernel for a port and listen on it seconds later, when their process has started. Until
-    then the kernel gives it to any connection, of which Ray makes hundreds, and the job ends with EADDRINUSE.
+    then the kernel may give the port to any connection. Ray makes hundreds of these, and the job ends with EADDRINUSE.
     """
-    drawn = random.SystemRandom()  # a job's processes have the same seed
-    below = _kernels_first()
-    for _ in range(_TRIES if below > _FROM else 0):
-        port = drawn.randrange(_FROM, below)
+    # Not seeded: all processes of a job have one seed and would draw one port.
+    generator = random.SystemRandom()
+    limit = _first_kernel_port()
+    for _ in range(_TRIES if limit > _LOWEST_PORT else 0):
+        port = generator.randrange(_LOWEST_PORT, limit)
         if _is_free(port):
             return port
+    # The kernel's range leaves no room below it, so take the kernel's choice with its risk.
     with socket.socket() as any_port:
         any_port.bind(("", 0))
         return int(any_port.getsockname()[1])
 
 
-def _kernels_first() -> int:
-    """The lowest port that the kernel gives to connections; 0 where it does not say."""
+def _first_kernel_port() -> int:
+    """Return the lowest port that the kernel gives to connections, or 0 if it is unknown."""
     try:
-        return int(_KERNELS_OWN.read_text(encoding="ascii").split()[0])
+        return int(_KERNEL_RANGE.read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
         return 0
 
 
 def _is_free(port: int) -> bool:
+    """Whether no process listens on a port."""
     with socket.socket() as listening:
         try:
             listening.bind(("", port))

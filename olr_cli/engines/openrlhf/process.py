@@ -1,4 +1,4 @@
-"""A job as a process of this machine: its command ends it, and it ends with its command."""
+"""A job as a process of this machine. Its command ends it, and it ends with its command."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ LEASH = "OLR_OPENRLHF_LEASH"
 """The variable with the process id of the command that started the job."""
 
 _SHARED = re.compile(r"(/dev/shm/(?:psm_|sem\.mp-)\w+)$", re.MULTILINE)
-"""Shared memory in a process's maps; what is deleted already has a word after its name."""
+"""Shared memory in a process's maps. A deleted file has another word after its name and does not match."""
 
 _PATIENCE_SECONDS = 20
-"""For a job to end after it was asked to; then it is killed."""
+"""Seconds for a job to end after it was asked to; then it is killed."""
 
 
 def command(run: Path, flags: Sequence[str], python: str = sys.executable) -> list[str]:
-    """The command line of the job."""
+    """Return the command line of the job."""
     return [python, "-m", "olr_cli.engines.openrlhf.job", str(run), *flags]
 
 
 def path_with_own_programs() -> str:
-    """PATH as if this Python's environment were activated: torch compiles with the ninja in it."""
+    """Return PATH as if this Python's environment were activated: torch compiles with the ninja in it."""
     return os.pathsep.join(
         [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     )
@@ -40,7 +40,7 @@ def path_with_own_programs() -> str:
 
 @contextmanager
 def started(words: Sequence[str], log: Path) -> Iterator[Job]:
-    """The job of this command line, whose output is appended to the run's log; it does not outlive the block."""
+    """Start a job, append its output to the run's log, and end it at the end of the block."""
     job = Job(words, log)
     try:
         yield job
@@ -49,16 +49,13 @@ def started(words: Sequence[str], log: Path) -> Iterator[Job]:
 
 
 class Job:
-    """A process of this machine, with a session of its own: Ctrl-C does not reach it.
-
-    `has_ended` says whether it has, however; `end` ends it now, and removes what it leaves outside of the run; `how`
-    says how it ended, where `JobEnd` is missing.
-    """
+    """A process of this machine, in a session of its own so that Ctrl-C does not reach it."""
 
     def __init__(self, words: Sequence[str], log: Path) -> None:
         self._memory: set[Path] = set()
         environment = os.environ | {
             LEASH: str(os.getpid()),
+            # The log must show a line when it is printed, or a job that works would seem to hang.
             "PYTHONUNBUFFERED": "1",
             "PATH": path_with_own_programs(),
         }
@@ -73,24 +70,27 @@ class Job:
             )
 
     def has_ended(self) -> bool:
+        """Whether the job has ended, for any reason."""
         return self._process.poll() is not None
 
     def note_memory(self) -> None:
-        """Note which shared memory to remove if the processes that have it now are killed."""
+        """Record the shared memory to remove if the processes that have it now are killed."""
         self._memory |= shared_memory(
             [*leashed(os.getpid()), *descendants(self._process.pid)]
         )
 
     def end(self) -> None:
+        """End the job now, and remove its traces outside of the run."""
         self.note_memory()
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.has_ended():
                 break
             with suppress(ProcessLookupError):
+                # SIGTERM lets Ray end its workers; SIGKILL follows if it does not.
                 os.killpg(self._process.pid, number)
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(_PATIENCE_SECONDS)
-        # Ray's workers outlive the job by some seconds, with their memory; whoever resumes at once would miss it.
+        # Ray's workers and their memory outlive the job by some seconds. A resume at once would lack that memory.
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while (left := leashed(os.getpid())) and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -100,6 +100,7 @@ class Job:
         remove_traces(self._process.pid, self._memory)
 
     def how(self) -> str:
+        """Return the reason of the end in a few words, for use without a `JobEnd`."""
         status = self._process.poll()
         if status is not None and status < 0:
             cause = ", often for want of memory" if -status == signal.SIGKILL else ""
@@ -108,27 +109,27 @@ class Job:
 
 
 def descendants(process: int) -> list[int]:
-    """Living children of a process, their children, and so on."""
+    """Return the living children of a process, their children, and so on."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone meanwhile
-            # The name in parentheses may hold anything; the state and the parent follow it.
+            # The process's name, in parentheses, may contain spaces and parentheses, so split after the last one.
             parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
             children.setdefault(int(parent), []).append(int(entry.name))
     below = children.get(process, [])
-    for child in below:  # grows on the way
+    for child in below:  # the loop extends the list that it walks
         below.extend(children.get(child, []))
     return below
 
 
 def leashed(parent: int) -> list[int]:
-    """Living processes of the jobs that a process has started on this machine, the jobs among them.
+    """Return the living processes of all jobs that a process has started on this machine, the jobs included.
 
-    Their environment names the parent; a process that gives itself a title may have written over that.
+    Their environment names the parent. A process that gives itself a title may have overwritten it.
     """
     mark, processes = f"{LEASH}={parent}".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # gone meanwhile, or somebody else's
+        with suppress(OSError):  # ended meanwhile, or another user's
             if (entry / "cmdline").read_bytes() and mark in (
                 entry / "environ"
             ).read_bytes().split(b"\0"):
@@ -137,9 +138,10 @@ def leashed(parent: int) -> list[int]:
 
 
 def shared_memory(processes: Iterable[int]) -> set[Path]:
-    """Return the files in /dev/shm by which Python's processes share memory and semaphores, as these have them.
+    """Return the files in /dev/shm by which these Python processes share memory and semaphores.
 
-    vLLM's queue to its worker processes is one, of 160 MiB. Python removes them only where a process ends by itself.
+    vLLM's queue to its worker processes is one of them and has 160 MiB. Python removes them only if a process ends by
+    itself.
     """
     files: set[Path] = set()
     for process in processes:
@@ -150,12 +152,12 @@ def shared_memory(processes: Iterable[int]) -> set[Path]:
 
 
 def temporary_folder() -> Path:
-    """Where Ray puts its sessions' folders, in one named ray."""
+    """Return the folder in which Ray makes its own folder, `ray`, for its sessions."""
     return Path(os.environ.get("RAY_TMPDIR", os.environ.get("TMPDIR", "/tmp")))
 
 
 def remove_traces(job: int, memory: Iterable[Path]) -> None:
-    """Remove the folder of the Ray that a job has started, by the job's process id, and the memory it has shared."""
+    """Remove the folder of the Ray that the job with this process id has started, and the memory that it shared."""
     for session in (temporary_folder() / "ray").glob(f"session_*_{job}"):
         shutil.rmtree(session, ignore_errors=True)
     for file in memory:
@@ -164,18 +166,19 @@ def remove_traces(job: int, memory: Iterable[Path]) -> None:
 
 
 def end_with(parent: int) -> None:
-    """End this process, and with it its Ray, when the command that started it has gone."""
+    """End this process, and with it its Ray, when the command that started it is gone."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1)
-        # Not all of Ray's processes notice that their driver has gone.
+        # Some of Ray's processes do not notice that their driver is gone, so kill them one by one.
         processes = descendants(os.getpid())
         memory = shared_memory(processes)
         for process in processes:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)
         remove_traces(os.getpid(), memory)
+        # sys.exit would end only this thread.
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

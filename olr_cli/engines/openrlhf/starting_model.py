@@ -1,4 +1,4 @@
-"""The starting policy of a run on OpenRLHF, but for its weights: what is checked and rendered before Ray starts."""
+"""The starting policy of a run on OpenRLHF, without its weights: checked and rendered before Ray starts."""
 
 from __future__ import annotations
 
@@ -18,26 +18,27 @@ from olr_cli.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class StartingModel:
-    """The starting policy, but for its weights.
-
-    Attributes:
-        tokenizer: None in a dry run where the model is not here.
-        context_length: the most tokens it is made for; None if it doesn't say.
-        digest: of the weights: sha256 of the files in a folder, the commit of a hub id.
-        notes: sentences about weights that its files have too many.
-        caps_attention: whether it caps the scores of attention, which torch's sdpa would not do.
-    """
+    """The starting policy without its weights."""
 
     path: str
     tokenizer: Any
+    """None in a dry run if the model is not on this machine."""
+
     context_length: int | None
+    """Largest number of tokens for which it is made, or None if it is unknown."""
+
     digest: str
+    """Digest of the weights: sha256 of the files in a folder, or the commit of a hub id."""
+
     notes: Sequence[str] = ()
+    """Sentences about weights that the files hold but the model lacks."""
+
     caps_attention: bool = False
+    """Whether it caps the scores of attention, which torch's sdpa would not do."""
 
     @classmethod
     def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
-        """Read configuration and tokenizer; errors as of `open_model`, and for a model that reads images too."""
+        """Read configuration and tokenizer; raise as `open_model` does, and for a model that reads images too."""
         config, tokenizer, notes = open_model(
             path, trust_remote_code=trust_remote_code, runs_code=True
         )
@@ -59,7 +60,7 @@ class StartingModel:
         view: View = "original",
         day: date | None = None,
     ) -> list[str]:
-        """Every prompt as text that OpenRLHF, which adds no special tokens, turns into the tokens that we would."""
+        """Render every prompt as text that OpenRLHF, without adding special tokens, encodes to olr's tokens."""
         messages = [prompt.turns(view) for prompt in prompts.prompts]
         texts = prompt_text.render_all(
             self.tokenizer, messages, prompt_text.ChatFormat(day=day)
@@ -72,6 +73,8 @@ class StartingModel:
         ]
 
     def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:
+        """Return a prompt's text, with the start token in front if only that gives the right tokens."""
+        # Without a chat template, many tokenizers add a start token. OpenRLHF does not, so the text must contain it.
         for candidate in (text, f"{self.tokenizer.bos_token or ''}{text}"):
             if (
                 self.tokenizer(candidate, add_special_tokens=False, verbose=False)[
@@ -88,7 +91,7 @@ class StartingModel:
 
 
 def _policy_digest(path: str, config: Any) -> str:
-    """Return the digest of a model's weights as manifests have it: a bare sha256, or ``commit`` and the hub's."""
+    """Return the digest of a model's weights as in manifests: a bare sha256, or ``commit`` and the hub's."""
     folder = Path(path)
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
         raise UserError(

@@ -3,8 +3,8 @@
     OpenRLHF:   sample ──► forward passes ──► [supervise] ──► advantages ──► update ──► weights to vLLM ──► [record]
                       └──► [verify] ────────────────┘
 
-The steps in brackets are ours. Answers are verified while the models, which are in other processes, make their forward
-passes. Everything about a run on the disk is written here, in one process; the command that started the job reads it.
+The steps in brackets are ours. Answers are verified while the models, in other processes, make their forward passes.
+This process alone writes the run's records; the command that started the job reads them.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ _METRICS = {
     "time/rollouts": "timing/generation",
     "time/weights": "timing/broadcast",
 }
-"""Our names for OpenRLHF's."""
+"""Our names of metrics -> OpenRLHF's."""
 
 
 class ReadRollouts(NamedTuple):
-    """A step, without the statistics of a forward pass, and the samples of its rollouts."""
+    """A step without the statistics of a forward pass, and the numbers of its rollouts' samples."""
 
     step: Step
     order: list[int]
@@ -83,29 +83,31 @@ class ReadRollouts(NamedTuple):
 
 @dataclass(frozen=True)
 class SupervisedStep:
-    """What is kept of a supervised step until it is recorded; None is a gap that is unknown."""
+    """The results of a supervised step until it is recorded."""
 
     decided: Decided
     work: StepWork
     sampler_gap: float | None
+    """None if it is unknown."""
 
 
 class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ignore[misc]
     """The controller of a run."""
 
-    run_path: Path  # held by the command that started the job
-    _step: int  # in progress, from 1
-    _clock: Stopwatch  # of that step
-    _supervised: SupervisedStep | None  # None until its labels are decided
+    run_path: Path  # locked by the command that started the job
+    _step: int  # the step in progress, from 1
+    _clock: Stopwatch  # has run since that step began
+    _supervised: SupervisedStep | None  # None until the step's labels are decided
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self.files = JobFiles(self.run_path)
         self.files.enter_working_folder()
-        # OpenRLHF reads our files with the package datasets, which would leave its copies at home.
+        # OpenRLHF reads our files with the package datasets, which would leave copies of them in the user's home.
         datasets.config.HF_DATASETS_CACHE = self.files.scratch / "datasets"
         super().__init__(*args, **kwargs)
         # The command that started this job has asked whether the recipe's code may run.
         self.recipe = read_recipe(self.run_path).of_strangers(())
+        # The command holds the run's lock, so this process joins its attempt.
         writer = RunWriter.join(self.run_path, self.recipe)
         self.data = load_data(self.recipe, day=start_day(self.run_path))
         require_same_data(self.run_path, self.data)
@@ -127,7 +129,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         rows = self.samples_generator.prompts_dataloader.dataset
         self.prompts_dataloader = PromptOrder(self.schedule, rows, self._done)
         self.samples_generator.prompts_dataloader = self.prompts_dataloader
-        self.generate_kwargs["min_new_tokens"] = 0  # an empty response is one too
+        self.generate_kwargs["min_new_tokens"] = 0  # an empty response counts too
         self.experience_maker = SupervisedExperienceMaker(
             self.actor_model_group,
             self.critic_model_group,
@@ -141,20 +143,21 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
     @cached_property
     def texts(self) -> ResponseTexts:
-        """How token ids of responses become text."""
+        """The decoder of responses' token ids."""
         return ResponseTexts(self.tokenizer)
 
     def get_max_steps(self) -> int:
-        """OpenRLHF's, which is asked for before the models are made, and here once every vLLM has started.
+        """Return OpenRLHF's number of steps, once every vLLM has started.
 
-        Without sleep OpenRLHF does not wait for them, and a policy would wait for one that is dead, for many minutes.
+        OpenRLHF asks for it before it makes the models. Without sleep it does not wait for the engines, and a policy
+        would wait many minutes for a dead one.
         """
         batch_vllm_engine_call(self.vllm_engines, "get_num_unfinished_requests")
         steps: int = super().get_max_steps()
         return steps
 
     def init_checkpoint_states(self) -> dict[str, Any]:
-        """Where OpenRLHF's loop goes on."""
+        """Return the state from which OpenRLHF's loop continues."""
         states = ray.get(
             self.actor_model_group.async_run_method(method_name="get_checkpoint_states")
         )
@@ -168,6 +171,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return {
             "episode": self._done // self.schedule.per_epoch,
             "global_step": self._done,
+            # `PromptOrder` finds its own position from the number of complete steps.
             "total_consumed_prompts": 0,
             "data_loader_state_dict": {},
         }
@@ -183,7 +187,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def train_step(
         self, rollout_samples: list[Any], global_step: int
     ) -> tuple[dict[str, Any], int]:
-        """OpenRLHF's, which calls `supervise` on the way.
+        """Take a step as OpenRLHF does; the supervisor fills in the rewards meanwhile (`supervise`).
 
         Raises:
             Diverged: logits, a loss or the gradient are not finite, and the step is not taken.
@@ -194,16 +198,15 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
                 result: tuple[dict[str, Any], int] = super().train_step(
                     rollout_samples, global_step
                 )
-            except (
-                NonFinite
-            ) as error:  # from a rank too: Ray's error is also of the kind of its cause
+            # An error of a rank counts too: Ray's error inherits from the class of its cause.
+            except NonFinite as error:
                 raise NonFinite(
                     LOGITS if self._supervised is None else LOSS_OR_GRADIENT
                 ) from error
         return result
 
     def deal(self, lengths: Sequence[int]) -> list[int]:
-        """The order in which OpenRLHF gets a step's samples, so that its chunks are balanced."""
+        """Return the order in which OpenRLHF gets a step's samples, so that its chunks are balanced."""
         batches = deal(
             lengths,
             ranks=engine_section(self.recipe, OpenRlhfEngine).policy_gpus,
@@ -214,18 +217,24 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return [number for batch in batches for number in batch]
 
     def read(self, samples: list[Any]) -> ReadRollouts:
-        """Read a step's samples, of single rollouts, and verify their answers; can run beside the forward passes."""
-        came = group_members(
+        """Read a step's single rollouts and verify their answers. This can run beside the forward passes."""
+        # OpenRLHF gives the samples as vLLM finished them.
+        samples_of = group_members(
             samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt
         )
-        # Stored, supervised and counted in the order in which the step's prompts were due.
-        due = [self.data.train.prompts[row] for row in self.schedule.rows(self._step)]
-        order = [sample for prompt in due for sample in came.pop(prompt.prompt_id)]
-        if came:
-            raise ValueError(f"step {self._step} does not visit prompts {', '.join(came)}")
+        # vLLM finishes groups in any order. Restore the order of the step's prompts, in which the local engine stores
+        # them too: noise draws and label choices must not depend on vLLM's speed (R18).
+        prompts = [self.data.train.prompts[row] for row in self.schedule.rows(self._step)]
+        order = [
+            sample for prompt in prompts for sample in samples_of.pop(prompt.prompt_id)
+        ]
+        if samples_of:
+            raise ValueError(
+                f"step {self._step} does not visit prompts {', '.join(samples_of)}"
+            )
         step = sampled_step(
             [samples[number] for number in order],
-            due,
+            prompts,
             self.texts,
             self.supervisor.method.views,
             visit=self.schedule.epoch(self._step),
@@ -238,10 +247,11 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def supervise(
         self, read: Future[ReadRollouts], batches: list[Any], forwards: list[PolicyForward]
     ) -> None:
-        """Wait for a step's rollouts, decide its labels and rewards, and put them into its micro-batches."""
+        """Wait for a step's rollouts, decide its labels and rewards, and put these into its micro-batches."""
         with self._clock.measure("verification"):
             step, order = read.result()
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
+            # A logit of NaN or +infinity makes all log-probabilities of its position NaN.
             if any(values.isnan().any() for values in log_probs):
                 raise NonFinite(LOGITS)
             named = {
@@ -257,12 +267,13 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         decided = self.supervisor.supervise(step, self._clock.measure)
         gap = sampler_gap(batches, log_probs)
         if self.args.algo.advantage.is_correction_level == "off":
-            for batch in batches:  # the update needs none
+            for batch in batches:  # the update does not use them
                 batch.rollout_log_probs = None
         self._supervised = SupervisedStep(decided, step_work(batches, decided, order), gap)
         give_rewards(batches, decided, order, normalised=divides_by_std(self.recipe))
         smoothing = self.recipe.method.smoothing
-        # The old policy's, for the ratio; the KL's and the stored ones are read already
+        # Smooth last: `token_means` and OpenRLHF's KL have read the old policy's own log-probabilities. From here on
+        # only the ratio uses them.
         if smoothing > 0:
             for batch, forward in zip(batches, forwards, strict=True):
                 batch.action_log_probs = smoothed(
@@ -272,10 +283,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def save_logs_and_checkpoints(
         self, global_step: int, logs_dict: Any = None, client_states: Any = None
     ) -> None:
-        """Record the step that is complete now; OpenRLHF's own logs and checkpoints are not made.
+        """Record the complete step, in place of OpenRLHF's own logs and checkpoints.
 
         Raises:
-            JobStopped: somebody asked for it.
+            JobStopped: a stop was asked for.
         """
         step = self._supervised
         assert step is not None
@@ -286,7 +297,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._end.complete(global_step, step.decided, self._clock, measured, speed)
 
     def measure_held_out(self) -> Metrics:
-        """Accuracy on the recipe's held-out prompts."""
+        """Return the accuracy on the recipe's held-out prompts."""
         if self.eval_dataloader is None:
             return {}
         settings = self.generate_kwargs | {
@@ -311,24 +322,31 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         )
 
     def _openrlhf_metrics(self, status: dict[str, Any], step: SupervisedStep) -> Metrics:
-        known = {
+        """Return a step's metrics that OpenRLHF measures, by our names."""
+        metrics = {
             name: float(status[theirs])
             for name, theirs in _METRICS.items()
             if theirs in status
         }
-        if self.recipe.train.kl_weight == 0:  # without a reference OpenRLHF reports 0
-            known.pop("policy/kl", None)
+        # Without a reference OpenRLHF reports 0, which would look measured.
+        if self.recipe.train.kl_weight == 0:
+            metrics.pop("policy/kl", None)
         if step.sampler_gap is not None:
-            known["rollout/sampler_gap"] = step.sampler_gap
-        known[NONFINITE] = 0.0  # else the run has ended
-        return known | policy_entropy(step.decided)
+            metrics["rollout/sampler_gap"] = step.sampler_gap
+        metrics[NONFINITE] = 0.0  # any other value has ended the run
+        return metrics | policy_entropy(step.decided)
 
     def _speed(
         self, status: dict[str, Any], work: StepWork, metrics: Metrics
     ) -> dict[str, float | None]:
-        """Seconds of the update and the whole step, as OpenRLHF has timed its parts of them; throughput, GPU memory."""
+        """Return the seconds of the update and of the whole step, throughput, and GPU memory.
+
+        The seconds are sums of the parts that OpenRLHF has timed.
+        """
+        # OpenRLHF's time of make_experience includes our supervision, which has metrics of its own.
         supervision = metrics["time/verification"] + metrics["time/labels"]
         update = status["timing/make_experience"] - supervision + status["timing/ppo_train"]
+        # OpenRLHF's total ends before the step is stored and measured.
         after = metrics["time/store"] + metrics.get("time/evaluation", 0.0)
         times = {"time/update": update, "time/step": status["timing/step_total"] + after}
         peaks = ray.get(
@@ -338,6 +356,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return {**times, **throughput(work, metrics | times, peak)}
 
     def _save_checkpoint(self, step: int) -> None:
+        """Have every rank of the policy write its part of a checkpoint."""
+
         def fill(folder: Path) -> None:
             ray.get(
                 self.actor_model_group.async_run_method(
@@ -352,22 +372,22 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
 
 def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
-    """Single rollouts of all held-out prompts, of which vLLM gets all at once.
+    """Return single rollouts of all held-out prompts; vLLM receives all prompts at once.
 
-    By itself OpenRLHF's `SamplesGenerator` gives it a training step's number of prompts at a time, and waits for each
-    time's longest response.
+    OpenRLHF's `SamplesGenerator` would pass as many prompts at a time as a training step has, and wait each time for
+    the longest response.
     """
     rollout = generator.args.rollout
-    of_a_step, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)
+    step_size, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)
     try:
         samples: list[Any] = generator.generate_eval_samples(**settings)
     finally:
-        rollout.batch_size = of_a_step
+        rollout.batch_size = step_size
     return samples
 
 
 def policy_entropy(decided: Decided) -> Metrics:
-    """Mean entropy over all response tokens of a step, of the policy that sampled them."""
+    """Return the mean entropy over all response tokens of a step, of the policy that sampled them."""
     columns = decided.step.statistics
     pairs = zip(columns["entropy"], columns["tokens"], strict=True)
     means = [
@@ -382,12 +402,13 @@ def policy_entropy(decided: Decided) -> Metrics:
 
 
 def trainer_actor(run_path: Path, node_id: str) -> Any:
-    """The Ray actor class that takes the place of OpenRLHF's, on the node that has the run directory."""
+    """Return the Ray actor class that replaces OpenRLHF's, on the node that has the run directory."""
 
+    # Ray pickles a class that a function defines by value, with its attributes, and a module's class only by name.
     class Trainer(SupervisedTrainer):
         pass
 
     Trainer.run_path = run_path
     here = NodeAffinitySchedulingStrategy(node_id, soft=False)
-    # No CPU of its own: the models' placement may have taken all of this node's.
+    # Reserve no CPU: the models' placement may have taken all of this node's, and the actor would wait for ever.
     return ray.remote(num_cpus=0, scheduling_strategy=here)(Trainer)

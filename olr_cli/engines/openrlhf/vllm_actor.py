@@ -1,6 +1,6 @@
-"""OpenRLHF's vLLM actors; they answer a prompt in one turn, without a reward, which the supervisor makes later.
+"""OpenRLHF's vLLM actors. They answer a prompt in one turn and without a reward, which the supervisor computes later.
 
-OpenRLHF loads this file by its path (`--train.agent_func_path`), and takes `AgentExecutor` from it.
+OpenRLHF loads this file by its path (`--train.agent_func_path`) and takes `AgentExecutor` from it.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from openrlhf.utils.agent import SingleTurnAgentExecutor
 from olr_cli.engines.openrlhf.ports import free_port
 from olr_cli.engines.prompt_text import AS_THE_MODEL_HAS_IT, ChatFormat, stop_ids, turn_end
 
-_ASKED = 8
-"""One response in as many is asked for the log-probabilities of its tokens, from which `sampler_gap` is measured.
+_LOGPROB_INTERVAL = 8
+"""One response in this many comes with the log-probabilities of its tokens, from which `sampler_gap` is measured.
 
-For each of its tokens vLLM's front end needs twice the time (26 and 63 µs measured on a CPU), and it serves all
-sequences of a GPU.
+For each such token vLLM's front end needs twice the time (63 instead of 26 µs, measured on a CPU), and one front end
+serves all sequences of a GPU.
 """
 
 
 class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
-    """Asks vLLM for responses that end before a stop text too, or with their turn, and for some log-probabilities.
+    """Asks vLLM for responses that also end at a stop text or with their turn, and for some log-probabilities.
 
-    OpenRLHF has a flag for neither end, and asks for log-probabilities only if it corrects the update by them.
+    OpenRLHF has a flag for neither end. It asks for log-probabilities only if it corrects the update by them.
     """
 
     stop: Sequence[str] = ()
@@ -44,15 +44,16 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     async def execute(
         self, *args: Any, sampling_params: Any, hf_tokenizer: Any, **kwargs: Any
     ) -> Any:
-        """One response; OpenRLHF gives every argument by its name. Log-probabilities not asked for are NaN."""
+        """Return one response; tokens without a request for log-probabilities get NaN."""
+        # OpenRLHF passes every argument by its name, so the names in the signature must be its own.
         if self._stop_token_ids is None:
             closing = turn_end(hf_tokenizer, self.chat)
             self._stop_token_ids = stop_ids(hf_tokenizer, self.stop) + (
                 [] if closing is None else [closing]
             )
         logprobs = sampling_params.logprobs
-        if logprobs is None and next(self._responses) % _ASKED == 0:
-            logprobs = 0  # of the sampled token alone
+        if logprobs is None and next(self._responses) % _LOGPROB_INTERVAL == 0:
+            logprobs = 0  # 0 further tokens: only the sampled one's
         sampling_params = msgspec.structs.replace(
             sampling_params,
             stop=list(self.stop),
@@ -70,13 +71,13 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 def rollout_actor(
     engine_arguments: dict[str, Any], stop: Sequence[str], chat: ChatFormat
 ) -> Any:
-    """A Ray actor class like OpenRLHF's `RolloutRayActor` with what has no flag: engine arguments and ends."""
+    """Return a Ray actor class like OpenRLHF's `RolloutRayActor`, with engine arguments and ends that have no flag."""
 
     class RolloutActor(RolloutRayActor.__ray_metadata__.modified_class):  # type: ignore[misc]
         async def __init__(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]
-            # Of the distribution that is sampled from, which the policy's are of, too.
+            # Log-probabilities after division by the temperature, as the policy's are. Raw ones would show a gap.
             processed = {"logprobs_mode": "processed_logprobs"}
-            os.environ["VLLM_PORT"] = str(free_port())  # the first that vLLM tries
+            os.environ["VLLM_PORT"] = str(free_port())  # the first port that vLLM tries
             await super().__init__(*args, **(kwargs | processed | engine_arguments))
             self.executor.stop, self.executor.chat = stop, chat
 

@@ -1,4 +1,4 @@
-"""A browser without a window, started once a file, and pages that remember what went wrong in them."""
+"""A browser without a window, started once per file, and pages that remember their errors."""
 
 import os
 import shutil
@@ -15,10 +15,10 @@ document.addEventListener("securitypolicyviolation", (event) => violations.push(
 
 @pytest.fixture(scope="module")  # its event loop would be in the way of tests elsewhere
 def chromium():
-    """Chromium as the system has it, else Playwright's own."""
+    """Start the system's Chromium, or else Playwright's own."""
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     found = next(filter(None, map(shutil.which, INSTALLED)), None)
-    # A browser that root starts needs to be told that it is not shut in.
+    # Chromium refuses to start as root unless its sandbox is off.
     words = ["--no-sandbox"] if os.geteuid() == 0 else []
     with playwright.sync_playwright() as driver:
         if found is None and not os.path.exists(driver.chromium.executable_path):
@@ -29,13 +29,7 @@ def chromium():
 
 
 class Tab:
-    """A page in the browser.
-
-    Attributes:
-        page: Playwright's.
-        errors: on the console, and uncaught.
-        requests: addresses of whatever was loaded.
-    """
+    """A page in the browser: Playwright's `page`, the `errors` in its console, and the `requests` for addresses."""
 
     def __init__(self, page, file):
         self.page, self.errors, self.requests = page, [], []
@@ -54,20 +48,21 @@ class Tab:
         )
         page.on("request", lambda request: self.requests.append(request.url))
         page.goto(file.as_uri())
+        # Once a row is there, the page's script has run.
         self.rows.first.wait_for()
 
     @property
     def rows(self):
-        """The rows that are in the document."""
+        """The rows in the document."""
         return self.page.locator("#rows .row")
 
     @property
     def count(self):
-        """What is said of the number of prompts."""
+        """The text about the number of prompts."""
         return self.page.locator("#count").text_content()
 
     def ids(self):
-        """Of the prompts in the document, from the top."""
+        """Return the ids of the prompts in the document, from the top."""
         return [
             text.strip() for text in self.page.locator("#rows .cell.id").all_text_contents()
         ]
@@ -83,8 +78,8 @@ class Tab:
             "button"
         ).click()
 
-    def open(self, place=0):
-        self.rows.nth(place).locator(".open").click()
+    def open(self, number=0):
+        self.rows.nth(number).locator(".open").click()
         self.page.locator(".response, .responses .note").first.wait_for()
 
     def violations(self):
@@ -93,7 +88,7 @@ class Tab:
 
 @pytest.fixture
 def open_page(chromium):
-    """Opens a file in a tab of its own."""
+    """Return a function that opens a file in a tab of its own."""
     contexts = []
 
     def opened(file, **settings):

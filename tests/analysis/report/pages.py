@@ -1,4 +1,4 @@
-"""Reports as their readers get them: small runs to report on, and what is in a page."""
+"""Reports as their readers get them: small runs to report on, and the content of a page."""
 
 import base64
 import html.parser
@@ -19,13 +19,14 @@ from olr_cli.runs.directory import MANIFEST_VERSION, recipe_yaml
 from olr_cli.runs.store import RunStore
 from olr_cli.supervision.types import LabelRecord, RolloutRecord
 
+# Elements of HTML that have no end tag.
 VOID = {"meta", "link", "input", "br", "img"}
 KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32}
 
 
 @dataclass
 class Page(html.parser.HTMLParser):
-    """What is in a page: elements in order, the text of each kind of element, and the data."""
+    """The content of a page: elements in order, the text of each kind of element, and the data."""
 
     source: str
     elements: list = field(default_factory=list)
@@ -59,17 +60,19 @@ class Page(html.parser.HTMLParser):
 
 
 def unpacked(kind, text):
+    """Decode a block of data."""
     content = zlib.decompress(base64.b64decode(text))
     return json.loads(content) if kind == "json" else np.frombuffer(content, KINDS[kind])
 
 
 def report(*runs, out=None, notes=(), with_figures=False):
-    """The report of some runs, written beside the first; without figures it is there in no time."""
+    """Write the report of some runs beside the first one; without figures it takes no time."""
     arms, folder = arms_of(*runs), out or runs[0].parent / "report"
     return write_report(arms, folder, draw(["all"], arms) if with_figures else {}, notes)[0]
 
 
 def read(file):
+    """Parse a page."""
     return Page(file.read_text("utf-8"))
 
 
@@ -87,26 +90,26 @@ ROLLOUT = RolloutRecord(
 
 
 def label(prompt_id, visit, step, **changes):
-    """A clean prompt's visit, with the right majority, but for some columns."""
+    """Return a clean prompt's visit with the right majority, changed in some columns."""
     return replace(LABEL, prompt_id=prompt_id, visit=visit, step=step, **changes)
 
 
 def rollout(prompt_id, visit, step, sample, **changes):
-    """A right response, but for some columns."""
+    """Return a right response, changed in some columns."""
     return replace(
         ROLLOUT, prompt_id=prompt_id, visit=visit, step=step, sample=sample, **changes
     )
 
 
 def write_run(run, steps, *, rows=None, arm="", name="run", settings=None):
-    """A run directory with the given records.
+    """Write a run directory with the given records.
 
     Args:
         run: the new directory.
-        steps: of each step the labels and the rollouts.
-        rows: of the training file; by default the data are gone.
+        steps: for each step its labels and its rollouts.
+        rows: the training file's; by default the data are gone.
         arm: as in a sweep's manifest.
-        name: of the recipe.
+        name: the recipe's.
         settings: other keys of the recipe.
     """
     run.mkdir(parents=True)

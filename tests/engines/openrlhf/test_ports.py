@@ -15,7 +15,7 @@ from olr_cli.engines.openrlhf.ports import free_port
 def kernels_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file that stands for the kernel's range of ports for connections."""
     file = tmp_path / "range"
-    monkeypatch.setattr(ports, "_KERNELS_OWN", file)
+    monkeypatch.setattr(ports, "_KERNEL_RANGE", file)
     return file
 
 
