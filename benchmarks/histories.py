@@ -137,7 +137,7 @@ def _fill(writer: RunWriter, judge: Judge, characters: int, steps: int | None) -
             policy.learn(rows, decided)
         with watch.measure("store"):
             tables = writer.store(step, decided.labels, decided.rollouts)
-        metrics = step_metrics(*tables, 0) | (
+        metrics = step_metrics(*tables, 0, 0) | (
             policy.held_out() if step % schedule.per_epoch == 0 else {}
         )
         writer.log(step, visit, metrics | watch.metrics())

@@ -91,7 +91,7 @@ def _load_file(source: str, shown: str) -> ModuleType:
         raise UserError(f"{shown}: {file} does not exist", "check the name")
     module = importlib.util.module_from_spec(spec)
     with running(f"{shown}: {file}"):
-        # This runs no text of data or models: only the recipe's own setting names code, like model.trust_remote_code.
+        # no user's text: only the recipe's own setting names code, as model.trust_remote_code does
         spec.loader.exec_module(module)
     return module
 
@@ -110,8 +110,7 @@ def _load_module(source: str, name: str, shown: str) -> ModuleType:
     sys.path.insert(0, here)
     try:
         with running(f"{shown}: importing {source} from {here}"):
-            # This runs no text of data or models: only the recipe's own setting names code, like
-            # model.trust_remote_code.
+            # no user's text: only the recipe's own setting names code, as model.trust_remote_code does
             return importlib.import_module(source)
     finally:
         sys.path.remove(here)
