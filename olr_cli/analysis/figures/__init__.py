@@ -49,7 +49,7 @@ _MOST_CHARTS = 10
 
 def _function(figure: str) -> Callable[..., list[Chart]]:
     name = FIGURES.get(figure, "variations:over")
-    # Safe to resolve: the name comes from the registry of figures, never from a user, and leads into this package.
+    # no user's text: the name comes from the registry of figures and leads into this package
     function: Callable[..., list[Chart]] = resolve_name(f"{__name__}.{name}")
     return function
 

@@ -326,7 +326,7 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
     """What majority answers are made of, by epoch: stacked shares on clean and on noisy prompts.
 
     On clean prompts a majority is right or wrong; on noisy ones it is right, equal to the noisy label, or neither.
-    """
+    """  # noqa: D401 - a caption
     rows = pl.concat([spreads(arm.frame(COMPOSITION)) for arm in arms])
     if rows.is_empty():
         raise Lack("true answers, and to know which labels are noise")

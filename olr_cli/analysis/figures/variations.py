@@ -191,7 +191,7 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     under that noise (dashed); over other keys it is a method. Over the criteria, the accuracy of the selected labels
     and coverage come first. These count all visits after warm-up, from each run's selection during its training. The
     data have one row per series, value and metric; GRPO's row has no value.
-    """
+    """  # noqa: D401 - a caption
     keys = sorted({key for arm in arms for key in arm.settings()} | set(OFTEN))
     if key not in keys:
         raise unknown("over", key, keys)
