@@ -34,6 +34,7 @@ _SYSTEM_ERRORS = {
 """Errors of the system as a whole, not of the file being read or written."""
 _REMEDIES = {
     **_SYSTEM_ERRORS,
+    errno.ENOENT: "no folder can be made there; choose another place",
     errno.EEXIST: "there is a file where a folder is needed; choose another place",
     errno.ENOTDIR: "there is a file where a folder is needed; choose another place",
     errno.EISDIR: "there is a folder of that name; choose another name",

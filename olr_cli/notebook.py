@@ -19,7 +19,7 @@ from olr_cli.analysis.audit.audit import audit as audit_labels, audit_history
 from olr_cli.analysis.histories import read_history
 from olr_cli.analysis.replay import label_tables
 from olr_cli.answers import Judge
-from olr_cli.errors import UserError
+from olr_cli.errors import UserError, unknown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,6 +94,8 @@ def table(name: str, *runs: PathName) -> pl.DataFrame:
     from olr_cli.analysis import tables
     from olr_cli.analysis.frame import Lack
 
+    if name not in tables.TABLES:
+        raise unknown("table", name, tables.TABLES)
     try:
         rows = tables.count(name, _arms(runs)).rows
     except Lack as lack:

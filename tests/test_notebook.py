@@ -60,6 +60,7 @@ def test_figures_and_tables_are_those_of_the_command(run):
 def test_what_cannot_be_shown_is_refused(run, tmp_path):
     other = write_history(tmp_path / "other", prompts=20, epochs=4, ratio=0.3)
     assert "there is no 'nix'" in refusal(lambda: figure("nix", run))
+    assert "'nix'" in refusal(lambda: table("nix", run))
     assert "name runs of one arm" in refusal(lambda: figure("dynamics", run, other))
     assert "this needs training runs" in refusal(
         lambda: table(

@@ -94,6 +94,8 @@ def read_shown(
         return _with_one_visit(
             evaluations_history(stores, benchmark, as_given, keeps_responses=True)
         )
+    if benchmark is not None:
+        raise UserError("only evaluations have benchmarks", "leave it out", "benchmark")
     history = read_history(places, as_given, columns, keeps_responses=True, report=report)
     if not history.is_run:
         return _with_one_visit(history)
@@ -196,7 +198,7 @@ def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.D
         return labels.group_by("prompt_id").last()
     of_visit = labels.filter(pl.col("visit") == visit)
     if of_visit.is_empty():
-        raise _no_visit(labels, "any prompt")
+        raise _no_visit(labels, "every prompt")
     return of_visit
 
 
@@ -227,14 +229,22 @@ def _prompt_cells(row: Mapping[str, Any]) -> dict[str, str | Cell]:
     return {
         "prompt": _text("prompt", row["prompt_id"]),
         "label": _text("label", _label(row["effective_label"])),
-        "majority": _text("majority", row["majority_answer"]),
-        "votes": f"{row['majority_count']} of {row['rollouts']}",
+        **_vote(row),
         "label is": _truth(row),
     }
 
 
 def _text(head: str, text: str | None) -> Cell:
     return Cell(one_line(text), "text", short=one_line(text, _WIDTHS[head]))
+
+
+def _vote(row: Mapping[str, Any]) -> dict[str, str | Cell]:
+    is_tied = row["majority_answer"] is None and row["answered"] > 0
+    count = NOTHING if is_tied else str(row["majority_count"])
+    return {
+        "majority": _text("majority", "a tie" if is_tied else row["majority_answer"]),
+        "votes": f"{count} of {row['rollouts']}",
+    }
 
 
 def _truth(row: Mapping[str, Any]) -> str:
@@ -355,6 +365,12 @@ def _of_prompt(
 
 def _no_visit(labels: pl.DataFrame, whose: str) -> UserError:
     last = max(labels["visit"].to_list())
+    if last == 1:
+        return UserError(
+            f"{whose} has one visit here; several models count as one",
+            "leave it out",
+            "visit",
+        )
     return UserError(f"{whose} has visits 1 to {last}", "name one of them", "visit")
 
 
@@ -393,8 +409,7 @@ def _visit_cells(row: Mapping[str, Any]) -> dict[str, str | Cell]:
         "step": str(row["step"]),
         "label": _text("label", _label(row["effective_label"])),
         "from": row["label_source"],
-        "majority": _text("majority", row["majority_answer"]),
-        "votes": f"{row['majority_count']} of {row['rollouts']}",
+        **_vote(row),
         "slope": NOTHING if slope is None else f"{slope:+.3f}",
         "label is": _truth(row),
     }

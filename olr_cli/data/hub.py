@@ -70,7 +70,7 @@ def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
         import datasets
     except ImportError:
         raise NotHere(
-            f"no file or folder {hub_id.name}, and loading it from the Hugging Face hub needs another package",
+            f"no file or folder {hub_id.name}, and loading it from the Hugging Face hub needs the package datasets",
             f"install it: {install_command('hub')}",
         ) from None
     if int(datasets.__version__.partition(".")[0]) < _WITHOUT_SCRIPTS:

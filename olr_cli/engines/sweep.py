@@ -120,7 +120,8 @@ def _train_side_by_side(
                 statuses[place] = _report(folder, place, training.pop(place))
                 if left := len(waiting) + len(training):
                     seconds = (time.monotonic() - began) / len(statuses) * left
-                    print(f"{left} runs to go, {rough_duration(seconds)} left", flush=True)
+                    runs_left = f"{left} run{'s' * (left > 1)}"
+                    print(f"{runs_left} to go, {rough_duration(seconds)} left", flush=True)
     finally:
         # A terminal sends Ctrl-C to the runs too, but a SIGTERM reaches only this process, so pass it on.
         for child in training.values():

@@ -1,6 +1,7 @@
 """`olr show`: what it lists, what it shows of a prompt, and what it refuses."""
 
 import io
+import re
 
 import polars as pl
 import pytest
@@ -140,7 +141,19 @@ def test_a_prompt_is_found_by_a_part_of_its_id_or_question(tmp_path):
 def test_a_visit_that_is_not_there_is_refused(run, tmp_path):
     assert "has visits 1 to 4; name one of them" in refused("show", run, "--visit", 9)
     log = log_of(tmp_path, answers("a", "7", ["7"]))
-    assert "prompt a has visits 1 to 1" in refused("show", log, "a", "--visit", 2)
+    assert "prompt a has one visit here" in refused("show", log, "a", "--visit", 2)
+
+
+def test_benchmarks_are_of_evaluations(run):
+    told = refused("show", run, "--benchmark", "aime24")
+    assert "--benchmark: only evaluations have benchmarks; leave it out" in told
+
+
+def test_a_tie_is_no_lack_of_answers(tmp_path):
+    rows = [*answers("tied", "7", ["8", "9", "8", "9"]), *answers("silent", "7", [None])]
+    output = done("show", log_of(tmp_path, rows)).stdout
+    assert re.search(r"tied +7 +a tie +– of 4", output)
+    assert re.search(r"silent +7 +– +0 of 1", output)
 
 
 def test_what_is_no_history_is_refused(tmp_path):
