@@ -94,9 +94,7 @@ class Job:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while (left := leashed(os.getpid())) and time.monotonic() < deadline:
             time.sleep(0.2)
-        for process in left:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        _send(signal.SIGKILL, left)
         remove_traces(self._process.pid, self._memory)
 
     def how(self) -> str:
@@ -165,18 +163,25 @@ def remove_traces(job: int, memory: Iterable[Path]) -> None:
             file.unlink()
 
 
+def _send(number: signal.Signals, processes: Iterable[int]) -> None:
+    """Send a signal to the processes that are still there."""
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process, number)
+
+
 def end_with(parent: int) -> None:
     """End this process, and with it its Ray, when the command that started it is gone."""
 
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(1)
-        # Some of Ray's processes do not notice that their driver is gone, so kill them one by one.
+        # Some of Ray's processes do not notice that their driver is gone, so kill them one by one. Stop them first: no
+        # step may go on while their memory is looked up.
         processes = descendants(os.getpid())
+        _send(signal.SIGSTOP, processes)
         memory = shared_memory(processes)
-        for process in processes:
-            with suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        _send(signal.SIGKILL, processes)
         remove_traces(os.getpid(), memory)
         # sys.exit would end only this thread.
         os._exit(1)
