@@ -123,7 +123,9 @@ def test_killed_after_a_step_and_resumed_the_rows_are_those_of_a_run_in_one_go(
     again = done(*words(server, MODEL, "--resume"))
     assert f"Continuing {RUN} after step {step - 1}." in again.stdout
     stored = len(scan_labels(whole).filter(pl.col("step") < step).collect())
-    assert len(server.asked) == ASKED - stored * SAMPLES
+    # Each once: a request of the killed run, which was on its way, may come after the list was cleared.
+    asked = {json.dumps(request, sort_keys=True) for request in server.asked}
+    assert len(asked) == ASKED - stored * SAMPLES
     assert_same_tables(RUN, whole)
 
 
