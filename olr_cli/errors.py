@@ -106,7 +106,7 @@ def noting(missing: list[str] | None) -> Iterator[None]:
 
 
 def _kind(path: Path | str) -> str:
-    """Name the kind of an existing path."""
+    """Say what an existing path is: a folder, a file, or something else."""
     if os.path.isdir(path):
         return "a folder"
     if os.path.isfile(path):

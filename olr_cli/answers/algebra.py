@@ -293,7 +293,7 @@ def _binary(part: Any) -> tuple[int, int, int]:
 
 
 def _rounded(mantissa: int, shift: int) -> int:
-    """Multiply an integer by a power of two and round the result."""
+    """Return mantissa * 2**shift, rounded to the nearest integer, half to even."""
     if shift >= 0:
         return mantissa << shift
     return (

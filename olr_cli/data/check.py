@@ -458,7 +458,7 @@ def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
 def _questions_and_labels(
     prompts: Sequence[Asked], labels: Sequence[Labelled], cells: Sequence[Any], judge: Judge
 ) -> Iterator[Finding]:
-    """Yield the findings that take a question, its label and the cell of the label, but no model."""
+    """Yield the findings about single rows: doubtful labels, missing figures, questions inside a chat template."""
     question_by_row = _questions(prompts)
     texts = {row: cell for row, _ in labels if isinstance(cell := cells[row], str)}
     yield _found("boxes", _differing_boxes(texts, judge))

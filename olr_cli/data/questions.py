@@ -219,7 +219,7 @@ def _is_dialogue(turns: Iterable[Message]) -> bool:
 
 
 def _words(turns: Iterable[Message]) -> list[str]:
-    """Return the user's turns, word for word."""
+    """Return the texts of the user's turns, unchanged."""
     return [turn.content for turn in turns if turn.role == "user"]
 
 

@@ -53,7 +53,10 @@ class Setting:
 
     @property
     def noise(self) -> str:
-        """``active 0.5``; empty if no labels are marked, or the method uses none."""
+        """Kind and ratio of the label noise, as in ``active 0.5``.
+
+        Empty if the row has no noise, or its method uses no labels.
+        """
         return f"{self.noise_type} {self.noise_ratio}" if self.noise_type else ""
 
     def __str__(self) -> str:

@@ -121,7 +121,10 @@ def scores_answer(
 def _beside(
     compare: Compared, targets: Sequence[Target], shown: Mapping[Path, NamedScores]
 ) -> tuple[Reference | None, list[str]]:
-    """Return the reference, which may be one of the shown evaluations, and sentences about it."""
+    """Return the scores that others are compared with, None for none, and notes on what was chosen for that.
+
+    They may be those of one of the shown evaluations.
+    """
     if compare is None:
         return None, []
     if compare == "paper":

@@ -343,5 +343,5 @@ def stored_scores(folder: Path) -> StoredScores:
 
 
 def is_evaluation(place: Path) -> bool:
-    """Return whether a folder is an evaluation."""
+    """Return whether a folder holds an evaluation, by its evaluation.json."""
     return (place / "evaluation.json").is_file()

@@ -88,7 +88,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     @classmethod
     def resume(cls, path: Path, recipe: Recipe) -> RunWriter:
-        """Hold an existing run; nothing changes before `roll_back`."""
+        """Lock an existing run and return its writer; the files change only with `roll_back`."""
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path))
             _require_same_rule(path, recipe)

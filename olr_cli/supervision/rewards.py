@@ -53,7 +53,10 @@ class Score:
         return [self.sign * score for score in scores]
 
     def _shared(self, step: Step, start: int, end: int) -> list[float]:
-        """Return the statistic of every rollout, averaged over the rollouts that equal it up to rounding."""
+        """Return the score's statistic of the rollouts `start` to `end` of a step.
+
+        Equal responses whose values differ only by rounding get the mean of these values.
+        """
         scores, responses = (
             step.statistic(self.field, start, end),
             step.responses[start:end],

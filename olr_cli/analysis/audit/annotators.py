@@ -178,7 +178,10 @@ class _Candidates:
             )
 
     def by_answers(self, parameters: _Parameters) -> Floats:
-        """Return (C, D) log weights for each of D difficulties, regardless of the labels."""
+        """Return the log-likelihood of the given answers if a candidate is the right one, before any label counts.
+
+        The result has shape (C, D): C candidates at each of D difficulties.
+        """
         strength = parameters.strength
         difficulties, log_chances = _difficulties(parameters.spread)
         accuracies = np.clip(_at(parameters.accuracies, difficulties), *self._bounds)

@@ -114,7 +114,11 @@ class Request:
             )
 
     def _recipe_file(self) -> Path | None:
-        """Return the file of `as_recipe`, if it is one; raise if it cannot be."""
+        """Return the file that ``--as-recipe`` is to write; None if it only prints, or is not given.
+
+        Raises:
+            UserError: there is no ``--rewards``, or the file is not YAML by its ending.
+        """
         if self.as_recipe is not None and not self.rewards:
             raise UserError(
                 "--as-recipe is for what an audit of rewards finds", "add --rewards"

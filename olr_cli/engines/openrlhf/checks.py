@@ -182,7 +182,7 @@ def require_openrlhf() -> None:
 
 
 def _source(file: str) -> Path | None:
-    """Return the path of a file of an installed package, or None without the package."""
+    """Return where a source file such as ``openrlhf/utils/agent.py`` is installed; None without its package."""
     package, _, rest = file.partition("/")
     places = getattr(find_spec(package), "submodule_search_locations", None)
     return Path(next(iter(places)), rest) if places else None

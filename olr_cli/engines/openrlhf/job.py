@@ -189,7 +189,7 @@ def sequences_at_once(recipe: Recipe) -> int:
 
 
 def policy_threads(recipe: Recipe) -> int:
-    """Return the threads of each process of the policy: Adam runs in them with ds.adam_offload.
+    """Return the number of CPU threads of each policy process, in which Adam runs with ds.adam_offload.
 
     Ray gives a process one thread by default. The policy's processes share the cores of their node, where nothing else
     runs while they take a step. OMP_NUM_THREADS overrides it, except for 1, which Ray's job server sets unasked.
