@@ -207,7 +207,7 @@ def replay_answer(
 
 
 def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
-    """Return the two reasons why a replay may select nothing although the rollouts would allow it."""
+    """Return a warning for each setting by which a replay may select nothing whatever the rollouts say."""
     # A wrong extractor leaves no votes, and a long warm-up leaves no visit to select in.
     recipe, missing = history.recipe, 1 - counts["answered"] / counts["rollouts"]
     warnings = [f"Warning: {sentence}" for sentence in history.warns_of_no_answers(missing)]

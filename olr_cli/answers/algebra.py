@@ -364,7 +364,10 @@ def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
 
 
 def _ratio(value: tuple[_Point, int], unit: tuple[_Point, int]) -> str:
-    """Return the complex quotient value / unit, to `_BITS` bits."""
+    """Return value / unit as text: real and imaginary part in hexadecimal, rounded to `_BITS` bits after the point.
+
+    Each operand is a complex mantissa of two integers, and its exponent of two.
+    """
     # (a + bi) / (c + di) = (a + bi)(c - di) / (c^2 + d^2)
     (a, b), e = value
     (c, d), f = unit

@@ -126,7 +126,7 @@ class Judge(AbstractContextManager["Judge"]):
         return self._verdicts("matches", pairs, str(tolerance) if tolerance else "")
 
     def reason(self, pair: Pair) -> str:
-        """Return why `matches` gives no verdict about a pair: the name of a `Verdict`."""
+        """Return why `matches` cannot decide a pair: the name of a `Verdict`, such as TWO_READINGS."""
         matching_task = _task("matches", *_spelled(pair))
         task: Task = ("reason", *matching_task[1:3])
         if not self._given_up.isdisjoint([matching_task, *_texts(task)]):

@@ -178,7 +178,7 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
 
 
 def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
-    """Return why `matches` gives no verdict: the name of a `Verdict`."""
+    """Return why `matches` cannot decide a pair: the name of a `Verdict`, such as TWO_READINGS."""
     text = tidy(gold)
     # `3,14` may be a decimal or two numbers, but the comma of an index (`x_{1,2}`) is never a decimal comma.
     if with_points(text) != text and "_" not in text:

@@ -460,7 +460,7 @@ def tidy(answer: str) -> str:
 
 
 def _tidied(answer: str) -> str:
-    """Rewrite an answer without the cache."""
+    """Rewrite an answer as `tidy` does, which also keeps the results for short answers."""
     # Some data sets have their golds in boxes.
     if "\\boxed" in answer:
         answer = boxed(answer) or answer

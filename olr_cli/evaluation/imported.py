@@ -172,7 +172,10 @@ def _as_tasks(
     benchmarks: Sequence[Benchmark],
     request: EvaluationRequest,
 ) -> dict[str, Task]:
-    """Return the task of each logged task, by its benchmark: one of the named ones, or one made from the log."""
+    """Return benchmark name -> task, for each task of a log.
+
+    The benchmark is one of `benchmarks` if the user named any, else it is made from the log.
+    """
     known = [
         (benchmark, load_problems(benchmark, data=request.data)) for benchmark in benchmarks
     ]

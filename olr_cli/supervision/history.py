@@ -37,12 +37,12 @@ class Past(NamedTuple):
         return self.plus(visit, 1, (self.visits + 1) * visit.majority_count)
 
     def plus(self, visit: Vote, visits: int, moment: int) -> Past:
-        """Return the past with more visits that have the same K, majority and spelling.
+        """Return the past with some more visits, all of which have the same K, majority and spelling.
 
         Args:
-            visit: the vote of these visits; its majority count is the sum of theirs.
-            visits: how many visits to add.
-            moment: the sum of visit number times majority count.
+            visit: one vote that stands for all of them: its majority count is the sum of their counts.
+            visits: how many they are.
+            moment: the sum of visit number times majority count over them, from which the slope is computed.
         """
         answer, majorities = visit.majority_answer, self.majorities
         if visit.majority is not None and answer is not None:

@@ -51,7 +51,7 @@ class File:
 
 @dataclass(frozen=True)
 class Answer:
-    """The output of a command."""
+    """What a command prints, before it becomes text or JSON: lines, tables, notes, files and next commands."""
 
     parts: Sequence[Line | Table | str] = ()
     """The output in a terminal, in order. A string is printed as it is; ``markdown``, ``latex`` and ``csv`` only show

@@ -21,7 +21,10 @@ PRINTED = Path("-")
 
 
 def verifier_of(audit: RewardAudit) -> VerifierSection:
-    """Return the verifier that made the audited rewards; with people's verdicts it has their rates and no rules."""
+    """Return the `verifier` section that makes the errors of the audited rewards.
+
+    If people judged responses, it has the error rates against their verdicts, and no rules.
+    """
     section = measured_verifier(audit.known)
     if not audit.verified:
         return section

@@ -243,7 +243,7 @@ def _rows(
     values: Callable[[Run], Mapping[str, float | None]],
     metrics: Collection[str],
 ) -> pl.DataFrame:
-    """Return the metrics of every arm of the series over its seeds, with the seeds beside."""
+    """Return a row for each arm and metric: mean and spread over the arm's seeds, the seeds, and their values."""
     arms = {arm.name: arm for variation in series for arm in variation.arms.values()}
     by_run = measured(arms.values(), values)
     cells = summarise(by_run)

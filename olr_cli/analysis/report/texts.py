@@ -153,11 +153,11 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class Sampled:
-    """A history's steps, unchanged; a few responses of every prompt are kept while the steps are read.
+    """An iterator over a history's steps that yields each unchanged and keeps a few responses of every prompt.
 
     Attributes:
-        responses: at most `2 * SAMPLES` per prompt, in the columns of `read_responses`: one of each answer first, then
-            others.
+        responses: the responses kept so far, in the columns of `read_responses`: of every prompt at most
+            `2 * SAMPLES`, one of each answer before others.
     """
 
     def __init__(self, steps: Iterable[pl.DataFrame]) -> None:
