@@ -34,7 +34,6 @@ _SYSTEM_ERRORS = {
 """Errors of the system as a whole, not of the file being read or written."""
 _REMEDIES = {
     **_SYSTEM_ERRORS,
-    errno.ENOENT: "no folder can be made there; choose another place",
     errno.EEXIST: "there is a file where a folder is needed; choose another place",
     errno.ENOTDIR: "there is a file where a folder is needed; choose another place",
     errno.EISDIR: "there is a folder of that name; choose another name",
@@ -318,6 +317,19 @@ class _SameBytes(Exception):
     """Raised to end `write_whole` if the file already exists with the same bytes."""
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, and those above it, unless it is there.
+
+    Raises:
+        UserError: no folder can be made there.
+    """
+    with writing(folder):
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileNotFoundError:  # as below /proc
+            raise UserError(f"{folder} cannot be made", "choose another folder") from None
+
+
 def write_new(
     target: Path,
     write: Callable[[Path], object],
@@ -340,8 +352,7 @@ def write_new(
         if not replaces:
             raise taken(target, ", with other content", place)
 
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     with suppress(_SameBytes):
         write_whole(target, fill)
         return True

@@ -21,6 +21,7 @@ from olr_cli.files import (
     read_json,
     read_lines,
     read_text,
+    write_new,
     writing,
 )
 from olr_cli.runs.metrics import read_metrics
@@ -129,3 +130,10 @@ def test_an_encoding_is_checked_also_where_it_does_not_count(tmp_path):
     (file := tmp_path / "a.csv").write_text("question,answer\n1+1?,2\n")
     assert "there is no encoding 'cp125'" in refusal(read_text, file, encoding="cp125")
     assert read_text(file, encoding="cp1252") == "question,answer\n1+1?,2\n"
+
+
+def test_where_no_folder_can_be_made_nothing_is_written():
+    target = Path("/proc/olr/x.json")
+    assert "/proc/olr cannot be made; choose another folder" in refusal(
+        lambda: write_new(target, lambda path: path.write_text("x"))
+    )

@@ -38,7 +38,7 @@ from olr_cli.analysis.figures.style import (
     signs,
 )
 from olr_cli.analysis.frame import SPREAD
-from olr_cli.files import write_text, write_whole, writing
+from olr_cli.files import make_folder, write_text, write_whole
 
 
 @dataclass(frozen=True)
@@ -319,8 +319,7 @@ def declutter(
 
 def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
     """Write a chart as PNG (300 dpi) and CSV, and as PDF if asked; the same rows give the same bytes."""
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     # Without dates and versions, so that equal charts are equal files.
     undated = {
         "png": {"Software": None},

@@ -27,7 +27,7 @@ from olr_cli.analysis.report.prompts import audit_data, prompt_list
 from olr_cli.analysis.report.words import KEYS, STATUS_OPTIONS, VERDICT_OPTIONS, WORDS
 from olr_cli.analysis.tables import count
 from olr_cli.answers import Judge
-from olr_cli.files import write_new, write_text, writing
+from olr_cli.files import make_folder, write_new, write_text
 from olr_cli.grouping import gathered
 from olr_cli.runs.directory import kind_of, read_manifest, recipe_yaml
 from olr_cli.runs.listing import status_of
@@ -106,8 +106,7 @@ def write_report(
     page = _page(
         _title(arms), before, choices, data, [_section("recipe", "Recipe", recipes(arms))]
     )
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     write_text(folder / NAME, page)
     return folder / NAME, notes_on_prompts
 
