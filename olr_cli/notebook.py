@@ -11,14 +11,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import polars as pl
 
 from olr_cli.analysis.audit.audit import audit as audit_labels, audit_history
 from olr_cli.analysis.histories import read_history
 from olr_cli.analysis.replay import label_tables
-from olr_cli.answers import Judge
 from olr_cli.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def audit(*places: PathName, verified: Sequence[PathName] = ()) -> pl.DataFrame:
         counts) and status, plus the question if it is known.
     """
     history = audit_history([Path(place) for place in places], [])
-    with _judge(history.given_up, history.recipe.data.tolerance) as judge:
+    with history.judge() as judge:
         found = audit_labels(history, judge, verified=[Path(file) for file in verified])
     questions = [found.questions.get(name) for name in found.prompts["prompt_id"]]
     return found.prompts.with_columns(question=pl.Series(questions, dtype=pl.String))
@@ -60,7 +59,7 @@ def replay(history: PathName, *settings: str) -> pl.DataFrame:
         One row per visit, with the columns of a run's labels (docs/run-directory.md).
     """
     read = read_history(Path(history), settings)
-    with _judge(read.given_up, read.recipe.data.tolerance) as judge:
+    with read.judge() as judge:
         return pl.concat(label_tables(read, judge))
 
 
@@ -107,8 +106,3 @@ def _arms(runs: Sequence[PathName]) -> list[Arm]:
     from olr_cli.analysis.arms import find_runs, group
 
     return group(find_runs([Path(run) for run in runs]))
-
-
-def _judge(ledger: Path | None, tolerance: Any) -> Judge:
-    """Return a judge that leaves the run's ledger unchanged (`keep=False`)."""
-    return Judge(ledger=ledger, keep=False, tolerance=tolerance)

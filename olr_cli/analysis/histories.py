@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -145,6 +145,15 @@ class RolloutHistory:
     def given_up(self) -> Path | None:
         """File of the answers on which verification gave up in the run; a replay gives up on the same ones (R8)."""
         return self.source / GIVEN_UP if self.is_run else None
+
+    def judge(self, report: Callable[[str], None] | None = None) -> Judge:
+        """Make a judge that decides as the run did, with its tolerance, and writes nothing into it.
+
+        Args:
+            report: called with the progress of slow verdicts.
+        """
+        tolerance = self.recipe.data.tolerance
+        return Judge(ledger=self.given_up, keep=False, tolerance=tolerance, report=report)
 
 
 def read_history(

@@ -46,6 +46,9 @@ _VISIT = (
     "effective_label_is_correct",
     "majority_is_correct",
 )
+_OF_PROMPTS = ("prompt_id", "given_label_count", *_VISIT)
+"""What the list of prompts reads of a run's labels; `MAJORITY_DIFFERS` needs the count."""
+
 _RESPONSE = (
     "visit",
     "sample",
@@ -189,7 +192,7 @@ def prompts_answer(
 def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.DataFrame:
     """Return the labels of all prompts at a visit, or at the last visit of each."""
     labels = (
-        scan_labels(history.source).collect()
+        scan_labels(history.source).select(_OF_PROMPTS).collect()
         if history.is_run
         else pl.concat(label_tables(history, judge))
     )

@@ -35,7 +35,6 @@ def replay(
         replay_file,
         write_json_lines,
     )
-    from olr_cli.answers import Judge
     from olr_cli.files import require_new, require_table_name, writing
 
     options.require_no_file(out, "the labels table", as_json=json)
@@ -44,10 +43,7 @@ def replay(
     source = read_history(
         history, set_, options.read_log_columns(columns), report=waiting.say
     )
-    tolerance = source.recipe.data.tolerance
-    with Judge(
-        ledger=source.given_up, keep=False, tolerance=tolerance, report=waiting.say
-    ) as judge:
+    with source.judge(waiting.say) as judge:
         if not json:
             named = [
                 *map(str, history),

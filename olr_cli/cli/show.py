@@ -54,7 +54,6 @@ def show(
         prompts_answer,
         read_shown,
     )
-    from olr_cli.answers import Judge
 
     waiting = Waiting()
     read_columns = options.read_log_columns(columns)
@@ -69,12 +68,7 @@ def show(
         *named,
         *(word for pair in given for word in pair),
     ]
-    with Judge(
-        ledger=found.given_up,
-        keep=False,
-        tolerance=found.recipe.data.tolerance,
-        report=waiting.say,
-    ) as judge:
+    with found.judge(waiting.say) as judge:
         if prompt is None:
             answer = prompts_answer(
                 found, judge, words=words, only_wrong=wrong, visit=visit, top=top

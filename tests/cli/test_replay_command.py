@@ -11,6 +11,7 @@ from cases import each
 from histories import write_history
 
 from olr_cli import answers
+from olr_cli.analysis import histories
 
 replay = partial(commands.done, "replay")
 
@@ -127,7 +128,7 @@ def test_a_replay_reads_what_a_run_gave_up_and_adds_nothing_to_it(run, words, mo
             made.append((settings["ledger"], settings["keep"]))
             super().__init__(**settings)
 
-    monkeypatch.setattr(answers, "Judge", Seen)
+    monkeypatch.setattr(histories, "Judge", Seen)
     replay(run, *words)
     [(ledger, keeps)] = made
     assert not keeps and str(ledger).startswith(str(run))

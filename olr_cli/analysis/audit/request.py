@@ -181,10 +181,7 @@ def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) 
     if request.data is not None:
         named = read_prompts(request.data, reading=data_reading(source))
         source = with_labels_of(source, named, are_for_rewards=request.rewards)
-    tolerance = source.recipe.data.tolerance
-    with Judge(
-        ledger=source.given_up, keep=False, tolerance=tolerance, report=report
-    ) as judge:
+    with source.judge(report) as judge:
         if request.rewards:
             return _of_rewards(request, source, judge)
         answer, result = _of_labels(request, source, named, judge)

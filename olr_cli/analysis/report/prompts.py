@@ -125,11 +125,8 @@ class Labels:
 def audited_labels(run: Run, verified: Path | None = None) -> Labels:
     """Return the audit of a run, as in `olr audit RUN`, with `--verified` if there is a file of verified labels."""
     try:
-        # `keep=False` below: a report must not write into the run, so the judge only reads the run's ledger.
         history = audit_history(run.path, [])
-        with Judge(
-            ledger=history.given_up, keep=False, tolerance=history.recipe.data.tolerance
-        ) as judge:
+        with history.judge() as judge:
             result = audit(history, judge, verified=[] if verified is None else [verified])
             return Labels.of(result, history.prompts, judge)
     except UserError as error:
