@@ -68,54 +68,74 @@ JUDGED = [
     FIXTURES / f"{name}.jsonl"
     for name in ("judged_answers", "hardverify", "judged_responses")
 ]
+NOVEMBER = SHARED.parent / "cases/november/answers.jsonl"
+"""Kinds beside the usual ones, a few rows each."""
+
+each_corpus = pytest.mark.parametrize(
+    "file, name",
+    [
+        *((file, file.stem) for file in JUDGED),
+        pytest.param(NOVEMBER, "kinds", marks=needs_shared),
+    ],
+)
 
 
-@tenth_or_whole
-@pytest.mark.parametrize("file", JUDGED, ids=lambda file: file.stem)
-def test_verdicts_agree_with_a_mathematicians(judge, file, nth):
-    rows = [
-        row
-        for row in map(json.loads, file.read_text().splitlines())
+def stored_misses(name):
+    """Return the file with a corpus's misses, relative to the fixtures."""
+    return f"grading/misses/{name}.jsonl"
+
+
+def judged(file):
+    """Return the pairs of a corpus that somebody judged: gold, answer, and whether the answer is right."""
+    rows = map(json.loads, file.read_text("utf-8").splitlines())
+    pairs = [
+        (row["gold"], row.get("answer") or extract(row["response"]), row["right"])
+        for row in rows
         if row["right"] is not None
     ]
-    answers = [row.get("answer") or extract(row["response"]) for row in rows]
-    pairs = zip(rows, answers, strict=True)
-    judged = [(row["gold"], answer, row["right"]) for row, answer in pairs if answer][::nth]
-    random.Random(0).shuffle(judged)
-    verdicts = judge.matches((gold, answer) for gold, answer, _ in judged)
-    made = Counter(right for *_, right in judged)
-    amiss = [
-        case
-        for case, verdict in zip(judged, verdicts, strict=True)
-        if (verdict is True) != case[2]
-    ]
-    missed, accepted = (
-        [case for case in amiss if case[2] is right] for right in (True, False)
-    )
-    assert len(missed) <= 0.04 * made[True] and len(accepted) <= 0.005 * made[False], amiss
+    return [pair for pair in pairs if pair[1]]
 
 
-@needs_shared
-def test_kinds_beside_the_usual_ones_are_read_or_undecided(judge):
-    """A list of kinds, no rate: most are right, hardly a right one is proved wrong, and two values never are right."""
-    rows = [
-        *map(
-            json.loads,
-            (SHARED.parent / "cases/november/answers.jsonl")
-            .read_text("utf-8")
-            .splitlines(),
-        )
+def misses(judge, pairs):
+    """Return a line for each right answer that is missed, with its verdict, and each wrong one that is accepted.
+
+    The answers are asked for in another order than the file's, on which no verdict may depend.
+    """
+    order = random.Random(0).sample(range(len(pairs)), len(pairs))
+    verdicts = dict(zip(order, judge.matches(pairs[i][:2] for i in order), strict=True))
+    return [
+        json.dumps([verdicts[i], *pair[:2]], ensure_ascii=False)
+        for i, pair in enumerate(pairs)
+        if (verdicts[i] is True) != pair[2]
     ]
-    verdicts = judge.matches((row["gold"], row["answer"]) for row in rows)
-    found = Counter(
-        (row["right"], verdict) for row, verdict in zip(rows, verdicts, strict=True)
-    )
-    right = sum(row["right"] for row in rows)
-    assert (
-        found[True, None] + found[True, False] <= 0.2 * right
-        and found[True, False] <= 0.01 * right
-    )
-    assert found[False, True] == 0
+
+
+@pytest.mark.slow
+@each_corpus
+def test_verdicts_differ_from_a_mathematicians_on_the_stored_pairs_alone(
+    judge, is_as_stored, file, name
+):
+    is_as_stored(stored_misses(name), "\n".join([*misses(judge, judged(file)), ""]))
+
+
+@each_corpus
+def test_every_tenth_verdict_differs_from_a_mathematicians_where_that_is_stored(
+    judge, file, name
+):
+    pairs = judged(file)[::10]
+    asked = {(gold, answer) for gold, answer, _ in pairs}
+    stored = (FIXTURES / stored_misses(name)).read_text("utf-8").splitlines()
+    known = [line for line in stored if tuple(json.loads(line)[1:]) in asked]
+    assert sorted(misses(judge, pairs)) == sorted(known)
+
+
+@pytest.mark.parametrize("file", JUDGED, ids=lambda file: file.stem)
+def test_few_of_the_stored_pairs_are_missed_and_hardly_any_is_accepted(file):
+    right = {(gold, answer): is_right for gold, answer, is_right in judged(file)}
+    stored = (FIXTURES / stored_misses(file.stem)).read_text("utf-8").splitlines()
+    amiss = Counter(right[gold, answer] for _, gold, answer in map(json.loads, stored))
+    made = Counter(right.values())
+    assert amiss[True] <= 0.04 * made[True] and amiss[False] <= 0.005 * made[False]
 
 
 def test_a_tolerance_is_for_numbers_that_are_no_integers_and_changes_no_class(judge):
