@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from olr_cli.answers.classes import Form
 from olr_cli.answers.reading import Leaf, read_tidied
+from olr_cli.answers.units import COUNTED, split_unit
 
 PLAIN_DECIMAL = re.compile(r"-?\d+(?:\.\d{1,12})?", re.ASCII)
 """Number with one possible reading: it has no commas, and fewer decimals than programs print."""
@@ -42,6 +43,16 @@ def _on_12_hour_clock(clock: re.Match[str]) -> str:
     """Return a time of the 24-hour clock on the 12-hour clock: `5:30 PM` for `17:30`."""
     hour = int(clock[1])
     return f"{hour % 12 or 12}:{clock[2]} {'PM' if hour > 11 else 'AM'}"
+
+
+def _with_styled_unit(quantity: re.Match[str]) -> str:
+    r"""Return a number and units in plain letters with the units in a style, `5\text{ m/s}` for `5 m/s`.
+
+    The text itself is read as a product, since `m` and `s` may also be variables. Letters that are no units stay.
+    """
+    styled = f"{quantity[1]}\\text{{ {quantity[2]}}}"
+    unit = split_unit(styled)[1]
+    return styled if unit and COUNTED not in unit else quantity[0]
 
 
 def with_points(text: str) -> str:
@@ -101,13 +112,14 @@ _OTHER_SPELLINGS: dict[re.Pattern[str], str | Callable[[re.Match[str]], str]] = 
     re.compile(r"\[([^\[\]]*,[^\[\]]*)\]"): r"\1",
     re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$", re.ASCII): _on_12_hour_clock,
     re.compile(r"\\log(?![a-zA-Z]|\s*_)"): r"\\ln",
+    re.compile(r"^(-?\d[\d.,]*)\s+([a-zA-Z][\w/^{} -]*)$", re.ASCII): _with_styled_unit,
     # `1/2x` is read as 1/(2x) and may be x/2.
     re.compile(r"(?<![\w/])(\d+)/(\d+)(?=\s*[a-zA-Z(])"): r"\\frac{\1}{\2}",
     re.compile(r"^(?:\\text\{\s*)?([a-z ]+)\s*\}?$"): lambda match: _NUMBER_PHRASES.get(
         match[1].strip(), match[0]
     ),
 }
-"""Pattern -> another spelling: a list in brackets, a time of day, a logarithm, a product, words for numbers."""
+"""Pattern -> another spelling: a list in brackets, a time of day, a logarithm, units, a product, words for numbers."""
 
 
 _UNIT_NAMES = "hours? hrs? h minutes? mins? seconds? secs? days? weeks? months? years? feet ft inch(?:es)? pounds? lbs?"
