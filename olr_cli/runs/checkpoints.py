@@ -95,7 +95,7 @@ def best_step(run: Path) -> int | None:
 
 
 def is_best(run: Path, step: int, metrics: Metrics) -> bool:
-    """Return whether this step's `metrics` have a validation accuracy, and it is the run's best so far (R22).
+    """Return whether this step's `metrics` have the run's best accuracy on the validation set so far (R22).
 
     The run's metrics.jsonl must already have this step's line. In a tie, the earlier step is the best.
     """

@@ -251,7 +251,10 @@ def _is_manifest(manifest: Any) -> bool:
 
 
 def kind_of(manifest: Mapping[str, Any]) -> Kind:
-    """Return which command made a run; if the manifest does not say, it was a training run."""
+    """Return which command made a run: ``training`` for `olr train`, ``rollouts`` for `olr rollouts`.
+
+    A manifest that does not say it is that of a training run.
+    """
     return "rollouts" if manifest.get("kind") == "rollouts" else "training"
 
 
@@ -266,7 +269,7 @@ def kind_note(path: Path, kind: Kind) -> str | None:
 
 
 def require_kind(path: Path, kind: Kind) -> None:
-    """Raise UserError if the run at `path` is of another kind than that of the command that is to continue it."""
+    """Raise UserError unless the run at `path` is of this kind, that is, the same command has begun it."""
     if kind_of(read_manifest(path)) != kind:
         if kind == "training":
             problem = (

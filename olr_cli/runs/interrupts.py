@@ -24,11 +24,11 @@ class _StoppedBySignal(BaseException):
 
 
 class Interrupted(_StoppedBySignal, Exception):
-    """The run stopped on request, with everything up to the last complete step saved."""
+    """Raised when a run stops on request, with everything up to the last complete step saved."""
 
 
 class Stopped(_StoppedBySignal, KeyboardInterrupt):
-    """A signal stopped the program at once; as with Ctrl-C, `except Exception` does not catch this."""
+    """Raised when a signal stops the program at once; as with Ctrl-C, `except Exception` does not catch it."""
 
 
 def exit_status(stop: Interrupted | KeyboardInterrupt | BrokenPipeError) -> int:

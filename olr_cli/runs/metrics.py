@@ -99,7 +99,8 @@ The best of many measurements is high by chance too, hence four standard errors.
 def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
     """Find the first step whose held-out accuracy is clearly below its previous best.
 
-    `lines` are those of metrics.jsonl, oldest first.
+    Clearly means by more than 5 percentage points and by more than 4 standard errors. `lines` are those of
+    metrics.jsonl, oldest first.
 
     Returns:
         The step and a sentence about the fall; None without a fall.

@@ -348,9 +348,9 @@ def headline(lines: Sequence[Metrics]) -> str:
 def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
     """Return the mean of a metric over an epoch's steps, given their metrics; None if no step has it.
 
-    Each step weighs as many prompts as its value is a mean over. For metrics of noisy or clean prompts and of replaced
-    labels, that number is computed from the shares in metrics.jsonl. Of a held-out metric, the latest value is
-    returned.
+    A step's value is weighted by the number of prompts that it is a mean over. For metrics of noisy or clean prompts
+    and of replaced labels, that number is computed from the shares in metrics.jsonl. Of a held-out metric, the latest
+    value is returned.
     """
     measured = [metrics for metrics in steps if name in metrics]
     if measured and name.startswith("eval/"):

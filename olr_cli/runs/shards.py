@@ -51,7 +51,7 @@ _DECODERS = ("polars", "pyo3_runtime", "pyarrow")
 
 
 class Shard(NamedTuple):
-    """A shard, that is the file of one step's rows of one table, after a check that it is whole.
+    """A shard, the file with one step's rows of one table, that has been checked and found whole.
 
     Its size and time of change tell when its bytes change, so results for an equal shard can be reused.
     """
@@ -64,7 +64,7 @@ class Shard(NamedTuple):
 
     @classmethod
     def at(cls, path: Path, table: str, run: str = "") -> Shard:
-        """Check the file of a shard (`check_shard`, which also says what is raised) and return its description."""
+        """Check the file of a shard and return its description; `check_shard` explains arguments and errors."""
         is_of_today, status = check_shard(path, table, run), path.stat()
         return cls(path, is_of_today, status.st_mtime_ns, status.st_size)
 
@@ -156,7 +156,7 @@ def run_number(shards: Iterable[Shard]) -> pl.Expr:
 
 
 def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
-    """Check the shards of `table` for all complete steps of the runs, and return them by run and step.
+    """Check the shards of `table` for all complete steps of the runs; return them in the order of runs and steps.
 
     Raises:
         UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong there.
@@ -246,8 +246,8 @@ def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
     """Return one row of facts per shard that has rows.
 
     Returns:
-        Columns shard (its path), first and last (step), unknown (rows without a step), visits (number of prompt
-        visits), digest (of the visits, in any order) and hashes (one per visit).
+        Columns shard (its path), first and last (its smallest and largest step), and unknown (number of rows without a
+        step). Then visits (number of prompt visits), digest (of these visits, in any order) and hashes (one per visit).
     """
     step, visit = pl.col("step"), pl.struct("prompt_id", "visit").hash()
     # Count a visit once, not once per rollout.

@@ -84,7 +84,10 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings that define the run's arm: its recipe's dotted keys without those of `_SAME_ARM`."""
+        """The settings that define the run's arm: dotted key of the recipe -> value.
+
+        Keys in which runs of one arm may differ, such as the seed, are left out (`_SAME_ARM`).
+        """
         flat = flatten({"method": dict(self.rule_defaults)}) | flatten(self.recipe.plain())
         return {
             k: v
@@ -112,7 +115,7 @@ class Run:
 
 
 def complete_epochs(visits: pl.DataFrame) -> int:
-    """Return how many epochs all prompts have completed, given the rows of `by_visit`; the first always counts."""
+    """Return how many epochs have all prompts, given the rows of `by_visit`, one per epoch; the first always counts."""
     return len(whole_epochs(visits["prompts"].to_list()))
 
 
@@ -125,9 +128,9 @@ def whole_epochs(prompts: Sequence[float]) -> list[int]:
 
 
 def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
-    """Return kind and share of the unverified labels that are marked as noise, or None if none is marked.
+    """Return the kind of noise that unverified labels are marked with, and the share of these labels that have a mark.
 
-    The kind is ``mixed`` if the marks differ.
+    None means that none has a mark. The kind is ``mixed`` if the marks differ.
     """
     # First visits only, so that every prompt counts once.
     first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "verified")

@@ -51,12 +51,12 @@ class StepWork:
 def throughput(
     work: StepWork, times: Mapping[str, float], peak_bytes: int | None
 ) -> dict[str, float | None]:
-    """Return speed and GPU memory of one step, the metrics of `QUANTITIES` but for its times; None if unknown.
+    """Return speed and peak GPU memory of one step: all metrics of `QUANTITIES` except the times.
 
     Args:
         work: the step's rollouts.
         times: seconds by metric: ``time/rollouts``, ``time/update``, ``time/step`` and, if any, ``time/evaluation``.
-        peak_bytes: the most memory that torch held on one GPU; None on a CPU.
+        peak_bytes: the most memory that torch held on one GPU; None on a CPU, where the metric is None too.
     """
     seconds = times["time/step"] - times.get("time/evaluation", 0.0)
     rollouts = list(zip(work.prompt_tokens, work.response_tokens, work.trains, strict=True))

@@ -103,7 +103,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     @classmethod
     def join(cls, path: Path, recipe: Recipe) -> RunWriter:
-        """Return a writer for an attempt that another process has begun and holds the lock of.
+        """Return a writer for the latest attempt of a run, which another process has begun and locked.
 
         Every write raises UserError if a later attempt has begun.
         """

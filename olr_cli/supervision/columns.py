@@ -371,7 +371,11 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
 
 
 def _past_of(visits: pl.DataFrame) -> pl.DataFrame:
-    """Return visits in the form in which the history keeps them: the columns of `_PAST`, one row per visit."""
+    """Return visits in the form in which the history keeps them (`_PAST`), one row per visit.
+
+    A row has the prompt, its majority and K, and sums over this one visit: visits (1), count (the majority's rollouts)
+    and moment (visit number times count).
+    """
     count = pl.col("majority_count")
     sums = {"visits": pl.lit(1), "count": count, "moment": pl.col("visit") * count}
     rows = visits.select("prompt", "rollouts", text="majority_answer", **sums)
@@ -407,7 +411,7 @@ class _Running:
         return self._in_row_order(np.maximum.accumulate(values[self._order] + base) - base)
 
     def _in_row_order(self, ordered: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Put values that are sorted by group back into the original order of the rows."""
+        """Put values, given group after group, back into the original order of the rows."""
         values = np.empty_like(ordered)
         values[self._order] = ordered
         return values
@@ -518,8 +522,11 @@ def _historical_majorities(
 def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, int]]:
     """Return for each row the slope of its prompt's pass rate up to it, as a numerator and a denominator.
 
-    The slope is exact and equal to that of `Past.slope_ratio`. `rows` are sums over visits (`_PAST`) with the column
-    number, the visits so far; `of_prompt` sums over the rows of the same prompt.
+    The slope is exact and equal to that of `Past.slope_ratio`.
+
+    Args:
+        rows: sums over visits (`_PAST`), with a column `number`: how many visits the prompt has had so far.
+        of_prompt: running sums over the rows of the same prompt.
     """
     scale = math.lcm(*rows["rollouts"].unique())
     latest = int(rows["number"].max() or 0)  # type: ignore[arg-type]  # a number

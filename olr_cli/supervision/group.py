@@ -80,7 +80,7 @@ class Group:
 
     @property
     def standing_label(self) -> tuple[str | None, LabelSource]:
-        """The visit's label and its source unless the method replaces the label (R15).
+        """The label that the visit has if the method does not replace it, and that label's source (R15).
 
         On a verified prompt it is the true answer, which is never replaced. On a prompt marked as noise it is the
         visit's noisy label, else the label in the file. A label of None has the source ``none``.
@@ -116,7 +116,7 @@ class Group:
         )
 
     def first_majorities(self) -> tuple[str | None, ...]:
-        """Return the majority answer of each view; on a tie, of the class that reached the highest count first.
+        """Return the majority answer of each view; a tie goes to the class that reached the highest count first.
 
         An entry is None if no rollout of the view has an answer.
         """
@@ -186,10 +186,10 @@ class Group:
     def _is_correct(
         self, label: str | None, right_answers: Collection[str | None]
     ) -> bool | None:
-        """Return whether a label is right, given the answers that match the true answer.
+        """Return whether a label is right; `right_answers` are the answers that match the true answer.
 
-        The sentinel, which no answer matches, is always wrong. The result is None if there is no label, or if another
-        label's true answer is unknown.
+        The sentinel, which no answer matches, is always wrong. None means that there is no label, or that the true
+        answer of any other label is unknown.
         """
         if label is None:
             return None

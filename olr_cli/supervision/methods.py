@@ -83,9 +83,10 @@ class Method:
 def olr(section: OlrMethod) -> Rule:
     """Return the rule of Online Label Refinement (Eq. effective_label, R14).
 
-    The majority replaces the label after T visits, while its pass rate rises by more than delta per visit (S_t) and it
-    has been the majority most often (C_t). Without a criterion in `section.criteria`, its condition is dropped. A slope
-    of exactly delta does not count, as in the paper; the authors' code accepts it.
+    After T visits (`warmup_epochs`), the majority replaces the label while two criteria hold. Its pass rate rises by
+    more than delta (`slope_threshold`) per visit (S_t), and it has been the majority most often (C_t). A criterion that
+    `section.criteria` lacks is not applied. A slope of exactly delta does not count, as in the paper; the authors' code
+    accepts it.
     """
     # A Fraction, because a slope that equals the threshold must not exceed it (R12).
     T, delta = section.warmup_epochs, Fraction(section.slope_threshold)

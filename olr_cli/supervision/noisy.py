@@ -15,7 +15,8 @@ from olr_cli.supervision.group import Group
 def noisy_label(group: Group, draw: NoiseDraw, seed: int) -> str | None:
     """Return the wrong label that noise gives a prompt at a visit, or None for a prompt without noise.
 
-    Active noise chooses it among the visit's wrong answers as `draw` says; `seed` keys that random choice.
+    Active noise chooses it among the visit's wrong answers as `draw` says; `seed` keys that random choice. Other noise
+    is in the file, so the label is the file's.
     """
     match group.prompt.noise_type:
         case "clean" | None:

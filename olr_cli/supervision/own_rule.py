@@ -51,8 +51,7 @@ class OwnRule:
         """Return the label that the user's function gives a visit; the first T visits (warm-up) keep their label.
 
         Raises:
-            UserError: the function raises, or returns something else than `keep`, `no_label` or `replace_by_majority`
-                would.
+            UserError: the function raises, or its result is not one of `keep`, `no_label` or `replace_by_majority`.
         """
         if visit.number <= self._section.warmup_epochs:
             return keep(visit)

@@ -56,7 +56,7 @@ class Score:
         return [self.sign * score for score in scores]
 
     def _shared(self, step: Step, start: int, end: int) -> list[float]:
-        """Return the mean statistic of each rollout of a step from index `start` up to `end`, before sum and sign.
+        """Return the statistic `field`, a mean over tokens, of a step's rollouts from index `start` up to `end`.
 
         Equal responses whose values differ only by rounding all get the mean of these values.
         """

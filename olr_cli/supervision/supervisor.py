@@ -188,7 +188,7 @@ class Supervisor:
         return answers
 
     def _grading(self, step: Step, answers: Sequence[str | None]) -> Grading:
-        """Ask the judge for each answer's class, and whether it matches its prompt's label and true answer (R7).
+        """Ask the judge for each answer's class, and whether the answer matches its label and its true answer (R7).
 
         The result also holds a verdict on each given label, by its prompt's true answer.
         """
@@ -269,11 +269,10 @@ class Supervisor:
         return self.method.rule(visit)
 
     def _rewards(self, group: Group, view: int, label: Label) -> list[float]:
-        """Return one reward per rollout of a view, without the errors of a verifier (R16).
+        """Return one reward per rollout of a view, by the view's index, without the errors of a verifier (R16).
 
         An intrinsic reward, if the method has one, applies unless the label is verified. Otherwise the reward is 1 or
-        0. A majority label rewards the answers in its class, any other label the answers that match it. `view` is an
-        index.
+        0. A majority label rewards the answers in its class, any other label the answers that match it.
         """
         answers, label_answer = group.answers[view], label.answers[view]
         # A verified label rewards under every method, even in place of an intrinsic reward (R23).
@@ -364,7 +363,7 @@ def make_supervisor(
     """Build the supervisor that a recipe describes, with the history of earlier visits (None for none).
 
     Raises:
-        UserError: the recipe names a user's function, and only a stored recipe does so, not the user.
+        UserError: a stored recipe, which may be a stranger's, names a function that the user has not named as well.
     """
     # A stored recipe may name a stranger's code: refuse to run it unless the user has named it too.
     recipe.require_named("method.name", "verifier.where")

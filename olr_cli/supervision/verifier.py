@@ -108,7 +108,10 @@ class Verifier:
         return rewards
 
     def _reward(self, rollout: Graded, reward: float) -> float:
-        """Return a rollout's reward, or 1 - reward if the verifier errs, by a keyed draw at the rate of errors."""
+        """Return a rollout's reward, or 1 - reward if the verifier errs.
+
+        A random draw, which repeats in a replay, decides this with the probability `_rate`.
+        """
         # Per rollout, every error is independent. Per answer, the verifier misjudges a class at every visit or at none.
         draw_key = (
             (rollout.visit, rollout.sample)
@@ -119,9 +122,9 @@ class Verifier:
         return 1 - reward if u < self._rate(rollout, bool(reward)) else reward
 
     def _rate(self, rollout: Graded, matches: bool) -> Decimal:
-        """Return the probability of an error: that of the first rule which applies and sets one, else the section's.
+        """Return the probability of an error: the rate of the first rule that applies and sets it, else the section's.
 
-        `matches` says which of the two rates is meant: that of false negatives if True, of false positives if False.
+        The rate is that of false negatives if `matches` (the answer matches its label), else that of false positives.
         """
         for rule, applies in self._rules:
             # A rule may set only one of the two rates; later rules and the section then decide about the other.
