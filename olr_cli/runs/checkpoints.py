@@ -44,9 +44,10 @@ def checkpoint_steps(run: Path) -> list[int]:
 def write_checkpoint(
     run: Path, step: int, fill: Callable[[Path], None], *, keep: int
 ) -> None:
-    """Write the checkpoint after `step` steps; keep only the newest `keep` and the best one (`best_step`).
+    """Write the checkpoint after `step` steps, then remove all but the newest `keep` and the best one (`best_step`).
 
-    `fill` writes the files into the folder that it receives.
+    `fill` writes the files into the folder that it receives. The folder gets the checkpoint's name only when it is
+    whole.
     """
     target = checkpoint_path(run, step)
     temporary = target.with_name(f".{target.name}.tmp")
@@ -94,15 +95,18 @@ def best_step(run: Path) -> int | None:
 
 
 def is_best(run: Path, step: int, metrics: Metrics) -> bool:
-    """Return whether the validation set was measured after this step with the best accuracy so far (R22).
+    """Return whether this step's `metrics` have the run's best accuracy on the validation set so far (R22).
 
-    The run's metrics.jsonl must already have this step's line.
+    The run's metrics.jsonl must already have this step's line. In a tie, the earlier step is the best.
     """
     return VALIDATION in metrics and best_step(run) == step
 
 
 def drop_unfinished(run: Path) -> None:
-    """Remove the remains of interrupted checkpoints and of their lists; nobody may be writing."""
+    """Remove what interrupted writes of checkpoints, or of their lists of files, have left in a run.
+
+    No process may be writing a checkpoint meanwhile.
+    """
     for pattern in (".step-*", "step-*/.*.tmp"):
         for leftover in (run / "checkpoints").glob(pattern):
             # The user may have linked a checkpoint to another place, which is not ours to clean.
@@ -111,7 +115,7 @@ def drop_unfinished(run: Path) -> None:
 
 
 def _remove(checkpoint: Path) -> None:
-    """Remove a checkpoint so that no moment leaves half of it under a whole one's name."""
+    """Remove a checkpoint in such a way that a kill cannot leave half of it looking whole."""
     # Renamed first, because a kill may come while the files are removed.
     doomed = checkpoint.with_name(f".{checkpoint.name}.removed")
     try:
@@ -127,7 +131,10 @@ def _remove(checkpoint: Path) -> None:
 
 
 def set_aside(checkpoint: Path) -> Path:
-    """Rename a damaged checkpoint so that it can be written again; return its new path."""
+    """Rename a damaged checkpoint to ``step-….damaged``, so that it can be written again; return its new path.
+
+    An older folder of that name is removed.
+    """
     aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
     with writing(aside):
         remove(aside)
@@ -137,7 +144,10 @@ def set_aside(checkpoint: Path) -> Path:
 
 
 def damage_of(checkpoint: Path) -> str | None:
-    """Describe in a few words the damage to a checkpoint since it was written, or return None; every byte is read."""
+    """Return in a few words how a checkpoint differs from what was written, or None if it is whole.
+
+    To compare digests, every byte is read.
+    """
     try:
         files = read_json(checkpoint / _LIST).items()
         listed = {name: (facts["bytes"], facts["sha256"]) for name, facts in files}
@@ -157,7 +167,7 @@ def damage_of(checkpoint: Path) -> str | None:
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:
-    """Return the files of a checkpoint by their path in it, without its list."""
+    """Return path within the checkpoint -> file, for all files but ``files.json``, which lists the others."""
     files = sorted(
         file for file in checkpoint.rglob("*") if file.is_file() and file.name != _LIST
     )

@@ -68,9 +68,13 @@ Kind = Literal["training", "rollouts"]
 def create_run(
     path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = ""
 ) -> None:
-    """Write recipe and manifest into a new run directory: a free folder (`require_free`) held by this process.
+    """Write recipe and manifest of a new run into a folder that is free (`require_free`) and held by this process.
 
-    A sweep gives `arm`, the common name of all runs that differ only in their seed.
+    Args:
+        path: the run directory.
+        recipe: the recipe of the run.
+        kind: the command that makes the run.
+        arm: in a sweep, the common name of all runs that differ only in their seed.
     """
     require_free(path)
     # The manifest comes last, because it makes the folder a run: after a kill before that, the folder is still free.
@@ -92,7 +96,7 @@ def create_run(
 
 
 def require_free(path: Path) -> None:
-    """Raise if a new run at `path` would overwrite anything.
+    """Raise UserError if a new run at `path` would overwrite anything.
 
     A folder is free if it is empty or missing, or if it holds only what a killed process left before the manifest.
     """
@@ -117,7 +121,7 @@ def require_free(path: Path) -> None:
 
 
 def write_recipe(path: Path, recipe: Recipe) -> None:
-    """Write recipe.yaml: the recipe of the latest attempt, which decides the same result as the first one's."""
+    """Write a run's recipe.yaml, in place of the recipe of an earlier attempt."""
     write_text(path / "recipe.yaml", f"{_START}{recipe_yaml(recipe)}{_END}")
 
 
@@ -127,7 +131,11 @@ def recipe_yaml(recipe: Recipe) -> str:
 
 
 def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe:
-    """Read the recipe that a run was made with; pass `manifest` if it has been read already."""
+    """Read the recipe that a run was made with; pass `manifest` if it has been read already.
+
+    Raises:
+        UserError: `path` is no run directory, or its recipe.yaml is cut off or was changed since.
+    """
     require_run(path)
     file = path / "recipe.yaml"
     text = file.read_text(encoding="utf-8", errors="replace")
@@ -154,14 +162,14 @@ def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe
 
 
 def has_run(path: Path) -> bool:
-    """Return whether `path` holds a run, or the remains of one."""
+    """Return whether a folder holds a run, or the remains of one: its manifest, recipe or labels."""
     return any(
         (path / name).exists() for name in ("manifest.json", "recipe.yaml", "labels")
     )
 
 
 def is_run(path: Path | str) -> bool:
-    """Return whether a folder has the two files that every run begins with."""
+    """Return whether a folder has the two files that every run begins with: manifest.json and recipe.yaml."""
     # os.path returns False for a name that is too long; pathlib raises.
     return all(
         os.path.isfile(os.path.join(path, name))
@@ -170,7 +178,7 @@ def is_run(path: Path | str) -> bool:
 
 
 def require_run(path: Path) -> None:
-    """Raise if `path` is not a run directory."""
+    """Raise UserError if `path` is not a run directory."""
     if is_run(path):
         return
     if not os.path.exists(path):
@@ -182,7 +190,11 @@ def require_run(path: Path) -> None:
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """Return the manifest of a run."""
+    """Return the contents of a run's manifest.json.
+
+    Raises:
+        UserError: it is missing or damaged, or a newer olr wrote it.
+    """
     file = path / "manifest.json"
     if not os.path.isfile(file):
         require_run(path)
@@ -196,7 +208,10 @@ def read_manifest(path: Path) -> dict[str, Any]:
 
 
 def start_day(path: Path) -> date:
-    """Return the day on which a run began; chat templates that write the date get this day at every attempt."""
+    """Return the day on which a run began, from its manifest; raise UserError if the manifest names none.
+
+    Chat templates that write the date get this day at every attempt.
+    """
     manifest = read_manifest(path)
     try:
         # Manifests without `day` have at least the time of their creation.
@@ -209,7 +224,10 @@ def start_day(path: Path) -> date:
 
 
 def run_id(path: Path) -> str:
-    """Return the id that marks a run's files, or "" without a manifest; raises like `read_manifest`."""
+    """Return the id in a run's manifest, which also marks its shards; "" if the folder is no run or has no id.
+
+    Raises like `read_manifest`.
+    """
     return str(read_manifest(path).get("id", "")) if is_run(path) else ""
 
 
@@ -233,12 +251,15 @@ def _is_manifest(manifest: Any) -> bool:
 
 
 def kind_of(manifest: Mapping[str, Any]) -> Kind:
-    """Return the command that made a run; a manifest that does not name it is of a training run."""
+    """Return which command made a run: ``training`` for `olr train`, ``rollouts`` for `olr rollouts`.
+
+    A manifest that does not say it is that of a training run.
+    """
     return "rollouts" if manifest.get("kind") == "rollouts" else "training"
 
 
 def kind_note(path: Path, kind: Kind) -> str | None:
-    """Return a caution about a run without training, or None for a training run."""
+    """Return a warning that the run at `path` has not trained its policy, or None for a training run."""
     if kind == "training":
         return None
     return (
@@ -248,7 +269,7 @@ def kind_note(path: Path, kind: Kind) -> str | None:
 
 
 def require_kind(path: Path, kind: Kind) -> None:
-    """Raise if another command began the run than the one that is to continue it."""
+    """Raise UserError unless the run at `path` is of this kind, that is, the same command has begun it."""
     if kind_of(read_manifest(path)) != kind:
         if kind == "training":
             problem = (
@@ -269,7 +290,7 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of olr, Python, and the installed packages that results may depend on."""
+    """Return name -> version of olr, Python, and the installed packages that results may depend on."""
     packages = ("torch", "transformers", "math-verify", "pyarrow", "polars")
     installed = {
         name: version
@@ -280,5 +301,5 @@ def versions() -> dict[str, str]:
 
 
 def now() -> str:
-    """Return the time in UTC in the format of manifests."""
+    """Return the current time in UTC as manifests have it: ISO format, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")

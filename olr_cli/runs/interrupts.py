@@ -16,7 +16,7 @@ from typing import NoReturn
 
 
 class _StoppedBySignal(BaseException):
-    """A stop by a signal, with the exit status that a shell expects: 128 + the signal's number."""
+    """A stop by a signal; `exit_status` is what a shell expects then, 128 + the signal's number."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
@@ -24,28 +24,34 @@ class _StoppedBySignal(BaseException):
 
 
 class Interrupted(_StoppedBySignal, Exception):
-    """The run stopped on request, with everything up to the last complete step saved."""
+    """Raised when a run stops on request, with everything up to the last complete step saved."""
 
 
 class Stopped(_StoppedBySignal, KeyboardInterrupt):
-    """A signal stopped the program at once; like Ctrl-C, it passes handlers of ordinary errors."""
+    """Raised when a signal stops the program at once; as with Ctrl-C, `except Exception` does not catch it."""
 
 
 def exit_status(stop: Interrupted | KeyboardInterrupt | BrokenPipeError) -> int:
-    """Return 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, 141 if nobody reads the output any more."""
+    """Return the status with which the program exits after a stop.
+
+    It is 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP, and 141 if nobody reads the output any more.
+    """
     if isinstance(stop, _StoppedBySignal):
         return stop.exit_status
     return 128 + (signal.SIGPIPE if isinstance(stop, BrokenPipeError) else signal.SIGINT)
 
 
 def heed_signals() -> None:
-    """Let Ctrl-C, SIGTERM and SIGHUP stop the program from now on, with a sentence and their exit status."""
+    """From now on, let Ctrl-C, SIGTERM and SIGHUP stop the program at once by raising `Stopped`.
+
+    Signals that the process ignores stay ignored.
+    """
     for number in _heeded():
         signal.signal(number, _stop)
 
 
 def _stop(number: int, frame: FrameType | None) -> NoReturn:
-    """Raise `Stopped`; during an import, exit at once."""
+    """Handle a signal: raise `Stopped` or, during an import, exit the process at once."""
     _leave_closed_terminal()
     if any(
         it.f_code.co_filename == "<frozen importlib._bootstrap>"
@@ -67,7 +73,7 @@ def _heeded() -> list[signal.Signals]:
 
 
 def _leave_closed_terminal() -> None:
-    """Drop all further output if the terminal is gone; otherwise the first write would end the run with an error."""
+    """Drop all further output to a terminal that is gone; otherwise the next write would end the run with an error."""
     for stream in (1, 2):
         # `fstat` fails if the stream itself is closed.
         with suppress(OSError):
@@ -76,26 +82,32 @@ def _leave_closed_terminal() -> None:
 
 
 def drop_output(*streams: int) -> None:
-    """Drop output that these streams can no longer take, now and at the program's end, where Python would complain."""
+    """Send all further output of these file descriptors to nowhere.
+
+    Call it when nobody reads them any more: Python would otherwise complain when it flushes them at the program's end.
+    """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         os.dup2(nowhere, stream)
 
 
 class StopRequest:
-    """The first signal, remembered and reported; a second Ctrl-C stops the program at once."""
+    """Remembers the first signal, which asks for a stop after the current step; a second Ctrl-C stops at once."""
 
     def __init__(self, tell: Callable[[], None] | None = None) -> None:
         self.signal_number: int | None = None
         self._tell = tell
 
     def interruption(self) -> Interrupted | None:
-        """Return the exception that ends the run after its current step, or None if no signal came."""
+        """Return the exception to raise after the current step, or None if no signal has come."""
         number = self.signal_number
         return None if number is None else Interrupted(number)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        """Handle a signal."""
+        """Handle a signal: remember the first one and tell the user; raise `Stopped` on a later Ctrl-C.
+
+        Other later signals have no effect.
+        """
         if self.signal_number is not None and number == signal.SIGINT:
             raise Stopped(number)
         if self.signal_number is not None:
@@ -110,10 +122,10 @@ class StopRequest:
 
 @contextmanager
 def stop_requests(tell: Callable[[], None] | None = None) -> Iterator[StopRequest]:
-    """Within the block, let Ctrl-C, SIGTERM and SIGHUP set a flag instead of ending the process, unless they are
-    ignored.
+    """Within the block, let Ctrl-C, SIGTERM and SIGHUP ask for a stop instead of ending the process.
 
-    `tell` is called on the first signal, because the work then continues for a while.
+    The block gets a `StopRequest`, whose `interruption` it has to look at after each step. Signals that the process
+    ignores stay ignored. `tell` is called on the first signal, because the work then continues for a while.
     """
     request = StopRequest(tell)
     before = {number: signal.signal(number, request._note) for number in _heeded()}

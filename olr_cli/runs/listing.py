@@ -33,7 +33,7 @@ STATUSES = ("finished", "running", "stopped", "failed", "diverged", "crashed", "
 
 @dataclass(frozen=True)
 class RunEntry:
-    """A run in one line; an unknown value is None."""
+    """One row of `olr runs`: what a run is, how far it has come and how well it does; an unknown value is None."""
 
     name: str
     """Its path below the folder that was searched."""
@@ -82,7 +82,17 @@ def list_runs(
     arm: str | None = None,
     sort: str = "created",
 ) -> list[RunEntry]:
-    """Return the runs at and below folders, sorted; `status` and `arm` (a part of the arm's name) choose among them."""
+    """Return the runs at and below folders, sorted.
+
+    Args:
+        folders: folders to search, or run directories.
+        status: if given, only runs with this status, one of `STATUSES`.
+        arm: if given, only runs with this text in the name of their arm.
+        sort: the order, one of `SORT_KEYS`.
+
+    Raises:
+        UserError: a folder does not exist, or `status` or `sort` is unknown.
+    """
     if status is not None and status not in STATUSES:
         raise unknown("status", status, STATUSES)
     if sort not in SORT_KEYS:
@@ -103,7 +113,10 @@ def list_runs(
 
 
 def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
-    """Return the table of runs, with the commands that are likely next."""
+    """Return what `olr runs` prints: the table of runs, why some cannot be read, and the commands likely to come next.
+
+    `folders` are those that were searched, for the commands and for an empty result.
+    """
     named = " ".join(quote(str(folder)) for folder in folders)
     table = Table(
         [Block(_COLUMNS, [Row(_cells(run)) for run in entries])] if entries else [],
@@ -154,7 +167,7 @@ _COLUMNS = [
 
 
 def _cells(run: RunEntry) -> list[str]:
-    """Return the texts of a run's row."""
+    """Return the texts of a run's row, in the order of `_COLUMNS`."""
     return [
         run.name,
         run.arm,
@@ -169,7 +182,7 @@ def _cells(run: RunEntry) -> list[str]:
 
 
 def _entry(path: Path, folder: Path) -> RunEntry:
-    """Read a run; a run that cannot be read is an entry with its problem."""
+    """Read the run at `path`, found in the searched `folder`; one that cannot be read gets a `problem` instead."""
     entry = RunEntry(
         path.name if path == folder else os.path.relpath(path, folder),
         str(path),
@@ -204,7 +217,7 @@ def _entry(path: Path, folder: Path) -> RunEntry:
 
 
 def status_of(path: Path, manifest: Mapping[str, Any]) -> str:
-    """Return the status, one of `STATUSES`, of a run whose manifest can be read."""
+    """Return the status, one of `STATUSES`, of the run at `path`, given its manifest."""
     status = str(manifest["status"])
     if status != "running":
         return {"interrupted": "stopped"}.get(status, status)
@@ -215,7 +228,7 @@ def status_of(path: Path, manifest: Mapping[str, Any]) -> str:
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of all files; a file that disappears meanwhile counts 0."""
+    """Return the bytes of all files in a folder and below; a file that disappears meanwhile counts 0."""
     total = 0
     for folder, _, files in os.walk(path):
         for name in files:
@@ -225,7 +238,7 @@ def _size(path: Path) -> int:
 
 
 def size_text(size: float) -> str:
-    """Return bytes as text, in the largest unit that leaves a digit before the point."""
+    """Return a number of bytes as text in B, kB, MB or GB, such as ``12 MB`` or ``1.5 GB``."""
     for unit in ("B", "kB", "MB"):
         if size < 1000:
             return f"{size:.0f} {unit}"

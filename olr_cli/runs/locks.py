@@ -35,10 +35,15 @@ _PATIENCE = 0.1
 
 @contextmanager
 def held(path: Path, *, make: bool = False) -> Iterator[None]:
-    """Hold a run directory, or another folder, for this process until the block or the process ends.
+    """Within the block, hold the lock of a run directory or another folder, so that no other process works on it.
 
-    With `make`, a missing folder is created, and removed again if it stays empty. Temporary files of interrupted writes
-    are removed from the folder itself, not from those below.
+    If the process is killed, the system releases the lock. With `make`, a missing folder is created, and removed again
+    if it stays empty. Temporary files that interrupted writes left in the folder itself are removed.
+
+    Raises:
+        UserError: another process holds the folder, it cannot be locked or made, or it was moved before the block
+            failed.
+        FileNotFoundError: the folder is missing, without `make`.
     """
     lock, file = _locked(path, make=make), path / LOCK
     # Keep the folder open, so that `is_at` notices if it was moved or replaced.
@@ -74,7 +79,11 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
 
 
 def _locked(path: Path, *, make: bool) -> FileLock:
-    """Return the acquired lock of a folder, or raise if another process holds it."""
+    """Return the acquired lock of a folder, which is made first if `make`.
+
+    Raises:
+        UserError: another process holds the lock, or the folder cannot be locked or made.
+    """
     # `thread_local=False`: another thread may release the lock. `fallback_to_soft=False`: no heartbeat file, see above.
     lock = FileLock(
         path / LOCK, timeout=_PATIENCE, thread_local=False, fallback_to_soft=False
@@ -111,7 +120,7 @@ def _locked(path: Path, *, make: bool) -> FileLock:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a live process, perhaps another user's, works on a folder."""
+    """Return whether a live process, perhaps another user's, holds the lock of a folder (`held`)."""
     try:
         # The flags make sure that a pipe or a link in that place is neither waited for nor followed.
         lock = os.open(path / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -128,7 +137,7 @@ def is_held(path: Path) -> bool:
 
 
 def is_at(path: Path, descriptor: int) -> bool:
-    """Return whether an opened file or folder is still at its path."""
+    """Return whether `path` still leads to the file or folder that was opened as `descriptor`."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(descriptor))
     except OSError:

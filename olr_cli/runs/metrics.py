@@ -21,14 +21,14 @@ Metrics = dict[str, float]
 
 
 def known(metrics: Mapping[str, float | None]) -> Metrics:
-    """Return the metrics that have a value."""
+    """Return the metrics whose value is not None."""
     return {name: value for name, value in metrics.items() if value is not None}
 
 
 def append_metrics(
     run: Path, step: int, epoch: int, metrics: Mapping[str, float | None]
 ) -> None:
-    """Append one step's metrics; None becomes null."""
+    """Append a line to a run's metrics.jsonl with one step's metrics, where None becomes null."""
     line = json.dumps({"step": step, "epoch": epoch, **metrics})
     file = run / "metrics.jsonl"
     with writing(file), file.open("a", encoding="utf-8") as lines:
@@ -36,17 +36,20 @@ def append_metrics(
 
 
 def read_metrics(run: Path, having: str = "") -> list[Metrics]:
-    """Return the lines, oldest first, without a last line that a kill cut off.
+    """Return the lines of a run's metrics.jsonl, oldest first and without nulls.
 
-    With `having`, only lines with this metric are returned. Most of a long run's lines lack it; they are parsed only if
-    they look damaged.
+    A last line that a kill cut off is left out; any other damaged line raises UserError. With `having`, only lines with
+    this metric are returned. Most of a long run's lines lack it; they are parsed only if they look damaged.
     """
     lines = map(known, _whole_lines(run / "metrics.jsonl", having))
     return [line for line in lines if not having or having in line]
 
 
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the whole lines with their nulls; most of those without `having` are left out."""
+    """Yield the complete lines of metrics.jsonl as dicts, nulls included; a damaged line raises UserError.
+
+    With `having`, the name of a metric, most lines without it are left out unparsed.
+    """
     key = json.dumps(having).encode() if having else b""
     if not file.exists():
         return
@@ -72,7 +75,7 @@ def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
 
 
 def _is_line(metrics: dict[str, Any]) -> bool:
-    """Return whether an object can be a step's line: it has the step's number, and all values are numbers or null."""
+    """Return whether a JSON object can be a step's line: it has a step number, and all values are numbers or null."""
     step = metrics.get("step")
     kinds = {type(value) for value in metrics.values()}
     # `type`, not `isinstance`: true and false are instances of int.
@@ -80,7 +83,7 @@ def _is_line(metrics: dict[str, Any]) -> bool:
 
 
 def drop_metrics_after(run: Path, step: int) -> None:
-    """Keep the whole lines up to `step`, and drop all others."""
+    """Remove the lines of later steps, and a last line that is cut off, from a run's metrics.jsonl."""
     file = run / "metrics.jsonl"
     kept = [line for line in _whole_lines(file) if line["step"] <= step]
     write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
@@ -94,7 +97,14 @@ The best of many measurements is high by chance too, hence four standard errors.
 
 
 def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
-    """Return the first step whose held-out accuracy is clearly below its previous best, with a sentence; else None."""
+    """Find the first step whose held-out accuracy is clearly below its previous best.
+
+    Clearly means by more than 5 percentage points and by more than 4 standard errors. `lines` are those of
+    metrics.jsonl, oldest first.
+
+    Returns:
+        The step and a sentence about the fall; None without a fall.
+    """
     best: Metrics = {"eval/avg": 0.0, "eval/avg_stderr": 0.0}
     for line in lines:
         if not line.keys() >= best.keys():
@@ -111,14 +121,14 @@ def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
 
 
 class MetricsTail:
-    """The lines that another process appends to metrics.jsonl from now on."""
+    """Follows a run's metrics.jsonl: the lines that another process appends from now on."""
 
     def __init__(self, run: Path) -> None:
         self._file = run / "metrics.jsonl"
         self._read = self._file.stat().st_size if self._file.exists() else 0
 
     def new_lines(self) -> list[Metrics]:
-        """Return the lines completed since the last call."""
+        """Return the lines completed since the last call (or since the beginning), without nulls."""
         if not self._file.exists():
             return []
         with regular(self._file).open("rb") as lines:
@@ -131,7 +141,7 @@ class MetricsTail:
 
 
 class Stopwatch:
-    """The seconds spent in each part of a step, which may be measured in several blocks."""
+    """Measures the seconds of a step from now on, in all and in each named part."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -139,14 +149,17 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, part: str) -> Iterator[None]:
-        """Add the block's time to `part`; blocks must not be nested."""
+        """Add the time of the block to a part of the step, by its name; blocks must not be nested.
+
+        Several blocks may have the same name. A block that raises is not counted.
+        """
         # No `finally` below: if the block fails, so does the step, and nobody reads its times.
         began = time.perf_counter()
         yield
         self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - began
 
     def metrics(self) -> Metrics:
-        """Return `time/<part>` for every part, and `time/step` for the whole step."""
+        """Return the seconds so far: `time/<part>` for every part, and `time/step` since the stopwatch was made."""
         return {f"time/{part}": seconds for part, seconds in self._parts.items()} | {
             "time/step": time.perf_counter() - self._began
         }

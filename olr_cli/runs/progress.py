@@ -17,31 +17,41 @@ _LINE_EVERY_SECONDS, _CHANGE_EVERY_SECONDS = 60.0, 0.5
 
 
 class Progress:
-    """The display of a run's steps as an engine reports them; this base class shows nothing."""
+    """Shows how far a run has come, as an engine reports it; this base class shows nothing."""
 
     def know(self, *, truth: bool, held_out: bool) -> None:
-        """Choose the columns: some need true answers, some a test set. Called before `start`."""
+        """Hide the columns that need true answers (`truth`) or a test set (`held_out`) if the run has none.
+
+        Called before `start`.
+        """
 
     def start(
         self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()
     ) -> None:
-        """Begin after step `done` of `steps`; `seen` are the metrics of the current epoch's earlier steps."""
+        """Begin the display.
+
+        Args:
+            steps: number of the run's last step.
+            done: number of steps that are complete already.
+            steps_per_epoch: number of steps in an epoch.
+            seen: metrics of the current epoch's complete steps, for the means of its row.
+        """
 
     def step(self, step: int, metrics: Metrics) -> None:
         """Show a step that is complete and stored."""
 
     def within(self, done: int, of: int, what: str = "rollouts") -> None:
-        """Show that `done` of the `of` items that the current step needs are ready."""
+        """Show that `done` of the `of` items that the current step needs are ready; `what` names the items."""
 
     def say(self, sentence: str) -> None:
-        """Print a line, such as a warning or a checkpoint."""
+        """Print a sentence on a line of its own, such as a warning or the news of a checkpoint."""
 
     def stop(self) -> None:
         """End the display, whether the work succeeded or not."""
 
 
 class JsonProgress(Progress):
-    """One JSON object per line on standard output; a step has only the metrics that have a value."""
+    """Prints one JSON object per line on standard output: the start, each step with its metrics, and each sentence."""
 
     def start(
         self, steps: int, done: int, steps_per_epoch: int, seen: Sequence[Metrics] = ()
@@ -60,7 +70,7 @@ class JsonProgress(Progress):
 
 
 class _EpochProgress(Progress):
-    """One row per epoch with the means over its steps."""
+    """Base of the displays with one row per epoch, which shows means over the epoch's steps."""
 
     def __init__(self, layout: Layout | None) -> None:
         self._whole = TRAINING if layout is None else layout
@@ -96,7 +106,10 @@ class _EpochProgress(Progress):
         return is_time
 
     def row(self, step: int, metrics: Metrics) -> str | None:
-        """Add a step's metrics; return the epoch's row if the step completes it, else None."""
+        """Add a step's metrics, and return the text of the epoch's row if this step completes the epoch.
+
+        None means that it does not, or that no column has a value.
+        """
         self._seen.append(metrics)
         if step % self._per_epoch and step != self._steps:
             return None
@@ -109,7 +122,7 @@ class _EpochProgress(Progress):
 
 
 class LineProgress(_EpochProgress):
-    """One row per epoch, for logs and pipes."""
+    """Prints one row per epoch, for logs and pipes."""
 
     def __init__(self, stream: TextIO | None = None, layout: Layout | None = None) -> None:
         super().__init__(layout)
@@ -142,7 +155,7 @@ class LineProgress(_EpochProgress):
 
 
 class LiveProgress(_EpochProgress):
-    """One row per epoch above a progress bar, for a terminal."""
+    """Prints one row per epoch above a live progress bar, for a terminal."""
 
     def __init__(self, layout: Layout | None = None) -> None:
         from rich.console import Console
@@ -229,7 +242,7 @@ class _Column:
     """True: shown if true answers are known; False: shown only if none is; None: always shown."""
 
     def cell(self, value: float) -> str:
-        """Return a value as the column shows it."""
+        """Return a value as this column's text: a number with the column's decimals, or a share in percent."""
         if self.decimals is None:
             return f"{value:.0%}"
         digits = len(f"{abs(value):.0f}")
@@ -238,7 +251,7 @@ class _Column:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The columns of the rows, one row per epoch (or visit)."""
+    """What a display with one row per epoch (or visit) shows: the columns of a row, and the latest step's metrics."""
 
     row: str
     """Name of a row, ``epoch`` or ``visit``."""
@@ -250,7 +263,7 @@ class Layout:
 
     @property
     def header(self) -> tuple[str, str]:
-        """Two lines above the rows; together with the time left they take at most 80 columns."""
+        """The two lines of headings above the rows; with the heading of the time left they take at most 80 columns."""
         above = " " * len(self.row)
         for column in self.columns:
             above += " " * column.width
@@ -310,14 +323,17 @@ ROLLOUTS = Layout(
 
 
 def choose_progress(*, as_json: bool, layout: Layout = TRAINING) -> Progress:
-    """Return the display that suits standard output."""
+    """Return the display for standard output: JSON lines if `as_json`, a live one in a terminal, else plain lines."""
     if as_json:
         return JsonProgress()
     return LiveProgress(layout) if sys.stdout.isatty() else LineProgress(layout=layout)
 
 
 def headline(lines: Sequence[Metrics]) -> str:
-    """Return a run's last epoch in one line, from the lines of its metrics.jsonl."""
+    """Return the results of a run's last epoch in one line, given the lines of its metrics.jsonl.
+
+    They are held-out accuracy, right majorities on noisy prompts and wrong labels, as far as they are known.
+    """
     epoch = [line for line in lines if line["epoch"] == lines[-1]["epoch"]]
     values = {
         "held-out accuracy": of_epoch("eval/avg", epoch),
@@ -330,10 +346,11 @@ def headline(lines: Sequence[Metrics]) -> str:
 
 
 def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
-    """Return a metric's mean over an epoch's steps, weighted by the prompts behind each value; None if no step has it.
+    """Return the mean of a metric over an epoch's steps, given their metrics; None if no step has it.
 
-    A held-out metric is not averaged: its latest value counts. For metrics of noisy prompts and of replaced labels, the
-    weights come from the shares in metrics.jsonl, times the step's prompts.
+    A step's value is weighted by the number of prompts that it is a mean over. For metrics of noisy or clean prompts
+    and of replaced labels, that number is computed from the shares in metrics.jsonl. Of a held-out metric, the latest
+    value is returned.
     """
     measured = [metrics for metrics in steps if name in metrics]
     if measured and name.startswith("eval/"):
@@ -347,7 +364,7 @@ def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
 
 
 def _prompts_of(name: str, metrics: Metrics) -> float:
-    """Return the number of the step's prompts that a metric averages over."""
+    """Return how many of a step's prompts the value of a metric is a mean over, given all metrics of the step."""
     prompts = metrics.get("rollout/groups", 1)
     if name.endswith("_clean"):
         return prompts * (1 - metrics.get("label/initial_noise", 0))

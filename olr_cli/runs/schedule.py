@@ -23,7 +23,10 @@ MIN_LR_RATIO = 0.1
 
 @dataclass(frozen=True)
 class Schedule:
-    """Steps and epochs count from 1; updates (optimiser steps) and rows of prompts count from 0."""
+    """The plan of a run: the prompts of each step, the work due after it, and the learning rate of each update.
+
+    Steps and epochs count from 1. Updates (optimiser steps) and the rows of prompts in the training data count from 0.
+    """
 
     prompts: int
     """Number of training prompts; every epoch visits each of them once."""
@@ -81,16 +84,19 @@ class Schedule:
         return -(-step // self.per_epoch)
 
     def rows(self, step: int) -> list[int]:
-        """Return the rows of the prompts that a step visits, in order."""
+        """Return which rows of the training data a step visits, in the order of its prompts."""
         first = (step - 1) % self.per_epoch * self.size
         return _order(self.prompts, self.seed, self.epoch(step))[first : first + self.size]
 
     def after(self, done: int) -> range:
-        """Return the steps that remain after `done` steps."""
+        """Return the numbers of the steps that remain after `done` steps."""
         return range(done + 1, self.last + 1)
 
     def is_due(self, step: int, every: int | None) -> bool:
-        """Return whether work is due after this step that is due every `every` steps and after the last one."""
+        """Return whether work is due after this step: every `every` steps and after the last one.
+
+        If `every` is None, it is due only after the last step.
+        """
         return step == self.last or (every is not None and step % every == 0)
 
     def updates_before(self, step: int) -> int:
@@ -111,8 +117,8 @@ class Schedule:
     def learning_rate(self, update: int) -> float:
         """Return the learning rate of an update, by the schedules of transformers, which TRL uses too.
 
-        With a warm-up, the first update's rate is 0. The operations are in transformers' order, so the values are equal
-        to the bit.
+        `update` counts from 0 over the whole run. With a warm-up, the first update's rate is 0. The operations are in
+        transformers' order, so the values are equal to the bit.
         """
         updates = self.updates_before(self.last + 1)
         # `ceil`, as in transformers' `get_warmup_steps`.
@@ -132,5 +138,8 @@ class Schedule:
 # Every step of an epoch asks again, and a permutation takes one hash per prompt.
 @lru_cache(maxsize=2)
 def _order(prompts: int, seed: int, epoch: int) -> list[int]:
-    """Return an epoch's order of the prompts. It is keyed by the epoch, so that more epochs change no earlier one."""
+    """Return the rows of all prompts in the order in which an epoch visits them.
+
+    The order depends on no other epoch, so training for more epochs changes no earlier one.
+    """
     return seeding.permutation(prompts, "order", seed, epoch)

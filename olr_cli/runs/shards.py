@@ -51,7 +51,10 @@ _DECODERS = ("polars", "pyo3_runtime", "pyarrow")
 
 
 class Shard(NamedTuple):
-    """A shard that is whole, with what changes when its bytes change: results for an equal shard can be reused."""
+    """A shard, the file with one step's rows of one table, that has been checked and found whole.
+
+    Its size and time of change tell when its bytes change, so results for an equal shard can be reused.
+    """
 
     path: Path
     is_of_today: bool
@@ -61,23 +64,23 @@ class Shard(NamedTuple):
 
     @classmethod
     def at(cls, path: Path, table: str, run: str = "") -> Shard:
-        """Check a shard of `table`; raises like `check_shard`."""
+        """Check the file of a shard and return its description; `check_shard` explains arguments and errors."""
         is_of_today, status = check_shard(path, table, run), path.stat()
         return cls(path, is_of_today, status.st_mtime_ns, status.st_size)
 
 
 def shard_path(folder: Path, step: int) -> Path:
-    """Return the file of a step's rows in a table's folder."""
+    """Return the path of a step's shard in a table's folder."""
     return folder / f"step-{step:06d}.parquet"
 
 
 def step_of(shard: Path) -> int:
-    """Return the step in a shard's name."""
+    """Return the step whose rows a shard holds, from its file name."""
     return int(shard.stem.removeprefix("step-"))
 
 
 def table_shards(folder: Path) -> dict[int, Path]:
-    """Return step -> shard of a table's folder, steps ascending; only files count."""
+    """Return step -> shard in a table's folder, steps ascending; empty if the folder is missing."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         named = ((_SHARD.fullmatch(entry.name), entry) for entry in entries)
         steps = sorted(
@@ -98,28 +101,29 @@ def table_schema(table: str) -> Any:
 
 @cache
 def _polars_schema(table: str) -> pl.Schema:
-    """Return the schema of `table` for polars."""
+    """Return the schema of `table` as polars has it."""
     empty = pl.from_arrow(table_schema(table).empty_table())
     assert isinstance(empty, pl.DataFrame)
     return empty.schema
 
 
 def stored_steps(run: Path) -> list[int]:
-    """Return the complete steps of a run, ascending."""
+    """Return the complete steps of a run, those with a shard in both tables, ascending."""
     return sorted(set.intersection(*(set(table_shards(run / table)) for table in _RECORDS)))
 
 
 def newest_shard(run: Path) -> int:
-    """Return the newest step that has a shard, complete or not, or 0 if there is none."""
+    """Return the newest step that has a shard in either table, or 0 if there is none."""
     return max(
         (step for table in _RECORDS for step in table_shards(run / table)), default=0
     )
 
 
 def scan_shards(table: str, shards: Iterable[Shard], **options: Any) -> pl.LazyFrame:
-    """Return the rows of shards that any olr wrote: a missing column is null, an extra one is left out.
+    """Return the rows of shards with the columns that `table` has today, read lazily.
 
-    Nullable columns can thus be added to the schema, and older runs can still be read and resumed.
+    In a shard of another version of olr, a missing column is null and an extra one is left out. Nullable columns can
+    thus be added to the schema, and older runs still read and resumed. `options` go to `pl.scan_parquet`.
     """
     schema = _polars_schema(table)
 
@@ -139,7 +143,10 @@ def scan_shards(table: str, shards: Iterable[Shard], **options: Any) -> pl.LazyF
 
 
 def run_number(shards: Iterable[Shard]) -> pl.Expr:
-    """Return the number of the run that a row's ``shard`` belongs to, counted in the order of these shards."""
+    """Return an expression: the index of a row's run, given the column ``shard`` with the path of the row's file.
+
+    Runs count from 0 in the order of these shards.
+    """
     numbers: dict[Path, int] = {}
     of_shard = {
         str(shard.path): numbers.setdefault(shard.path.parent, len(numbers))
@@ -149,7 +156,11 @@ def run_number(shards: Iterable[Shard]) -> pl.Expr:
 
 
 def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
-    """Return the shards of the runs' complete steps after checking each of them."""
+    """Check the shards of `table` for all complete steps of the runs; return them in the order of runs and steps.
+
+    Raises:
+        UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong there.
+    """
     try:
         return _check_steps(runs, table)
     except FileNotFoundError:
@@ -158,7 +169,10 @@ def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
 
 def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
-    """Check the shards of `table` for all complete steps, and that rollouts belong to their step's labels."""
+    """Check the shards of `table` for all complete steps of the runs, and return them.
+
+    Rollouts are also compared with the labels: both must have the same visits at each step.
+    """
     steps = {run: _complete_steps(run) for run in runs}
     shards = _check_shards(steps, table)
     visits = _prompt_visits(table, shards)
@@ -174,7 +188,7 @@ def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
 
 def _complete_steps(run: Path) -> list[int]:
-    """Return the complete steps of a run; raise if they are not 1, 2, … without a gap."""
+    """Return the complete steps of a run; raise UserError if there is none, or one is missing in 1, 2, …."""
     steps = stored_steps(run)
     if not steps:
         raise UserError(
@@ -190,7 +204,7 @@ def _complete_steps(run: Path) -> list[int]:
 
 
 def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, ...]:
-    """Check each shard of the runs' steps and return them."""
+    """Check the shard of each step of each run (`check_shard`), and return the shards in that order."""
     shards = []
     for run, complete in steps.items():
         of_run = run_id(run)
@@ -202,10 +216,10 @@ def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, .
 
 @lru_cache(maxsize=8)
 def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int] | None]:
-    """Return for each shard its number of prompt visits and a digest of them; None for a shard without rows.
+    """Return for each shard the number of prompt visits in it, and a digest of them that ignores their order.
 
-    Raises for rows that cannot belong to the run. Every row must have the step of its shard's name, and no visit of a
-    prompt may come twice in a run.
+    A shard without rows has None instead. Raises UserError for rows that cannot belong to the run: every row must have
+    the step of its shard's name, and no visit of a prompt may come twice in a run.
     """
     # One query per shard would take longer than reading its rows; one query for all would need memory for a whole run.
     facts = pl.concat(
@@ -229,7 +243,12 @@ def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int
 
 
 def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
-    """Return one row per shard with rows: its steps, number of visits, their digest, and the hash of each visit."""
+    """Return one row of facts per shard that has rows.
+
+    Returns:
+        Columns shard (its path), first and last (its smallest and largest step), and unknown (number of rows without a
+        step). Then visits (number of prompt visits), digest (of these visits, in any order) and hashes (one per visit).
+    """
     step, visit = pl.col("step"), pl.struct("prompt_id", "visit").hash()
     # Count a visit once, not once per rollout.
     if table == "rollouts":
@@ -253,7 +272,10 @@ def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
 
 
 def _require_no_visit_twice(shards: Sequence[Shard], facts: pl.DataFrame) -> None:
-    """Raise if the labels of a run have a visit of a prompt twice."""
+    """Raise UserError if the labels of a run have a visit of a prompt twice.
+
+    `facts` are those of `_facts_by_shard` about the same shards.
+    """
     run = run_number(shards).alias("run")
     different = facts.select(run, "hashes").explode("hashes").group_by("run").n_unique()
     if different["hashes"].sum() == facts["visits"].sum():
@@ -267,9 +289,16 @@ def _require_no_visit_twice(shards: Sequence[Shard], facts: pl.DataFrame) -> Non
 
 
 def check_shard(shard: Path, table: str, run: str = "") -> bool:
-    """Raise if a file is no whole shard of `table`, of a version that this olr reads, and of the run with this id.
+    """Check that a file is a whole shard of a table, and return whether it has exactly the columns of today.
 
-    Returns whether it has exactly the columns of today. A removed file raises FileNotFoundError.
+    Args:
+        shard: the file.
+        table: ``labels`` or ``rollouts``.
+        run: id of the run that it must belong to; "" for any.
+
+    Raises:
+        UserError: it is damaged, of another table or run, or of a version that this olr does not read.
+        FileNotFoundError: it has been removed.
     """
     marks = _metadata(shard)
     if marks.get("olr.table") != table:
@@ -293,7 +322,7 @@ def check_shard(shard: Path, table: str, run: str = "") -> bool:
 
 
 def _metadata(shard: Path) -> dict[str, str]:
-    """Return the metadata of a shard."""
+    """Return the metadata in a shard's Parquet footer; raise UserError if the file is not whole or cannot be read."""
     try:
         # polars takes a quarter of pyarrow's time for this, which matters with one shard per step.
         return pl.read_parquet_metadata(shard)
@@ -321,7 +350,10 @@ def _written_columns(schema: str) -> tuple[str, ...]:
 
 
 def explain_removed_shard(error: FileNotFoundError) -> str | None:
-    """Return a sentence for the user if the missing file is a shard that was removed after it was listed, else None."""
+    """Return a sentence for the user if the missing file is a shard that was removed after it was listed.
+
+    For any other missing file, return None.
+    """
     shard = _SHARD_IN_TEXT.search(str(error))
     if shard is None:
         return None
@@ -332,10 +364,11 @@ def explain_removed_shard(error: FileNotFoundError) -> str | None:
 
 
 def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
-    """Return a sentence for the user if an error comes from a damaged shard in a run at or below `places`, else None.
+    """Return a sentence for the user if an error comes from a damaged shard in a run at or below `places`.
 
-    `check_shard` notices a shard that is cut off before it is read. Damage in the middle only shows while rows are
-    decoded, by an error that names no file. So every shard is read completely here, however long it takes.
+    For any other error, return None. `check_shard` notices a shard that is cut off before it is read. Damage in the
+    middle only shows while rows are decoded, by an error that names no file. So every shard is read completely here,
+    however long it takes.
     """
     # pyarrow raises some decoding errors as OSError, but without the system's error number.
     is_of_system = isinstance(error, OSError) and error.errno is None

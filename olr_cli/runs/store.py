@@ -48,14 +48,18 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 class RunStore:
-    """The two tables of one run, for writing and pruning; their folders are created when needed."""
+    """Writes the two tables of one run, a shard each per step, and removes steps; makes the folders when needed."""
 
     def __init__(self, run: Path) -> None:
         self._run = run
         self._unsynced: list[Path] = []
 
     def append(self, step: int, labels: Columns, rollouts: Columns) -> tuple[Any, Any]:
-        """Store a complete step from the columns of both tables; return both as stored (`pyarrow.Table`)."""
+        """Store a complete step from the columns of both tables.
+
+        Returns:
+            The labels and the rollouts as stored, each a `pyarrow.Table`.
+        """
         stored_rollouts = self._write("rollouts", step, rollouts)
         return self._write("labels", step, labels), stored_rollouts
 
@@ -64,7 +68,7 @@ class RunStore:
         return run_id(self._run)
 
     def _write(self, table: str, step: int, columns: Columns) -> Any:
-        """Write the shard of one table for a step, marked with the run's id."""
+        """Write a step's shard of one table, marked with the run's id, and return its rows as a `pyarrow.Table`."""
         shard = shard_path(self._run / table, step)
         with writing(shard):
             shard.parent.mkdir(exist_ok=True)
@@ -87,7 +91,7 @@ class RunStore:
         return arrow
 
     def sync(self) -> None:
-        """Wait until every shard written so far is on the disk."""
+        """Force every shard written so far to the disk, and wait for it."""
         with writing(self._run):
             for shard in self._unsynced:
                 sync(shard)
@@ -97,7 +101,7 @@ class RunStore:
         self._unsynced.clear()
 
     def drop_after(self, step: int) -> None:
-        """Remove the shards of later steps and the remains of interrupted writes.
+        """Remove the shards of all steps after `step`, and what interrupted writes have left.
 
         Labels go before rollouts, and new steps before old ones. At any moment, and after a kill, the complete steps
         are therefore 1, 2, … without a gap.
@@ -111,7 +115,7 @@ class RunStore:
 
 
 def arrow_table(table: str, columns: Columns) -> Any:
-    """Return columns as a `pyarrow.Table` with the schema of `table`."""
+    """Return columns, given by name, as a `pyarrow.Table` with the schema of `table`."""
     schema = table_schema(table)
     return pa.table(
         [pa.array(columns[field.name], field.type) for field in schema], schema=schema
@@ -119,19 +123,19 @@ def arrow_table(table: str, columns: Columns) -> Any:
 
 
 def scan_labels(run: Path) -> pl.LazyFrame:
-    """Return the labels of the steps that are complete now; the run may be still training.
+    """Return the labels of the steps that are complete now, read lazily; the run may still be training.
 
-    Collecting it raises FileNotFoundError if somebody resumes the run meanwhile, because a resume removes the steps
-    after the checkpoint (`olr_cli.runs.shards.explain_removed_shard`).
+    If somebody resumes the run before the frame is collected, collecting raises FileNotFoundError: a resume removes the
+    steps after the checkpoint (`olr_cli.runs.shards.explain_removed_shard`).
     """
     return scan_shards("labels", whole_shards([run], "labels"))
 
 
 def scan_labels_of(runs: Sequence[Path]) -> Iterator[pl.LazyFrame]:
-    """Yield the labels of all runs in batches of several runs; the column ``run`` is a run's index in its batch.
+    """Yield the labels of all runs in a few lazy frames, each with several runs, in the order of `runs`.
 
-    One query per run would take longer than a small run's rows; one query for all runs could need more memory than
-    there is. Collecting raises as in `scan_labels`.
+    The column ``run`` counts the runs within a frame, from 0. One query per run would take longer than a small run's
+    rows; one query for all runs could need more memory than there is. Collecting raises as in `scan_labels`.
     """
     shards_so_far = itertools.accumulate(len(table_shards(run / "labels")) for run in runs)
     numbers = (shards // _SHARDS_OF_A_SCAN for shards in shards_so_far)
@@ -142,12 +146,12 @@ def scan_labels_of(runs: Sequence[Path]) -> Iterator[pl.LazyFrame]:
 
 
 def scan_rollouts(run: Path) -> pl.LazyFrame:
-    """Return the rollouts of the complete steps; collecting raises as in `scan_labels`."""
+    """Return the rollouts of the steps that are complete now, read lazily; collecting raises as in `scan_labels`."""
     return scan_shards("rollouts", whole_shards([run], "rollouts"))
 
 
 def stored_responses(run: Path) -> list[str]:
-    """Return a hundred of a run's responses, or none before its first step is stored."""
+    """Return the first hundred responses that a run has stored; empty before its first complete step."""
     if not stored_steps(run):
         return []
     return list(scan_rollouts(run).select("response").head(100).collect()["response"])
@@ -159,9 +163,16 @@ def read_rollout_steps(
     steps: Container[int] | None = None,
     prompts: pl.Series | None = None,
 ) -> Iterator[pl.DataFrame]:
-    """Yield the rollouts of all complete steps, or of `steps`, step by step in the order of training.
+    """Yield one frame of rollouts per complete step, in the order of training.
 
-    `columns` are the columns to read; `prompts`, if given, are the ids of the prompts to read. Raises as `scan_labels`.
+    Args:
+        run: the run directory.
+        columns: the columns to read.
+        steps: the steps to read; by default all.
+        prompts: prompt_ids of the rollouts to read; by default all.
+
+    Raises:
+        FileNotFoundError: as in `scan_labels`.
     """
     for shard in whole_shards([run], "rollouts"):
         if steps is not None and step_of(shard.path) not in steps:
@@ -175,7 +186,10 @@ def read_rollout_steps(
 
 
 def stored_history(path: Path, judge: Judge) -> History:
-    """Return the history that a run's labels table holds; `judge` finds the classes of its majority answers."""
+    """Rebuild the history of each prompt from a run's labels table.
+
+    `judge` computes the classes of the majority answers again. Raises UserError if a visit is missing.
+    """
     # Also checks that labels and rollouts belong together, as every other reader does.
     whole_shards([path], "rollouts")
     columns = ("prompt_id", "visit", "majority_answer", "majority_count", "rollouts")
@@ -198,7 +212,10 @@ def stored_history(path: Path, judge: Judge) -> History:
 
 
 def _require_all_visits(labels: pl.DataFrame, path: Path) -> None:
-    """Raise if the visits of a prompt are not 1, 2, …; `whole_shards` has already excluded duplicates."""
+    """Raise UserError if the visits of a prompt in `labels` are not 1, 2, … without a gap.
+
+    `path` is the run, for the message. Duplicates have been excluded by `whole_shards`.
+    """
     visit = pl.col("visit")
     of_prompts = labels.group_by("prompt_id").agg(
         visit.min(), last=visit.max(), visits=pl.len()

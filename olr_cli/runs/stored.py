@@ -33,7 +33,7 @@ _SAME_ARM = UNDECIDING | {
 
 @dataclass(frozen=True)
 class Run:
-    """One run directory."""
+    """A stored run, or another trainer's log that stands in for one: its recipe, what its manifest says, its tables."""
 
     path: Path
     recipe: Recipe
@@ -52,26 +52,26 @@ class Run:
 
     @property
     def seed(self) -> int:
-        """The seed, which pairs runs of different arms."""
+        """The recipe's seed; runs of different arms are compared in pairs of the same seed."""
         return self.recipe.seed
 
     @cached_property
     def method(self) -> str:
-        """The method's name with its additions."""
+        """The method's name in reports, with its additions, such as a selection of prompts."""
         return compose(self.recipe.method).name
 
     @cached_property
     def labels(self) -> pl.LazyFrame:
-        """The labels table (`LabelRecord`)."""
+        """The labels table (`LabelRecord`) of the complete steps, read lazily."""
         return scan_labels(self.path)
 
     @cached_property
     def epochs(self) -> int:
-        """The number of epochs that all prompts have completed; at least 1, even during the first."""
+        """Number of epochs in which all prompts have been visited; at least 1, even during the first."""
         return complete_epochs(by_visit(self.labels, {}))
 
     def last_logged(self, name: str) -> float | None:
-        """Return the last value of a metric in metrics.jsonl since training began, or None if there is none."""
+        """Return the last value of a metric in metrics.jsonl from step 1 on, or None if there is none."""
         lines = reversed(read_metrics(self.path, name))
         return next((line[name] for line in lines if line["step"] > 0), None)
 
@@ -84,7 +84,10 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings that define the run's arm: its recipe's dotted keys without those of `_SAME_ARM`."""
+        """The settings that define the run's arm: dotted key of the recipe -> value.
+
+        Keys in which runs of one arm may differ, such as the seed, are left out (`_SAME_ARM`).
+        """
         flat = flatten({"method": dict(self.rule_defaults)}) | flatten(self.recipe.plain())
         return {
             k: v
@@ -94,10 +97,10 @@ class Run:
 
     @cached_property
     def noise(self) -> str:
-        """Kind and ratio of the labels' noise, and the verifier's errors.
+        """Kind and ratio of the noise on the labels, and the verifier's errors, as text; empty without either.
 
-        The ratio is the recipe's. If the training file marks the noisy labels, it is their share of the unverified
-        labels.
+        The ratio is the recipe's. Without one, it is the share of unverified labels that the training file marks as
+        noise.
         """
         noise, verifier = self.recipe.noise, self.recipe.verifier
         if noise is not None and noise.ratio is not None:
@@ -112,19 +115,23 @@ class Run:
 
 
 def complete_epochs(visits: pl.DataFrame) -> int:
-    """Return how many rows of `by_visit` have all prompts; the first always counts."""
+    """Return how many epochs have all prompts, given the rows of `by_visit`, one per epoch; the first always counts."""
     return len(whole_epochs(visits["prompts"].to_list()))
 
 
 def whole_epochs(prompts: Sequence[float]) -> list[int]:
-    """Return the epochs that have all prompts, counted from 0, given each epoch's number of prompts; the first always
-    counts.
+    """Return the indices, from 0, of the epochs with all prompts, given each epoch's number of prompts.
+
+    The first epoch always counts, and all others need as many prompts.
     """
     return [epoch for epoch, count in enumerate(prompts) if count >= prompts[0]]
 
 
 def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
-    """Return kind and share of the noise that a training file marks on unverified labels, or None without marks."""
+    """Return the kind of noise that unverified labels are marked with, and the share of these labels that have a mark.
+
+    None means that none has a mark. The kind is ``mixed`` if the marks differ.
+    """
     # First visits only, so that every prompt counts once.
     first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "verified")
     kinds = first.select("noise_type").collect()["noise_type"]
@@ -135,7 +142,10 @@ def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
 
 
 def read_run(path: Path, manifest: Mapping[str, Any] | None = None) -> Run:
-    """Read a run from its recipe and manifest; pass `manifest` if it has been read already."""
+    """Read a run from its recipe and manifest; pass `manifest` if it has been read already.
+
+    Raises UserError like `read_manifest` and `read_recipe`.
+    """
     manifest = manifest or read_manifest(path)
     arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
     defaults = (manifest.get("rule") or {}).get("defaults", {})
@@ -150,7 +160,7 @@ def read_run(path: Path, manifest: Mapping[str, Any] | None = None) -> Run:
 
 
 def arm_name(run: Run) -> str:
-    """Return the arm's name in its sweep, else noise and method; two arms may share a name."""
+    """Return the name that its sweep gave a run's arm, else noise and method; two arms may then share a name."""
     if run.arm:
         return run.arm
     method = "rollouts" if run.kind == "rollouts" else run.method
@@ -158,7 +168,7 @@ def arm_name(run: Run) -> str:
 
 
 def runs_below(folder: Path) -> Iterator[Path]:
-    """Yield the run directories at or below a folder, following links; runs inside a run do not count."""
+    """Yield the run directories at or below a folder, following links; folders inside a run are not searched."""
     seen = set[str]()
     for path, below, _ in os.walk(folder, followlinks=True):
         real = os.path.realpath(path)

@@ -21,7 +21,7 @@ _COLUMNS_PAGE = "docs/concepts.md#columns-of-the-terminal-and-the-figures"
 
 
 def run_summary(run: Path) -> Answer:
-    """Return the results of a finished run: outcomes, throughput, a fall of accuracy, and the likely next command."""
+    """Return what is printed when a run has finished: outcomes, throughput, any fall of accuracy, the next command."""
     name, fall = read_manifest(run)["name"], accuracy_fall(read_metrics(run, "eval/avg"))
     facts = outcomes(run)
     for metric, value in medians(read_metrics(run)).items():
@@ -53,8 +53,10 @@ def run_summary(run: Path) -> Answer:
 
 
 def outcomes(run: Path) -> list[tuple[str, str]]:
-    """Return held-out accuracy before and after, the accuracy of replaced labels, and effective against initial
-    noise.
+    """Return the outcomes of a run as pairs of a name and a text, without those that are unknown.
+
+    They are held-out accuracy before and after, how often labels were replaced and how often rightly, and the share of
+    wrong labels in the last whole epoch.
     """
     # Read without the texts, which would be most of a large run's memory.
     counted = {
@@ -80,7 +82,10 @@ def outcomes(run: Path) -> list[tuple[str, str]]:
 
 
 def _held_out(lines: list[Metrics]) -> list[tuple[str, str]]:
-    """Return held-out accuracy at the first and the last measurement; empty with fewer than two."""
+    """Return held-out accuracy at the first and the last measurement, as pairs of a name and a text.
+
+    Empty if there are fewer than two measurements.
+    """
     measured = [line for line in lines if "eval/avg" in line]
     if len(measured) < 2:
         return []

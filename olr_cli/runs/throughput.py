@@ -31,14 +31,17 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
 
 
 def medians(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the median of each of `QUANTITIES` over the lines of metrics.jsonl that have it."""
+    """Return the median of each metric of `QUANTITIES` over the lines of metrics.jsonl that have it.
+
+    Metrics that no line has are left out.
+    """
     values = {name: [line[name] for line in lines if name in line] for name in QUANTITIES}
     return {name: median(numbers) for name, numbers in values.items() if numbers}
 
 
 @dataclass(frozen=True)
 class StepWork:
-    """The rollouts of a step: tokens of each prompt and response, and whether the rollout takes part in the update."""
+    """The rollouts of a step: for each, tokens of prompt and response, and whether it takes part in the update."""
 
     prompt_tokens: Sequence[int]
     response_tokens: Sequence[int]
@@ -48,10 +51,12 @@ class StepWork:
 def throughput(
     work: StepWork, times: Mapping[str, float], peak_bytes: int | None
 ) -> dict[str, float | None]:
-    """Return the metrics of `QUANTITIES` for one step, except the times; None if unknown.
+    """Return speed and peak GPU memory of one step: all metrics of `QUANTITIES` except the times.
 
-    `times` has the seconds ``time/rollouts``, ``time/update`` and ``time/step``; `peak_bytes` is the most memory that
-    torch held on one GPU, None on a CPU.
+    Args:
+        work: the step's rollouts.
+        times: seconds by metric: ``time/rollouts``, ``time/update``, ``time/step`` and, if any, ``time/evaluation``.
+        peak_bytes: the most memory that torch held on one GPU; None on a CPU, where the metric is None too.
     """
     seconds = times["time/step"] - times.get("time/evaluation", 0.0)
     rollouts = list(zip(work.prompt_tokens, work.response_tokens, work.trains, strict=True))

@@ -62,7 +62,10 @@ Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 
 
 class RunWriter(AbstractContextManager["RunWriter"]):
-    """The writer of one attempt of a run."""
+    """The only writer of a run directory during one attempt, that is from a start or resume until it ends.
+
+    It holds the run's lock until it is closed or its block ends.
+    """
 
     def __init__(
         self, path: Path, recipe: Recipe, lock: ExitStack, joined: int | None = None
@@ -80,7 +83,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def create(
         cls, path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = ""
     ) -> RunWriter:
-        """Create a run directory and hold it; see `create_run`."""
+        """Make a run directory (`create_run`), lock it and return its writer."""
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path, make=True))
             create_run(path, recipe, kind=kind, arm=arm)
@@ -88,7 +91,11 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     @classmethod
     def resume(cls, path: Path, recipe: Recipe) -> RunWriter:
-        """Lock an existing run and return its writer; the files change only with `roll_back`."""
+        """Lock an existing run and return its writer; files change only once `roll_back` is called.
+
+        Raises:
+            UserError: another process holds the run, or the text of its label rule has changed.
+        """
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path))
             _require_same_rule(path, recipe)
@@ -96,13 +103,17 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     @classmethod
     def join(cls, path: Path, recipe: Recipe) -> RunWriter:
-        """Join the attempt of the process that holds the lock; every write checks that this attempt is still the
-        latest.
+        """Return a writer for the latest attempt of a run, which another process has begun and locked.
+
+        Every write raises UserError if a later attempt has begun.
         """
         return cls(path, recipe, ExitStack(), joined=len(read_manifest(path)["attempts"]))
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool | None:
-        """Release the run; an error that ends the attempt is noted with the status that it names."""
+        """Release the run; if an error ends an attempt that has begun, note its status in the manifest.
+
+        The status is ``interrupted`` after a stop on request, else the error's `run_status`, by default ``failed``.
+        """
         if error is not None and self._is_open:
             # On a full disk even this note may fail; the user should see the first error.
             is_stop = isinstance(error, Interrupted | KeyboardInterrupt | BrokenPipeError)
@@ -113,7 +124,11 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         return self._lock.__exit__(kind, error, trace)
 
     def roll_back(self, step: int, damaged: Iterable[int] = ()) -> None:
-        """Remove everything stored after a step and all unfinished writes; rename damaged checkpoints."""
+        """Remove everything stored after a step, and all that interrupted writes have left.
+
+        `damaged` are steps whose checkpoints are renamed, so that they can be written again. Then only as many
+        checkpoints stay as the recipe keeps.
+        """
         drop_unfinished(self.path)
         self.drop_after(step)
         # Step 0 has a line too, the held-out score before training; a run that starts again writes it again.
@@ -126,10 +141,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def begin(
         self, *, after: int, facts: Mapping[str, Any], data: Mapping[str, Any] | None = None
     ) -> None:
-        """Note in the manifest that this process works on the run.
+        """Note in the manifest that this process begins an attempt at the run.
 
         Args:
-            after: number of complete steps.
+            after: number of steps that are complete already.
             facts: what the process works with (device, threads …). Each attempt keeps its own; the manifest's top level
                 has the latest.
             data: the data sets, which are the same in every attempt; by default the prompts received so far.
@@ -161,17 +176,28 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def store(
         self, step: int, labels: Columns, rollouts: Columns
     ) -> tuple[pa.Table, pa.Table]:
-        """Store the decisions about a complete step, the labels last, and return both tables as stored."""
+        """Store the decisions about a complete step, the labels last.
+
+        Returns:
+            The labels and the rollouts as stored.
+        """
         self._require_attempt()
         return self._store.append(step, labels, rollouts)
 
     def log(self, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:
-        """Write a step's line of metrics; not part of `store`, because held-out evaluation comes between the two."""
+        """Append a step's line to metrics.jsonl.
+
+        This is not part of `store`, because held-out evaluation comes between the two.
+        """
         self._require_attempt()
         append_metrics(self.path, step, epoch, metrics)
 
     def add_prompts(self, prompts: Iterable[Prompt], mark: Mark) -> None:
-        """Append new prompts as they arrived; the digest of the data covers them with their verified labels."""
+        """Append prompts that have not been received before to the run's file of prompts, and update the manifest.
+
+        `mark` adds the user's verified labels. The manifest's digest of the data covers them; the file does not have
+        them.
+        """
         new = [prompt for prompt in prompts if prompt.prompt_id not in self.prompts]
         if not new:
             return
@@ -181,7 +207,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         write_manifest(self.path, {**read_manifest(self.path), "data": self._prompt_facts})
 
     def read_prompts(self, mark: Mark) -> None:
-        """Read the prompts of earlier attempts; remove a last line that a kill cut off."""
+        """Read the prompts that earlier attempts have received; remove a last line that a kill cut off.
+
+        `mark` adds the user's verified labels for the digest of the data, as in `add_prompts`.
+        """
         file = self.path / PROMPTS
         if not file.exists():
             return
@@ -193,14 +222,20 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             self._add(read_prompts(file).prompts, mark)
 
     def sync(self) -> None:
-        """Wait until all steps are on the disk."""
+        """Wait until all stored steps and metrics are on the disk."""
         self._store.sync()
         if (lines := self.path / "metrics.jsonl").exists():
             with writing(lines):
                 sync(lines)
 
     def checkpoint(self, step: int, fill: Callable[[Path], None], **state: Any) -> None:
-        """Write the checkpoint after a step: the files that `fill` puts into a folder, and the trainer's state."""
+        """Write the checkpoint after a step.
+
+        Args:
+            step: number of the step.
+            fill: writes the engine's files into the folder that it receives.
+            state: more entries of ``trainer.json``, beside the step and the run's id.
+        """
 
         def fill_alone(folder: Path) -> None:
             fill(folder)
@@ -217,12 +252,16 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         )
 
     def drop_after(self, step: int) -> None:
-        """Remove the tables of later steps."""
+        """Remove the rows of later steps from both tables."""
         self._store.drop_after(step)
 
     def close(self, status: Status, *, recipe: Recipe | None = None, **facts: Any) -> None:
-        """Note how the attempt ended and facts about the run, write `recipe` if more of it is known now, and release
-        the run.
+        """Note in the manifest how the attempt ended, and release the run.
+
+        Args:
+            status: how it ended.
+            recipe: replaces the run's recipe, if more of it is known now.
+            facts: more entries of the manifest.
         """
         if recipe is not None and recipe != self.recipe:
             # The manifest first: `read_recipe` accepts the digest of any attempt or the manifest's, so a kill between
@@ -235,7 +274,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._lock.close()
 
     def _end(self, status: Status, **facts: Any) -> None:
-        """Note the end of the attempt, and what the file system could not do during it."""
+        """Note the end of the attempt in the manifest, with `facts` about the run.
+
+        Limits of the file system that the attempt had to work around are noted too.
+        """
         self._is_open = False
         manifest = read_manifest(self.path)
         manifest |= {"status": status, **facts}
@@ -245,7 +287,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         write_manifest(self.path, manifest)
 
     def _require_attempt(self) -> None:
-        """Raise if another process has resumed the run since this one joined it."""
+        """Raise UserError if another process has resumed the run since this writer joined an attempt."""
         if self._joined is not None and self._joined != len(
             read_manifest(self.path)["attempts"]
         ):
@@ -255,14 +297,17 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             )
 
     def _add(self, prompts: Sequence[Prompt], mark: Mark) -> None:
-        """Add prompts to `prompts` and to the digest of the data."""
+        """Remember prompts in `prompts`, and add them to the digest of the data.
+
+        `mark` gives them the user's verified labels for the digest alone.
+        """
         self.prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         for marked in mark(prompts):
             self._digest.update(digested(marked))
 
     @property
     def _prompt_facts(self) -> dict[str, Any]:
-        """The manifest's entry about prompts that arrived one step at a time."""
+        """The manifest's entry ``data`` for prompts that arrive step by step: their file, digest and number."""
         size = len(self.prompts)
         return {
             "train": {
@@ -274,7 +319,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
 
 def _require_same_rule(path: Path, recipe: Recipe) -> None:
-    """Raise if the text of the run's label rule has changed since the run began."""
+    """Raise UserError if the run's label rule is a user's function and its file has changed since the run began."""
     before, now = read_manifest(path).get("rule"), rule_facts(recipe.method).get("rule")
     if before and now and before["digest"] != now["digest"]:
         raise UserError(

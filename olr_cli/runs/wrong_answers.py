@@ -21,16 +21,18 @@ _ANSWERS = ("answer_class", "answer")
 
 
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
-    """Return the different answers to each prompt that are marked wrong, over all its visits; other prompts are left
-    out.
+    """Return prompt_id -> the different wrong answers to the prompt over all its visits, sorted.
 
-    If no rollout has a mark, as on data without true answers, all answers are returned; `proved_wrong` then finds the
-    wrong ones.
+    Prompts without a wrong answer are left out. If no rollout is known to be right or wrong, as on data without true
+    answers, all answers are returned; `proved_wrong` then finds the wrong ones.
 
     Args:
         source: a run directory (its complete steps), or the log of any trainer (`read_log`). Its verdicts decide which
             rollouts are right, or else its rewards. A stored answer is preferred to one extracted from the response.
         prompts: the prompts of the rollouts, matched by prompt_id or by text.
+
+    Raises:
+        UserError: no wrong answer belongs to one of `prompts`.
     """
     if (source / "labels").is_dir() or (source.is_dir() and not is_log(source)):
         rollouts = _of_run(source)
@@ -60,7 +62,7 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
 
 
 def _of_run(run: Path) -> pl.DataFrame:
-    """Return the answers of a run's rollouts, and which of them are right."""
+    """Return one row per rollout of a run: prompt_id, is_correct and the columns of `_ANSWERS`."""
     if not (run / "rollouts").is_dir():
         raise UserError(
             f"{run} is not a run directory: it has no folder rollouts",
@@ -70,7 +72,7 @@ def _of_run(run: Path) -> pl.DataFrame:
 
 
 def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
-    """Return the rows of a trainer's log, under the prompt_ids of the prompts that ask the same questions."""
+    """Return the rows of a trainer's log, with the prompt_ids of `prompts` where these ask the same question."""
     extractor = default_extractor(prompts.prompts[0].data_source)
     log = read_log(
         [source], wanted=(*_ANSWERS, "is_correct", "reward"), extractor=extractor
@@ -88,13 +90,20 @@ def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
 def proved_wrong(
     answers: Mapping[str, Sequence[str]], prompts: Sequence[Prompt], judge: Judge
 ) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
-    """Return stored answers by prompt_id that may become frozen noise (R4), and refused answers that R3 would take.
+    """Choose the stored answers that may be written into a file as wrong labels, that is as frozen noise (R4).
 
-    An answer may become noise if it is parsed and proved wrong, given that the labels of `prompts` are true. Each class
-    contributes its lexicographically first spelling.
+    An answer may be one if it is parsed and proved wrong, given that the labels of `prompts` are true. Each class of
+    equivalent answers contributes its lexicographically first spelling. A label in a file meets other graders too, so a
+    class is refused if another grader may call one of its spellings right (`Judge.may_match`).
 
-    A label in a file meets other graders too. So a class is refused if another grader may call one of its spellings
-    right (`Judge.may_match`); it is returned as a pair of label and spelling.
+    Args:
+        answers: prompt_id -> answers to the prompt.
+        prompts: prompts with their labels.
+        judge: decides which answers are wrong, and which of them mean the same.
+
+    Returns:
+        Prompt_id -> answers that may become noise, possibly none; and the refused answers as pairs of label and
+        spelling.
     """
     labels = {
         prompt.prompt_id: prompt.asked(prompt.given_label)
@@ -125,7 +134,7 @@ def proved_wrong(
 
 
 def _proved(pairs: Sequence[Pair], judge: Judge) -> dict[Pair, bool]:
-    """Return the pairs of label and answer that are proved to differ, and whether other graders may match them."""
+    """Return the pairs of label and answer that are proved to differ -> whether another grader may match them."""
     verdicts = zip(pairs, judge.matches(pairs), strict=True)
     wrong = [pair for pair, verdict in verdicts if verdict is False]
     return dict(zip(wrong, judge.may_match(wrong), strict=True))

@@ -68,13 +68,14 @@ count.
 
 
 def decides_in_columns(recipe: Recipe) -> bool:
-    """Return whether columns can decide the labels of a recipe; the `Supervisor` always can.
+    """Return whether `ColumnSupervisor` can decide the labels of a recipe; the slower `Supervisor` always can.
 
-    They cannot in three cases:
+    The answer is False in three cases:
 
-    - Python is called at every visit (a user's rule).
-    - A rollout counts for more than its answer (scores, a verifier's errors, views, the first of a tie).
-    - The prompts of a step are compared (which of them train).
+    - The label rule is a user's Python function, which must be called at every visit.
+    - Votes or rewards depend on more than the answers: intrinsic rewards, a verifier's errors, a second wording of each
+      prompt, or the order of the rollouts in a tie.
+    - The method compares the prompts of a step to choose which of them train.
     """
     method = recipe.method
     return (
@@ -86,12 +87,15 @@ def decides_in_columns(recipe: Recipe) -> bool:
 
 
 class ColumnSupervisor:
-    """Decides the labels of a history, block by block; only the history is kept from block to block.
+    """Decides the labels of stored rollouts many visits at once, with the same results as `Supervisor`.
+
+    A visit is all rollouts of one prompt in one epoch. Pass the rollouts to `decide` in blocks of steps, oldest first.
+    From block to block, only each prompt's history is kept, as sums.
 
     Args:
         recipe: a recipe that `decides_in_columns` accepts.
         prompts: prompts by prompt_id.
-        judge: decides which answers mean the same.
+        judge: decides which answers mean the same, and which match a label.
     """
 
     def __init__(self, recipe: Recipe, prompts: Mapping[str, Prompt], judge: Judge) -> None:
@@ -103,17 +107,17 @@ class ColumnSupervisor:
         self._past = _PAST.to_frame()
 
     def decide(self, rollouts: pl.DataFrame) -> pl.DataFrame:
-        """Decide the labels of all visits of some steps, and add the visits to the history.
+        """Decide the labels of all visits in a block of steps, and add these visits to the history.
 
         Args:
-            rollouts: the original view's rollouts, with `ROLLOUT_COLUMNS`, oldest step first.
+            rollouts: the rollouts of the prompts' original wording, with `ROLLOUT_COLUMNS`, oldest step first.
 
         Returns:
-            The labels table, one row per visit, in the order of the rollouts.
+            The labels table (the columns of `LabelRecord`), one row per visit, in the order of the rollouts.
 
         Raises:
-            KeyError: rollouts of an unknown prompt.
-            ValueError: a visit of a prompt is missing, or comes twice.
+            KeyError: a rollout's prompt_id is unknown.
+            ValueError: a visit of a prompt is missing, or comes twice. The history then stays as it was.
         """
         # Rechunk, because every stored step is a chunk of its own, and some expressions are slow on many chunks.
         visits, answers = _visits(rollouts.rechunk(), self._prompts)
@@ -139,10 +143,13 @@ class ColumnSupervisor:
         return labels
 
     def _texts(self, answers: pl.Series) -> pl.DataFrame:
-        """Assign numbers to the answers, in the order of their texts, and to their classes (R7).
+        """Return numbers of the distinct answers, in the order of their texts, and of their classes (R7).
+
+        A class holds the answers that mean the same.
 
         Returns:
-            Columns text, answer, key and is_read, one row per distinct text.
+            One row per distinct text: text, answer (its number), key (the number of its class) and is_read (whether the
+            grader could parse it).
         """
         texts = answers.drop_nulls().unique().sort()
         keys = self._judge.keys(texts.to_list())
@@ -155,12 +162,15 @@ class ColumnSupervisor:
         return pl.DataFrame(columns).with_row_index("answer")
 
     def _matches(self, pairs: pl.DataFrame, gold: str, answer: str) -> pl.Series:
-        """Return whether each answer matches the gold beside it (R7); null if undecided, or if one of them is missing.
+        """Return for each row whether its answer matches the label or true answer beside it (R7).
+
+        The value is null if the judge cannot decide, if one of the two texts is null, or if the label is a placeholder
+        such as ``N/A``.
 
         Args:
-            pairs: a frame with the column in_percent.
-            gold: name of its column of labels or true answers.
-            answer: name of its column of answers.
+            pairs: a frame with both columns and in_percent (whether the question asks for a percentage).
+            gold: name of the column of labels or true answers.
+            answer: name of the column of answers.
         """
         pairs = pairs.select("in_percent", gold=gold, answer=answer)
         # Compare plain numbers as texts, as the judge does first: most pairs never reach the judge.
@@ -183,7 +193,16 @@ class ColumnSupervisor:
     def _with_noisy_labels(
         self, visits: pl.DataFrame, classes: pl.DataFrame
     ) -> pl.DataFrame:
-        """Add noisy_label, the wrong label of each visit (R2 to R4); null for prompts without noise."""
+        """Add noisy_label, the wrong label that noise gives the prompt of each visit (R2 to R4).
+
+        Active noise draws it from the visit's classes that are proved wrong. If there is none, it is the sentinel, a
+        label that no answer matches. Other noise takes the file's label. It is null on prompts that are not marked as
+        noise.
+
+        Args:
+            visits: one row per visit.
+            classes: one row per visit and class of answers, with text (its spelling), votes and is_read.
+        """
         is_active = pl.col("noise_type") == "active"
         active = visits.filter(is_active).select(
             "group", "prompt_id", "visit", "true_answer", "in_percent"
@@ -210,12 +229,16 @@ class ColumnSupervisor:
         )
 
     def _with_verdicts(self, visits: pl.DataFrame, spellings: pl.DataFrame) -> pl.DataFrame:
-        """Add how many rollouts match each label of a visit (R7), and which of its labels and answers match.
+        """Add how many rollouts match each label of a visit, and three verdicts about its labels (R7).
+
+        Args:
+            visits: one row per visit, with its majority and its labels.
+            spellings: one row per visit and distinct answer, with the number of rollouts that gave it.
 
         Returns:
-            `visits` with true_answer_count, given_label_count, noisy_label_count, majority_is_right,
-            majority_is_noisy_label and given_is_right. A count is null without that label; a verdict is null if
-            undecided, or without one of its two sides.
+            `visits` with true_answer_count, given_label_count and noisy_label_count, each null if the visit has no such
+            label. majority_is_right and given_is_right compare with the true answer, majority_is_noisy_label with the
+            noisy label. These three are null if undecided, or if one of the two texts is missing.
         """
         labels = ["true_answer", "given_label", "noisy_label"]
         pairs = visits.select(*labels, "in_percent")[spellings["group"]]
@@ -241,10 +264,11 @@ class ColumnSupervisor:
         )
 
     def _selected(self, visits: pl.DataFrame) -> pl.DataFrame:
-        """Add the label unless a majority replaces it, its source, and whether a majority does (R14, R15).
+        """Add the label that each visit has before any replacement, and whether the majority replaces it (R14, R15).
 
         Returns:
-            `visits` with label, label_source and is_selected.
+            `visits` with label, label_source (as in `LabelSource`) and is_selected, which is true where the majority
+            replaces the label.
         """
         is_marked = pl.col("noise_type") != "clean"
         label = pl.when(is_marked).then("noisy_label").otherwise("given_label")
@@ -272,11 +296,14 @@ class ColumnSupervisor:
 def _visits(
     rollouts: pl.DataFrame, prompts: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Split rollouts into their visits and their answers.
+    """Group rollouts by prompt and visit, and list the answers of each group.
 
     Returns:
-        The visits, with group, visit, step, rollouts (K), answered and the columns of `prompts`. The answers, with
-        group and text, one row for each rollout that has an answer.
+        The visits, one row each: group (the row's number), visit, step, rollouts (K), answered (number of rollouts with
+        an answer) and the columns of `prompts`. The answers, one row per rollout that has one: group and text.
+
+    Raises:
+        KeyError: a prompt_id is not in `prompts`.
     """
     prompt = pl.col("prompt_id").replace_strict(
         prompts["prompt_id"], prompts["prompt"], default=None
@@ -298,13 +325,26 @@ def _visits(
 
 
 def _rank(count: Any, answer: Any, answers: int) -> Any:
-    """Return a number that is larger for more votes and, at equal votes, for the answer whose text sorts first."""
+    """Return a number that is larger for more votes and, at equal votes, for the answer whose text sorts first.
+
+    Args:
+        count: votes, as an integer array or expression.
+        answer: the answer's number, from 0, in the order of the texts.
+        answers: how many such numbers there are.
+    """
     # One number in place of two sort keys: 3 answers with counts 2, 2, 1 get 8, 7, 3.
     return count * answers + (answers - 1 - answer)
 
 
 def _classes(spellings: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
-    """Return the row of each class's most frequent spelling, ties by text, with the class's votes (R7)."""
+    """Return one row per visit and class of answers: the class's most frequent spelling, with the class's votes (R7).
+
+    Of equally frequent spellings, the one that sorts first counts.
+
+    Args:
+        spellings: one row per visit and distinct answer, with the number of rollouts that gave it.
+        texts: all distinct answers (`ColumnSupervisor._texts`).
+    """
     answer = pl.col("answer").cast(pl.Int64)
     rows = spellings.with_columns(
         votes=pl.col("count").sum().over("group", "key"),
@@ -314,10 +354,12 @@ def _classes(spellings: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
-    """Add the one class with the most rollouts of each visit (R9), and its pass rate (R10).
+    """Add each visit's majority, the one class of answers with the most rollouts (R9), and its pass rate (R10).
 
     Returns:
-        `visits` with majority_answer, majority_key (null on a tie), majority_count and pass_rate.
+        `visits` with majority_answer (the class's most frequent spelling), majority_key (the class's number),
+        majority_count, and pass_rate (the majority's share of all rollouts). On a tie, or if nobody answered, the first
+        two are null and the others 0.
     """
     leaders = classes.filter(pl.col("votes") == pl.col("votes").max().over("group"))
     majorities = leaders.filter(pl.len().over("group") == 1).select(
@@ -329,7 +371,11 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
 
 
 def _past_of(visits: pl.DataFrame) -> pl.DataFrame:
-    """Return the columns of `_PAST`, where each row is the sum over one visit."""
+    """Return visits in the form in which the history keeps them (`_PAST`), one row per visit.
+
+    A row has the prompt, its majority and K, and sums over this one visit: visits (1), count (the majority's rollouts)
+    and moment (visit number times count).
+    """
     count = pl.col("majority_count")
     sums = {"visits": pl.lit(1), "count": count, "moment": pl.col("visit") * count}
     rows = visits.select("prompt", "rollouts", text="majority_answer", **sums)
@@ -337,12 +383,12 @@ def _past_of(visits: pl.DataFrame) -> pl.DataFrame:
 
 
 class _Running:
-    """Running sums and maxima: up to each row, over the rows of the same group.
+    """Computes running sums and maxima within groups: for each row, over this row and the group's earlier rows.
 
     The results are those of polars' `over`, in a tenth of the time if groups are many and small.
 
     Args:
-        groups: the group of each row, not negative.
+        groups: number of the group of each row, at least 0; the rows of a group need not be neighbours.
     """
 
     def __init__(self, groups: NDArray[np.int64]) -> None:
@@ -352,20 +398,20 @@ class _Running:
         self._group = self._begins.cumsum() - 1
 
     def sum(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the sum of the values up to and including each row."""
+        """Return for each row the sum of `values` over this row and the earlier rows of its group."""
         ordered = values[self._order]
         sums = ordered.cumsum()
         before = (sums - ordered)[self._begins]
-        return self._in_place(sums - before[self._group])
+        return self._in_row_order(sums - before[self._group])
 
     def max(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the largest value up to and including each row; values are not negative."""
+        """Return for each row the largest of `values`, none negative, in this row and its group's earlier rows."""
         # Lift every group above all values of the one before, so that one running maximum restarts at each group.
         base = self._group * (1 + values.max(initial=0))
-        return self._in_place(np.maximum.accumulate(values[self._order] + base) - base)
+        return self._in_row_order(np.maximum.accumulate(values[self._order] + base) - base)
 
-    def _in_place(self, ordered: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the values in the order of the rows."""
+    def _in_row_order(self, ordered: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Put values, given group after group, back into the original order of the rows."""
         values = np.empty_like(ordered)
         values[self._order] = ordered
         return values
@@ -374,16 +420,20 @@ class _Running:
 def _with_history(
     visits: pl.DataFrame, rows: pl.DataFrame, texts: pl.DataFrame, recipe: Recipe
 ) -> pl.DataFrame:
-    """Add the slope and the historical majority at each visit (R11 to R13).
+    """Add each visit's slope and its prompt's historical majority, both up to and including the visit (R11 to R13).
 
     Args:
-        visits: visits with their majorities.
-        rows: the past of their prompts, and below it `_past_of` the visits themselves.
-        texts: texts and keys of all majorities in `rows`.
+        visits: one row per visit, with its majority.
+        rows: the stored sums of the prompts' earlier visits (`_PAST`), and below them the visits themselves in that
+            form.
+        texts: numbers of all answers and of their classes (`ColumnSupervisor._texts`).
         recipe: sets the slope threshold.
 
     Returns:
-        `visits` with slope, is_steep, historical_key, spelled_before.
+        `visits` with four more columns: slope, that of the majority's pass rate, per visit; is_steep, whether it
+        exceeds the threshold; historical_key, the number of the class that was the majority most often; and
+        spelled_before, the spelling that it had most often as the majority. The last two are null on a tie, or before
+        the first majority.
 
     Raises:
         ValueError: a visit of a prompt is missing, or comes twice.
@@ -408,7 +458,11 @@ def _with_history(
 
 
 def _with_spelling(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
-    """Add is_consistent and historical_majority, spelled as at this visit, else as most often before (R13)."""
+    """Add is_consistent, whether the visit's majority is the historical one, and historical_majority, its text (R13).
+
+    The text is the historical class's spelling at this visit, or its most frequent earlier one if no rollout gives it
+    here. `classes` has one row per visit and class of answers.
+    """
     here = classes.select("group", historical_key="key", spelled_here="text")
     keys = ["group", "historical_key"]
     visits = visits.join(here, on=keys, how="left", maintain_order="left")
@@ -427,10 +481,16 @@ def _integers(values: pl.Series) -> NDArray[np.int64]:
 def _historical_majorities(
     rows: pl.DataFrame, of_prompt: _Running, texts: pl.DataFrame
 ) -> pl.DataFrame:
-    """Find the class that was the majority most often up to each row (R13), and its most frequent spelling.
+    """Find for each row the class of answers that was its prompt's majority most often up to this row (R13).
+
+    Args:
+        rows: sums over visits (`_PAST`), each prompt's oldest first.
+        of_prompt: running sums over the rows of the same prompt.
+        texts: numbers of all answers and of their classes (`ColumnSupervisor._texts`).
 
     Returns:
-        historical_key and spelled_before; both null on a tie, or before the first majority.
+        One row per row of `rows`: historical_key (the class's number) and spelled_before (the spelling it had most
+        often as the majority). Both are null on a tie, or before the first majority.
     """
     # Rows without a majority get a number of their own, above those of all answers and keys.
     none = len(texts)
@@ -460,7 +520,14 @@ def _historical_majorities(
 
 
 def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, int]]:
-    """Return `Past.slope_ratio` up to each row."""
+    """Return for each row the slope of its prompt's pass rate up to it, as a numerator and a denominator.
+
+    The slope is exact and equal to that of `Past.slope_ratio`.
+
+    Args:
+        rows: sums over visits (`_PAST`), with a column `number`: how many visits the prompt has had so far.
+        of_prompt: running sums over the rows of the same prompt.
+    """
     scale = math.lcm(*rows["rollouts"].unique())
     latest = int(rows["number"].max() or 0)  # type: ignore[arg-type]  # a number
     # The common multiple of many different K may exceed int64; Python's integers are exact at any size.
@@ -478,7 +545,10 @@ def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, in
 
 
 def _labels(visits: pl.DataFrame) -> pl.DataFrame:
-    """Build the labels table: the decisions in `visits`, and the columns that follow from them (R15, R16)."""
+    """Build the labels table, one row per visit, from the decisions in `visits`.
+
+    This adds the columns that follow from the decisions, such as the effective label and the mean reward (R15, R16).
+    """
     is_marked = pl.col("noise_type") != "clean"
     has_truth = pl.col("true_answer").is_not_null()
     matching = pl.when(is_marked).then("noisy_label_count").otherwise("given_label_count")

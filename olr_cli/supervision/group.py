@@ -15,7 +15,10 @@ from olr_cli.supervision.visit import Label, Visit
 
 @dataclass(slots=True)
 class Group:
-    """The rollouts of one prompt at one visit."""
+    """The rollouts of one prompt at one visit, with their answers, votes and verdicts, and the prompt's past.
+
+    The label is decided from these facts. `record` then turns both into a row of the labels table.
+    """
 
     step: Step
     prompt: Prompt
@@ -37,32 +40,51 @@ class Group:
     """The wrong label of this visit; None if noise leaves the prompt alone."""
 
     def right(self, label: str | None) -> Collection[str | None]:
-        """Return the answers that match a label; empty without a label."""
+        """Return the answers that match a label; empty if the label is None.
+
+        Answers to other prompts of the step with the same label may be among them.
+        """
         return () if label is None else self.grading.right(self.prompt.asked(label))
 
     def wrong(self, label: str) -> Collection[str | None]:
-        """Return the answers that are proved not to match a label."""
+        """Return the answers that are proved not to match a label; undecided answers are left out.
+
+        Answers to other prompts of the step with the same label may be among them.
+        """
         return self.grading.wrong(self.prompt.asked(label))
 
     def undecided(self, label: str, view: int) -> int:
-        """Count the rollouts of a view whose answer is proved neither right nor wrong under a label."""
+        """Count the rollouts of a view whose answer is proved neither right nor wrong under a label.
+
+        `view` is the index of a wording of the prompt, 0 for the original. Rollouts without an answer do not count.
+        """
         right, wrong = self.right(label), self.wrong(label)
         answered = (answer for answer in self.answers[view] if answer is not None)
         return sum(answer not in right and answer not in wrong for answer in answered)
 
     def count(self, label: str | None) -> int | None:
-        """Count the original view's rollouts that match a label: None without a label, 0 for the sentinel."""
+        """Count the original view's rollouts whose answer matches a label; None if the label is None.
+
+        The count is 0 for the sentinel, a label that no answer matches.
+        """
         return None if label is None else self._count(self.right(label))
 
     @property
     def is_consistent(self) -> bool:
-        """C_t: the majority is the historical majority (Eq. hist_consistency)."""
+        """Whether the visit's majority is the prompt's historical majority (C_t, Eq. hist_consistency).
+
+        False without a majority, or if classes tie for the historical one.
+        """
         majority = self.votes[0].majority
         return majority is not None and majority == self.past.historical_majority
 
     @property
     def standing_label(self) -> tuple[str | None, LabelSource]:
-        """The label and its source unless the method replaces it (R15); a verified label is never replaced."""
+        """The label that the visit has if the method does not replace it, and that label's source (R15).
+
+        On a verified prompt it is the true answer, which is never replaced. On a prompt marked as noise it is the
+        visit's noisy label, else the label in the file. A label of None has the source ``none``.
+        """
         prompt = self.prompt
         if prompt.is_verified:
             return prompt.true_answer, "verified"
@@ -94,7 +116,10 @@ class Group:
         )
 
     def first_majorities(self) -> tuple[str | None, ...]:
-        """Return the majority of each view; on a tie, the answer that was first to reach the highest count."""
+        """Return the majority answer of each view; a tie goes to the class that reached the highest count first.
+
+        An entry is None if no rollout of the view has an answer.
+        """
         # Only here does the order of the rollouts count: everywhere else a shuffled group gives the same label.
         keys = [
             first_majority(answers, vote, self.grading.keys)
@@ -105,7 +130,12 @@ class Group:
         )
 
     def record(self, label: Label, rewards: Sequence[Sequence[float]]) -> LabelRecord:
-        """Build the group's row of the labels table from its label and the rewards of each view."""
+        """Build the group's row of the labels table.
+
+        Args:
+            label: the label that was decided.
+            rewards: for each view, one reward per rollout.
+        """
         prompt, vote, past = self.prompt, self.votes[0], self.past
         right_answers = self.right(prompt.true_answer)
         # One division of two integers: the stored slope is the double closest to the exact one. So is the threshold
@@ -150,13 +180,17 @@ class Group:
         )
 
     def _count(self, right_answers: Collection[str | None]) -> int:
-        """Count the original view's rollouts whose answer is one of these; a missing answer never is."""
+        """Count the original view's rollouts whose answer is in `right_answers`; a missing answer never is."""
         return sum(map(right_answers.__contains__, self.answers[0]))
 
     def _is_correct(
         self, label: str | None, right_answers: Collection[str | None]
     ) -> bool | None:
-        """Return whether a label is right; None without a label, or if the true answer is unknown."""
+        """Return whether a label is right; `right_answers` are the answers that match the true answer.
+
+        The sentinel, which no answer matches, is always wrong. None means that there is no label, or that the true
+        answer of any other label is unknown.
+        """
         if label is None:
             return None
         if label == SENTINEL:
@@ -168,7 +202,11 @@ class Group:
 
 
 def _spelling(key: Key | None, past: Past, vote: Vote) -> str | None:
-    """Return the historical majority (R13) as this visit spells it, else in its most frequent spelling so far."""
+    """Return the historical majority (R13) as text, or None if its class `key` is None.
+
+    The text is the class's most frequent spelling in this visit's vote. If no rollout gives the class here, it is the
+    spelling that the class had most often as the majority.
+    """
     if key is None:
         return None
     if key in vote.spelling:

@@ -11,10 +11,11 @@ from olr_cli.answers import Key, Vote
 
 
 class Past(NamedTuple):
-    """Visits 1..t of a prompt, kept as sums: 10,000 visits take no more memory than ten.
+    """A prompt's visits 1..t, kept as integer sums: 10,000 visits take no more memory than ten.
 
-    The sums are integers, because a slope that equals the threshold must not exceed it (R12). Majority counts 0, 0, 1,
-    1 of 8 have a slope of exactly 1/20, the paper's threshold; numpy's polyfit returns 0.05000000000000002.
+    Slope and historical majority are computed from the sums. Integers keep the slope exact, because a slope that equals
+    the threshold must not exceed it (R12). Majority counts 0, 0, 1, 1 of 8 have a slope of exactly 1/20, the paper's
+    threshold; numpy's polyfit returns 0.05000000000000002.
     """
 
     visits: int = 0
@@ -33,15 +34,15 @@ class Past(NamedTuple):
     """scale * sum of i p(i)."""
 
     def after(self, visit: Vote) -> Past:
-        """Return the past with one more visit."""
+        """Return a new past that includes the prompt's next visit, given as its vote."""
         return self.plus(visit, 1, (self.visits + 1) * visit.majority_count)
 
     def plus(self, visit: Vote, visits: int, moment: int) -> Past:
-        """Return the past with some more visits, all of which have the same K, majority and spelling.
+        """Return a new past that includes several more visits, all of which have the same K, majority and spelling.
 
         Args:
             visit: one vote that stands for all of them: its majority count is the sum of their counts.
-            visits: how many they are.
+            visits: the number of visits.
             moment: the sum of visit number times majority count over them, from which the slope is computed.
         """
         answer, majorities = visit.majority_answer, self.majorities
@@ -68,10 +69,10 @@ class Past(NamedTuple):
 
     @property
     def slope_ratio(self) -> tuple[int, int]:
-        """Least-squares slope of the majority's pass rate over visits 1..t (Eq. slope, R12), exact; 0 with one visit.
+        """Numerator and denominator of the slope of the majority's pass rate over visits 1..t (Eq. slope, R12).
 
-        A visit without a majority counts with pass rate 0 (R11). The slope is a numerator and a denominator, not
-        reduced: a `Fraction` takes six times as long to build.
+        It is the exact least-squares slope, and 0 with fewer than two visits. A visit without a majority counts with
+        pass rate 0 (R11). The ratio is not reduced, since a `Fraction` takes six times as long to build.
         """
         t = self.visits
         if t < 2:
@@ -82,7 +83,10 @@ class Past(NamedTuple):
 
     @property
     def historical_majority(self) -> Key | None:
-        """The class that was the majority most often (Eq. hist_consistency, R13); None on a tie or before any."""
+        """Class that was the majority most often (Eq. hist_consistency, R13).
+
+        None on a tie, or before the first majority.
+        """
         # No need to count: most prompts have one majority for many visits, and this runs at every visit.
         if len(self.majorities) == 1:
             return next(iter(self.majorities))
@@ -93,7 +97,7 @@ class Past(NamedTuple):
 
     @classmethod
     def of(cls, visits: Iterable[Vote]) -> Past:
-        """Build the past from visits, oldest first."""
+        """Build the past from the votes of a prompt's visits, oldest first."""
         past = cls()
         for visit in visits:
             past = past.after(visit)
@@ -101,17 +105,17 @@ class Past(NamedTuple):
 
 
 class History:
-    """The past of every prompt. It grows by one visit at a time and is never rewritten."""
+    """The past visits of every prompt, summarised; visits are added step by step and never changed."""
 
     def __init__(self, pasts: Mapping[str, Past] = MappingProxyType({})) -> None:
         self._pasts = dict(pasts)
 
     def of(self, prompt_id: str) -> Past:
-        """Return the prompt's visits so far; an empty past before the first."""
+        """Return a summary of the prompt's visits so far, empty before its first visit."""
         return self._pasts.get(prompt_id, _NO_VISIT)
 
     def extend(self, pasts: Mapping[str, Past]) -> None:
-        """Record one step: for each of its prompts, the past that includes the step's visit."""
+        """Record one step, given for each of its prompts (by prompt_id) the past that includes the step's visit."""
         self._pasts.update(pasts)
 
 

@@ -50,7 +50,10 @@ from olr_cli.supervision.visit import (
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How the rollout groups of a step are supervised."""
+    """The choices that make up a method: the label rule, the reward, and which prompts of a step train.
+
+    It also says which wordings (views) of a prompt and which statistics of a rollout the method needs.
+    """
 
     rule: Rule
     """Maps a visit to its label."""
@@ -80,8 +83,10 @@ class Method:
 def olr(section: OlrMethod) -> Rule:
     """Return the rule of Online Label Refinement (Eq. effective_label, R14).
 
-    The majority replaces the label after T visits, while its pass rate rises by more than delta per visit (S_t) and it
-    has been the majority most often (C_t). Strictly more, as in the paper; the authors' code accepts equality too.
+    After T visits (`warmup_epochs`), the majority replaces the label while two criteria hold. Its pass rate rises by
+    more than delta (`slope_threshold`) per visit (S_t), and it has been the majority most often (C_t). A criterion that
+    `section.criteria` lacks is not applied. A slope of exactly delta does not count, as in the paper; the authors' code
+    accepts it.
     """
     # A Fraction, because a slope that equals the threshold must not exceed it (R12).
     T, delta = section.warmup_epochs, Fraction(section.slope_threshold)
@@ -111,27 +116,30 @@ def olr(section: OlrMethod) -> Rule:
 
 
 def ttrl(visit: Visit) -> Label:
-    """Label with this visit's majority (TTRL, arXiv:2504.16084); the first answer to reach the top count wins a tie."""
+    """Label with this visit's majority (TTRL, arXiv:2504.16084), or give no label if nobody answered.
+
+    In a tie, the answer that reached the top count first is the majority.
+    """
     return _voted(visit.first_majorities)
 
 
 def co_reward(visit: Visit) -> Label:
-    """Label each wording with the majority of the other wording; ties as in `ttrl`.
+    """Label each of a prompt's two wordings with the majority of the other one; ties are decided as in `ttrl`.
 
-    Co-Reward (arXiv:2508.00410): a wrong answer that depends on the wording cannot confirm itself.
+    A wrong answer that depends on the wording thus cannot confirm itself (Co-Reward, arXiv:2508.00410).
     """
     original, rephrased = visit.first_majorities
     return _voted((rephrased, original))
 
 
 def _voted(answers: tuple[str | None, ...]) -> Label:
-    """Label each view with the given majority."""
+    """Return a label with one answer per view; its source is ``majority``, or ``none`` if the first answer is None."""
     has_majority = answers[0] is not None
     return Label(answers, "majority" if has_majority else "none", is_selected=has_majority)
 
 
 def _rule(section: MethodSection, label: LabelChoice) -> Rule:
-    """Return the rule of a choice of labels."""
+    """Return the label rule that a choice of labels stands for, with the settings of the recipe's method section."""
     match label:
         case "given":
             return keep
@@ -151,7 +159,7 @@ def _rule(section: MethodSection, label: LabelChoice) -> Rule:
 
 
 def _rank(prompts: PromptRule) -> RankRule | None:
-    """Return the ranking of a choice of prompts, or None if all train."""
+    """Return the function that ranks the prompts of a step for a choice of prompts, or None if all prompts train."""
     match prompts:
         case "all":
             return None
@@ -183,9 +191,10 @@ def compose(section: MethodSection) -> Method:
 
 
 def _name(section: MethodSection, label: LabelChoice) -> str:
-    """Name the method in reports: what supervises it, then the additions, joined by plus signs.
+    """Return the method's name in reports: what supervises it, then the additions, joined by plus signs.
 
-    Plain GRPO with additions is called by the additions alone.
+    Additions are a selection of prompts, a confidence penalty and label smoothing. Plain GRPO with additions is called
+    by the additions alone.
     """
     is_added = {
         "small_loss_selection": section.prompts == "small_loss",

@@ -32,7 +32,7 @@ _IS_NOISY_LABEL = pl.col("majority_is_noisy_label").cast(pl.Boolean)
 
 
 def _mean(value: str | pl.Expr, among: pl.Expr | None = None) -> pl.Expr:
-    """Return the mean of a column or expression over the rows that `among` selects."""
+    """Return an expression: the mean of a column or expression over the rows where `among` is true, by default all."""
     values = pl.col(value) if isinstance(value, str) else value
     # Null out the other values instead of filtering: in a group-by, polars runs a filter once per group.
     return (values if among is None else pl.when(among).then(values)).mean()
@@ -112,15 +112,15 @@ def selected_under(
     slope_threshold: Decimal | float | pl.Expr,
     warmup_epochs: int,
 ) -> pl.Expr:
-    """Return whether a stored visit's majority would replace the label under these settings (R14).
+    """Return an expression: whether the majority replaces the label of a visit under these settings (R14).
 
-    The stored doubles compare as the exact numbers do: slope and threshold are both correctly rounded, which keeps
-    their order (R12). A verified label is never replaced.
+    It applies to rows of the labels table and is false on verified prompts. The stored slope, a double, compares with
+    delta as the exact numbers do: both are correctly rounded, which keeps their order (R12).
 
     Args:
         criteria: the criteria to apply.
         slope_threshold: delta, or an expression for "the slope is above delta" if the caller has the exact fraction.
-        warmup_epochs: T.
+        warmup_epochs: T, the number of first visits that keep their label.
     """
     is_steep = (
         slope_threshold
@@ -142,7 +142,7 @@ def selected_under(
 
 
 def accuracy_among(selected: pl.Expr) -> pl.Expr:
-    """Return the share of right majority answers among the visits that `selected` picks."""
+    """Return an expression: the share of right majority answers among the visits for which `selected` is true."""
     return _mean(_RIGHT, selected)
 
 
@@ -155,7 +155,11 @@ ABLATION: Mapping[str, tuple[Criterion, ...]] = {
 
 
 def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[str, pl.Expr]:
-    """Combine `LABEL_METRICS`, `COMPOSITION` and the accuracy of what each entry of `ABLATION` would select."""
+    """Return the expressions of `LABEL_METRICS`, `COMPOSITION` and `ABLATION`, by metric.
+
+    A metric of `ABLATION` is the accuracy of the majorities that would replace a label under its criteria, with this
+    slope threshold (delta) after this many warm-up epochs (T).
+    """
     ablation = {
         name: accuracy_among(selected_under(criteria, slope_threshold, warmup_epochs))
         for name, criteria in ABLATION.items()
@@ -169,10 +173,10 @@ def label_metrics(labels: pl.DataFrame) -> dict[str, float]:
 
 
 def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, float]:
-    """Compute the ``rollout/``, ``reward/`` and ``verifier/`` metrics of the same visits' rows in both tables.
+    """Compute the ``rollout/``, ``reward/`` and ``verifier/`` metrics of some visits from their rows in both tables.
 
-    Metrics without a value are left out. ``rollout/verification_timeouts`` and ``rollout/undecided`` are not here,
-    because no row holds them (`step_metrics`).
+    Metrics without a value are left out. `step_metrics` adds ``rollout/groups``, and ``rollout/verification_timeouts``
+    and ``rollout/undecided``, which no row holds.
     """
     groups = _values(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
     return _values(rollouts, {**_ROLLOUT_METRICS, **_REWARD_METRICS}) | groups
@@ -181,9 +185,13 @@ def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, f
 def step_metrics(
     labels: pa.Table, rollouts: pa.Table, timeouts: int, undecided: int
 ) -> dict[str, float]:
-    """Compute the metrics of one step from its rows, and from two counts that no row holds.
+    """Compute the metrics of one step, by name; metrics without a value are left out.
 
-    These are `Decided.timeouts` and `Decided.undecided`.
+    Args:
+        labels: the step's rows of the labels table.
+        rollouts: the step's rows of the rollouts table.
+        timeouts: number of answers and pairs that verification gave up on (`Decided.timeouts`).
+        undecided: number of rollouts proved neither right nor wrong (`Decided.undecided`).
     """
     label_rows, rollout_rows = (
         pl.DataFrame(pl.from_arrow(table)) for table in (labels, rollouts)
@@ -200,7 +208,12 @@ def step_metrics(
 def by_visit(
     labels: pl.LazyFrame, metrics: Mapping[str, pl.Expr] = LABEL_METRICS, *within: str
 ) -> pl.DataFrame:
-    """Compute metrics per visit, that is per epoch, ascending, separately for each value of the columns `within`.
+    """Compute metrics for each visit number, that is for each epoch, in ascending order.
+
+    Args:
+        labels: rows of the labels table.
+        metrics: name -> expression over these rows.
+        within: columns, such as ``run``; each combination of their values gets rows of its own.
 
     Returns:
         Columns `within`, ``visit``, ``prompts`` (how many made the visit) and one per metric, null without a value.
@@ -211,7 +224,7 @@ def by_visit(
 
 
 def _values(rows: pl.DataFrame, metrics: Mapping[str, pl.Expr]) -> dict[str, float]:
-    """Evaluate metrics over rows, without those that have no value."""
+    """Return the value of each metric over all rows, without the metrics that have no value."""
     values = rows.select(
         expression.alias(name) for name, expression in metrics.items()
     ).row(0, named=True)

@@ -13,7 +13,11 @@ from olr_cli.supervision.group import Group
 
 
 def noisy_label(group: Group, draw: NoiseDraw, seed: int) -> str | None:
-    """Return the noisy label of a visit, or None for a prompt without noise."""
+    """Return the wrong label that noise gives a prompt at a visit, or None for a prompt without noise.
+
+    Active noise chooses it among the visit's wrong answers as `draw` says; `seed` keys that random choice. Other noise
+    is in the file, so the label is the file's.
+    """
     match group.prompt.noise_type:
         case "clean" | None:
             return None
@@ -26,7 +30,10 @@ def noisy_label(group: Group, draw: NoiseDraw, seed: int) -> str | None:
 
 
 def _active_label(group: Group, draw: NoiseDraw, seed: int) -> str:
-    """Draw one of this visit's wrong answers (R3), or the sentinel if none is proved wrong."""
+    """Draw one of this visit's answers that are proved wrong (R3).
+
+    If there is none, or if the true answer is unknown, return the sentinel, a label that no answer matches.
+    """
     prompt, vote, true_answer = group.prompt, group.votes[0], group.prompt.true_answer
     if true_answer is None:
         return SENTINEL
@@ -44,13 +51,15 @@ def _active_label(group: Group, draw: NoiseDraw, seed: int) -> str:
 def drawn_label(
     wrong: Sequence[tuple[str, int]], draw: NoiseDraw, of_visit: tuple[int, str, int]
 ) -> str:
-    """Draw one of a visit's wrong classes (R3), or return the sentinel if there is none.
+    """Draw one of a visit's wrong classes of answers and return its spelling (R3).
+
+    Without a wrong class, return the sentinel, a label that no answer matches.
 
     Args:
-        wrong: spelling and count of each class that is proved wrong, sorted.
+        wrong: spelling and number of rollouts of each class that is proved wrong, sorted.
         draw: how one of them is chosen.
-        of_visit: seed of the run, prompt_id and number of the visit. The step is no part of the key, so the draw does
-            not depend on the number of prompts per step.
+        of_visit: key of the draw: seed of the run, prompt_id and number of the visit. The step is no part of it, so the
+            draw does not depend on the number of prompts per step.
     """
     # A single class wins every draw, so compute no random number.
     if len(wrong) < 2:
@@ -59,7 +68,14 @@ def drawn_label(
 
 
 def draw_wrong_answer(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: float) -> str:
-    """Pick one of the wrong classes (spelling, count), sorted by spelling, with a uniform number `u` in [0, 1)."""
+    """Return the spelling of one of a visit's wrong classes of answers.
+
+    Args:
+        wrong: spelling and number of rollouts of each class, sorted by spelling; at least one.
+        draw: ``most_frequent`` takes that class, ``frequency`` draws with the rollouts as weights, and ``uniform``
+            draws with equal weights.
+        u: the random number behind the draw, uniform in [0, 1).
+    """
     if draw == "most_frequent":
         return min(wrong, key=lambda item: (-item[1], item[0]))[0]
     # Each class owns a part of [0, 1); pick the one that contains u.

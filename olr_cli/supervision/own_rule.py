@@ -14,10 +14,10 @@ from olr_cli.user_code import load_function, running, source_of
 
 
 class OwnRule:
-    """A user's label rule; the other keys of the recipe's method section become its keyword arguments.
+    """A label rule written by a user: a function that the recipe names and that is called at every visit.
 
-    The function is loaded by `load` or at its first visit, not when the rule is made. Commands that only print a
-    method's name must not run a user's code.
+    Other keys of the recipe's method section become its keyword arguments. The function is loaded by `load` or at the
+    first visit that needs it. Commands that only print a method's name must not run a user's code.
     """
 
     def __init__(self, section: OwnMethod) -> None:
@@ -25,7 +25,11 @@ class OwnRule:
         self._function: Callable[..., Any] | None = None
 
     def load(self) -> Callable[..., Any]:
-        """Load the function and check that it accepts a visit and the arguments."""
+        """Return the user's function; the first call loads it and checks its arguments.
+
+        Raises:
+            UserError: it cannot be loaded, or does not accept a visit and the recipe's keys.
+        """
         if self._function is None:
             name, arguments = self._section.name, self._arguments
             with at("method.name"):
@@ -44,7 +48,11 @@ class OwnRule:
         return self._function
 
     def __call__(self, visit: Visit) -> Label:
-        """Return the label of a visit; during the T warm-up visits, the label as it is."""
+        """Return the label that the user's function gives a visit; the first T visits (warm-up) keep their label.
+
+        Raises:
+            UserError: the function raises, or its result is not one of `keep`, `no_label` or `replace_by_majority`.
+        """
         if visit.number <= self._section.warmup_epochs:
             return keep(visit)
         function = self._function or self.load()
@@ -64,15 +72,15 @@ class OwnRule:
         return choices[choices.index(label)]
 
     def _where(self, visit: Visit) -> str:
-        """Name the rule, the prompt and the visit, as an error begins."""
+        """Return the beginning of an error message: the names of the rule, the prompt and the visit."""
         return f"{self._section.name}, prompt {visit.prompt_id}, visit {visit.number}:"
 
 
 def rule_facts(method: MethodSection) -> dict[str, dict[str, Any]]:
-    """Return what a run's manifest records of a user's rule: its file's text, a digest, and the defaults of its keys.
+    """Return what a run's manifest records of a user's label rule, under the key ``rule``; empty for a built-in method.
 
-    The defaults are those of this run, so that runs can be compared by a key that only some of them set. Built-in
-    methods have no facts.
+    It is the function's name, the text and a digest of its file, and the default values of its arguments. With the
+    defaults, runs can be compared by a key that only some of their recipes set.
     """
     if not isinstance(method, OwnMethod):
         return {}

@@ -25,7 +25,10 @@ ROUNDING = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """An intrinsic reward: `sign` times a statistic of the policy that sampled the response, in nats."""
+    """An intrinsic reward: `sign` times a statistic of the policy that sampled the response, in nats.
+
+    The statistic is a mean over the response's tokens or, if `is_summed`, a sum.
+    """
 
     field: str
     """The statistic, a mean over response tokens."""
@@ -36,11 +39,11 @@ class Score:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """Names of the statistics that the reward is computed from."""
+        """Names of the columns of `Step.statistics` that the reward is computed from."""
         return (self.field, "tokens") if self.is_summed else (self.field,)
 
     def rewards(self, step: Step, start: int, end: int) -> list[float]:
-        """Return the rewards of the rollouts from `start` up to `end`, which form one view of a prompt.
+        """Return the rewards of a step's rollouts from index `start` up to `end`, which form one view of a prompt.
 
         Raises:
             ValueError: a rollout lacks a statistic.
@@ -53,9 +56,9 @@ class Score:
         return [self.sign * score for score in scores]
 
     def _shared(self, step: Step, start: int, end: int) -> list[float]:
-        """Return the score's statistic of the rollouts `start` to `end` of a step.
+        """Return the statistic `field`, a mean over tokens, of a step's rollouts from index `start` up to `end`.
 
-        Equal responses whose values differ only by rounding get the mean of these values.
+        Equal responses whose values differ only by rounding all get the mean of these values.
         """
         scores, responses = (
             step.statistic(self.field, start, end),

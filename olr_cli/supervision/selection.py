@@ -18,12 +18,12 @@ RankRule = Callable[[Decided], list[float]]
 
 
 def small_loss(decided: Decided) -> list[float]:
-    """Rank by abs(mean over the group's response tokens of A_k log pi_old(token)), in nats.
+    """Return the loss of each prompt as its rank: abs(mean over its response tokens of A_k log pi_old(token)), in nats.
 
-    The small-loss criterion (Gui et al. 2021, arXiv:2106.09291) takes samples with a small loss to be labelled
-    correctly. The paper does not say which loss of GRPO that is, and the authors' code for it is commented out. The
-    plain surrogate, the mean of A_k times a ratio of 1, cannot rank groups: it is about 0 for each. Groups of equal
-    rewards have loss 0 and come first.
+    A_k is the rollout's advantage, and the lowest ranks train. The small-loss criterion (Gui et al. 2021,
+    arXiv:2106.09291) takes samples with a small loss to be labelled correctly. The paper does not say which loss of
+    GRPO that is, and the authors' code for it is commented out. The plain surrogate, the mean of A_k times a ratio of
+    1, cannot rank groups: it is about 0 for each. Groups of equal rewards have loss 0 and come first.
     """
     step = decided.step
     losses = []
@@ -43,23 +43,31 @@ def small_loss(decided: Decided) -> list[float]:
 
 
 def any_prompt(decided: Decided) -> list[float]:
-    """Rank all prompts alike, so that the tie-breaking draw chooses."""
+    """Give all prompts of a step the same rank, so that a random draw chooses which of them train."""
     return [0.0] * len(decided.step.prompts)
 
 
 def verified_only(decided: Decided) -> list[float]:
-    """Rank only prompts with a verified label, to show what those labels are worth alone."""
+    """Give rank 0 to prompts with a verified label and infinity to all others, so that only the former train.
+
+    This shows what those labels are worth alone.
+    """
     return [0.0 if prompt.is_verified else inf for prompt in decided.step.prompts]
 
 
 def prompts_that_train(
     decided: Decided, rank: RankRule, keep_fraction: Fraction, seed: int
 ) -> list[bool]:
-    """Return whether each prompt of a step trains.
+    """Return for each prompt of a step, in order, whether it trains.
 
     The round(keep_fraction x prompts) prompts with the smallest finite rank train, and at least one if any rank is
-    finite; `keep_fraction` is in (0, 1]. A draw keyed by seed, prompt and visit breaks ties (R18), so a random choice
-    changes from epoch to epoch.
+    finite. A draw keyed by seed, prompt and visit breaks ties (R18), so a random choice changes from epoch to epoch.
+
+    Args:
+        decided: the decisions about the step.
+        rank: ranks the step's prompts.
+        keep_fraction: share of the prompts that train, above 0 and at most 1.
+        seed: seed of the run.
     """
     step = decided.step
     # Round halves up. Python's `round` goes to the even number: at 1/2 it keeps 2 of 5 prompts but 4 of 7.
@@ -80,7 +88,14 @@ def prompts_that_train(
 
 
 def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fraction:
-    """Return the share of a step's prompts that train: the recipe's, else the share of unmarked prompts."""
+    """Return the share of a step's prompts that may train.
+
+    It is 1 if the method takes all prompts or all verified ones. Otherwise it is the recipe's `method.keep_fraction`
+    or, by default, the share of `prompts` that are not marked as noise.
+
+    Raises:
+        UserError: the default is needed, and all prompts are marked or some label is of unknown quality.
+    """
     if method.prompts in ("all", "verified"):
         return Fraction(1)
     if method.keep_fraction is not None:

@@ -48,16 +48,16 @@ Measure: TypeAlias = Callable[[str], AbstractContextManager[object]]
 
 
 class Supervisor:
-    """Decides every label of a run, visit by visit.
+    """Decides the labels and rewards of a run, step by step, and keeps the history that they depend on.
 
     Args:
         method: how labels and rewards are made.
-        judge: decides which answers mean the same.
+        judge: decides which answers mean the same, and which match a label.
         seed: keys the draws of noisy labels (R3) and of the prompts that train.
-        draw: how an active noisy label is drawn from the wrong answers.
+        draw: how an active noisy label is drawn from the wrong answers of a visit.
         extractor: name of the answer extractor; by default, each prompt's data source decides (R6).
         keep_fraction: share of a step's prompts that train, if the method chooses among them.
-        history: the visits before this run was resumed.
+        history: the visits before this run was resumed; None for none.
         verifier: a verifier that errs, which changes rewards (R25); None for one without errors.
     """
 
@@ -89,8 +89,9 @@ class Supervisor:
 
         Args:
             step: complete rollout groups, in any order.
-            measure: times two parts, ``verification`` (which answers there are, and which mean the same) and ``labels``
-                (vote, history, criteria, decision and rewards).
+            measure: given the name of a part, returns a context manager that times it. The parts are ``verification``
+                (which answers there are, and which mean the same) and ``labels`` (vote, history, criteria, decision and
+                rewards).
 
         Raises:
             ValueError: a group repeats or skips a visit of its prompt, lacks a view, or lacks a statistic that the
@@ -126,24 +127,27 @@ class Supervisor:
         return replace(decided, timeouts=self.judge.timeouts - timeouts_before)
 
     def expect(self, prompts: Sequence[Prompt]) -> None:
-        """Start the judge's workers in the background if the labels of these prompts show that they will be needed."""
+        """Start the judge's worker processes in the background if grading these prompts will need them.
+
+        Their labels and true answers decide this: texts that only algebra can compare need a worker.
+        """
         texts = (
             text for prompt in prompts for text in (prompt.given_label, prompt.true_answer)
         )
         self.judge.expect(text for text in texts if text not in (None, SENTINEL))
 
     def read_ahead(self, step: Step) -> None:
-        """Verify the answers of the next step early; `supervise` then finds the verdicts in the judge's cache.
+        """Grade the answers of the next step early, so that `supervise` finds the verdicts in the judge's cache.
 
-        Only responses are read and only timeouts recorded. This may therefore run in another thread while the engine
-        still computes the step's statistics.
+        It reads only prompts and responses, and records nothing but timeouts. It may therefore run in another thread
+        while the engine still computes the step's statistics.
         """
         timeouts_before = self.judge.timeouts
         self._grading(step, self._answers(step))
         self._timeouts_ahead += self.judge.timeouts - timeouts_before
 
     def _check(self, step: Step) -> None:
-        """Raise ValueError unless every group is its prompt's next visit, with all views of the method."""
+        """Raise ValueError unless each group is its prompt's next visit, with exactly the views of the method."""
         if len({prompt.prompt_id for prompt in step.prompts}) < len(step.prompts):
             raise ValueError("a prompt comes twice in one step")
         # Check visits before views: for a step that comes twice, an error about views would mislead.
@@ -165,7 +169,10 @@ class Supervisor:
                 )
 
     def _answers(self, step: Step) -> list[str | None]:
-        """Return the step's answers, extracted from the responses unless they are known, as in a replay."""
+        """Return one answer per rollout of the step: extracted from its response, or already known, as in a replay.
+
+        None stands for a response without an answer, or with only the sentinel, the label that no answer may match.
+        """
         # A policy that outputs the sentinel has given no answer, which neither votes nor is rewarded (R2, R16).
         if step.answers is not None:
             return [None if answer == SENTINEL else answer for answer in step.answers]
@@ -181,7 +188,10 @@ class Supervisor:
         return answers
 
     def _grading(self, step: Step, answers: Sequence[str | None]) -> Grading:
-        """Ask the judge for each answer's class, and whether it matches its prompt's label and true answer (R7)."""
+        """Ask the judge for each answer's class, and whether the answer matches its label and its true answer (R7).
+
+        The result also holds a verdict on each given label, by its prompt's true answer.
+        """
         grading = Grading(
             [answers[start:end] for start, end in pairwise(step.starts)], self.judge
         )
@@ -201,7 +211,7 @@ class Supervisor:
     def _groups(
         self, step: Step, answers: Sequence[str | None], grading: Grading
     ) -> list[Group]:
-        """Return the step's groups with their votes; each past includes this visit."""
+        """Return the step's groups, each with its answers, its votes, and a past that includes this visit."""
         parts, views = list(pairwise(step.parts)), len(self.method.views)
         answers_by_part = [answers[start:end] for start, end in parts]
         votes = [vote(part, grading.keys) for part in answers_by_part]
@@ -249,7 +259,7 @@ class Supervisor:
         return Decision(group.record(label, rewards), rewards, oracle_rewards, undecided)
 
     def _label(self, group: Group) -> Label:
-        """Return the label that counts: the verified one under every method (R23), else the rule's."""
+        """Return the label of a visit: the true answer on a verified prompt (R23), else what the method's rule says."""
         if group.prompt.is_verified:
             return Label((group.prompt.true_answer,) * len(group.votes), "verified")
         # A `Visit`, not the group: a rule that could see the true answer would cheat.
@@ -259,9 +269,10 @@ class Supervisor:
         return self.method.rule(visit)
 
     def _rewards(self, group: Group, view: int, label: Label) -> list[float]:
-        """Return the rewards of one view (R16).
+        """Return one reward per rollout of a view, by the view's index, without the errors of a verifier (R16).
 
-        A majority rewards its class; any other label rewards the answers that match it.
+        An intrinsic reward, if the method has one, applies unless the label is verified. Otherwise the reward is 1 or
+        0. A majority label rewards the answers in its class, any other label the answers that match it.
         """
         answers, label_answer = group.answers[view], label.answers[view]
         # A verified label rewards under every method, even in place of an intrinsic reward (R23).
@@ -280,9 +291,9 @@ class Supervisor:
 
 
 def _golds(prompt: Prompt, *labels: str | None) -> list[Gold]:
-    """Return the labels that a prompt's answers can match, in the form that its question asks for.
+    """Return a prompt's labels in the form in which the judge compares answers with them.
 
-    Placeholders for a missing label are left out: no answer matches them (R16).
+    None and placeholders such as ``N/A`` are left out: no answer matches them (R16).
     """
     return [
         prompt.asked(label)
@@ -292,7 +303,7 @@ def _golds(prompt: Prompt, *labels: str | None) -> list[Gold]:
 
 
 class Decision(NamedTuple):
-    """The decision about one group."""
+    """The decision about one group: its row of the labels table, and the rewards of its rollouts."""
 
     label: LabelRecord
     """Its row of the labels table."""
@@ -308,7 +319,7 @@ class Decision(NamedTuple):
 
 
 def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision]) -> Decided:
-    """Arrange the decisions about a step in columns; all prompts train."""
+    """Arrange the decisions about a step's groups in columns; all prompts are marked as training."""
     answers, classes, is_correct = (
         list[str | None](),
         list[str | None](),
@@ -342,14 +353,18 @@ def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision])
 
 
 def _in_a_row(groups: Iterable[Sequence[Sequence[float]]]) -> list[float]:
-    """Return the rewards of all groups, view by view, as a column."""
+    """Flatten rewards by group, view and rollout into one column."""
     return [*chain.from_iterable(chain.from_iterable(groups))]
 
 
 def make_supervisor(
     recipe: Recipe, keep_fraction: Fraction, judge: Judge, history: History | None
 ) -> Supervisor:
-    """Build the supervisor that a recipe describes, with the history of earlier visits."""
+    """Build the supervisor that a recipe describes, with the history of earlier visits (None for none).
+
+    Raises:
+        UserError: a stored recipe, which may be a stranger's, names a function that the user has not named as well.
+    """
     # A stored recipe may name a stranger's code: refuse to run it unless the user has named it too.
     recipe.require_named("method.name", "verifier.where")
     return Supervisor(

@@ -25,7 +25,10 @@ from olr_cli.supervision.advantages import group_advantages
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One sampled response, as an engine hands it over. `RolloutRecord` explains the statistics."""
+    """One sampled response, with the statistics that the engine has measured; None where it has not.
+
+    `RolloutRecord` explains the statistics.
+    """
 
     response: str
     tokens: int | None = None
@@ -43,7 +46,10 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class RolloutGroup:
-    """All rollouts of one visit of a prompt: K per view, the original view's first. `visit` and `step` count from 1."""
+    """All rollouts of one visit of a prompt: K per view (wording), the original view's first.
+
+    `visit` and `step` count from 1.
+    """
 
     prompt: Prompt
     visit: int
@@ -70,10 +76,10 @@ LabelSource = Literal["given", "noisy", "sentinel", "majority", "verified", "non
 
 @dataclass(frozen=True, slots=True)
 class LabelRecord:
-    """The decision about one prompt at one visit. None means unknown or not applicable, never 0.
+    """A row of the labels table: the decision about one prompt at one visit, and the facts behind it.
 
-    If a method also rolls out a rephrased prompt, votes, counts and label are those of the original view. Counts are
-    numbers of this visit's rollouts in a class (R7).
+    None means unknown or not applicable, never 0. If a method also rolls out a rephrased prompt, votes, counts and
+    label are those of the original view. Counts are numbers of this visit's rollouts.
     """
 
     prompt_id: str
@@ -156,7 +162,7 @@ class LabelRecord:
 
 @dataclass(frozen=True, slots=True)
 class RolloutRecord:
-    """One sampled response, as the rollouts table stores it."""
+    """A row of the rollouts table: one sampled response, its answer, its reward and its statistics."""
 
     prompt_id: str
     visit: int
@@ -272,9 +278,15 @@ class Step:
         responses: Sequence[str],
         statistics: Mapping[str, Sequence[Any]],
     ) -> Step:
-        """Build the step of an engine that rolls out every prompt equally often in each view.
+        """Build a step from an engine's responses, equally many for each prompt in each view.
 
-        Responses and statistics are ordered by prompt, then by view.
+        Args:
+            number: number of the step, from 1.
+            visit: number of the visit, from 1, the same for all prompts.
+            prompts: the prompts of the step.
+            views: the wordings in which each prompt is rolled out.
+            responses: texts, ordered by prompt, then by view.
+            statistics: name -> one value per response, in the same order.
         """
         size = len(responses) // len(prompts)
         prompt_views = [view for view in views for _ in range(size // len(views))]
@@ -296,11 +308,11 @@ class Step:
         prompts: Mapping[str, Prompt],
         names: Iterable[str] = (),
     ) -> Step:
-        """Rebuild a stored step.
+        """Rebuild a step from its stored rows of the rollouts table.
 
         Args:
             rollouts: rows with the columns prompt_id, visit, step, view, sample, answer, the `names`, and response if a
-                reward depends on it.
+                reward depends on it. They may be in any order.
             prompts: prompts by prompt_id.
             names: statistics to keep.
         """
@@ -327,7 +339,10 @@ class Step:
 
     @cached_property
     def parts(self) -> list[int]:
-        """Index of the first rollout of each view of each group, and R at the end."""
+        """Index of the first rollout of each view of each group, and R at the end.
+
+        The rollouts of one view of a group thus lie between two neighbouring indices.
+        """
         # Most methods have one view, so a group is its only part.
         if len(set(self.views)) < 2:
             return list(self.starts)
@@ -338,7 +353,7 @@ class Step:
         return sorted({*self.starts, *changes})
 
     def statistic(self, name: str, start: int, end: int) -> list[float]:
-        """Return one statistic of the rollouts from `start` up to `end`.
+        """Return one of the `statistics`, by name, of the rollouts from index `start` up to `end`.
 
         Raises:
             ValueError: a rollout lacks it.
@@ -352,7 +367,7 @@ class Step:
 
 
 def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
-    """Return the answers of a step's rollouts, or None if its groups have none.
+    """Return the known answers of the groups' rollouts, in order, or None if no group has any.
 
     Raises:
         ValueError: the groups have several step numbers, or only some have answers.
@@ -365,7 +380,7 @@ def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
 
 @dataclass(frozen=True)
 class Decided:
-    """The decisions about a step, in columns as they are stored."""
+    """The decisions about a step, in columns: the labels of P groups, and the rewards and verdicts of R rollouts."""
 
     step: Step
     labels: Mapping[str, Sequence[Any]]
@@ -394,7 +409,7 @@ class Decided:
 
     @cached_property
     def advantages(self) -> list[float]:
-        """R advantages, each relative to the rollout's view (Eq. 1)."""
+        """R advantages, each relative to the rewards of the same prompt and view (Eq. 1)."""
         return [
             advantage
             for start, end in pairwise(self.step.parts)
@@ -403,12 +418,12 @@ class Decided:
 
     @property
     def trains(self) -> Sequence[bool]:
-        """Whether each group takes part in the update."""
+        """Whether each group takes part in the update, in the order of the step's groups."""
         return self.labels["trains"]
 
     @property
     def rollouts(self) -> dict[str, Sequence[Any]]:
-        """The columns of `RolloutRecord`, R values each."""
+        """The step's part of the rollouts table: each column of `RolloutRecord`, with R values."""
         step = self.step
         samples = [range(end - start) for start, end in pairwise(step.starts)]
         groups = list(zip(step.prompts, step.visits, samples, strict=True))
@@ -433,9 +448,9 @@ class Decided:
 
 @cache
 def arrow_schema(record: type, integer: Any = None) -> Any:
-    """Return a record type's `pyarrow.Schema`, where columns that may be None are nullable.
+    """Return a `pyarrow.Schema` with a column for each field of a record type such as `LabelRecord`.
 
-    `integer` is the type of integers, int32 by default.
+    Columns that may be None are nullable. `integer` is the Arrow type of integers, int32 by default.
     """
     arrow_types = {
         str: pa.string(),

@@ -25,7 +25,7 @@ from olr_cli.user_code import load_function, running
 
 
 class Graded(NamedTuple):
-    """A rollout as its verifier grades it."""
+    """A rollout with an answer, and all that may decide whether its verifier errs."""
 
     prompt: Prompt
     visit: int
@@ -41,7 +41,7 @@ class Graded(NamedTuple):
 
 
 class Verifier:
-    """The verifier that a recipe's `verifier` section describes."""
+    """A verifier that errs: it flips rewards at the rates that a recipe's `verifier` section sets."""
 
     def __init__(self, recipe: Recipe) -> None:
         assert recipe.verifier is not None
@@ -50,7 +50,10 @@ class Verifier:
         self._rules = [(rule, _condition(rule)) for rule in recipe.verifier.where]
 
     def require_numbers(self, prompts: Sequence[Prompt]) -> None:
-        """Raise UserError if a rule measures distances and no label is a number."""
+        """Raise UserError if a rule measures how far an answer is from its label and no label is a number.
+
+        Given labels and true answers count as labels.
+        """
         # Rules about texts work on any label, so only distances need numbers.
         if not any(rule.error or rule.relative_error for rule, _ in self._rules):
             return
@@ -68,13 +71,23 @@ class Verifier:
             )
 
     def grades(self, source: LabelSource) -> bool:
-        """Return whether the verifier grades rollouts under a label of this source."""
+        """Return whether the verifier grades rollouts under a label of this source, so that its errors apply.
+
+        It grades under a majority label only if the recipe sets `method.majority_graded_by: verifier`.
+        """
         return source != "majority" or self._grades_majorities
 
     def rewards(
         self, group: Group, view: int, label: Label, oracle_rewards: Sequence[float]
     ) -> list[float]:
-        """Return the rewards of one view after the verifier's errors; a missing answer is never accepted."""
+        """Return the rewards of one view after the verifier's errors; a rollout without an answer keeps its reward.
+
+        Args:
+            group: the rollouts of a prompt's visit.
+            view: index of the view.
+            label: the label that the rewards were computed with.
+            oracle_rewards: the rewards of the view's rollouts without errors.
+        """
         rewards, first = list(oracle_rewards), group.parts[0][0]
         indices = range(*group.parts[view])
         for position, (index, answer) in enumerate(
@@ -95,7 +108,10 @@ class Verifier:
         return rewards
 
     def _reward(self, rollout: Graded, reward: float) -> float:
-        """Return the reward of a rollout after the verifier's draw, which flips it at the rate of errors."""
+        """Return a rollout's reward, or 1 - reward if the verifier errs.
+
+        A random draw, which repeats in a replay, decides this with the probability `_rate`.
+        """
         # Per rollout, every error is independent. Per answer, the verifier misjudges a class at every visit or at none.
         draw_key = (
             (rollout.visit, rollout.sample)
@@ -106,7 +122,10 @@ class Verifier:
         return 1 - reward if u < self._rate(rollout, bool(reward)) else reward
 
     def _rate(self, rollout: Graded, matches: bool) -> Decimal:
-        """Return the chance of an error: that of the first rule which applies and sets one, else the section's."""
+        """Return the probability of an error: the rate of the first rule that applies and sets it, else the section's.
+
+        The rate is that of false negatives if `matches` (the answer matches its label), else that of false positives.
+        """
         for rule, applies in self._rules:
             # A rule may set only one of the two rates; later rules and the section then decide about the other.
             rate = rule.false_negative_rate if matches else rule.false_positive_rate
@@ -124,7 +143,7 @@ _Condition = Callable[[Graded], bool]
 
 
 def _condition(rule: VerifierRule) -> _Condition:
-    """Return the test whether a rule applies to a rollout."""
+    """Return a function that tests whether a rule of the `verifier` section applies to a rollout."""
     with at("verifier.where"):
         if rule.answer is not None:
             in_answer = found_by(rule.answer)
@@ -152,7 +171,10 @@ def _condition(rule: VerifierRule) -> _Condition:
 
 
 def _user_condition(name: str) -> _Condition:
-    """Wrap a user's function as a condition; an exception becomes a UserError that names the prompt."""
+    """Wrap the user's function of this name as a test of a rollout.
+
+    Any exception in it becomes a UserError that names the prompt.
+    """
     function = load_function(name)
 
     def applies(rollout: Graded) -> bool:

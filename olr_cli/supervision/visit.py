@@ -11,7 +11,7 @@ from olr_cli.supervision.types import LabelSource
 
 
 class Visit(NamedTuple):
-    """The facts about a prompt at one visit that may decide its label; none depends on the true answer."""
+    """The facts about a prompt at one visit from which a label rule decides; none depends on the true answer."""
 
     prompt_id: str
     number: int
@@ -55,7 +55,10 @@ class Visit(NamedTuple):
 
     @property
     def votes(self) -> dict[str, int]:
-        """Number of rollouts in each class, by its most frequent spelling; missing answers do not vote."""
+        """Number of rollouts in each class of equivalent answers, by the class's most frequent spelling.
+
+        Missing answers do not vote.
+        """
         return {self.tally.spelling[key]: count for key, count in self.tally.counts.items()}
 
     @property
@@ -65,12 +68,15 @@ class Visit(NamedTuple):
 
     @property
     def slope(self) -> Fraction:
-        """S_t, the exact slope of `pass_rate` over visits 1..t (Eq. slope, R12): rounding cannot decide a tie."""
+        """S_t, the slope of `pass_rate` over visits 1..t (Eq. slope, R12).
+
+        It is exact, so rounding cannot decide whether it exceeds a threshold.
+        """
         return Fraction(*self.slope_ratio)
 
 
 class Label(NamedTuple):
-    """The label that the rewards of a visit are computed with (R15)."""
+    """The label that the rewards of a visit are computed with (R15), and where it comes from."""
 
     answers: tuple[str | None, ...]
     """One answer per view of the prompt; None for no label."""
