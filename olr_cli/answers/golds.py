@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Gold(NamedTuple):
-    """A label or true answer, with all that a verdict needs to know about the question (R7)."""
+    """A label or true answer to grade with, and whether its question asks for a percentage (R7)."""
 
     text: str
     in_percent: bool = False

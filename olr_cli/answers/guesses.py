@@ -13,7 +13,7 @@ PLAIN_DECIMAL = re.compile(r"-?\d+(?:\.\d{1,12})?", re.ASCII)
 
 
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
-    """Read an answer, with its guesses and other readings in the form.
+    """Read an answer as a `Form` that also holds what the reader guessed, and other forms that may have been meant.
 
     Args:
         answer: the answer as it was given.
@@ -45,7 +45,11 @@ def _on_12_hour_clock(clock: re.Match[str]) -> str:
 
 
 def with_points(text: str) -> str:
-    """Replace decimal commas by points: 1.234,5 becomes 1234.5."""
+    """Replace decimal commas by points, and drop the separators of thousands beside them: 1.234,5 becomes 1234.5.
+
+    Numbers such as 1,234 stay. So do texts with round or square brackets or sets, unless semicolons separate the
+    entries.
+    """
     # In a tuple, a comma separates entries unless semicolons do.
     if _OPENING_BRACKET.search(text) and ";" not in text:
         return text
@@ -56,7 +60,7 @@ def with_points(text: str) -> str:
 
 
 def _used_algebra(form: Form) -> bool:
-    """Return whether computer algebra read some part of an answer."""
+    """Return whether computer algebra was needed to read a form or a part of it; unread texts count, too."""
     return form.kind in ("value", "equation", "other", "text") or any(
         map(_used_algebra, form.parts)
     )
