@@ -173,8 +173,8 @@ def _expression(value: Any) -> Form:
 def _at_points(value: sympy.Expr) -> Form:
     """Return a `Form` that identifies an expression by its values at two points, which fix the values of its letters.
 
-    The first two points are taken. If a value there is not real, and the expression has no `i`, two points at which it
-    is real are preferred. If both values are the same simple rational, the form is that number.
+    These are the first two points. If a value there is not real, and the expression has no `i`, they are the first two
+    where it is real, if there are any. If both values are the same simple rational, the form is that number.
 
     Raises:
         _NoValue: the expression has no value at one of the points.
@@ -233,7 +233,11 @@ def _with_names(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _compared_bits(expression: sympy.Expr) -> int:
-    """Return how many bits of a value to compare, so that no constant in the expression is lost in rounding."""
+    """Return how many bits of a value to compare, so that no constant in the expression is lost in rounding.
+
+    Raises:
+        Unreadable: a constant is so long that it would take more than `_MOST_COMPARED` bits.
+    """
     constants = expression.atoms(sympy.Rational)
     longest = max(
         (int(n).bit_length() for constant in constants for n in (constant.p, constant.q)),
@@ -250,7 +254,7 @@ class _NoValue(Unreadable):
 
 
 def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, int]:
-    """Return the value of an expression at a point as ((real, imaginary), exponent), each an integer.
+    """Return the value of an expression at a point as three integers, ((real, imaginary), exponent).
 
     The value is (real + imaginary * i) * 2**exponent. A point gives each letter of the expression a value.
 

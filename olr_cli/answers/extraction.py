@@ -54,7 +54,7 @@ def boxed(response: str) -> str | None:
 
 
 def _last_box(text: str, start: int) -> tuple[int, int] | None:
-    """Return the first and the end index of the last complete box's content after `start`, or None without a box."""
+    """Return where the content of the last complete box after `start` begins and ends, or None without a box."""
     stack: list[
         int | None
     ] = []  # start of the content for each open box, None for any other open group
@@ -160,7 +160,7 @@ def last_number(response: str) -> str | None:
 
 
 def _plain_number(sign: str, digits: str, exponent: str = "") -> str:
-    """Spell a number without separators of thousands, and with an ASCII minus sign."""
+    """Join the parts of a matched number: an ASCII minus if it has a sign, digits without separators, the exponent."""
     return ("-" if sign else "") + _SEPARATOR.sub("", digits) + exponent
 
 
@@ -286,10 +286,10 @@ def after_hashes(text: str, blank: str | None = None) -> str | None:
 
 
 def _closing_claim(response: str) -> str:
-    """Return the answer that closes a response: its last text in bold, if that ends it, or the text after "answer is".
+    """Return what a response claims at its end, or an empty text if it claims nothing there.
 
-    An "answer is" counts inside the bold text, or, if there is none, anywhere. With neither mark, it is the last code
-    block of one line, or an empty text.
+    If the response ends in bold text, only that is read. The rest of the sentence after the last "answer is" counts.
+    Without an "answer is", it is the bold text, or else a last code block of one line.
     """
     in_bold = _BOLD_AT_END.search(response)
     text = in_bold[1] if in_bold else response
@@ -367,7 +367,7 @@ def option_letter(answer: str, options: int, *, numbered: bool = False) -> str |
 
 
 def _plain(answer: str) -> str:
-    """Strip LaTeX styles and spaces, the full stop, and lead-ins such as "Answer:"."""
+    """Strip LaTeX styles, a final full stop, and "Answer:" or the like from an answer's first 1,000 characters."""
     text, style_count = unicodedata.normalize("NFKC", answer[:_LONGEST_READ]), 1
     # Styles may be nested, and one pass removes only the inner ones.
     while style_count:

@@ -47,6 +47,9 @@ _PLACEHOLDER = re.compile(
 
 
 def is_placeholder(label: str) -> bool:
-    """Return whether a label stands for a missing answer, as ``N/A`` or ``#REF!`` do. No response matches it."""
+    """Return whether a label stands for a missing answer, as ``N/A`` or ``#REF!`` do.
+
+    No response matches such a label.
+    """
     label = label.strip()
     return len(label) <= _LONGEST and _PLACEHOLDER.fullmatch(label) is not None

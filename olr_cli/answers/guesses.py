@@ -60,7 +60,7 @@ def with_points(text: str) -> str:
 
 
 def _used_algebra(form: Form) -> bool:
-    """Return whether computer algebra was needed to read a form or a part of it; unread texts count, too."""
+    """Return whether a form, or a part of it, was read by computer algebra or could not be read at all."""
     return form.kind in ("value", "equation", "other", "text") or any(
         map(_used_algebra, form.parts)
     )

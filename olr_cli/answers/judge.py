@@ -127,7 +127,7 @@ class Judge(AbstractContextManager["Judge"]):
         return self._verdicts("matches", pairs, str(tolerance) if tolerance else "")
 
     def reason(self, pair: Pair) -> str:
-        """Return why `matches` cannot decide a pair: the name of a `Verdict`, such as TWO_READINGS."""
+        """Return why `matches` cannot decide a pair: the name of a `Verdict`, such as TWO_READINGS or TOO_MUCH_WORK."""
         matching_task = _task("matches", *_spelled(pair))
         task: Task = ("reason", *matching_task[1:3])
         if not self._given_up.isdisjoint([matching_task, *_texts(task)]):
@@ -184,7 +184,7 @@ class Judge(AbstractContextManager["Judge"]):
     def _is_remembered(self, task: Task) -> bool:
         """Return whether the result of a task is in memory, after deciding it now if that needs no worker.
 
-        A task that was given up before, or a text of it, is undecided, which is a result too.
+        A task that was given up before, alone or because of one of its texts, gets the result of an undecided one.
         """
         memo = _memo_key(task)
         if memo not in self._memo:
@@ -239,7 +239,7 @@ def _read_ledger(file: Path | None) -> set[Task]:
 
 
 def _spelled(pair: Pair) -> tuple[str, bool, str]:
-    """Return the text of a gold, whether it is in percent, and the text of the answer."""
+    """Return a pair's gold as text, whether the gold's question asks for a percentage, and the answer as text."""
     # Callers outside this package may pass numbers, although the types allow only text.
     gold, answer = pair
     return (
@@ -258,12 +258,12 @@ def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = 
 
 
 def _texts(task: Task) -> list[Task]:
-    """Return the tasks that read each text of a task alone, since a single text may cost too much."""
+    """Return, for each text of a task, the "key" task that reads it alone, since one text may cost too much already."""
     return [("key", text) for text in task[1:3]]
 
 
 def _undecided(task: Task) -> Key | None:
-    """Return the result of a task that was given up: no verdict for a pair, the class of its text for an answer."""
+    """Return the result of a task that was given up: None for a pair, or the class of unread answers with its text."""
     return unread(normal_text(tidy(task[1]))).key if task[0] == "key" else None
 
 

@@ -64,7 +64,7 @@ _PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
 
 
 class _Prediction(ParserATNSimulator):  # type: ignore[misc]
-    """ANTLR's prediction, but in the fast SLL mode except in one rule, `atom_expr`, which needs full context."""
+    """ANTLR's prediction in its fast SLL mode, except in the one rule (`atom_expr`) that needs full context."""
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:
         """Choose the mode for a decision, SLL or full context, then predict as ANTLR does."""
@@ -78,9 +78,9 @@ _convert_expr = _Latex2Sympy.convert_expr
 
 
 def _convert_and_check(self: Any, context: Any) -> Any:
-    """Convert a node of the parse tree to sympy, and refuse it at once if it is too large.
+    """Convert a node of the parse tree to sympy, and check its size at once. Replaces the parser's `convert_expr`.
 
-    Later would be too late, because the parser itself compares the ends of intervals. Replaces `convert_expr`.
+    The check cannot wait for the whole text, because the parser already compares the ends of intervals.
 
     Raises:
         Unreadable: a number in it is too large, or a matrix has a power that is no integer.
