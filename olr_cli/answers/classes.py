@@ -207,7 +207,10 @@ def approximate(form: Form) -> Fraction | None:
 
 
 def unordered(parts: Iterable[Form]) -> Form:
-    """Return the set of the given forms, each class once. A single element is returned itself: {5} is 5."""
+    """Return the form of a set of the given elements, without repetitions.
+
+    A single element is returned itself: {5} is 5.
+    """
     distinct = {part.key: part for part in parts}
     elements = [distinct[key] for key in sorted(distinct)]
     return elements[0] if len(elements) == 1 else Form("set", parts=tuple(elements))
