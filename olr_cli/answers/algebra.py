@@ -64,17 +64,20 @@ _Point = tuple[int, int]
 
 
 def clear_caches() -> None:
-    """Clear every cache, so that the work a text takes depends on the text alone (R8)."""
+    """Empty the caches of sympy and of our parsing, so that the work for a text never depends on earlier texts (R8)."""
     clear_cache()
     parse.cache_clear()
     tidied_before.cache_clear()
 
 
 def leaf(text: str) -> Form:
-    """Read an expression, relation or matrix in tidied LaTeX.
+    """Read an expression, relation, matrix or set with sympy, and return its meaning as a `Form`.
+
+    Args:
+        text: LaTeX as `tidy` returns it.
 
     Raises:
-        Unreadable: the parser or the algebra failed, for any reason.
+        Unreadable: the parser or the algebra failed, for any reason but a lack of memory.
     """
     # sympy tests some identities at random points, and a verdict must not depend on earlier ones.
     random.seed(_SEED)
@@ -88,7 +91,11 @@ def leaf(text: str) -> Form:
 
 
 def _form(parsed: Any) -> Form:
-    """Return the form of a parsed expression, relation, matrix or set."""
+    """Return the `Form`, that is the normalised meaning, of what the LaTeX parser returned.
+
+    Raises:
+        Unreadable: it is no expression, relation, tuple, matrix or set, or cannot be computed.
+    """
     match parsed:
         case And() | Relational():
             return _relation(parsed)
@@ -114,7 +121,10 @@ def _form(parsed: Any) -> Form:
 
 
 def _set(value: sympy.Set) -> Form:
-    """Return the form of a set of numbers."""
+    """Return the `Form` of an evaluated sympy set: a set, an interval or a union; of any other set, its text.
+
+    An open interval becomes a tuple, because both are written `(1, 2)`.
+    """
     match value:
         case sympy.FiniteSet() | sympy.sets.sets.EmptySet():
             return unordered(map(_form, value.args))
@@ -139,7 +149,7 @@ def _set(value: sympy.Set) -> Form:
 
 
 def _expression(value: Any) -> Form:
-    """Return the form of an evaluated expression: a number, an infinity, a letter, or its value at fixed points."""
+    """Return the `Form` of an evaluated expression: a number, an infinity, a letter, or its values at fixed points."""
     if not isinstance(value, sympy.Expr):
         return _form(value)
     if value.has(sympy.nan, sympy.zoo):
@@ -161,10 +171,13 @@ def _expression(value: Any) -> Form:
 
 
 def _at_points(value: sympy.Expr) -> Form:
-    """Return the form of an expression by its values at two points, if possible two where it is real.
+    """Return a `Form` that identifies an expression by its values at two points, which fix the values of its letters.
+
+    These are the first two points. If a value there is not real, and the expression has no `i`, they are the first two
+    where it is real, if there are any. If both values are the same simple rational, the form is that number.
 
     Raises:
-        _NoValue: it has no value at one of the points.
+        _NoValue: the expression has no value at one of the points.
     """
     opaque = _with_names(value)
     bits = _compared_bits(opaque)
@@ -192,7 +205,10 @@ def _at_points(value: sympy.Expr) -> Form:
 
 
 def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
-    """Return the values at the first two points where an expression is real, or an empty list if there are none."""
+    """Return an expression's values at the first two of `_MOST_POINTS` points where it is real, each as in `_value_at`.
+
+    The list is empty if fewer than two values are real, or if the expression has no letters.
+    """
     if not expression.free_symbols:
         return []
     values = (_value_at(expression, index, bits) for index in range(_MOST_POINTS))
@@ -201,7 +217,10 @@ def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
 
 
 def _with_names(expression: sympy.Expr) -> sympy.Expr:
-    """Replace every part that has no value at a point by a symbol: `f(x)`, dx/dt, floors and ceilings."""
+    """Replace each part that has no value at a point (`f(x)`, dx/dt, floors and ceilings) by a symbol.
+
+    Equal parts get the same symbol.
+    """
     opaque = expression.atoms(AppliedUndef, sympy.Derivative)
     names = {atom: sympy.Symbol(str(atom), positive=True) for atom in opaque}
     for atom in expression.atoms(sympy.floor, sympy.ceiling):
@@ -214,7 +233,11 @@ def _with_names(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _compared_bits(expression: sympy.Expr) -> int:
-    """Return how many bits of a value to compare, so that no constant in the expression is lost in rounding."""
+    """Return how many bits of a value to compare, so that no constant in the expression is lost in rounding.
+
+    Raises:
+        Unreadable: a constant is so long that it would take more than `_MOST_COMPARED` bits.
+    """
     constants = expression.atoms(sympy.Rational)
     longest = max(
         (int(n).bit_length() for constant in constants for n in (constant.p, constant.q)),
@@ -227,19 +250,21 @@ def _compared_bits(expression: sympy.Expr) -> int:
 
 
 class _NoValue(Unreadable):
-    """An expression has no value at a point, or not enough of it can be computed."""
+    """An expression has no value at a point, or its value cannot be computed to enough bits."""
 
 
 def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, int]:
-    """Return the value of an expression at a point, as two integers of `bits` bits and a binary exponent.
+    """Return the value of an expression at a point as three integers, ((real, imaginary), exponent).
+
+    The value is (real + imaginary * i) * 2**exponent. A point gives each letter of the expression a value.
 
     Args:
         expression: an evaluated expression.
         index: number of the point. If it is divisible by 3, all symbols are between 0 and 1, otherwise between 1 and 9.
-        bits: precision of the larger part.
+        bits: number of bits of the larger of the two parts.
 
     Raises:
-        _NoValue: the expression has no value there.
+        _NoValue: the expression has no value there, or it cannot be computed to this precision.
     """
     if expression.atoms(*_Bounded):
         raise _NoValue("a bounded variable")
@@ -274,7 +299,10 @@ def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, in
 
 
 def _coordinate(name: str, index: int) -> sympy.Rational:
-    """Return the value of a symbol at a point: positive and real, so that the identities that sympy uses hold."""
+    """Return the value of the symbol with this name at the point with this number: a rational, taken from a hash.
+
+    It is positive and real, so that the identities that sympy uses hold.
+    """
     digest = hashlib.blake2b(
         f"{index} {name}".encode("utf-8", "surrogatepass"), digest_size=15
     ).digest()
@@ -283,7 +311,11 @@ def _coordinate(name: str, index: int) -> sympy.Rational:
 
 
 def _binary(part: Any) -> tuple[int, int, int]:
-    """Return mantissa, binary exponent and number of exact bits of a real number."""
+    """Return a real sympy number as mantissa (with its sign), binary exponent and number of exact bits.
+
+    Raises:
+        _NoValue: it is no number, or not finite.
+    """
     if part.is_Integer:
         return int(part), 0, _MOST_COMPARED
     if not part.is_Float or not part.is_finite:
@@ -302,7 +334,10 @@ def _rounded(mantissa: int, shift: int) -> int:
 
 
 def _rational(value: tuple[_Point, int]) -> Fraction | None:
-    r"""Return the simple rational that a value equals, as that of ``(1+\sqrt2)(1-\sqrt2)`` does, or None."""
+    r"""Return the rational that a value equals up to rounding, with a denominator of at most 10^6, or None without one.
+
+    The value is ((real, imaginary), binary exponent). For ``(1+\sqrt2)(1-\sqrt2)`` the rational is -1.
+    """
     (real, imaginary), exponent = value
     # Without enough bits after the point, every value is close to a simple rational.
     if imaginary or exponent > -64:
@@ -313,7 +348,7 @@ def _rational(value: tuple[_Point, int]) -> Fraction | None:
 
 
 def _relation(relation: Any) -> Form:
-    """Return the form of an equation or of inequalities."""
+    """Return the `Form` of an equation, of an inequality, or of several inequalities that hold together."""
     parts = relation._unsorted_args if isinstance(relation, And) else [relation]
     if len(parts) == 1 and isinstance(parts[0], Eq):
         return Form("equation", _equation(parts[0].lhs, parts[0].rhs))
@@ -321,7 +356,7 @@ def _relation(relation: Any) -> Form:
 
 
 def _equation(left: Any, right: Any) -> str:
-    """Return a label that is the same for an equation and for all its multiples."""
+    """Return a label for ``left = right`` that multiples of the equation share: ``2y = 2x`` has that of ``y = x``."""
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
         return short(f"{left} = {right}")
     # `y = 1/x` is `xy = 1`: a fraction is 0 if and only if its numerator is.
@@ -342,13 +377,12 @@ def _inequality(relation: Any) -> str:
 
 
 def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
-    """Return the ratios of an expression's values at three points, and whether the first value is positive.
+    """Return the ratios of an expression's values at two points to that at a first one, and whether that is positive.
 
-    A constant factor changes no ratio.
+    The ratios are a text; a constant factor does not change it.
 
     Raises:
-        Unreadable: the expression has no symbols or no values. All relations such as ``x = x``, which always hold, and
-            all such as ``1 = 2``, which never do, would be the same.
+        Unreadable: the expression has no symbols, as the difference of the sides of ``1 = 2``, or cannot be computed.
     """
     opaque = _with_names(difference)
     if not sympy.expand(opaque).free_symbols:
@@ -366,7 +400,7 @@ def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
 def _ratio(value: tuple[_Point, int], unit: tuple[_Point, int]) -> str:
     """Return value / unit as text: real and imaginary part in hexadecimal, rounded to `_BITS` bits after the point.
 
-    Each operand is a complex mantissa of two integers, and its exponent of two.
+    Both arguments are ((real, imaginary), exponent) and stand for (real + imaginary * i) * 2**exponent.
     """
     # (a + bi) / (c + di) = (a + bi)(c - di) / (c^2 + d^2)
     (a, b), e = value
@@ -395,7 +429,10 @@ def evaluate(expression: Any) -> Any:
 
 
 def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
-    """Evaluate an expression from its innermost parts outwards."""
+    """Evaluate an expression as `evaluate` does, from its innermost parts outwards.
+
+    `has_imaginary_unit` says whether the letter `i` is the imaginary unit.
+    """
     if not expression.args:
         return _evaluated_atom(expression, has_imaginary_unit)
     if isinstance(expression, sympy.Derivative):
@@ -416,7 +453,10 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
-    """Return a decimal as an exact rational, `i` as the imaginary unit, and other letters as positive symbols."""
+    """Return a decimal as an exact rational, a letter as a positive symbol, and any other atom unchanged.
+
+    With `has_imaginary_unit`, the letter `i` is the imaginary unit.
+    """
     match atom:
         case sympy.Float():
             return sympy.Rational(str(atom)) if atom.is_finite else atom
@@ -431,7 +471,10 @@ def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
-    """Return the real odd root of a negative number, or a square root of letters, or None for any other power."""
+    """Return a power if it is an odd root of a negative number or a square root of letters; None for any other power.
+
+    The odd root is the real one: -2 for the cube root of -8. An exponent such as 2/3 counts as a root, too.
+    """
     if not exponent.is_Rational:
         return None
     if exponent.q == 2 and base.free_symbols:
@@ -442,7 +485,10 @@ def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
 
 
 def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
-    """Return the square root of an expression with letters; that of a square is an absolute value."""
+    r"""Return a power of an expression with letters, whose exponent is 1/2, 3/2 or the like.
+
+    The root of a square becomes an absolute value: `\sqrt{x^2}` is `|x|`.
+    """
     factor, square = base.as_coeff_Mul()
     # `\sqrt{x^2 - 2x + 1}` is `|x - 1|`. Factoring a long sum would take too much work.
     if (
@@ -464,7 +510,10 @@ def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
 
 
 def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
-    """Return a symbol for a function that depends on signs: `|x|` is not `x`, but `|x - 1|` is `|1 - x|`."""
+    """Return a symbol for a function whose value depends on signs, such as `|x|` or a maximum, with given arguments.
+
+    `|x|` is not `x`, but `|x - 1|` and `|1 - x|` get the same symbol. Of `expression`, only the function counts.
+    """
     # The square is the same for x - 1 and 1 - x.
     if isinstance(expression, sympy.Abs):
         arguments = [sympy.expand(argument**2) for argument in arguments]
@@ -473,9 +522,9 @@ def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
 
 
 def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool | None:
-    """Return whether math-verify proves that two tidied texts state the same, or None if it cannot tell.
+    """Return whether math-verify finds that two tidied texts state the same, or None if it fails with an error.
 
-    The gold comes first, because math-verify is not symmetric.
+    The gold comes first, because math-verify is not symmetric. `reader` parses each text for it.
     """
     random.seed(_SEED)
     try:

@@ -33,7 +33,7 @@ _LONGEST_LABEL = 120
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    r"""The meaning of an answer, independent of its spelling.
+    """The meaning of an answer, independent of its spelling.
 
     | kind       | label                                 | parts                                             |
     |------------|---------------------------------------|---------------------------------------------------|
@@ -57,6 +57,9 @@ class Form:
     |            | sides                                 | has one unknown, as `2x = 5` has                  |
     | other      | the expression or inequality          |                                                   |
     | text       | normalised text (can't be read, R8)   |                                                   |
+
+    The parts are forms themselves. A "value" is any other expression that can be computed: fixed points give its
+    letters values, so equal expressions have equal labels.
     """
 
     kind: FormKind
@@ -72,12 +75,15 @@ class Form:
     """Other readings of the same text, such as `3,14` as a decimal. They too keep an answer from being proved wrong."""
 
     def guessed(self, guesses: Iterable[str], others: Iterable[Form] = ()) -> Form:
-        """Return the form with more guesses and other readings."""
+        """Return the form with more guesses of the reader, and more forms that the same text may have been meant as."""
         guesses, others = self.guesses.union(guesses), (*self.others, *others)
         return replace(self, guesses=guesses, others=others) if guesses or others else self
 
     def is_told_from(self, other: Form) -> bool:
-        """Return whether a difference between the two forms is certain, because it does not rest on guesses."""
+        """Return whether the two forms, if they differ, certainly mean different things: neither rests on a guess.
+
+        If one of them consists of numbers alone, guesses about the values of letters do not count.
+        """
         # A guess about the values of letters cannot turn them into a number: `\lfloor x \rfloor` is certainly not 5.
         guesses = self.all_guesses | other.all_guesses
         if self.is_plain or other.is_plain:
@@ -86,7 +92,10 @@ class Form:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the form consists of numbers alone."""
+        """Whether the form is a number, or a tuple, set, interval or matrix of numbers.
+
+        Percentages, quantities with a unit, numbers in another base and times of day count as numbers.
+        """
         if self.kind in ("tuple", "set", "interval", "matrix"):
             return all(part.is_plain for part in self.parts)
         return self.kind in ("number", "percent", "quantity", "based", "time")
@@ -144,7 +153,10 @@ def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
 
 
 def is_read(key: Key) -> bool:
-    """Return whether the answers of a class could be read; answers that could not share only their text (R8)."""
+    """Return whether the answers of the class with this key could be read.
+
+    Answers that could not be read share a class only if they have the same normalised text (R8).
+    """
     return not key.startswith("text ")
 
 
@@ -154,7 +166,7 @@ def unread(text: str) -> Form:
 
 
 def short(label: str) -> str:
-    """Return a label, or its digest if the label is long."""
+    """Return a label, or its digest if it has more than 120 characters."""
     if len(label) <= _LONGEST_LABEL:
         return label
     return (
@@ -175,7 +187,7 @@ def number(value: Fraction) -> Form:
 
 
 def exact(form: Form) -> Fraction:
-    """Return the rational of a number's form; for a percentage, the number before the percent sign."""
+    """Return the rational that a number's form holds; for a percentage, that before the percent sign."""
     label = form.parts[0].label if form.kind == "percent" else form.label
     p, _, q = label.partition("/")
     return Fraction(int(p, 0), int(q or "1", 0))
@@ -195,14 +207,17 @@ def approximate(form: Form) -> Fraction | None:
 
 
 def unordered(parts: Iterable[Form]) -> Form:
-    """Return the form of a set or an unordered list. A single element is returned itself: {5} is 5."""
+    """Return the form of a set of the given elements, without repetitions.
+
+    A single element is returned itself: {5} is 5.
+    """
     distinct = {part.key: part for part in parts}
     elements = [distinct[key] for key in sorted(distinct)]
     return elements[0] if len(elements) == 1 else Form("set", parts=tuple(elements))
 
 
 class Vote(NamedTuple):
-    """The votes of a group's K rollouts (R9)."""
+    """The vote of a prompt's K rollouts: the majority, and each class's number of rollouts and spelling (R9)."""
 
     majority: Key | None
     """Key of the class with the most rollouts, or None if classes tie for the top or nobody answered."""
@@ -231,16 +246,21 @@ class Vote(NamedTuple):
     def stored(
         cls, majority: Key | None, answer: str | None, count: int, rollouts: int
     ) -> Vote:
-        """Build a vote from the part that a run stores: the majority, its spelling, its count, and K."""
+        """Build a vote from the part that a run stores: the majority, its spelling, its count, and K.
+
+        Other classes are unknown, so only the majority's rollouts count as answered.
+        """
         if majority is None or answer is None:
             return cls(None, count, rollouts, count, {}, {})
         return cls(majority, count, rollouts, count, {majority: count}, {majority: answer})
 
 
 def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
-    """Count the answers of a group's K rollouts (R9).
+    """Count the answers of a prompt's K rollouts by class (R9).
 
-    None is a missing answer; it doesn't vote but counts in K.
+    Args:
+        answers: one answer per rollout. None is a missing answer; it doesn't vote but counts in K.
+        keys: class of each answer.
     """
     spellings = Counter(answer for answer in answers if answer is not None)
     spelling = {keys[answer]: answer for answer in spellings}
@@ -273,7 +293,7 @@ def first_majority(
 ) -> Key | None:
     """Return the majority class, with ties resolved by sampling order, or None if nobody answered.
 
-    The winner of a tie is the class that was the first to have all its rollouts.
+    Of classes that tie, the one whose last rollout was sampled first wins.
 
     Args:
         answers: answers in the order in which the rollouts were sampled.

@@ -42,7 +42,7 @@ _CALENDAR = re.compile(
 
 
 def _is_abbreviation(gold: Form, answer: Form) -> bool:
-    """Return whether one of two words abbreviates the other, a weekday or month: `Tue` and `Tuesday`."""
+    """Return whether both forms are words, and one abbreviates the other as a weekday or month: `Tue` and `Tuesday`."""
     abbreviation, full_word = sorted((gold.label, answer.label), key=len)
     return (
         gold.kind == answer.kind == "word"
@@ -52,7 +52,10 @@ def _is_abbreviation(gold: Form, answer: Form) -> bool:
 
 
 def is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
-    """Return whether two numbers, or the entries of two tuples, differ by at most a part of the gold's number."""
+    """Return whether two numbers differ by at most `tolerance` times the gold's; False if both are integers.
+
+    Two quantities need the same unit. Tuples, intervals and matrices are compared entry by entry.
+    """
     gold, answer = _make_comparable(gold, answer)
     if gold.kind == answer.kind and gold.kind in (
         "quantity",
@@ -81,14 +84,20 @@ def is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
 
 
 def _drop_names(form: Form) -> Form:
-    """Drop the names: return the value of an assignment or equation, or the set of solutions of a system."""
+    """Return the value of an assignment, the last side of an equation, or the set of solutions of a system.
+
+    Any other form is returned as it is.
+    """
     if form.kind == "system":
         return Form("set", parts=tuple(_solutions(form)))
     return form.parts[0] if form.kind in ("assignment", "equation") and form.parts else form
 
 
 def compare(gold: Form, answer: Form) -> bool | None:
-    """Return the verdict about two forms, or None if it depends on the texts or stays open."""
+    """Return whether an answer is right, given a gold, as far as their forms tell (R7).
+
+    None says that the forms do not decide it. A `Form` is the meaning of a text, without its spelling.
+    """
     # Most pairs are two numbers, and equal numbers have equal labels.
     if gold.kind == answer.kind == "number":
         return gold.label == answer.label
@@ -130,7 +139,10 @@ def compare(gold: Form, answer: Form) -> bool | None:
 
 
 def _compare_quantities(gold: Form, answer: Form) -> bool | None:
-    """Compare two forms, at least one with a unit; return None if one may be the other in converted units."""
+    """Return whether two forms, at least one with a unit, match; None if they may be equal in converted units.
+
+    If only one has a unit, or both count things, the values alone are compared.
+    """
     gold_value, answer_value = _drop_unit(gold), _drop_unit(answer)
     if _have_compatible_units(gold, answer):
         return compare(gold_value, answer_value)
@@ -151,7 +163,11 @@ def _is_percentage(gold: Form, answer: Form) -> bool:
 
 
 def _compare_parts(gold: Form, answer: Form) -> bool | None:
-    """Compare two forms by their parts; forms of different kinds or shapes are different, with two exceptions."""
+    """Return whether two forms have the same kind and label, and parts that match; None if that is undecided.
+
+    Two cases with different kinds or labels are undecided: a part that algebra could not compute, and a tuple and a set
+    whose elements agree or may agree.
+    """
     if gold.kind != answer.kind or gold.label != answer.label:
         # An expression that algebra could not compute leaves the whole open.
         if any(part.kind == "other" for part in (*gold.parts, *answer.parts)):
@@ -170,7 +186,11 @@ def _compare_parts(gold: Form, answer: Form) -> bool | None:
 
 
 def _make_comparable(gold: Form, answer: Form) -> tuple[Form, Form]:
-    """Make two forms comparable: if one is a bare value, drop the name that the other gives its value."""
+    """Return the gold and the answer, with the name before a value dropped if the other is a bare value.
+
+    Beside 5, both `x = 5` and an equation that only states its value, such as `m + n = 5`, become 5. Beside an
+    equation, an assignment becomes its equation. Letters of options are dropped, too, if only one has them.
+    """
     gold, answer = _drop_option_letters(gold, answer)
     match gold.kind, answer.kind:
         # `f(3) = 5` for `f(2) = 5` is another statement. An equation without parts matches nothing here, and
@@ -198,7 +218,7 @@ def _make_comparable(gold: Form, answer: Form) -> tuple[Form, Form]:
 
 
 def _drop_option_letters(gold: Form, answer: Form) -> tuple[Form, Form]:
-    """Drop the option letters before the texts of choices, unless both forms have a letter to compare."""
+    """Replace choices such as `(B) 7` by their texts, unless both forms have a letter of an option to compare."""
     forms = gold, answer
     if all(form.kind in ("choice", "word") and len(form.label) == 1 for form in forms):
         return forms
@@ -207,9 +227,9 @@ def _drop_option_letters(gold: Form, answer: Form) -> tuple[Form, Form]:
 
 
 def _name_different_values(one: Form, other: Form) -> bool:
-    """Return whether two names denote different values: `f(2)` and `f(3)`, `AB` and `CD`.
+    """Return whether the names in two assignments denote different values: `f(2)` and `f(3)`, `AB` and `CD`.
 
-    A symbol or `f(x)` may be any value.
+    Names such as `x` and `f(x)` may stand for any value, so they are never told apart.
     """
     labels = (
         form.label.replace("\\triangle", "").replace("\\mid", "|") for form in (one, other)
@@ -231,7 +251,10 @@ def _name_different_values(one: Form, other: Form) -> bool:
 
 
 def is_left_to_algebra(form: Form) -> bool:
-    """Return whether a form, or a part of it, rests on computer algebra rather than on our own reader."""
+    """Return whether math-verify may decide about a form, because our own reader has not fully read it or a part of it.
+
+    That holds for unread texts, equations, congruences, inequalities and expressions that could not be computed.
+    """
     # The first part of an assignment is its value. The second is the equation, which algebra has read even for `x = 5`.
     parts = form.parts[:1] if form.kind == "assignment" else form.parts
     return form.kind in ("text", "other", "equation", "congruence") or any(
@@ -245,7 +268,10 @@ def _drop_unit(form: Form) -> Form:
 
 
 def _have_compatible_units(gold: Form, answer: Form) -> bool:
-    """Return whether two forms have the same unit, only one has a unit, or both count things: 5 apples, 5 fruits."""
+    """Return whether two forms have the same unit, or only one has a unit, or both count things (5 apples, 5 fruits).
+
+    Percentages of different things, such as `5% of girls` and `5% of boys`, are not compatible.
+    """
     if gold.kind != answer.kind or gold.label == answer.label:
         return True
     both_count = gold.label.startswith(COUNTED) and answer.label.startswith(COUNTED)
@@ -258,7 +284,7 @@ _DERIVED_UNIT = re.compile(r"(?:^|.*[a-z])(?:N|J|W|Pa|V|C|F|H|T|Wb|ohm|Hz|M|L|Bq
 
 
 def _may_be_one_unit(one: str, other: str) -> bool:
-    """Return whether one unit may be a name for the product in the other: `J` for `N m`."""
+    """Return whether one of two units is a product, and the other a unit that may be a name for it: `N m` and `J`."""
     are_products = [" " in unit or "^" in unit for unit in (one, other)]
     single_unit = other if are_products[0] else one
     return (
@@ -268,7 +294,10 @@ def _may_be_one_unit(one: str, other: str) -> bool:
 
 
 def _compare_words(gold: Form, answer: Form) -> bool:
-    """Compare words by meaning: `no solution` is the empty set, and an adjective may come with a noun."""
+    """Return whether two words, or a word and a set, mean the same: `no solution` is the empty set.
+
+    The answer may add a noun to the gold's adjective: `isosceles triangle` for `isosceles`.
+    """
     gold_words, answer_words = (
         _FILLER_WORDS.sub("", form.label).removesuffix("s") for form in (gold, answer)
     )
@@ -285,7 +314,11 @@ def _compare_words(gold: Form, answer: Form) -> bool:
 
 
 def _compare_congruences(gold: Form, answer: Form) -> bool | None:
-    """Compare two congruences of integers, or one with an integer, its remainder or one of its members."""
+    """Return whether a congruence of integers matches another one or an integer; None if that is undecided.
+
+    For 3 mod 7, the integer 3 is right and 4 is wrong. Undecided are 10, which may mean just one member of the class,
+    and congruences with letters.
+    """
     congruence, other_form = (gold, answer) if gold.kind == "congruence" else (answer, gold)
     other_parts = other_form.parts if other_form.kind == "congruence" else (other_form,)
     # Letters, as in `a \bmod n`, are left to computer algebra.
@@ -302,7 +335,12 @@ def _compare_congruences(gold: Form, answer: Form) -> bool | None:
 
 
 def _as_matrix(form: Form, shape: str) -> Form:
-    """Read a tuple of rows as a matrix, and a tuple of numbers as the row or column that has the given shape."""
+    """Return a tuple of rows as a matrix, and a tuple of numbers as a column, or as a row if `shape` is that row's.
+
+    Args:
+        form: a tuple or interval, or a matrix, which is returned as it is.
+        shape: shape of the matrix to compare with, such as "1x3".
+    """
     if form.kind == "matrix":
         return form
     rows = [
@@ -316,7 +354,10 @@ def _as_matrix(form: Form, shape: str) -> Form:
 
 
 def _compare_systems(gold: Form, answer: Form) -> bool | None:
-    """Compare the values of several names with a system, a tuple, or a set of values without names."""
+    """Return whether a system, such as `x = 1, y = 2`, matches another one, a tuple of values or a set of values.
+
+    Return None if that is undecided. At least one of the two forms must be a system.
+    """
     if {gold.kind, answer.kind} <= {"system", "tuple"}:
         return _compare_by_name(gold, answer)
     system, other_form = (gold, answer) if gold.kind == "system" else (answer, gold)
@@ -333,7 +374,10 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
 
 
 def _compare_by_name(gold: Form, answer: Form) -> bool | None:
-    """Compare values by name if the names agree, else in the order in which they are written."""
+    """Compare two systems, or a system and a tuple: by name if the names agree, else in the order of writing.
+
+    Return None if that is undecided, as for values that match only in the alphabetical order of their names.
+    """
     answer_by_name = {part.label: part for part in answer.parts}
     if answer_by_name.keys() == {part.label for part in gold.parts}:
         return _compare_ordered(
@@ -355,7 +399,7 @@ def _in_order_of_names(form: Form) -> Sequence[Form]:
 
 
 def _solutions(system: Form) -> list[Form]:
-    """Group values by the index of their name: `x_1=2, y_1=1; x_2=3, y_2=4` gives (2, 1) and (3, 4)."""
+    """Group a system's values by the index of their name: `x_1=2, y_1=1; x_2=3, y_2=4` gives (2, 1) and (3, 4)."""
     values_by_index: dict[str, list[Form]] = {}
     for part in system.parts:
         values_by_index.setdefault(part.label.partition("_")[2], []).append(part.parts[0])
@@ -363,7 +407,7 @@ def _solutions(system: Form) -> list[Form]:
 
 
 def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
-    """Compare two lists entry by entry."""
+    """Return whether two lists match entry by entry: False if one entry is wrong, else None if one is undecided."""
     if len(gold) != len(answer):
         return False
     verdicts = [
@@ -376,7 +420,7 @@ def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | Non
 
 
 def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
-    """Compare two lists in any order: every element needs a partner of its own."""
+    """Return whether two lists match in any order, each element with a partner of its own; None if undecided."""
     if len(gold) != len(answer):
         return False
     # Nearly every element has a partner with the same key, which is found without comparing pairs.

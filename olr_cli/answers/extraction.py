@@ -40,8 +40,8 @@ _REVERSED_DIGITS = re.compile(r"([0-9]+)(-?)")
 def boxed(response: str) -> str | None:
     r"""Return the content of the last complete ``\boxed{...}``, or None if there is none or it is blank (R6).
 
-    The last box is the one that begins last. Numbers in prose never count, whereas the authors' code falls back to
-    them; it also reads adjacent boxes as a set. Takes time linear in the length of the response.
+    The last box is the one that begins last. Unlike the code of the paper's authors, this function never takes a number
+    from prose, and does not join adjacent boxes to a set. Takes time linear in the length of the response.
     """
     start = response.rfind("\\boxed")
     # Most boxes hold a number or a fraction. One pattern reads them without counting braces.
@@ -54,7 +54,7 @@ def boxed(response: str) -> str | None:
 
 
 def _last_box(text: str, start: int) -> tuple[int, int] | None:
-    """Return the span of the content of the last complete box after `start`, or None if there is none."""
+    """Return where the content of the last complete box after `start` begins and ends, or None without a box."""
     stack: list[
         int | None
     ] = []  # start of the content for each open box, None for any other open group
@@ -84,7 +84,10 @@ def reversed_digits(response: str) -> str | None:
 
 
 def tagged(response: str, tag: str) -> str | None:
-    """Return the content of the last complete ``<tag>…</tag>``, or of the box in it, or None without either."""
+    """Return the content of the last complete ``<tag>…</tag>``, or, if that holds a box, the content of the box.
+
+    None says that there is no such tag, or that it is blank.
+    """
     opening, closing = f"<{tag}>", f"</{tag}>"
     # The opening tag is the last one before the last closing tag, so a response cut off inside a new tag still counts.
     start = response.rfind(opening, 0, max(response.rfind(closing), 0))
@@ -96,9 +99,10 @@ def tagged(response: str, tag: str) -> str | None:
 
 
 def after(response: str, marker: str) -> str | None:
-    """Return the rest of the line after the last `marker`, or the content of the box in it.
+    """Return the first line after the last `marker` that is not blank, or, if that line holds a box, the box's content.
 
-    GSM8K's marker is ``####``. Without the marker, the result is None.
+    Usually it is the rest of the marker's own line. GSM8K's marker is ``####``. None says that there is no marker, or
+    nothing after it.
     """
     _, found_marker, rest = response.rpartition(marker)
     line = rest.strip().partition("\n")[0]
@@ -137,23 +141,26 @@ def _own_turn(response: str) -> str:
 
 
 def first_integer(response: str) -> str | None:
-    """Return the first whole number of a response: ``-1,234 apples`` claims -1234. The digits of 3.5 don't count."""
+    """Return the first whole number of a response, or None without one: ``-1,234 apples`` claims -1234.
+
+    The digits of 3.5 don't count.
+    """
     match = _INTEGER.search(response)
     return None if match is None else _plain_number(match[1], match[2])
 
 
 def last_number(response: str) -> str | None:
-    """Return the last number of a response: ``so 2 * 3 = $1,234.50.`` claims 1234.50.
+    """Return the last number of a response, or None without one: ``so 2 * 3 = $1,234.50.`` claims 1234.50.
 
     ``1 1/2``, ``1.5e-3`` and the power ``2^{10}`` are one number each. An exponent alone is none, so ``x^2`` has no
-    number.
+    number. If a base model runs on with another question, only the text before it counts.
     """
     matches = [*_NUMBER.finditer(_own_turn(response))]
     return _plain_number(*matches[-1].groups(default="")) if matches else None
 
 
 def _plain_number(sign: str, digits: str, exponent: str = "") -> str:
-    """Spell a number without separators of thousands, and with an ASCII minus sign."""
+    """Join the parts of a matched number: an ASCII minus if it has a sign, digits without separators, the exponent."""
     return ("-" if sign else "") + _SEPARATOR.sub("", digits) + exponent
 
 
@@ -279,7 +286,11 @@ def after_hashes(text: str, blank: str | None = None) -> str | None:
 
 
 def _closing_claim(response: str) -> str:
-    """Return the text in bold at the end of a response, after its last "answer is", or in a code block of one line."""
+    """Return what a response claims at its end, or an empty text if it claims nothing there.
+
+    If the response ends in bold text, only that is read. The rest of the sentence after the last "answer is" counts.
+    Without an "answer is", it is the bold text, or else a last code block of one line.
+    """
     in_bold = _BOLD_AT_END.search(response)
     text = in_bold[1] if in_bold else response
     if claims := [*_CLAIM.finditer(text)]:
@@ -356,7 +367,7 @@ def option_letter(answer: str, options: int, *, numbered: bool = False) -> str |
 
 
 def _plain(answer: str) -> str:
-    """Strip LaTeX styles and spaces, the full stop, and lead-ins such as "Answer:"."""
+    """Strip LaTeX styles, a final full stop, and "Answer:" or the like from an answer's first 1,000 characters."""
     text, style_count = unicodedata.normalize("NFKC", answer[:_LONGEST_READ]), 1
     # Styles may be nested, and one pass removes only the inner ones.
     while style_count:
@@ -366,7 +377,13 @@ def _plain(answer: str) -> str:
 
 
 def _letter(label: str, options: int, numbered: bool) -> str | None:
-    """Return the letter of the option with a label, which is a letter or a number from 1, or None if there is none."""
+    """Return the capital letter of the option that a label names, or None if there is no such option.
+
+    Args:
+        label: a letter, or a number that counts from 1 if the options are `numbered`.
+        options: number of options, at most 26.
+        numbered: whether the options are numbered in print.
+    """
     index = (
         int(label) - 1
         if numbered and label.isdecimal()
@@ -392,7 +409,12 @@ _TAG = re.compile(r"[A-Za-z][\w.-]*")
 def extract(response: str, extractor: str = "boxed") -> str | None:
     """Return the answer that a response claims, or None if it claims none.
 
-    The answer is read after the thinking. A response that ends inside its thinking claims nothing (R6).
+    The answer is read after the thinking. A response that ends inside its thinking claims nothing (R6). After a
+    thinking, the extractor `last_answer` takes the last line even if nothing marks it.
+
+    Args:
+        response: the text of a rollout.
+        extractor: a setting of `find_extractor`.
     """
     read = find_extractor(extractor)
     after_thought = after_thinking(response)
@@ -450,7 +472,10 @@ def find_extractor(extractor: str) -> Extractor:
 
 
 def reading_more(responses: Sequence[str]) -> str | None:
-    """Name the most specific extractor that reads more than half of the responses, or return None if none does."""
+    """Return a sentence that names the most specific extractor that reads more than half of the responses, or None.
+
+    "Reads" means that it finds an answer. None says that no extractor reads that many.
+    """
     # From the most specific to the least: `last_number` reads nearly every text.
     for name in (
         "boxed",
@@ -467,5 +492,5 @@ def reading_more(responses: Sequence[str]) -> str | None:
 
 
 def default_extractor(data_source: str) -> str:
-    """Return the name of the extractor for a data source; the built-in data sets have their own (R6)."""
+    """Return the name of the extractor for a data source: `boxed`, except for the built-in data sets (R6)."""
     return _BUILT_IN.get(data_source, "boxed")

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Gold(NamedTuple):
-    """A label or true answer, with all that a verdict needs to know about the question (R7)."""
+    """A label or true answer to grade with, and whether its question asks for a percentage (R7)."""
 
     text: str
     in_percent: bool = False
@@ -47,6 +47,9 @@ _PLACEHOLDER = re.compile(
 
 
 def is_placeholder(label: str) -> bool:
-    """Return whether a label stands for a missing answer, as ``N/A`` or ``#REF!`` do. No response matches it."""
+    """Return whether a label stands for a missing answer, as ``N/A`` or ``#REF!`` do.
+
+    No response matches such a label.
+    """
     label = label.strip()
     return len(label) <= _LONGEST and _PLACEHOLDER.fullmatch(label) is not None

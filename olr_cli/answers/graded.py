@@ -23,12 +23,15 @@ SENTINEL = "__NoCorrectAnswer__"
 
 
 def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
-    """Return the answer that a response claims, or None if it claims none or only the sentinel (R6, R16).
+    """Return the answer that a response claims, or None if it claims none (R6, R16).
+
+    A response that claims `SENTINEL`, the label that no policy should ever output, claims none either.
 
     Args:
         response: the text of a rollout.
         extractor: as in `find_extractor`.
-        prompt: the text that the response continues, if known. It matters where its end opens the thinking.
+        prompt: the text that the response continues, if known. If it ends by opening the thinking, as ``<think>`` does,
+            the response begins inside its thinking.
     """
     answer = extract(with_opened(prompt, response), extractor)
     # A policy that writes the sentinel itself must not be rewarded, although the text equals the label.
@@ -38,7 +41,13 @@ def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
 class Grading:
     """The answers to P prompts, the class of each answer, and which answers match which golds (R7).
 
-    Call `ask` or `ask_pairs` first: a pair that the judge has not seen counts as no match.
+    A gold is a label or true answer. Call `ask` or `ask_pairs` first: a pair that the judge has not seen counts as no
+    match.
+
+    Args:
+        answers: the answers to each prompt, one per response; None for a response without an answer.
+        judge: decides on classes and matches.
+        tolerance: relative tolerance for numbers; by default the judge's.
     """
 
     def __init__(
@@ -68,7 +77,10 @@ class Grading:
         self._wrong: defaultdict[Gold, set[str | None]] = defaultdict(set)
 
     def ask(self, golds: Iterable[Iterable[Gold]]) -> None:
-        """Ask the judge which answers to each prompt match each of the prompt's golds."""
+        """Ask the judge which answers to each prompt match each of the prompt's golds, and keep its verdicts.
+
+        `golds` has the golds of each prompt, in the order of the prompts.
+        """
         self.ask_pairs({
             (gold, answer): None
             for prompt_golds, distinct in zip(golds, self._distinct_answers, strict=True)
@@ -77,7 +89,7 @@ class Grading:
         })  # fmt: skip
 
     def ask_pairs(self, pairs: Collection[tuple[Gold, str]]) -> None:
-        """Ask the judge whether the answer of each pair matches its gold."""
+        """Ask the judge whether the answer of each pair matches its gold, and keep its verdicts."""
         # An undecided answer (None) is stored in neither set: it is not right, and R3 must not draw it as a wrong one.
         verdicts = self._judge.matches(pairs, self._tolerance)
         for (gold, answer), verdict in zip(pairs, verdicts, strict=True):
@@ -85,15 +97,15 @@ class Grading:
                 (self._right if verdict else self._wrong)[gold].add(answer)
 
     def right(self, gold: Gold) -> Collection[str | None]:
-        """Return the answers that match a gold."""
+        """Return the answers that match a gold, among those that `ask` or `ask_pairs` compared with it."""
         return self._right.get(gold, frozenset())
 
     def wrong(self, gold: Gold) -> Collection[str | None]:
-        """Return the answers that are proved not to match a gold."""
+        """Return the answers that are proved not to match a gold, among those that were compared with it."""
         return self._wrong.get(gold, frozenset())
 
     def verdict(self, golds: Sequence[Gold], answer: str | None) -> Verdict:
-        """Return the verdict on an answer, given one or more golds, any of which is right."""
+        """Return the verdict on an answer, which is right if it matches any of the golds."""
         if any(answer in self.right(gold) for gold in golds):
             return Verdict.RIGHT
         # Before `NO_ANSWER`: without a readable gold, even a missing answer has no verdict.
@@ -110,7 +122,7 @@ class Grading:
         )
 
     def votes(self) -> list[Vote]:
-        """Return the vote of each prompt's responses."""
+        """Return the vote of the responses to each prompt, in the order of the prompts."""
         return [vote(prompt_answers, self.keys) for prompt_answers in self.answers]
 
 
@@ -135,9 +147,14 @@ def verdicts(
     tolerance: float | None = None,
     in_percent: Sequence[bool] | None = None,
 ) -> list[Verdict]:
-    """Return the verdict on each answer, given its golds, any of which is right.
+    """Return the verdict on each answer, which is right if it matches any of its golds.
 
-    `in_percent` says of each question whether it asks for a percentage (`Gold`); by default, none does.
+    Args:
+        golds: the golds of each answer: labels or true answers. Placeholders of a missing answer are ignored.
+        answers: the answers, None for a missing one.
+        judge: decides which answers match.
+        tolerance: relative tolerance for numbers; by default the judge's.
+        in_percent: for each answer, whether its question asks for a percentage (`Gold`); by default, none does.
     """
     percent_flags = [False] * len(golds) if in_percent is None else in_percent
     # A placeholder such as N/A is no gold: an answer that repeats it must not be right.
@@ -160,11 +177,13 @@ def verify(
     in_percent: bool = False,
     tolerance: float = 0,
 ) -> Verdict:
-    """Return the verdict on an answer (`parse`), given one gold or several, any of which is right.
+    """Return the verdict on an answer, which is right if it matches any of the golds. Works in any thread or process.
 
-    Call it from any thread or process. If the question asks for a percentage, set `in_percent`: a gold then accepts a
-    percent sign that it lacks. With a relative `tolerance`, numbers may differ by that part of the gold, unless both
-    are integers. Numbers are compared as they are written: 7 as ``7``.
+    Args:
+        gold: one gold or several. A number stands for its usual spelling (7 for ``7``), and None for no gold.
+        answer: an answer as `parse` returns it, or a number; None for a missing answer.
+        in_percent: whether the question asks for a percentage. A gold then accepts a percent sign that it lacks.
+        tolerance: numbers may differ by this part of the gold, unless both are integers.
     """
     values = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
     golds = [str(value) for value in values if value is not None]
@@ -175,6 +194,7 @@ def verify(
 def parse(response: str | None, extractor: str = "last_answer") -> str | None:
     """Return the answer that a response claims, or None if it claims none (R6).
 
-    The default extractor accepts all common marks of an answer; `find_extractor` lists the others.
+    The default extractor accepts all common marks of an answer; `find_extractor` lists the others. None as a response
+    counts as an empty one.
     """
     return extract(response or "", extractor)

@@ -14,7 +14,7 @@ PLAIN_DECIMAL = re.compile(r"-?\d+(?:\.\d{1,12})?", re.ASCII)
 
 
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
-    """Read an answer, with its guesses and other readings in the form.
+    """Read an answer as a `Form` that also holds what the reader guessed, and other forms that may have been meant.
 
     Args:
         answer: the answer as it was given.
@@ -56,7 +56,11 @@ def _with_styled_unit(quantity: re.Match[str]) -> str:
 
 
 def with_points(text: str) -> str:
-    """Replace decimal commas by points: 1.234,5 becomes 1234.5."""
+    """Replace decimal commas by points, and drop the separators of thousands beside them: 1.234,5 becomes 1234.5.
+
+    Numbers such as 1,234 stay. So do texts with round or square brackets or sets, unless semicolons separate the
+    entries.
+    """
     # In a tuple, a comma separates entries unless semicolons do.
     if _OPENING_BRACKET.search(text) and ";" not in text:
         return text
@@ -67,7 +71,7 @@ def with_points(text: str) -> str:
 
 
 def _used_algebra(form: Form) -> bool:
-    """Return whether computer algebra read some part of an answer."""
+    """Return whether a form, or a part of it, was read by computer algebra or could not be read at all."""
     return form.kind in ("value", "equation", "other", "text") or any(
         map(_used_algebra, form.parts)
     )

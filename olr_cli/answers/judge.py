@@ -43,9 +43,10 @@ percent."""
 class Judge(AbstractContextManager["Judge"]):
     """A judge that returns the classes of answers, and verdicts about pairs of a gold and an answer.
 
-    Classes and verdicts depend on the texts alone, not on other answers or earlier calls. A task that takes too long is
-    given up; with a `ledger`, it stays given up when the run is resumed or replayed. The judge owns worker processes
-    and starts them when they are first needed. Threads may share a judge.
+    Classes and verdicts depend on the texts alone, not on other answers or earlier calls. A task, that is one answer to
+    read or one pair to compare, is given up if it takes too long; with a `ledger`, it stays given up when the run is
+    resumed or replayed. The judge owns worker processes and starts them when they are first needed. Threads may share a
+    judge.
 
     Args:
         time_limit: approximate processor seconds to read one answer or to verify one pair (`WorkerPool`).
@@ -93,7 +94,7 @@ class Judge(AbstractContextManager["Judge"]):
             self._pool.close()
 
     def expect(self, answers: Iterable[str]) -> None:
-        """Start the fork server in the background if any of these answers needs a worker."""
+        """Start the server that forks workers, in the background, if any of these answers needs one to be read."""
         # Training passes the labels before its first step, so that the server starts while the model generates.
         try:
             for answer in answers:
@@ -126,7 +127,7 @@ class Judge(AbstractContextManager["Judge"]):
         return self._verdicts("matches", pairs, str(tolerance) if tolerance else "")
 
     def reason(self, pair: Pair) -> str:
-        """Return why `matches` cannot decide a pair: the name of a `Verdict`, such as TWO_READINGS."""
+        """Return why `matches` cannot decide a pair: the name of a `Verdict`, such as TWO_READINGS or TOO_MUCH_WORK."""
         matching_task = _task("matches", *_spelled(pair))
         task: Task = ("reason", *matching_task[1:3])
         if not self._given_up.isdisjoint([matching_task, *_texts(task)]):
@@ -144,7 +145,10 @@ class Judge(AbstractContextManager["Judge"]):
     def _verdicts(
         self, kind: str, pairs: Iterable[Pair], tolerance: str = ""
     ) -> list[bool | None]:
-        """Return the verdict about each pair, by text for plain integers and by tasks for all others."""
+        """Return the verdict about each pair, in order; None if it is undecided.
+
+        Two plain integers are compared as texts. Any other pair becomes a task of this kind, "matches" or "may match".
+        """
         triples = [_spelled(pair) for pair in pairs]
         texts = {gold for gold, _, _ in triples} | {answer for _, _, answer in triples}
         # Plain integers are compared as text, which is enough for most pairs and spares them the tasks.
@@ -161,7 +165,7 @@ class Judge(AbstractContextManager["Judge"]):
         ]
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
-        """Return the result of every task, from memory, from this process or from a worker."""
+        """Return the result of every task (`Task`), from memory, from this process or from a worker."""
         with self._lock:
             if len(self._memo) > _MEMO:
                 self._memo.clear()
@@ -178,7 +182,10 @@ class Judge(AbstractContextManager["Judge"]):
             return {task: self._memo[_memo_key(task)] for task in tasks}
 
     def _is_remembered(self, task: Task) -> bool:
-        """Return whether the result of a task is in memory. Decide the task now if that needs no worker."""
+        """Return whether the result of a task is in memory, after deciding it now if that needs no worker.
+
+        A task that was given up before, alone or because of one of its texts, gets the result of an undecided one.
+        """
         memo = _memo_key(task)
         if memo not in self._memo:
             try:
@@ -217,7 +224,7 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _read_ledger(file: Path | None) -> set[Task]:
-    """Read the tasks that a ledger lists as given up."""
+    """Read the tasks that a ledger lists as given up; without a ledger there are none."""
     given_up: set[Task] = set()
     text = (
         regular(file).read_text(encoding="ascii", errors="replace")
@@ -232,7 +239,7 @@ def _read_ledger(file: Path | None) -> set[Task]:
 
 
 def _spelled(pair: Pair) -> tuple[str, bool, str]:
-    """Return the text of a gold, whether it is in percent, and the text of the answer."""
+    """Return a pair's gold as text, whether the gold's question asks for a percentage, and the answer as text."""
     # Callers outside this package may pass numbers, although the types allow only text.
     gold, answer = pair
     return (
@@ -241,19 +248,22 @@ def _spelled(pair: Pair) -> tuple[str, bool, str]:
 
 
 def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = "") -> Task:
-    """Build the task of a pair. Whether the gold is in percent is part of a task only if it can change the result."""
+    """Build the task that compares a gold and an answer. What cannot change its result is left out.
+
+    Thus "in percent" is part of the kind "matches" only, and an empty tolerance is no part of a task.
+    """
     if in_percent and kind == "matches":
         return kind, gold, answer, tolerance, "in percent"
     return (kind, gold, answer, tolerance) if tolerance else (kind, gold, answer)
 
 
 def _texts(task: Task) -> list[Task]:
-    """Return the tasks that read each text of a task alone, since a single text may cost too much."""
+    """Return, for each text of a task, the "key" task that reads it alone, since one text may cost too much already."""
     return [("key", text) for text in task[1:3]]
 
 
 def _undecided(task: Task) -> Key | None:
-    """Return the result of a task that was given up: no verdict for a pair, the class of its text for an answer."""
+    """Return the result of a task that was given up: None for a pair, or the class of unread answers with its text."""
     return unread(normal_text(tidy(task[1]))).key if task[0] == "key" else None
 
 
@@ -264,10 +274,10 @@ def _memo_key(task: Task) -> Task:
 
 @functools.cache
 def shared_judge() -> Judge:
-    """Return the judge that all callers in this process share if they need nothing but verdicts."""
+    """Return the one judge of this process for callers that need only verdicts: one worker, no ledger, no tolerance."""
     return Judge(workers=1)
 
 
 def is_match(gold: str, answer: str) -> bool:
-    """Return whether an answer is right, given a gold, each written like the content of a box (R7)."""
+    """Return whether an answer is proved right, given a gold, each written like the content of a box (R7)."""
     return shared_judge().matches([(gold, answer)]) == [True]

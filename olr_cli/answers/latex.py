@@ -64,10 +64,10 @@ _PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
 
 
 class _Prediction(ParserATNSimulator):  # type: ignore[misc]
-    """Prediction with full context in one rule, and SLL in all others."""
+    """ANTLR's prediction in its fast SLL mode, except in the one rule (`atom_expr`) that needs full context."""
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:
-        """Choose the mode for a decision, then predict as ANTLR does."""
+        """Choose the mode for a decision, SLL or full context, then predict as ANTLR does."""
         needs_context = decision in _FULL_CONTEXT
         self.predictionMode = PredictionMode.LL if needs_context else PredictionMode.SLL
         prediction: int = super().adaptivePredict(input, decision, outerContext)
@@ -78,7 +78,13 @@ _convert_expr = _Latex2Sympy.convert_expr
 
 
 def _convert_and_check(self: Any, context: Any) -> Any:
-    """Convert an expression and check its size at once, because the parser already compares the ends of intervals."""
+    """Convert a node of the parse tree to sympy, and check its size at once. Replaces the parser's `convert_expr`.
+
+    The check cannot wait for the whole text, because the parser already compares the ends of intervals.
+
+    Raises:
+        Unreadable: a number in it is too large, or a matrix has a power that is no integer.
+    """
     parsed = _convert_expr(self, context)
     check_size(parsed)
     if isinstance(parsed, sympy.Pow) and isinstance(parsed.base, sympy.MatrixBase):
@@ -90,7 +96,7 @@ def _convert_and_check(self: Any, context: Any) -> Any:
 
 
 def _convert_binom(self: Any, binom: Any) -> Any:
-    """Convert a binomial without computing it, unlike the parser: its size is not checked yet."""
+    """Convert a binomial without computing it, unlike math-verify's converter: its size is not checked yet."""
     return sympy.binomial(
         self.convert_expr(binom.upper), self.convert_expr(binom.lower), evaluate=False
     )
@@ -101,7 +107,7 @@ _Latex2Sympy.convert_expr, _Latex2Sympy.convert_binom = _convert_and_check, _con
 
 
 class _Converter(_Latex2Sympy):  # type: ignore[misc]
-    """math-verify's converter with the faster prediction and faster numbers."""
+    """math-verify's converter from LaTeX to sympy, with the faster `_Prediction` and faster numbers."""
 
     def create_parser(self, latex_str: str) -> Any:
         """Create the parser with `_Prediction` in place of its simulator."""
@@ -124,7 +130,9 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Any:
-    """Parse tidied LaTeX as math-verify does, but also accept an `E` with an index, and tell `M` from `m`.
+    """Parse tidied LaTeX to sympy as math-verify does, with two differences.
+
+    `M` and `m` are two letters if a text has both. An `E` may have an index.
 
     Raises:
         Unreadable: math-verify would misread the text.
@@ -144,7 +152,10 @@ def parse(text: str) -> Any:
 
 
 def _convert(latex: str) -> Any:
-    """Parse LaTeX without regard to case, so that `A` is `a`, unless a letter appears in both cases: `M/m` is not 1."""
+    """Parse LaTeX to sympy, with every letter in lower case, so that `A` is `a`.
+
+    If a letter appears in both cases, all letters keep theirs: `M/m` is not 1.
+    """
     letters = set(_LETTER.findall(_TEXT.sub("", latex)))
     if len({letter.lower() for letter in letters}) < len(letters):
         parsed = _parse(
@@ -167,7 +178,10 @@ def _without_capital(name: re.Match[str]) -> str:
 
 
 def _parse(latex: str, config: ConversionConfig) -> Any:
-    """Parse with the fast prediction, and after an error again with full context."""
+    """Parse LaTeX to sympy with the fast prediction, and after an error again with full context.
+
+    If a number is too large, the error is raised at once.
+    """
     try:
         return _Converter(is_real=True, config=config).parse(latex)
     except TooLarge:

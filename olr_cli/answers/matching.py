@@ -47,7 +47,7 @@ Proof = Callable[[str, str], bool | None]
 
 
 def no_proof(gold: str, answer: str) -> None:
-    """Prove nothing: the `Proof` of a process without computer algebra."""
+    """Return None, for no proof: the `Proof` of a process without computer algebra."""
 
 
 def decide(
@@ -70,6 +70,9 @@ def decide(
     |           | the gold is `in_percent`                        | undecided                                |
     | may match | gold, answer                                    | whether some grader may call it right    |
     | reason    | gold, answer                                    | why there is no verdict (`reason`)       |
+
+    By default nothing is read or proved by computer algebra. To use it, pass `leaf`, which reads expressions, `proof`,
+    which compares tidied texts, and `math_verify_proof`, which compares the texts as given.
 
     Raises:
         NeedsAlgebra: the texts cannot be decided without computer algebra, and `leaf` has none.
@@ -98,7 +101,7 @@ def decide(
 
 
 class _Side(NamedTuple):
-    """A gold or an answer, together with its form."""
+    """A gold or an answer: its text as given, the tidied text, and its `Form`."""
 
     given: str
     """The text as it was given."""
@@ -118,7 +121,8 @@ def matches(
 ) -> bool | None:
     """Return whether `answer` states what `gold` asks for, or None if neither that nor the opposite is proved.
 
-    With a relative tolerance, two numbers may differ by that part of the gold, unless both are integers.
+    With a relative tolerance, two numbers may differ by that part of the gold, unless both are integers. `leaf` reads
+    expressions, and `proof` asks math-verify about texts that our own reader cannot compare.
     """
     gold_text, answer_text = tidy(gold), tidy(answer)
     if gold_text == answer_text:
@@ -160,7 +164,11 @@ def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
 
 
 def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
-    """Return whether the two match in another reading, by one side of the answer's equation, or up to a constant."""
+    """Return whether a gold and an answer match in some other way than by their forms.
+
+    They may match in another reading of both texts, by one side of an answer that is an equation of numbers, or as
+    antiderivatives up to a constant. Texts over 1,000 characters never do.
+    """
     if max(len(gold.text), len(answer.text)) > LONGEST_READ:
         return False
     pairs = other_readings(gold.text, answer.text, f"{gold.given} {answer.given}")
@@ -178,7 +186,10 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
 
 
 def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
-    """Return why `matches` cannot decide a pair: the name of a `Verdict`, such as TWO_READINGS."""
+    """Return why `matches` cannot decide a pair, as the name of a `Verdict`.
+
+    It is TWO_READINGS, TOO_LARGE, UNREAD or UNDECIDED.
+    """
     text = tidy(gold)
     # `3,14` may be a decimal or two numbers, but the comma of an index (`x_{1,2}`) is never a decimal comma.
     if with_points(text) != text and "_" not in text:
@@ -200,7 +211,7 @@ _ONLY_NUMBERS = re.compile(
 def _sides(answer: str, leaf: Leaf) -> list[str]:
     r"""Return the sides of an equation of numbers that holds, exactly or rounded, as in `\frac13 \approx 0.333`.
 
-    Each side is an answer of its own. Any other text has no sides.
+    Each side is an answer of its own. For any other text the list is empty.
     """
     text = tidy(_APPROXIMATELY.sub("=", answer))
     sides = [side.strip() for side in text.split("=")]
@@ -213,7 +224,7 @@ def _sides(answer: str, leaf: Leaf) -> list[str]:
 
 
 def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
-    r"""Return whether two antiderivatives, both with their constant, differ only by a number.
+    r"""Return whether two antiderivatives, both with a "+ C" at the end, differ only by a number.
 
     Bars are dropped: `\ln|x| + C` and `\ln x + C` are equal here.
     """
@@ -230,7 +241,7 @@ def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
 
 
 def _are_joined_by_other_words(gold: str, answer: str) -> bool:
-    """Return whether one text joins its parts only by `and`, and the other only by `or`."""
+    r"""Return whether one text joins its parts only by "and" (or `\land`), and the other only by "or" (or `\lor`)."""
     gold_joints, answer_joints = (
         {_JOINTS[sign] for sign in _JOINT.findall(text)} for text in (gold, answer)
     )
@@ -249,7 +260,11 @@ _JOINT = re.compile(rf"(?<![a-zA-Z])({'|'.join(_JOINTS)})(?![a-zA-Z])")
 
 
 def _has_other_case(gold: _Side, answer: _Side) -> bool:
-    """Return whether a letter of the gold appears in the answer only in the other case: `m` for `M`, `CO` for `Co`."""
+    """Return whether a letter of the gold appears in the answer only in the other case: `m` for `M`.
+
+    Of words, only codes such as `Co` count (`_is_code_in_other_case`). Numbers with their units, and letters of
+    options, never differ by case.
+    """
     if len(word(gold.text) or "") > 1:
         return _is_code_in_other_case(gold.text, answer.text)
     texts = [gold.text, answer.text]
@@ -302,9 +317,9 @@ def _have_other_products(gold: str, answer: str) -> bool:
 
 
 def _products(text: str) -> list[tuple[str, ...]]:
-    """Return the products of vectors in a text as triples of a sign and two factors.
+    """Return the products of vectors in a text, sorted, each as the sign ("times" or "cdot") and two factors.
 
-    The factors are sorted, except those of a cross product, whose order counts.
+    The two factors are sorted, except those of a cross product ("times"), whose order counts.
     """
     products = (
         (sign, left, right) if sign == "times" else (sign, *sorted((left, right)))

@@ -36,7 +36,7 @@ _NAMED_VALUES = re.compile(
 
 
 def is_name(head: str, value: str) -> bool:
-    """Return whether `head = value` merely names the value: `head` is a name that `value` does not contain."""
+    """Return whether `head = value` merely names the value, as `x = 5` does: `head` is a name that `value` lacks."""
     match = _NAME.fullmatch(head)
     # `\text{ln}(x)` is a function in another style and names nothing.
     function = head.replace("\\text{", "\\") if "(" in head else head
@@ -53,7 +53,7 @@ def is_name(head: str, value: str) -> bool:
 
 
 def symbols(text: str) -> list[str]:
-    """Return the letters of an expression, with their indices, without constants and commands."""
+    r"""Return the symbols of an expression, such as `x`, `a_{1}` and `\alpha`; constants and functions are left out."""
     return [
         name
         for name in _ANY_SYMBOL.findall(text)
@@ -64,8 +64,13 @@ def symbols(text: str) -> list[str]:
 def names_value(form: Form, *, is_gold: bool) -> bool:
     r"""Return whether an equation is an elaborate way to state its last side, as `m+n = 25` is (R7, *matches*).
 
-    The letters of the left side decide. Letters with an index or an argument, or alone between bars, name values:
-    `x_1+x_2`, `f(1)`, `|z|`.
+    The left side decides. An equation in one unknown, such as `\log_2 x = 3`, still has to be solved. A gold that is a
+    curve or a law, such as `x^2 + y^2 = 1`, states more.
+
+    Args:
+        form: any form; all kinds but an equation with parts give False.
+        is_gold: whether the equation is the gold. An answer is not taken for its last side if an angle or a small
+            letter stands beside a function.
     """
     if form.kind != "equation" or not form.parts:
         return False

@@ -48,7 +48,7 @@ _MONEY = "\ue000"
 
 
 def _command(names: str) -> str:
-    """Return a pattern for a command by any of several names."""
+    """Return a regular expression for a LaTeX command by any of several names, which are separated by "|"."""
     return rf"\\(?:{names})(?![a-zA-Z])"
 
 
@@ -105,7 +105,10 @@ _PROGRAM_CALL = rf"\\?(?<![a-zA-Z])({'|'.join(_TEMPLATES)})\s*\(((?:[^()]++|\((?
 
 
 def _rewrite_call(match: re.Match[str]) -> str:
-    r"""Rewrite a program's function in LaTeX: `Sum(k, (k, 1, n))` becomes `\sum_{k=1}^{n} (k)`."""
+    r"""Rewrite a function call in a program's notation as LaTeX: `Sum(k, (k, 1, n))` becomes `\sum_{k=1}^{n} (k)`.
+
+    A call with an unexpected number of arguments stays as it is.
+    """
     template, inner = (
         _TEMPLATES[match[1]],
         re.sub(_PROGRAM_CALL, _rewrite_call, match[2]),
@@ -120,7 +123,10 @@ def _rewrite_call(match: re.Match[str]) -> str:
 
 
 def _with_commands(match: re.Match[str]) -> str:
-    """Put backslashes before names in a text that has no other words: `2*theta`, `ln 2`."""
+    """Put a backslash before Greek letters and functions that lack one, as in `2*theta` and `ln 2`.
+
+    The pattern only matches texts that consist of such names, short products and signs.
+    """
     pattern = rf"\\text\{{[^{{}}]*\}}|({_BARE_NAME})"
     return re.sub(pattern, lambda name: f"\\{name[1]} " if name[1] else name[0], match[0])
 
@@ -131,7 +137,7 @@ _FRACTION_WORDS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4,
 
 
 def _in_digits(match: re.Match[str]) -> str:
-    """Rewrite number words in digits: `105` for one hundred and five, `2/3` for two thirds."""
+    """Rewrite matched number words in digits: `105` for one hundred and five, `2/3` for two thirds."""
     hundreds, rest = (
         NUMBER_WORDS.get((words or "").lower().replace("-", " "), 0)
         for words in match.group(2, 3)
@@ -140,7 +146,7 @@ def _in_digits(match: re.Match[str]) -> str:
 
 
 def _as_list(system: re.Match[str]) -> str:
-    r"""Rewrite a system of equations as a list in braces.
+    """Rewrite a matched system of equations, such as a `cases` block, as a list in braces.
 
     If a row is no equation, as in a function defined by cases, return the text unchanged.
     """
@@ -150,7 +156,10 @@ def _as_list(system: re.Match[str]) -> str:
 
 
 def _derivative(match: re.Match[str]) -> str:
-    """Rewrite a derivative as a name: `derivative1 x by t` for dx/dt, `derivative2 x` for x''."""
+    r"""Rewrite a derivative as a name in `\text{}`: `derivative1 x by t` for dx/dt, `derivative2 x` for x''.
+
+    The digit is the order of the derivative. Dots as in `\dot{x}` count as derivatives by t.
+    """
     groups = match.groupdict("")
     # Primes or dots; for a quotient, the exponent in its numerator.
     order = groups.get("order") or match[1] or "1"
@@ -172,7 +181,7 @@ def _derivative(match: re.Match[str]) -> str:
 
 
 def _from_either_side(angle: re.Match[str]) -> str:
-    """Rewrite an angle as a name that is the same from both sides: `angle ABC` for `ABC` and for `CBA`."""
+    r"""Rewrite an angle as a name that is the same from both sides: `\text{angle ABC}` for the angles ABC and CBA."""
     points = [
         re.sub(r"[_{}]", "", point)
         for point in re.findall(r"[A-Z](?:_?\{?\d\}?)?", angle[1])
@@ -343,7 +352,10 @@ _VARIANT = re.compile(rf"\\({'|'.join(_VARIANTS)})(?![a-zA-Z])")
 
 
 def _in_one_style(text: re.Match[str]) -> str:
-    r"""Drop styles of letters, `F` for `\mathcal{F}` and `\phi` for `\varphi`, unless the text has both of them."""
+    r"""Drop the styles of letters, `F` for `\mathcal{F}` and `\phi` for `\varphi`.
+
+    A styled letter stays if the text has the same letter without the style, because the two may differ in meaning.
+    """
     plain = _VARIANT.sub("", _STYLED_LETTER.sub("", text[0]))
     letters, commands = (
         {*re.findall(r"(?<![a-zA-Z\\])[a-zA-Z](?![a-zA-Z])", plain)},
@@ -460,7 +472,7 @@ def tidy(answer: str) -> str:
 
 
 def _tidied(answer: str) -> str:
-    """Rewrite an answer as `tidy` does, which also keeps the results for short answers."""
+    """Rewrite an answer as `tidy` does, but always anew; `tidy` keeps the results for short answers in a cache."""
     # Some data sets have their golds in boxes.
     if "\\boxed" in answer:
         answer = boxed(answer) or answer
@@ -492,9 +504,10 @@ with."""
 
 
 def normal_text(tidied: str) -> str:
-    r"""Return the text by which unreadable answers are compared (R8).
+    r"""Return the text by which unreadable answers are compared (R8), given the tidied answer.
 
-    It has no ``\text{}``, no braces around an index of one character (``x_{1}``), and spaces only between words.
+    The result has no ``\text{}``, no braces around an index of one character (``x_{1}``), and spaces only between
+    words.
     """
     text = _STYLED.sub(r"\1", tidied)
     return _SPACE_BESIDE_SIGN.sub("", _INDEX_IN_BRACES.sub(r"\1", " ".join(text.split())))

@@ -65,7 +65,10 @@ def exact_number(text: str) -> Fraction | None:
 
 
 def _repeating(match: re.Match[str]) -> Fraction:
-    r"""Return the value of a repeating decimal without its sign: 12/99 for `0.\overline{12}`."""
+    r"""Return the value of a repeating decimal matched by `_REPEATING`, without its sign.
+
+    It is 12/99 for `0.\overline{12}`.
+    """
     decimals, repeating_digits = match[3], match[4] or match[5]
     leading_digits = match[2] + decimals
     nines = 10 ** len(repeating_digits) - 1
@@ -77,7 +80,10 @@ def _repeating(match: re.Match[str]) -> Fraction:
 
 
 def _quotient(match: re.Match[str]) -> Fraction | None:
-    """Return the value of a decimal, a quotient of two decimals, or a mixed number, without its sign."""
+    """Return the value of a decimal, quotient of decimals or mixed number that `_NUMBER` matches, without its sign.
+
+    None says that a denominator is 0, an exponent out of bounds, or the fraction of a mixed number not below 1.
+    """
     # `\frac{p}{q}`, `p/q`, or p alone
     p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"
     numerator, denominator = _decimal(p), _decimal(q)
@@ -91,7 +97,7 @@ def _quotient(match: re.Match[str]) -> Fraction | None:
 
 
 def _decimal(token: str) -> Fraction | None:
-    """Return the value of a `_DECIMAL`, or None if its exponent is out of bounds."""
+    """Return the value of a text that matches `_DECIMAL`, or None if its exponent of ten is beyond 4,000 or -4,000."""
     mantissa, *power = re.split(r"\\[a-z]+10\^|[eE]", re.sub(r"[,\s{}]", "", token))
     exponent = int(power[0]) if power else 0
     return None if abs(exponent) > _LARGEST_EXPONENT else Fraction(f"{mantissa}e{exponent}")

@@ -70,7 +70,9 @@ _DECLARATION = re.compile(r"\s*,?\s*[a-zA-Z]\s*\\in\s*\\mathbb.*")
 
 
 def other_readings(gold: str, answer: str, given: str) -> Iterator[tuple[str, str]]:
-    r"""Yield other readings of a gold and an answer as pairs of tidied texts.
+    r"""Yield other ways to read two texts, each as a pair (gold, answer) of tidied texts.
+
+    If the texts of any pair match, the answer is right. If none do, nothing is proved.
 
     Args:
         gold: the tidied gold.
@@ -98,7 +100,10 @@ def other_readings(gold: str, answer: str, given: str) -> Iterator[tuple[str, st
 
 
 def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    r"""Yield derivatives without their variable: x'(t) and \dot{x} are the same."""
+    r"""Yield the pair (gold, answer) with the variables of derivatives dropped, if both have derivatives.
+
+    Thus x'(t) and \dot{x} are the same. If both texts name the variable, as dy/dx and dy/dt do, it counts and stays.
+    """
     if "{derivative" in gold and "{derivative" in answer:
         # The variable counts only if both texts name it: dy/dx is y', but not dy/dt.
         if not (" by " in gold and " by " in answer):
@@ -110,7 +115,11 @@ def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _products_and_units(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    r"""Yield words as products, units in plain letters as units, and `j` as the imaginary unit."""
+    """Yield pairs (gold, answer) with one text read otherwise because the other one suggests it.
+
+    A word becomes a product beside a product, plain letters after a number become a unit beside a unit, and `j` in the
+    answer becomes `i` beside an imaginary gold.
+    """
     # Alone, `mg` is read as a word. Beside `m \cdot g`, it is a product.
     if gold.isalpha() != answer.isalpha():
         if gold.isalpha():
@@ -126,7 +135,7 @@ def _products_and_units(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield the coordinates alone of a point with a name: (1, 2) for `P(1, 2)`."""
+    """Yield the pair (gold, answer) with a named point replaced by its coordinates: (1, 2) for `P(1, 2)`."""
     if match := _NAMED_POINT.fullmatch(answer):
         yield gold, match[1]
     if match := _NAMED_POINT.fullmatch(gold):
@@ -134,7 +143,7 @@ def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield decimal commas as points, and the digits alone of a gold that states its base."""
+    """Yield pairs (gold, answer) with the decimal commas of one text as points, or the gold without its number base."""
     # `0,5` is right for 0.5. If the gold has commas too, only semicolons in the answer tell numbers apart.
     if "." in gold and (";" in answer or "," not in gold):
         yield gold, with_points(answer)
@@ -147,7 +156,10 @@ def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _respell_both(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield both texts with the same kind of expression respelled: intervals, decimals, binomials, radians."""
+    r"""Yield pairs (gold, answer), each with one kind of expression respelled in both texts.
+
+    The kinds are intervals, decimals, binomials and, beside a `\pi`, degrees.
+    """
     respellings = [_as_intervals, _as_short_decimal, _as_binomial]
     # Only beside a `\pi` may degrees be meant as radians; the class of `90^\circ` is that of 90.
     if "\\circ" in gold + answer and "\\pi" in gold + answer:
@@ -164,12 +176,15 @@ def _as_binomial(text: str) -> str:
 
 
 def _in_radians(text: str) -> str:
-    """Rewrite degrees as radians."""
+    r"""Rewrite degrees as radians: `\frac{90\pi}{180}` for `90^\circ`."""
     return _DEGREES.sub(r"\\frac{\1\\pi}{180}", text)
 
 
 def _as_intervals(text: str) -> str:
-    r"""Rewrite a set of real numbers as intervals: inequalities, a set builder such as `\{x \mid x > 1\}`, or words."""
+    r"""Rewrite a set of real numbers as intervals; return any other text as it is.
+
+    The set may be given by inequalities, by a set builder such as `\{x \mid x > 1\}`, or in words.
+    """
     # `\mathbb{R}` and `all real numbers`
     if _REALS.fullmatch(text):
         return r"(-\infty,\infty)"
@@ -208,7 +223,11 @@ _AND = re.compile(
 
 
 def _as_interval(text: str) -> str | None:
-    """Return the interval that a text states for one letter, with at most two bounds, or None if it states none."""
+    r"""Return the interval of the values that inequalities allow a letter: `(-1,2)` for `-1 < x < 2`.
+
+    `x = 3` gives the set `\{3\}`. None says that a term is no letter with a bound, or that two bounds are both upper or
+    both lower.
+    """
     # `x > -1` and `x < 2`
     if len(inequalities := _AND.split(text)) == 2:
         text = _in_one_line(inequalities) or text
@@ -235,14 +254,17 @@ def _as_interval(text: str) -> str | None:
 
 
 def _bound(left: str, sign: str, right: str) -> tuple[str, str, bool]:
-    """Return the letter of an inequality, its bound, and whether that is an upper bound."""
+    """Return the letter of an inequality, its bound, and whether that is an upper bound: x, 2 and True for `x < 2`."""
     letter_is_left = _VARIABLE.fullmatch(left) is not None
     letter, bound = (left, right) if letter_is_left else (right, left)
     return letter, bound, sign.startswith(("<", "\\l")) == letter_is_left
 
 
 def _in_one_line(inequalities: Sequence[str]) -> str | None:
-    """Join a lower and an upper bound of one letter: `-1 < x < 2` for `x > -1` and `x < 2`; None for anything else."""
+    """Join a lower and an upper bound of one letter: `-1 < x < 2` for `x > -1` and `x < 2`.
+
+    Return None if the inequalities are anything else.
+    """
     ends: dict[bool, tuple[str, str, str]] = {}
     for inequality in inequalities:
         left, sign, right = (
@@ -263,7 +285,11 @@ def _in_one_line(inequalities: Sequence[str]) -> str | None:
 def _rename_letters(
     gold: str, answer: str, pattern: re.Pattern[str]
 ) -> Iterator[tuple[str, str]]:
-    """Yield the answer with the gold's names for the letters that a pattern finds: arguments, or a line's parameter."""
+    """Yield the pair (gold, answer) with letters of the answer renamed as in the gold.
+
+    The pattern finds the letters that may be renamed: a function's arguments, or a line's parameter. Nothing is yielded
+    if the texts have different numbers of such letters, or the same letters.
+    """
     gold_letters, answer_letters = (
         re.findall(r"[a-z]", " ".join(filter(None, match.groups())))
         if (match := pattern.search(text))
@@ -282,9 +308,14 @@ def _rename_letters(
 def _rename_as_in_gold(
     gold: str, answer: str, declared: frozenset[str]
 ) -> Iterator[tuple[str, str]]:
-    r"""Yield the answer with the gold's name for an argument or a free integer, if the names are all that differs.
+    r"""Yield the pair (gold, answer) with a letter of the answer renamed as in the gold, if no other letter differs.
 
-    `f(t) = 2t` is `f(x) = 2x`, and `n\pi` is `k\pi`. A letter that a text declares may be renamed too.
+    It may be an argument, a free integer or a letter of `declared`: `f(t) = 2t` is `f(x) = 2x`, and `n\pi` is `k\pi`.
+
+    Args:
+        gold: the tidied gold.
+        answer: the tidied answer.
+        declared: letters that one of the texts declares as any integer or the like.
     """
     definitions = (
         _FUNCTION_DEFINITION.fullmatch(gold),
@@ -334,7 +365,10 @@ _LONG_DOUBLE = re.compile(r"-?\d*\.\d{14,17}", re.ASCII)
 
 
 def _lists(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield lists of words and of options with the same separator: `red, blue`, and `A, C, D` for `ACD`."""
+    """Yield the pair (gold, answer) with a comma between the words, or the letters of options, that each text lists.
+
+    `red and blue` becomes `red, blue`, and `ACD` becomes `A, C, D` if the other text separates its letters.
+    """
     gold_words, answer_words = _WORDS.fullmatch(gold), _WORDS.fullmatch(answer)
     # `red and blue`, `red, blue`
     if (
@@ -354,7 +388,10 @@ def _lists(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _as_short_decimal(text: str) -> str:
-    """Round a double with its errors to 12 digits, 0.3 for `0.30000000000000004`, or return any other text as it is."""
+    """Round a decimal that shows an error of floating point, such as `0.30000000000000004`, to 12 digits.
+
+    Any other text is returned as it is.
+    """
     if _LONG_DOUBLE.fullmatch(text) is None:
         return text
     # Only if the rounding error of one operation explains the difference: 0.12345678901234 has its own digits.
@@ -367,7 +404,10 @@ _TERM = re.compile(r"\s*([+-]?)\s*((?:[^+\-()]|\([^()]*\))*?)\s*\\text\{vector([
 
 
 def _as_tuple(text: str, size: int) -> str:
-    r"""Rewrite a sum of unit vectors, or a column written as `\binom`, as a tuple; return any other text as it is."""
+    r"""Rewrite a sum of unit vectors as a tuple with `size` entries, and a column written as `\binom` as a pair.
+
+    Any other text is returned as it is.
+    """
     column = re.fullmatch(r"\\binom\s*\{(.*)\}\s*\{(.*)\}", text)
     if column:
         return f"({column[1]}, {column[2]})"
@@ -384,7 +424,10 @@ def _as_tuple(text: str, size: int) -> str:
 
 
 def _vectors(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield sums of unit vectors as tuples of two and of three entries, and unit vectors as plain letters."""
+    """Yield pairs (gold, answer) with sums of unit vectors as tuples, first of two entries and then of three.
+
+    In a last pair, the unit vectors i, j and k are plain letters.
+    """
     if _UNIT_VECTOR.search(gold + answer) or "\\binom" in gold + answer:
         # `2\mathbf{i} + 3\mathbf{j}` is (2, 3) in the plane and (2, 3, 0) in space.
         for size in (2, 3):
@@ -401,7 +444,10 @@ ADDED_CONSTANT = re.compile(r"\s*\+\s*(?:C|K|\\text\{[cC]onst(?:ant)?\.?\})$")
 
 
 def _constants(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield antiderivatives without their constants, and free constants with other names."""
+    """Yield pairs (gold, answer) without constants of integration, and with free constants of the answer renamed.
+
+    Both texts need a variable (t, x, y or u). At most two constants are renamed, in every order.
+    """
     if not (_FUNCTION_VARIABLE.search(gold) and _FUNCTION_VARIABLE.search(answer)):
         return
     without_constants = ADDED_CONSTANT.sub("", gold), ADDED_CONSTANT.sub("", answer)

@@ -84,10 +84,12 @@ def last_match(pattern: str) -> Extractor:
 
 
 def own_extractor(place: str) -> Extractor:
-    """Load an extractor that the user wrote (`olr_cli.user_code`), with its failures reported in one sentence.
+    """Return an extractor that calls a function of the user (`olr_cli.user_code`).
+
+    It raises UserError if the function raises anything, or returns neither text nor None. Blank text counts as None.
 
     Args:
-        place: `package.module:function`.
+        place: the function, as `package.module:function`.
     """
     function, name = load_function(place), shortened(place)
 

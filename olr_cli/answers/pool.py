@@ -52,7 +52,7 @@ GAVE_UP: Final = object()
 
 
 class Server:
-    """The process that forks workers."""
+    """A server process that imports and warms up the parser once, and forks a worker for each request."""
 
     program = """\
 import sys
@@ -89,7 +89,7 @@ worker.main()
             )
 
     def start_worker(self) -> _Worker:
-        """Start a worker.
+        """Fork a worker and wait until it is ready.
 
         Raises:
             OSError: the server has ended or doesn't answer; the text is the end of its error output.
@@ -141,7 +141,13 @@ class _Worker:
         self._inbox = b""
 
     def send(self, limits: tuple[float, int], number: int, task: Sequence[str]) -> None:
-        """Send a task. Blocks while the socket is full, until the worker reads the next line or ends."""
+        """Send a task. Blocks while the socket is full, until the worker reads the next line or ends.
+
+        Args:
+            limits: processor seconds, and calls of Python functions (0 for no limit), that the task may take.
+            number: the task's index in the run of the pool; the worker's reply is matched with it.
+            task: arguments of `matching.decide`.
+        """
         if not self.tasks:
             self.began = time.monotonic()
         self.tasks.append(number)
@@ -156,13 +162,23 @@ class _Worker:
         tasks: Sequence[Sequence[str]],
         limits: tuple[float, int],
     ) -> None:
-        """Send pending tasks, by their numbers, until the worker holds a window of them."""
+        """Send tasks until the worker holds `window` of them, or no more are pending.
+
+        Args:
+            window: most tasks that the worker holds.
+            pending: indices of the tasks that no worker has; those sent are removed from its front.
+            tasks: all tasks.
+            limits: as in `send`.
+        """
         while pending and len(self.tasks) < window:
             number = pending.popleft()
             self.send(limits, number, tasks[number])
 
     def receive(self) -> tuple[list[tuple[int, Any]], bool]:
-        """Return the numbers and results of the tasks that are done, and whether the worker has exited."""
+        """Return (index, result) of each task that is done by now, and whether the worker has exited.
+
+        A result is `GAVE_UP` if the worker has used up its calls.
+        """
         try:
             data = self.connection.recv(1 << 16)
         except ConnectionResetError:
@@ -197,10 +213,11 @@ class WorkerPool:
         weakref.finalize(self, _end_all, self._owner, self._workers, self._servers)
 
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
-        """Return the results of tasks (arguments of `matching.decide`) in order, with `GAVE_UP` for missing ones.
+        """Return the results of tasks (arguments of `matching.decide`) in order, or `GAVE_UP` where one is missing.
 
         Whether a task is given up depends on that task alone. If it takes more than a sixteenth of the time limit, it
-        is run again in its own process. That process has seen no other task, and counts its calls.
+        is run again in a process of its own, which has seen no other task, and its calls of Python functions are
+        counted.
 
         Raises:
             RuntimeError: workers can't be started.
@@ -226,7 +243,7 @@ class WorkerPool:
         _end_all(self._owner, self._workers, self._servers)
 
     def prepare(self) -> None:
-        """Start the fork server in the background; it takes about a second."""
+        """Start the server that forks workers, in the background, unless it runs; it takes about a second."""
         if not self._servers:
             self._servers.append(Server())
 
@@ -243,12 +260,12 @@ class WorkerPool:
         *,
         is_alone: bool,
     ) -> list[int]:
-        """Run the numbered tasks and return the numbers of those that failed.
+        """Run some of the tasks, and return the indices of those that exceeded a limit or ended their worker.
 
         Args:
             tasks: all tasks.
             numbers: indices of the tasks to run.
-            results: filled with the results of tasks that are done.
+            results: index of a task -> its result; filled with the results of tasks that are done.
             is_alone: whether each task gets its own process, rather than a worker that stays.
         """
         pending, failed, attempts = deque(numbers), list[int](), Counter[int]()
@@ -283,13 +300,25 @@ class WorkerPool:
     def _start_workers(
         self, workers: list[_Worker], waiting: int, *, is_alone: bool
     ) -> None:
-        """Start a worker for each waiting task, or for every 32 waiting tasks if workers stay."""
+        """Append new workers to `workers`, up to the size of the pool.
+
+        Args:
+            workers: the workers that run.
+            waiting: number of tasks that no worker has.
+            is_alone: whether each waiting task gets a worker of its own; otherwise one worker serves 32 of them.
+        """
         wanted = len(workers) + waiting if is_alone else -(-waiting // _TASKS_A_WORKER)
         while len(workers) < min(self.size, wanted):
             workers.append(self._start_worker())
 
     def _report(self, tasks: int, waiting: int, workers: Sequence[_Worker]) -> None:
-        """Report how many tasks are done, if anyone listens."""
+        """Report how many tasks are done, if the pool has a `report`.
+
+        Args:
+            tasks: number of all tasks.
+            waiting: number of tasks that no worker has and that are not done.
+            workers: workers, whose tasks are not done either.
+        """
         if self.report is not None:
             done = tasks - waiting - sum(len(worker.tasks) for worker in workers)
             self.report(
@@ -300,7 +329,7 @@ class WorkerPool:
         """Start a worker, and the server first if there is none.
 
         Raises:
-            RuntimeError: that failed three times.
+            RuntimeError: three attempts failed.
         """
         for _ in range(_MOST_FAILED_STARTS):
             self.prepare()
@@ -313,7 +342,7 @@ class WorkerPool:
 
 
 def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
-    """Wait for workers that have replied or exited, and return them."""
+    """Wait until some workers that hold tasks have replied or exited, and return these."""
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             if worker.tasks:

@@ -45,7 +45,7 @@ class Unreadable(Exception):
 
 
 class Contradiction(Unreadable):
-    """An answer states two different values, or denies the value that it states: no grader should call it right."""
+    """An answer states two different values, or denies the value that it states; it must not be graded right."""
 
 
 CONTRADICTION = "a contradiction"
@@ -63,12 +63,18 @@ class NeedsAlgebra(Exception):
 
 
 def no_algebra(text: str) -> Form:
-    """Raise NeedsAlgebra: the leaf of a process without computer algebra."""
+    """Raise NeedsAlgebra: the `Leaf`, or reader of expressions, of a process without computer algebra."""
     raise NeedsAlgebra(text)
 
 
 def read(answer: str, leaf: Leaf = no_algebra) -> Form:
-    """Read an answer; if it cannot be read, return the form of its normalised text (R8).
+    """Read an answer, and return its meaning as a `Form`.
+
+    The form of an answer that cannot be read holds its normalised text (R8).
+
+    Args:
+        answer: the answer as it was given.
+        leaf: reads the expressions in it.
 
     Raises:
         NeedsAlgebra: the answer cannot be read without computer algebra, and `leaf` has none.
@@ -97,7 +103,7 @@ _DENIAL = re.compile(
 
 
 def read_tidied(text: str, leaf: Leaf) -> Form:
-    """Read an answer that `tidy` has already processed; otherwise like `read`."""
+    """Do the same as `read` for an answer that `tidy` has already processed."""
     # Only the process without algebra caches. In a worker, a cache would make the work for a text, and so the limit,
     # depend on the texts read before it (R8).
     if leaf is no_algebra and len(text) <= LONGEST_CACHED:
@@ -106,7 +112,10 @@ def read_tidied(text: str, leaf: Leaf) -> Form:
 
 
 def _read(text: str, leaf: Leaf) -> Form:
-    """Read a tidied answer without the cache."""
+    """Do the same as `read_tidied`, but without a cache.
+
+    The form of a contradiction, or of a number that is too large, is its text, with a guess that says so.
+    """
     if len(text) <= LONGEST_READ:
         # The nesting depth at each character, whether or not the brackets pair up.
         depths = accumulate((char in "([{") - (char in ")]}") for char in text)
@@ -128,7 +137,11 @@ _read_before = functools.lru_cache(1 << 14)(_read)
 
 
 def _read_statement(text: str, leaf: Leaf) -> Form:
-    """Read a tidied text: a simple value, a congruence, a list, a structured form, or an expression for `leaf`."""
+    """Read a tidied text: a simple value, a congruence, a list, a structured form, or an expression for `leaf`.
+
+    Raises:
+        Unreadable: a part of it cannot be read.
+    """
     if (simple := _read_simple(text)) is not None:
         return simple
     # Before lists are split: `x \equiv 1, 2 \bmod 5` has one modulus for both remainders.
@@ -168,7 +181,10 @@ def _guesses(text: str) -> Iterator[str]:
 
 
 def _read_simple(text: str) -> Form | None:
-    """Read a text that is a single number, percentage, word or quantity, or return None for any other."""
+    """Read a text that is one number, percentage, word, time of day or quantity, or return None for any other.
+
+    A number may have a base. Infinities, and dates or scores such as `3-1`, are simple, too.
+    """
     value = exact_number(text)
     if value is not None:
         return number(value)
@@ -226,7 +242,14 @@ _ALTERNATIVE = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
 
 
 def _split(text: str, kind: str) -> list[str] | None:
-    """Split a text at tokens of a kind that are outside all brackets, or return None if brackets don't pair up."""
+    """Split a text at all tokens of a kind that are outside brackets, or return None if brackets don't pair up.
+
+    Without such a token, the text is the only item.
+
+    Args:
+        text: a tidied text.
+        kind: a group of `_TOKEN`: "separator", "ratio", "relation" or "order".
+    """
     depth, start, items = 0, 0, []
     for token in _TOKEN.finditer(text):
         if token["open"]:
@@ -243,7 +266,10 @@ def _split(text: str, kind: str) -> list[str] | None:
 
 
 def _split_list(text: str) -> list[str]:
-    """Split a list into its elements, each `±` into two; a text that is no list is its own only element."""
+    r"""Split a list into its elements, and an element with `\pm` into its two values.
+
+    A text that is no list is its own only element. Conditions such as `k \in \mathbb{Z}` are dropped.
+    """
     first, *rest = _split(text, "separator") or [text]
     # `2k, k \in \mathbb{Z}` is no list of two: the condition is dropped.
     items = [first, *(item for item in rest if _CONDITION.fullmatch(item) is None)]
@@ -251,7 +277,14 @@ def _split_list(text: str) -> list[str]:
 
 
 def _expand_signs(text: str) -> list[str]:
-    r"""Return a text with the upper and one with the lower signs of `\pm`, or just the text if it has no `\pm`."""
+    r"""Return a text once with the upper and once with the lower signs of its `\pm` and `\mp`.
+
+    The signs of a tuple's entries vary independently: `(\pm 1, \pm 2)` gives four texts. A text without such signs, or
+    with a set, is returned alone.
+
+    Raises:
+        Unreadable: a tuple has more than five such signs.
+    """
     sign_count = len(_ALTERNATIVE.findall(text))
     # The signs of a set are expanded later, when its elements are read one by one.
     is_set = "\\{" in text or text.startswith("{")
@@ -273,7 +306,13 @@ def _expand_signs(text: str) -> list[str]:
 
 
 def _read_elements(text: str, elements: Sequence[str], forms: Sequence[Form]) -> Form:
-    """Return the form of a list, or of statements joined by `or`, which are no list of solutions."""
+    """Return the form of a list, or, if its elements are alternative statements joined by "or", of kind "other".
+
+    Args:
+        text: the whole list, in which the words between the elements are looked up.
+        elements: the texts of its elements.
+        forms: the forms of its elements.
+    """
     joints = text
     for element in elements:
         # Remove each element once and as a whole word: without that, the element r of `q \lor r` would take the r of
@@ -287,9 +326,10 @@ def _read_elements(text: str, elements: Sequence[str], forms: Sequence[Form]) ->
 
 
 def _are_statements(forms: Sequence[Form], joints: str) -> bool:
-    r"""Return whether forms joined by `or` are alternative statements.
+    r"""Return whether forms joined by "or" are alternative statements, rather than several values.
 
-    `x > 1 or x < 0`, `a = 1 or b = 2` and `p \lor q` are.
+    `x > 1 or x < 0`, `a = 1 or b = 2` and `p \lor q` are; `x = 1 or x = 2` is not. `joints` is what stands between
+    them.
     """
     kinds = {form.kind for form in forms}
     if kinds == {"word"}:
@@ -305,7 +345,11 @@ _LOGIC = re.compile(r"\\(?:lor|vee|land|wedge)(?![a-zA-Z])")
 
 
 def _read_list(forms: Sequence[Form]) -> Form:
-    """Read a list: unordered elements, the values of several names, or several solutions for the same names."""
+    """Return the form of a list, given those of its elements.
+
+    Values of different names, such as `p = 5, q = 2`, are a system, and several solutions for the same names a set of
+    systems. Anything else is a set of the elements, without their names.
+    """
     if not forms:
         raise Unreadable("a list of nothing")
     names = _names(forms)
@@ -324,7 +368,10 @@ def _read_list(forms: Sequence[Form]) -> Form:
 
 
 def _names(forms: Sequence[Form]) -> set[str]:
-    """Return the names and units of values. If some of them count things, return only the names of these things."""
+    """Return the names before assigned values and the units of quantities.
+
+    If some quantities count things, as `3 apples` does, return only the units of these.
+    """
     counted_things = [
         form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)
     ]
@@ -345,7 +392,10 @@ _OPTION = re.compile(
 
 
 def _read_choice(text: str, leaf: Leaf) -> Form | None:
-    """Read an option's letter with its text, as in `(C) Plane` and `B. 7`. A letter alone is a word."""
+    """Read an option's letter with its text, as in `(C) Plane` and `B. 7`, or return None for any other text.
+
+    A letter alone is a word.
+    """
     match = _OPTION.fullmatch(text)
     if match is None or _OPTION.fullmatch(match[3]):
         return None
@@ -355,7 +405,11 @@ def _read_choice(text: str, leaf: Leaf) -> Form | None:
 
 
 def _read_relation(text: str, leaf: Leaf) -> Form | None:
-    """Read an assignment, an equation, an inequality or a membership, or return None for any other text."""
+    """Read an assignment, an equation, an inequality or a membership, or return None for any other text.
+
+    Raises:
+        Contradiction: two sides are different numbers or options.
+    """
     # Algebra reads inequalities as a whole, because `1 < x \le 2` has three sides.
     if (_split(text, "order") or [text]) != [text]:
         return leaf(text)
@@ -378,7 +432,11 @@ def _read_relation(text: str, leaf: Leaf) -> Form | None:
 
 
 def _read_equation(text: str, sides: Sequence[str], leaf: Leaf) -> Form:
-    """Return the form of an equation, with its last side as a part if that may be what was asked for."""
+    """Return the form of an equation, given its text and its sides.
+
+    Its parts are its last side and its text. It has none if its left side has one unknown, as in `2x = 5`, because the
+    last side is then not the value of that unknown, or if it equates words.
+    """
     names = [word(side) or "" for side in sides]
     if all(len(name) > 1 for name in names):
         return Form("equation", " = ".join(sorted(names)))
@@ -429,7 +487,7 @@ def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
 def _rounding(text: str, value: Fraction | None) -> Fraction:
     """Return the largest error of a number as it is written: half a unit in its last decimal.
 
-    A number without decimals is exact, and so is an expression, whose `value` is None.
+    If it has no decimals, or is an expression, whose `value` is None, the error is a mere 10^-20.
     """
     decimals = re.fullmatch(r"-?\s*[\d,]*\.(\d+)", text)
     return (
@@ -440,7 +498,10 @@ def _rounding(text: str, value: Fraction | None) -> Fraction:
 
 
 def _read_assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form:
-    """Read `head = value` as a named value, together with the equation if algebra can read it."""
+    r"""Read `head = value` as a named value, together with the equation if algebra can read it.
+
+    `is_equation` is False for a membership, `head \in value`.
+    """
     # The `ab` of `S = ab` is a product, but the `ab` of `\text{S} = ab` is a word.
     is_product = _LETTERS.fullmatch(value) is not None and not head.startswith("\\text")
     parts = [leaf(value) if is_product else _read_statement(value, leaf)]
@@ -460,7 +521,13 @@ _CONGRUENCE = re.compile(
 
 
 def _read_congruence(text: str, leaf: Leaf) -> Form | None:
-    """Read a congruence with one remainder or several, or return None for any other text. Integers are reduced."""
+    r"""Read a congruence, or return None for any other text. Several remainders give a set of congruences.
+
+    Remainders that are numbers are reduced by the modulus.
+
+    Raises:
+        Unreadable: the congruence has to be solved first, as `3x \equiv 1 \pmod 7`.
+    """
     match = _CONGRUENCE.fullmatch(text)
     if match is None:
         return None
@@ -479,7 +546,11 @@ def _read_congruence(text: str, leaf: Leaf) -> Form | None:
 
 
 def _reduce(remainder: Form, modulus: Form) -> Form:
-    """Reduce an integer or a quotient of integers modulo an integer; return any other form as it is."""
+    """Reduce an integer or a quotient of integers modulo an integer; return any other form as it is.
+
+    Raises:
+        Unreadable: the modulus is 0, or the quotient's denominator has no inverse.
+    """
     if not remainder.kind == modulus.kind == "number":
         return remainder
     value, divisor = exact(remainder), exact(modulus)
@@ -516,7 +587,7 @@ _BRACKETS = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)
 
 
 def _read_brackets(text: str, leaf: Leaf) -> Form | None:
-    """Read the contents of one pair of brackets, or return None for any other text."""
+    """Read a tuple, an interval, a set or an expression in one pair of brackets, or return None for any other text."""
     match = _BRACKETS.fullmatch(text)
     if match is None or "\\begin" in text or "\\mid" in text:
         return None
@@ -538,7 +609,13 @@ def _read_brackets(text: str, leaf: Leaf) -> Form | None:
 
 
 def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
-    """Read the elements of a set."""
+    """Read the elements of a set, without their brackets, as a `Form`.
+
+    `may_nest` says whether an inner set is allowed, because the outer brackets are plain braces.
+
+    Raises:
+        Unreadable: the set has another set in it that is not allowed, or an element cannot be read.
+    """
     if not may_nest and _INNER_SET.search(inner):
         # A set with one element is read as that element, so {{1, 2}} would become {1, 2}.
         raise Unreadable("a set of sets")
@@ -561,7 +638,10 @@ def _read_quantity(text: str, leaf: Leaf) -> Form | None:
 
 
 def _read_ratio(text: str, leaf: Leaf) -> Form | None:
-    """Read a ratio of three or more terms, in units of the first; a ratio of two is a quotient and read by `leaf`."""
+    """Read a ratio of three or more terms as a tuple of the later terms divided by the first, or return None.
+
+    A ratio of two terms is a quotient, which `leaf` reads.
+    """
     first, *terms = _split(text, "ratio") or [text]
     if len(terms) < 2:
         return None

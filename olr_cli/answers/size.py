@@ -26,7 +26,7 @@ _MOST_BITS_UNDER_A_ROOT = 4000
 
 
 class _Size(NamedTuple):
-    """Bounds for an expression in exact arithmetic."""
+    """Bounds for an expression's exact value: bits of its numerator and of its denominator, and its rough value."""
 
     top: float = 0
     """Most bits of the numerator."""
@@ -39,7 +39,7 @@ class _Size(NamedTuple):
 
 
 def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -> _Size:
-    """Return the size of an expression.
+    """Return the size of an expression, that is, bounds for the bits of its exact value, without computing it.
 
     Args:
         node: the expression.
@@ -70,7 +70,7 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
 
 
 def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
-    """Return the size of a number, a symbol or a constant."""
+    """Return the size of a number, a symbol or a constant; a symbol in `indices` has the largest value listed there."""
     if node in indices:
         return _Size(math.log2(indices[node] + 1), 0, indices[node])
     match node:
@@ -129,6 +129,9 @@ def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
         node: the function applied to its arguments.
         size: the size of the largest argument.
         values: rough values of the arguments.
+
+    Raises:
+        TooLarge: the size of a function's argument is more than 20,000 bits.
     """
     if (
         isinstance(node, sympy.Function)
@@ -143,7 +146,11 @@ def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
 
 
 def _of_power(base: _Size, exponent: _Size) -> _Size:
-    """Return the size of a power."""
+    """Return the size of a power.
+
+    Raises:
+        TooLarge: it is a root of a number of more than 4,000 bits.
+    """
     # An exponent with a denominator is a root.
     if exponent.bottom and base.top + base.bottom > _MOST_BITS_UNDER_A_ROOT:
         raise TooLarge
@@ -158,7 +165,10 @@ def _of_power(base: _Size, exponent: _Size) -> _Size:
 
 
 def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
-    """Return the size of a sum, product or integral. Each term of a sum counts as at least one bit."""
+    """Return the size of a sum, product or integral. Each term of a sum counts as at least one bit.
+
+    `indices` has the largest values of the indices around it.
+    """
     terms, inner_indices = 1.0, dict(indices)
     for index, *ends in node.limits:
         bounds = [abs(check_size(end, indices).value) for end in ends]
@@ -179,7 +189,7 @@ def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _value(function: Any, *values: Any) -> complex:
-    """Return the rough value of a function: infinity if it overflows, or 1 if it is undefined."""
+    """Return a function's value at rough arguments: infinity if it overflows, or 1 if it is undefined there."""
     # It may be undefined only here, where every symbol has the value 0.5.
     try:
         value: complex = function(*values)

@@ -44,7 +44,7 @@ It counts characters of a text, and tokens of a prompt, of which a mark has no m
 
 
 def _last_mark(response: str) -> re.Match[str] | None:
-    """Return the last mark of thinking in a response, opening or closing, or None without any."""
+    """Return the last mark of thinking in a response, such as `<think>` or `</think>`, or None without any."""
     # Every mark has one of these. Most responses have none of them, and this test takes 1 % of the search's time.
     if "<" not in response and "THINK]" not in response and "◁" not in response:
         return None
@@ -59,7 +59,10 @@ def is_thinking(response: str) -> bool | None:
 
 
 def after_thinking(response: str) -> str | None:
-    """Return the text of a response after its thinking, or None if the response ends inside it."""
+    """Return the text of a response after its thinking, or None if the response ends inside it.
+
+    A response without a mark of thinking is returned as it is.
+    """
     last = _last_mark(response)
     if last is None:
         return response
@@ -67,7 +70,7 @@ def after_thinking(response: str) -> str | None:
 
 
 def opened_by(prompt: str) -> str:
-    """Return the mark that opens the thinking at the end of a rendered prompt, with the space after it.
+    """Return the mark that opens the thinking at the end of a rendered prompt, and the white space after the mark.
 
     The text is empty if the prompt opens no thinking.
     """
@@ -76,13 +79,16 @@ def opened_by(prompt: str) -> str:
 
 
 def with_opened(prompt: str, response: str) -> str:
-    """Put the mark that the prompt opened before the response, unless the response begins with it already."""
+    """Return a response with the mark before it that opens the thinking at the end of the prompt, if there is one.
+
+    A response that begins with that mark already is returned as it is.
+    """
     mark = opened_by(prompt)
     return response if response.startswith(mark.rstrip()) else mark + response
 
 
 class ResponseTexts:
-    """A decoder of token ids, which returns responses as they are read and stored.
+    """A decoder of token ids to the texts of responses that are then graded and stored.
 
     It leaves out special tokens, except those that marks of thinking consist of. Without these marks, a thought that
     was cut off would look like an answer.
@@ -116,7 +122,10 @@ class ResponseTexts:
         )
 
     def opened(self, prompts: Sequence[Sequence[int]]) -> list[str]:
-        """Return the mark that each prompt opened (`opened_by`); the text of a response to it begins with that mark."""
+        """Return the mark that each prompt opened, if any, as `opened_by` does. Prompts are rows of token ids.
+
+        The text of a response to the prompt has to begin with that mark.
+        """
         return [
             opened_by(text)
             for text in self.decode([prompt[-_LONGEST_OPENED:] for prompt in prompts])

@@ -51,7 +51,7 @@ _NO_UNIT = re.compile(
 
 
 def _known_units() -> Iterator[tuple[str, str]]:
-    """Yield every name of every unit, with and without prefixes, and the unit's one spelling."""
+    """Yield pairs of a name of a unit, with or without a prefix, and the spelling that all names of the unit share."""
     prefixes = [
         (sign, word)
         for signs, word in re.findall(r"(\S+) (\w+)", _PREFIXES)
@@ -96,7 +96,10 @@ _WORD = re.compile(
 
 
 def split_unit(text: str) -> tuple[str, str]:
-    """Split a tidied text into its body and its unit, in the unit's one spelling; "" if it has no unit."""
+    """Split a tidied text into its quantity and its unit; the unit is "" if it has none.
+
+    All names of a unit give the same spelling: `5 metres` gives ("5", "m").
+    """
     # `\$5` and `-€3`
     for sign, currency in _MONEY.items():
         if text.startswith((sign, f"-{sign}")):
@@ -120,7 +123,7 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 def _styled_unit(text: str) -> tuple[str, str] | None:
-    """Split a text before its trailing unit in a text style or of degree signs, or return None without one."""
+    """Split a text into its quantity and its unit, if that is in a text style or a degree sign; else return None."""
     for first in _FACTOR.finditer(text):
         body, styled = text[: first.start()], text[first.start() :]
         # The unit must reach to the end of the text, and the body must end in a quantity.
@@ -143,7 +146,7 @@ def _in_plain_letters(factor: re.Match[str]) -> str:
 
 
 def _unit(text: str, shortest: int = 0) -> str:
-    """Return the one spelling of a product of units and their powers, or "" if a part of it is no unit.
+    """Return the standard spelling of a product of units and their powers, or "" if a part of it is no unit.
 
     Args:
         text: the product.
@@ -184,7 +187,7 @@ def _in_units(compound: re.Match[str]) -> str:
 
 
 def _product(powers: Mapping[str, int]) -> str:
-    """Spell a product of units. Counted things are left out if there is a unit of measurement."""
+    """Spell a product of units, given the power of each. Counted things are left out beside a unit of measurement."""
     # The unit of `5 kg apples` is kg, and that of `5 apples` is apples.
     measured = {
         name: power for name, power in powers.items() if not name.startswith(COUNTED)
@@ -199,7 +202,14 @@ def is_connective(word: str) -> bool:
 
 
 def _name(word: str, *, is_plain: bool) -> str:
-    """Return the one name of a unit, or "" if the word is no unit."""
+    """Return the standard spelling of a unit, or "" if the word is no unit.
+
+    Another noun counts things, as in `5 apples`, and gets `COUNTED` as a prefix. Short words are no nouns.
+
+    Args:
+        word: one word, without its power.
+        is_plain: whether it is in plain letters, not in a text style; a noun then needs four letters, not three.
+    """
     lower = word.lower()
     if is_connective(lower):
         return ""

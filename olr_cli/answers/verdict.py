@@ -7,7 +7,10 @@ from enum import Enum
 
 
 class Verdict(Enum):
-    """The verdict on an answer; only `RIGHT` is true. All but the first two leave the answer unscored."""
+    """The verdict on an answer; only `RIGHT` is true in a boolean context.
+
+    All but `RIGHT` and `WRONG` say why the answer cannot be scored.
+    """
 
     RIGHT = "right"
     WRONG = "wrong"
@@ -29,7 +32,10 @@ class Verdict(Enum):
 
 
 def unscorable(counted: Counter[Verdict]) -> str:
-    """Return how many answers could not be scored and why, or an empty text if all could."""
+    """Return a text that says how many answers could not be scored and why; it is empty if all could.
+
+    `counted` has the number of answers with each verdict.
+    """
     return ", ".join(
         f"{counted[verdict]:,} ({verdict.reason})"
         for verdict in Verdict

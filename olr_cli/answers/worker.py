@@ -93,7 +93,10 @@ def main(warm_up: Iterable[str] = WARM_UP) -> None:
 
 
 def _work(file: int) -> None:
-    """Answer requests until the parent closes the socket, then end the process."""
+    """Answer the requests that come through a socket until the parent closes it, then end the process.
+
+    `file` is the descriptor of the socket. After 5,000 tasks, or an error, the process ends too.
+    """
     from olr_cli.answers.algebra import clear_caches, leaf, math_verify_proof, proof
 
     try:
@@ -119,7 +122,10 @@ def _work(file: int) -> None:
 
 
 def _counter(calls: int, parent: socket.socket) -> Callable[..., None]:
-    """Return a trace function that ends the worker after this many calls of Python functions."""
+    """Return a function for `sys.settrace` that ends the worker after this many calls of Python functions.
+
+    Before that, it tells the parent so, with the reply `SPENT`.
+    """
     calls_left = iter(range(calls))
 
     def count(*_: object) -> None:
