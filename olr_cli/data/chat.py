@@ -54,7 +54,7 @@ def _text(content: Any) -> str | None:
 
 
 def unseen_part(value: Any) -> str | None:
-    """Return the type of a prompt's first part that is not text, such as ``image``, or None if all parts are text."""
+    """Return the type of a prompt's first content part that is not text, such as ``image``, or None without one."""
     for turn in value if isinstance(value, list | tuple) else ():
         if not isinstance(turn, Mapping):
             continue

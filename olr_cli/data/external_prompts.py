@@ -122,7 +122,7 @@ class ExternalPrompts:
         return Prompt(name, messages, label, true_answer, noise_type, DATA_SOURCE)
 
     def _name(self, messages: tuple[Message, ...]) -> str:
-        """Return the id of a prompt that comes without one, the same in every call."""
+        """Return the id of a prompt that comes without one: the first call makes it, and later calls look it up."""
         if messages not in self._ids:
             name = self._new_ids.next(messages)
             # A resumed run has ids that this process has not made.

@@ -39,12 +39,12 @@ def json_batches(
     *,
     encoding: str | None = None,
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the objects of a JSON Lines file in batches, or the rows of another JSON file (`document_rows`).
+    """Yield the objects of a JSON Lines file in batches; of another JSON file, yield all rows at once.
 
     Args:
-        file: the file.
-        note_cut: function that takes the number of a last line that its writer did not complete. Without it, such a
-            line is an error.
+        file: the file; `document_rows` reads one that is not JSON Lines.
+        note_cut: function to call with the number of the last line, from 1, if its writer did not complete it. The line
+            is then skipped. Without the function, such a line is an error.
         encoding: encoding of the file, as for `read_text`.
 
     Raises:
