@@ -348,7 +348,7 @@ def _unreadable(
     questions: Sequence[Any],
     cells: Sequence[tuple[Any, Options | None]],
 ) -> list[Finding]:
-    """Return three findings, for questions with images, labels that cannot be read, and labels that are tests.
+    """Return three findings: questions with images, labels that cannot be read, and tests of programs as labels.
 
     Args:
         rows: numbers of the rows to check.
@@ -408,7 +408,7 @@ def _findings(
 def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[Labelled]]:
     """Return the findings of rows whose label is no answer, and (row number, label) of all rows whose label is one.
 
-    No answers are the sentinel, a missing label, a placeholder, and tests of a program. A row with the sentinel, the
+    The sentinel, a missing label, a placeholder and tests of a program are no answers. A row with the sentinel, the
     text by which noise replaces a label, is in both results if its earlier label is known.
     """
     rows: defaultdict[str, list[Labelled]] = defaultdict(list)

@@ -90,7 +90,8 @@ def choice_path(rows: Rows) -> str | None:
 def option_columns(rows: Rows, path: str) -> list[str]:
     """Split a path of options such as ``A+B+C+D`` into the paths of its columns, which need not exist.
 
-    A column that has a ``+`` in its name stays whole. The ending that says how labels count (`` from 1``) is dropped.
+    A column that has a ``+`` in its name stays whole. An ending such as `` from 1``, which says whether labels count
+    options from 0 or from 1, is dropped.
     """
     joined = _FROM.sub("", path)
     # A column may have a `+` in its name.

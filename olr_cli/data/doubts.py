@@ -166,7 +166,10 @@ def is_changed(question: str, label: str) -> bool:
 
 @functools.lru_cache(1 << 16)  # the same labels are frequent
 def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
-    """Return (kind, search) for each kind of finding that a label may have; the question must match the search too."""
+    """Return (kind, search) for each kind of finding whose pattern the label matches; `search` tests the question.
+
+    The finding holds only if both match.
+    """
     return [
         (kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)
     ]

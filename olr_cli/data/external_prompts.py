@@ -22,7 +22,7 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 class ExternalPrompts:
-    """A builder of prompts for the calls of another trainer.
+    """The prompts of another trainer, which passes them call by call.
 
     A prompt that comes without an id gets one made from its question, and the same one in every later call.
     """

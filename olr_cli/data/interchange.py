@@ -69,7 +69,7 @@ def interchange_table(
 def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> PromptSet:
     """Build a set from prompts that come from no file; `source` is its name.
 
-    Its rows are made from the prompts, in the interchange format.
+    Its rows are made from the prompts, in the interchange format, with `split` in their `extra_info`.
     """
     no_columns = pa.table({"data_source": [p.data_source for p in prompts]})
     make_table = cache(partial(interchange_table, no_columns, prompts, split))

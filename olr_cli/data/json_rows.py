@@ -166,9 +166,9 @@ def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
 
 
 def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
-    """Convert objects, or None, to an array of structs that have the fields of all objects; `place` as in `column_of`.
+    """Convert objects, or None, to an array of structs that have the fields of all objects.
 
-    If no object has a field, the array is of nulls.
+    If no object has a field, the array is of nulls. `place` and `level` are as in `column_of`.
     """
     names = list(dict.fromkeys(chain.from_iterable(filter(None, values))))
     # Parquet cannot store a struct without fields, so a column of empty objects is a column of nulls.

@@ -39,7 +39,7 @@ A tab or form feed is none of them: it may be the rest of `\\text` or `\\frac` t
 def golds_of(cell: Any) -> tuple[str, ...]:
     r"""Return the right answers in a cell as texts; the tuple is empty if the cell is missing or blank.
 
-    A cell is a text or a number, even of numpy; a list of them, each of which is right; or an object with one of
+    A cell is a text or a number, even of numpy; a list of them, each of which is right; or an object with a key of
     `LABEL_COLUMNS`. Lists of texts and objects may be texts in JSON or in Python's form.
 
     The answer of a worked solution is in its last ``<answer>`` or ``\boxed{…}``, else in the line after the last

@@ -54,7 +54,7 @@ class LogFormat:
 
     @property
     def roles(self) -> Mapping[str, Sequence[str]]:
-        """olr's name of a column (`COLUMNS`) -> possible paths in a file, of which the first that exists counts."""
+        """Name in `COLUMNS` -> possible paths of that column in a file, of which the first that exists counts."""
         return self.columns or {name: names.known for name, names in OF_ROLLOUTS.items()}
 
 
@@ -183,7 +183,7 @@ def recognised(names: Collection[str]) -> LogFormat:
 
 
 def is_of_others(names: Collection[str]) -> bool:
-    """Return whether olr has not written a table with columns of these names, and it has both responses and `answer`.
+    """Return whether a table has responses and a column `answer`, and was not written by olr; `names` are its columns.
 
     The column `answer` of such a table holds the right answers and not those of the responses.
     """

@@ -142,7 +142,7 @@ def _rewards(rewards: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
 
 
 def _of_inspect(row: _Row) -> list[_Row]:
-    """Return the rollout of a sample of inspect_ai; a sample that ended in an error has no response.
+    """Return a list with the rollout of a sample of inspect_ai; a sample that ended in an error has no response.
 
     A multiple-choice question gets its options as lines below it. Its target is a letter, and if there are several
     letters, all of them together are the answer. With several targets of any other question, each is right.
@@ -206,7 +206,10 @@ def _of_opencompass(row: _Row) -> list[_Row]:
 
 
 def _of_evalscope(row: _Row) -> list[_Row]:
-    """Return the rollout of a review of evalscope, which has the dialogue or, in older versions, only the input."""
+    """Return a list with the rollout of a review of evalscope.
+
+    A review has the dialogue or, in older versions, only the input and the prediction.
+    """
     score, turns = row["sample_score"]["score"], row.get("messages")
     exchange = {"prompt": row.get("input"), "response": score.get("prediction")}
     others = {name: it for name, it in row.items() if name not in ("input", "messages")}

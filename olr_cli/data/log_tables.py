@@ -278,9 +278,9 @@ def with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
 
 
 def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Split each prompt that has several labels into one prompt per label; return the rows, and a note if so.
+    """Split each prompt that has several labels into one prompt per label; return the rows, and a list of notes.
 
-    The prompt p becomes p/1, p/2 and so on. The list of notes is empty if each prompt has one label.
+    The prompt p becomes p/1, p/2 and so on. A note counts such prompts; the list is empty if there are none.
     """
     if "given_label" not in rows.columns:
         return rows, []
@@ -384,7 +384,7 @@ def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
     """Convert numbers to verdicts; return a list with one boolean series, true for right, and a list of notes.
 
     The series is missing if there are no numbers, or so many different ones that they are a score, which a note then
-    says. A note also says where right begins, unless all numbers are -1, 0 or 1.
+    says. Unless all numbers are -1, 0 or 1, a note says above which number an answer counts as right.
     """
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()

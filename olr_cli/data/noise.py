@@ -93,7 +93,7 @@ def marked_count(ratio: Fraction, size: int) -> int:
 
 
 def exact_share(name: str, value: Share) -> Fraction:
-    """Return a share as exactly the number that was written: 0.1 is 1/10.
+    """Convert a share to a fraction, exactly as it was written or printed: 0.1 becomes 1/10.
 
     Raises:
         UserError: it is no number from 0 to 1; `name` is the share's name in the message.
@@ -109,7 +109,7 @@ def exact_share(name: str, value: Share) -> Fraction:
 
 
 def decimal_text(share: Fraction) -> str:
-    """Return a share in its shortest decimal form, or as a quotient if it has none."""
+    """Return a share in its shortest decimal form or, if it has none, as a quotient such as ``1/3``."""
     decimal = Decimal(share.numerator) / Decimal(share.denominator)
     return format(decimal.normalize(), "f") if Fraction(decimal) == share else str(share)
 

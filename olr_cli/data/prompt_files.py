@@ -315,7 +315,10 @@ def _with_questions(rows: Rows, path: str) -> tuple[Rows, list[Any], list[str]]:
 
 
 def _require_structs(rows: Rows) -> None:
-    """Raise UserError if a column with the name of a struct of the interchange format holds plain values."""
+    """Raise UserError if the column `extra_info` or `reward_model` holds plain values.
+
+    In the interchange format, these two hold structs.
+    """
     # JSON `null` in every row gives the type null, and that is as good as an absent column.
     are_fit = (pa.types.is_struct, pa.types.is_list, pa.types.is_null)
     for field in rows.table.schema:
@@ -601,15 +604,15 @@ def read_prompts(
     """Read prompts from a built-in set, from Parquet, JSON or CSV files, or from the hub.
 
     Args:
-        source: ``arithmetic[:kind]``; a file, folder or pattern of Parquet, JSON or CSV files, in the
-            interchange format or with columns for question and answer; or
-            ``org/name[/configuration][:split][@revision]``.
+        source: ``arithmetic[:kind]``; a file, folder or pattern of Parquet, JSON or CSV files, in the interchange
+            format or with columns for question and answer; or ``org/name[/configuration][:split][@revision]``.
         split: split of a built-in set, or of a hub id that names none.
         limit: largest number of prompts, taken from the beginning. A built-in set returns exactly this number; its
             default is 400, or the whole set if that is smaller.
         sample: number of prompts to draw at random; they stay in file order.
         seed: random seed of a built-in set and of the sample.
-        noise_type_of_sentinel: noise type of sentinel rows that don't name theirs (R1).
+        noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel (R1), the text
+            by which noise replaces a label.
         reading: the user's settings, such as the columns and the system message; a built-in set ignores them.
 
     Raises:

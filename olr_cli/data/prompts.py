@@ -127,7 +127,7 @@ def in_percent(messages: Sequence[Message]) -> bool:
 
 
 def digested(prompt: Prompt) -> bytes:
-    """Return the part of a prompt that a data set's digest covers: everything that training sees."""
+    """Return what a data set's digest covers of a prompt, as bytes of JSON: everything that training sees."""
     row = [
         prompt.prompt_id,
         pairs(prompt.messages),

@@ -169,8 +169,8 @@ class QuestionIndex:
         """Return the positions, in the indexed sequence, of the questions that a prompt asks; empty if there are none.
 
         All the user's turns are compared, with two exceptions. If the prompt is one text with a whole dialogue in a
-        chat template, only its last question is compared. The same holds for a prompt with several user turns, such as
-        solved examples, if the indexed question has one.
+        chat template, only its last question is compared. The same holds if the prompt has several user turns, such as
+        solved examples, and the indexed question has only one.
         """
         if same := self._by_all.get(normal_question(turns)):
             return same

@@ -73,7 +73,7 @@ class Origins:
 
     @cached_property
     def _locations(self) -> list[tuple[str, int, str]]:
-        """Unit (line or row), number from 1 and file of each row of the files."""
+        """(unit, number, file) of each row of all files; the unit is ``line`` or ``row``, and numbers count from 1."""
         return [
             (unit, at, str(file))
             for file in self.files

@@ -77,9 +77,9 @@ class VerifiedLabels:
     ) -> VerifiedLabels:
         """Read labels from a table of prompt_id and true_answer, with or without questions, or from a data set.
 
-        Two more columns count in a table. `verdict`, as in the report's selection, may replace the true answer: see
-        `_truth`. `drawn` marks the rows whose prompts were drawn at random. Rows whose verdict contradicts their true
-        answer are skipped, and `note` says so.
+        Two more columns count in a table. `verdict` says whether the given label is kept, wrong, flawed or unsure, and
+        may stand in for the true answer. `drawn` marks the rows whose prompts were drawn at random. Rows whose verdict
+        contradicts their true answer are skipped, and `note` says so.
 
         Args:
             file: a table or a data set.
@@ -266,9 +266,9 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
 
 
 def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[str]]:
-    """Return the labels of a file, and a description of each row that contradicts itself.
+    """Return the labels of a file, and a description of each row whose verdict contradicts its true answer.
 
-    The file is a table of ids with true answers or verdicts, or else a data set.
+    The file is a table of ids with true answers or verdicts, or else a data set, which has no such rows.
     """
     columns = (
         "prompt_id",
@@ -302,7 +302,11 @@ def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[
 def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[str]]:
     """Return the labels of a table, one for each prompt_id, and a description of each row that contradicts itself.
 
-    Rows without a prompt_id, or with neither a true answer nor a verdict that counts, are ignored.
+    Such rows, whose verdict contradicts their true answer, give no label. Rows without a prompt_id, or with neither a
+    true answer nor a verdict that counts, are ignored.
+
+    Raises:
+        UserError: a verdict is unknown, a kept label is not stated, or a prompt has several true answers.
     """
     labels: dict[str, VerifiedLabel] = {}
     skipped = []
