@@ -34,7 +34,7 @@ SPLIT_ENDS: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One kind of expression; its functions take two numbers, or two arrays of them."""
+    """An arithmetic operation of the built-in expressions; both functions take two numbers, or two arrays of them."""
 
     symbol: str
 
@@ -60,7 +60,7 @@ _USUAL = 400
 
 @dataclass(frozen=True, slots=True)
 class Expression:
-    """Two 3-digit operands and their operator."""
+    """One built-in question: two operands of three digits and the operation between them."""
 
     kind: KindName
     left: int
@@ -73,7 +73,7 @@ class Expression:
 
     @property
     def index(self) -> int:
-        """The two operands as one number of six digits, unique among the expressions of this kind."""
+        """The two operands written side by side as one number: 123456 for ``123+456=``."""
         return self.left * 1000 + self.right
 
     @property
@@ -94,13 +94,16 @@ BUILTIN_PREFIX = "builtin:"
 
 
 def toy_kind(model_path: str) -> KindName | None:
-    """Return the operation that a toy policy computes, or None for any other model."""
+    """Return the operation that a toy policy (``builtin:addition-easier``) computes, or None for any other model."""
     name = model_path.removeprefix(BUILTIN_PREFIX)
     return None if name == model_path else TOYS.get(name)
 
 
 def mixture_note(model_path: str) -> str | None:
-    """Return a note for the results of a toy policy, or None for any other model."""
+    """Return the sentence that belongs below the results of a toy policy, or None for any other model.
+
+    It says that the policy's wrong answers are systematic, because its warm-up mixed a right and a wrong procedure.
+    """
     if toy_kind(model_path) is None:
         return None
     return (
@@ -110,7 +113,9 @@ def mixture_note(model_path: str) -> str | None:
 
 
 def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expression]:
-    """Return the first `size` expressions of a split in an order drawn by `seed`; a larger size only adds some.
+    """Return the first `size` expressions of a split, in an order drawn by `seed`.
+
+    With the same seed, a larger size returns the same expressions and more after them.
 
     Raises:
         UserError: the split has fewer expressions.
@@ -125,16 +130,16 @@ def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expr
 def rephrasing(expression: Expression, split: Split) -> Expression | None:
     """Return another expression of the same kind and split with the same answer, or None if there is none.
 
-    ``a+b`` becomes ``(b-c)+(a+c)``, commuted and regrouped, and ``a-b`` becomes ``(a+c)-(b+c)``. All such expressions
-    of the split are equally likely, and the draw depends on `expression` alone. If the split has none, ``b+a`` counts,
+    ``a+b`` becomes ``(b-c)+(a+c)`` for some number c, and ``a-b`` becomes ``(a+c)-(b+c)``. All such expressions of the
+    split are equally likely, and the draw depends on `expression` alone. If the split has none, ``b+a`` is returned,
     provided that it is in the split.
 
     Other words ("what is 123 plus 456?") would be no rephrasing for the built-in policies. Their warm-up only has
     digits and one operator, and a policy must be able to read its prompt.
 
-    The wrong procedure gives the same wrong answer to both expressions in 48 % of additions and 56 % of subtractions.
-    If additions were only commuted, it would be 100 %. In the training split, 4 of 560,980 additions (such as
-    ``999+999=``) and 1 of 215,639 subtractions have no rephrasing.
+    A procedure that drops carries gives the same wrong answer to both expressions in 48 % of additions and 56 % of
+    subtractions. If additions were only commuted, it would be 100 %. In the training split, 4 of 560,980 additions
+    (such as ``999+999=``) and 1 of 215,639 subtractions have no rephrasing.
     """
     ordered, starts = _by_answer(expression.kind, split)
     same_answer = ordered[starts[expression.answer] : starts[expression.answer + 1]]
@@ -150,12 +155,12 @@ def rephrasing(expression: Expression, split: Split) -> Expression | None:
 def arithmetic_prompts(
     kind: SetName, size: int | None, seed: int, split: Split
 ) -> list[Prompt]:
-    """Return `size` different prompts of a split with clean labels.
+    """Return `size` different prompts of a built-in set with clean labels, in an order drawn by `seed`.
 
-    The default is 400, or the whole split of a few-shot task if that is smaller.
+    If `size` is None, it is 400, or all prompts of the split if a few-shot task has fewer.
 
     Raises:
-        UserError: the split has fewer prompts.
+        UserError: the split has fewer than `size` prompts.
     """
     if kind == "addition" or kind == "subtraction":
         return [
@@ -169,13 +174,13 @@ def arithmetic_prompts(
 
 
 def _too_few(kind: SetName, size: int, members: int, split: Split) -> UserError:
-    """Return the error for a split with fewer prompts than are wanted."""
+    """Return the error for a split that has only `members` prompts where `size` are wanted."""
     problem = f"the {split} split of {SOURCE}:{kind} has {members} prompts, not {size}"
     return UserError(problem, f"ask for at most {members}")
 
 
 def _prompt(expression: Expression, split: Split) -> Prompt:
-    """Return the prompt of an expression, with its rephrasing in the split."""
+    """Build a prompt with a clean label from an expression, with a rephrasing from the same split if there is one."""
     other = rephrasing(expression, split)
     return Prompt(
         prompt_id=str(expression.index),
@@ -189,7 +194,9 @@ def _prompt(expression: Expression, split: Split) -> Prompt:
 
 
 def parse_source(source: str) -> SetName | None:
-    """Return the set that ``arithmetic`` (addition) or ``arithmetic:NAME`` names, or None for any other data source.
+    """Return the name of the built-in set that a data source asks for, or None if it asks for other data.
+
+    ``arithmetic:NAME`` asks for the set NAME, and ``arithmetic`` alone for addition.
 
     Raises:
         UserError: there is no set with this name.
@@ -209,7 +216,10 @@ def parse_source(source: str) -> SetName | None:
 
 @functools.lru_cache(maxsize=8)
 def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
-    """Return the index of every expression of a split, ascending."""
+    """Return the `Expression.index` of every expression of a split, in ascending order.
+
+    Only expressions with a positive answer and at least one carry or borrow are in a split.
+    """
     left, right = (side.ravel() for side in np.mgrid[100:1000, 100:1000])
     rule = OPERATIONS[kind]
     # Keep expressions with a carry or borrow in at least one column, and with a positive answer.
@@ -228,9 +238,10 @@ def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
 
 @functools.lru_cache(maxsize=8)
 def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the indices of a split ordered by answer, and the position of each answer's first index.
+    """Return the expressions of a split sorted by answer, and the position at which each answer starts.
 
-    The expressions with answer a are at positions starts[a] to starts[a + 1] of the first array.
+    The first array holds the `Expression.index` of each expression. Those with the answer a are at the positions from
+    starts[a] up to, but not including, starts[a + 1].
     """
     members = split_members(kind, split)
     answers = OPERATIONS[kind].solve(*np.divmod(members, 1000))
@@ -239,7 +250,10 @@ def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray
 
 
 def _draws(indices: NDArray[np.int64], *parts: str | int) -> NDArray[np.float64]:
-    """Draw a number in [0, 1) for each expression, from its index and the parts of a key."""
+    """Return a pseudorandom number in [0, 1) for each expression, which depends only on its index and on `parts`.
+
+    `parts` name the purpose of the draw, such as ``"arithmetic split"``.
+    """
     # The sum is meant to wrap around: it is a key of 64 bits, not a quantity.
     with np.errstate(over="ignore"):
         return uniform_streams(indices.astype(np.uint64) + np.uint64(key(*parts)), 0)

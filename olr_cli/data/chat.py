@@ -27,7 +27,10 @@ class Message:
 
 
 def message(value: Any) -> Message | None:
-    """Read a value as a chat turn, or return None if it is none; a missing content, as beside tool calls, is empty."""
+    """Convert {role, content} or ShareGPT's {from, value} to a `Message`; return None for any other value.
+
+    Missing content, as in a turn that only calls tools, becomes an empty text.
+    """
     if not isinstance(value, Mapping):
         return None
     for role_key, content_key in (("role", "content"), ("from", "value")):
@@ -38,7 +41,10 @@ def message(value: Any) -> Message | None:
 
 
 def _text(content: Any) -> str | None:
-    """Return the text of a message's content, or None if it is neither a text nor a list of parts."""
+    """Return a message's content as one text, or None if it is neither a text nor a list of parts.
+
+    Parts that have no text are skipped, and missing content gives an empty text.
+    """
     if content is None or isinstance(content, str):
         return content or ""
     if not isinstance(content, list | tuple):
@@ -48,7 +54,7 @@ def _text(content: Any) -> str | None:
 
 
 def unseen_part(value: Any) -> str | None:
-    """Return the type of a prompt's first part that is not text, such as ``image``, or None if all parts are text."""
+    """Return the type of a prompt's first content part that is not text, such as ``image``, or None without one."""
     for turn in value if isinstance(value, list | tuple) else ():
         if not isinstance(turn, Mapping):
             continue
@@ -61,7 +67,10 @@ def unseen_part(value: Any) -> str | None:
 
 
 def _type_of_part(part: Mapping[str, Any]) -> str | None:
-    """Return the type of a part that is not text (`type`, else its first filled field), or None for text."""
+    """Return the type of a content part, such as ``image``, or None if the part is text.
+
+    A part without a `type` and without text is named after its first field that has a value.
+    """
     if part.get("type"):
         name = str(part["type"])
     elif part.get("text") is not None:
@@ -83,7 +92,10 @@ def messages(value: Any) -> tuple[Message, ...] | None:
 def prompt_messages(
     value: Any, before: tuple[Message, ...] = (), after: tuple[Message, ...] = ()
 ) -> tuple[Message, ...] | None:
-    """Read a prompt: messages as they are, or a text as the user's turn between `before` and `after`; else None."""
+    """Convert a prompt to chat turns; return None if it is neither a text nor a list of turns.
+
+    A text becomes one user turn, with the turns `before` and `after` around it. A list of turns is used as it is.
+    """
     return (
         (*before, Message("user", value), *after)
         if isinstance(value, str)
@@ -92,7 +104,10 @@ def prompt_messages(
 
 
 def response_text(value: Any) -> str | None:
-    """Return a response as text: a text unchanged, or the assistant's turns of messages, one per line; else None."""
+    """Return the text of a response, or None if it is neither a text nor messages with a turn of the assistant.
+
+    A text is returned unchanged. In messages, only the assistant's turns count, and they are joined by line breaks.
+    """
     if isinstance(value, str):
         return value
     items = value if isinstance(value, list | tuple) else ()
@@ -105,14 +120,20 @@ def response_text(value: Any) -> str | None:
 
 
 def completion_text(completion: str | Iterable[Any] | None) -> str:
-    """Return a completion as text (`response_text`), empty if it is missing or has no turn of the assistant."""
+    """Return the text of a completion, which is a text or messages (`response_text`).
+
+    The text is empty if the completion is None or has no turn of the assistant.
+    """
     # Not `completion or ()`: an array of turns, as numpy has it, is neither true nor false.
     turns = () if completion is None else completion
     return response_text(turns if isinstance(turns, str) else list(turns)) or ""
 
 
 def as_text(value: Any) -> str | None:
-    """Return a prompt as one text that identifies it: a text unchanged, or messages as JSON after a mark; else None."""
+    """Encode a prompt as one string that `turns_of` can decode; return None if it is neither a text nor messages.
+
+    A text stays unchanged. Messages become JSON after a control character, which tells them from a text.
+    """
     if isinstance(value, str):
         return value
     turns = messages(value)
@@ -120,17 +141,20 @@ def as_text(value: Any) -> str | None:
 
 
 def turns_of(text: str) -> tuple[Message, ...]:
-    """Read the turns of a prompt that `as_text` has written."""
+    """Decode the chat turns of a prompt that `as_text` has encoded; a plain text becomes one user turn."""
     if not text.startswith(_CHAT):
         return (Message("user", text),)
     return tuple(Message(role, content) for role, content in json.loads(text[1:]))
 
 
 def ending(turns: Sequence[Message]) -> str:
-    """Return the text that a response continues: the last turn's, since the chat template is unknown here."""
+    """Return the content of the last turn, which is where a response continues the prompt; empty without turns.
+
+    What the chat template adds after that turn is unknown here.
+    """
     return turns[-1].content if turns else ""
 
 
 def pairs(turns: Iterable[Message]) -> Sequence[tuple[str, str]]:
-    """Return role and content of each turn, as digests cover them."""
+    """Return each turn as a (role, content) pair, the form in which digests cover prompts."""
     return [(turn.role, turn.content) for turn in turns]

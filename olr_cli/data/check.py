@@ -127,7 +127,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Checked:
-    """A data set and the findings in it."""
+    """The result of `check`: the rows of a data set, how they were read, and their suspected defects."""
 
     source: str
     """The name of the data set."""
@@ -151,14 +151,14 @@ class Checked:
 
     @property
     def is_log(self) -> bool:
-        """Whether the data set is a log of answers, with labels beside them."""
+        """Whether the data set is a log with a row for each response, whose labels are in the column `given_label`."""
         return self.columns["answer"] == "given_label"
 
     def left_out(self, kinds: Collection[str]) -> dict[int, str]:
-        """Return row -> finding for the rows to leave out because of findings of these kinds.
+        """Return row number -> kind, for the rows to leave out because they have a finding of one of these kinds.
 
-        If rows repeat a question with the same label, the first row that is still there stays. If their labels differ,
-        all of them go.
+        If rows repeat a question with the same label (``repeat``), the first remaining row stays. If their labels
+        differ (``conflict``), all of them are left out.
 
         Raises:
             UserError: there is no such kind, or no row is left.
@@ -183,7 +183,10 @@ class Checked:
         return left_out
 
     def export(self, target: Path, dropped: Collection[str]) -> File:
-        """Write the rows that can be graded, and leave out rows with findings of the `dropped` kinds or of `ALL`.
+        """Write the rows to a new file, without those that cannot be graded or have a finding of a kind in `dropped`.
+
+        `ALL` in `dropped` stands for all kinds. The returned `File` describes the new file and counts the rows left
+        out.
 
         Raises:
             UserError: the data set is a log of answers, a kind is unknown, or no row is left.
@@ -206,7 +209,7 @@ class Checked:
 
 @dataclass(frozen=True)
 class Limit:
-    """The largest length of a prompt that is not yet a finding."""
+    """The length above which a prompt is reported as too long, and the function that measures it."""
 
     most: int
     """The limit, in `unit`."""
@@ -229,7 +232,7 @@ CHARACTERS = Limit(
 def check(
     source: str, reading: Reading, judge: Judge, limit: Limit = CHARACTERS
 ) -> Checked:
-    """Check the questions and labels of a data set; the surest defects come first.
+    """Check the questions and labels of a data set; in the result, the surest defects come first.
 
     A log of answers has one row for each answer, so each of its pairs of question and label is checked once.
 
@@ -291,7 +294,7 @@ def check(
 
 
 def _long(prompts: Sequence[Asked], limit: Limit) -> Finding:
-    """Find the prompts that are longer than a limit."""
+    """Return the finding of prompts that are longer than a limit; `prompts` are (row number, prompt) pairs."""
     lengths = limit.lengths([prompt for _, prompt in prompts])
     long = [
         (row, f"{length:,} {limit.unit}: {question_of(prompt.messages)}")
@@ -305,12 +308,13 @@ def _long(prompts: Sequence[Asked], limit: Limit) -> Finding:
 def _columns_of(
     rows: Rows, reading: Reading, source: str
 ) -> tuple[Reading, Mapping[str, str]]:
-    """Return the settings for reading the rows, and role -> path of their columns.
+    """Return `reading` with all columns to read, and role -> path of the columns that were found.
 
-    Without another column of labels, `given_label`, which logs of answers have, is the column.
+    The first result names no column of ids, because ids that repeat must not stop the check. Labels are read from
+    `given_label`, which logs of answers have, if there is no other column of labels.
 
     Raises:
-        UserError: there is no column of questions or of labels.
+        UserError: there is no column of questions or of labels; the message names `source`.
     """
     named: dict[ColumnRole, str] = {**(reading.columns or {})}
     columns_found = find_columns(rows, named)
@@ -333,7 +337,7 @@ def _columns_of(
 
 
 def _in_other_columns(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
-    """Yield the findings that columns beside question and label give away, for the rows that are kept."""
+    """Yield the findings that columns of units and of validity give (`beside`), only for the row numbers in `kept`."""
     for kind, pairs in gathered(beside(rows)).items():
         # Through a dict, because two columns may say the same about a row.
         yield _found(kind, [it for it in sorted(dict(pairs).items()) if it[0] in kept])
@@ -344,7 +348,13 @@ def _unreadable(
     questions: Sequence[Any],
     cells: Sequence[tuple[Any, Options | None]],
 ) -> list[Finding]:
-    """Find rows that cannot be read as question and label; each cell is a label's, with the options of its question."""
+    """Return three findings: questions with images, labels that cannot be read, and tests of programs as labels.
+
+    Args:
+        rows: numbers of the rows to check.
+        questions: the question of every row of the file.
+        cells: the label of every row as it is in the file, with the options of its question.
+    """
     labels_by_kind: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row in rows:
         cell, options = cells[row]
@@ -365,15 +375,15 @@ def _unreadable(
 def _findings(
     prompts: Sequence[Asked], judge: Judge, origins: Origins, cells: Sequence[Any]
 ) -> list[Finding]:
-    """Return the findings in prompts, in the order in which they are shown.
+    """Return the findings in prompts in the order in which they are shown; some may have no rows.
 
     Labels are checked as they were before noise.
 
     Args:
-        prompts: each prompt with its row.
+        prompts: (row number, prompt) pairs.
         judge: grader of labels.
         origins: names of the rows, for messages.
-        cells: the column of labels as it is in the file.
+        cells: the label of every row as it is in the file.
     """
     lacking, labels = _without_an_answer(prompts)
     rejected = _rejected(labels, labels, judge)
@@ -396,7 +406,11 @@ def _findings(
 
 
 def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[Labelled]]:
-    """Find the rows without an answer as their label, and return the labels of the other rows too."""
+    """Return the findings of rows whose label is no answer, and (row number, label) of all rows whose label is one.
+
+    The sentinel, a missing label, a placeholder and tests of a program are no answers. A row with the sentinel, the
+    text by which noise replaces a label, is in both results if its earlier label is known.
+    """
     rows: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row, prompt in prompts:
         label, is_noise = prompt.file_label, prompt.given_label == SENTINEL
@@ -417,11 +431,11 @@ def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[La
 def _rejected(
     graded: Sequence[Labelled], parsed: Sequence[Labelled], judge: Judge
 ) -> list[Finding]:
-    """Return the findings of the grader.
+    """Return two findings: labels that no response can match, and labels that the grader can only compare as texts.
 
     Args:
-        graded: labels to check for whether any response can match them.
-        parsed: labels to check for whether the grader can parse them, which takes far longer.
+        graded: (row number, label) pairs for the first finding.
+        parsed: (row number, label) pairs for the second one, whose search takes far longer.
         judge: the grader.
     """
     # A label that cannot stand in a box, or does not match itself there, matches no response (R6, R7).
@@ -440,7 +454,10 @@ def _rejected(
 
 
 def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
-    """Yield the findings in labels that do not look like one answer."""
+    """Yield the findings of labels that look like proofs or several parts or, among numbers, words or decimal commas.
+
+    `labels` are (row number, label) pairs.
+    """
     yield _found("proof", [pair for pair in labels if _PROOF.match(pair[1])])
     yield _found(
         "parts", [pair for pair in labels if _PARTS.match(ends_of(unescape(pair[1])))]
@@ -458,7 +475,14 @@ def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
 def _questions_and_labels(
     prompts: Sequence[Asked], labels: Sequence[Labelled], cells: Sequence[Any], judge: Judge
 ) -> Iterator[Finding]:
-    """Yield the findings about single rows: doubtful labels, missing figures, questions inside a chat template."""
+    """Yield the findings about single rows: doubtful labels, missing figures, questions inside a chat template.
+
+    Args:
+        prompts: (row number, prompt) pairs.
+        labels: (row number, label) pairs.
+        cells: the label of every row as it is in the file.
+        judge: the grader, which compares the boxes of worked solutions.
+    """
     question_by_row = _questions(prompts)
     texts = {row: cell for row, _ in labels if isinstance(cell := cells[row], str)}
     yield _found("boxes", _differing_boxes(texts, judge))
@@ -492,14 +516,18 @@ def _lacks_figure(question: str) -> bool:
 
 
 def _questions(prompts: Sequence[Asked]) -> dict[int, str]:
-    """Return row -> question."""
+    """Return row number -> the user's last question, without chat template."""
     return {row: question_of(prompt.messages) for row, prompt in prompts}
 
 
 def _changed(
     questions: Mapping[int, str], prompts: Sequence[Asked], labels: Sequence[Labelled]
 ) -> Finding:
-    """Find labels that a spreadsheet may have changed; `questions` is row -> question."""
+    """Return the finding of labels that a spreadsheet may have changed; `questions` is row number -> question.
+
+    A number that may be a date counts only if the file has other traces of a spreadsheet. Labels of `prompts` such as
+    ``#REF!`` are such traces.
+    """
     changed = {row for row, label in labels if is_changed(questions[row], label)}
     errors = (
         label for _, prompt in prompts if (label := prompt.file_label or "")[:1] == "#"
@@ -512,7 +540,10 @@ def _changed(
 
 
 def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Labelled]:
-    """Yield the rows whose worked solution has boxes that do not match the last one, with the boxes' contents."""
+    r"""Yield (row number, text) for each worked solution with a ``\boxed{…}`` that does not match its last one.
+
+    `solutions` is row number -> worked solution. The text lists the different contents, the last one first.
+    """
     # One call for all solutions: the judge compares equal pairs once, and shares the rest among its workers.
     pairs_of: dict[int, list[tuple[str, str]]] = {}
     for row, solution in solutions.items():
@@ -530,15 +561,15 @@ def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Lab
 def label_notes(
     prompts: Sequence[Prompt], source: str, reading: Reading, rows: Rows | None = None
 ) -> Iterator[str]:
-    """Yield a note on labels of the user's data that look wrong, with the command that shows them.
+    """Yield at most one note: which labels look wrong, and the `olr check` command that shows them.
 
-    Marked noise is no reason for a note.
+    There is none for a built-in data set or for prompts without labels. Noise that the data set marks does not count.
 
     Args:
         prompts: the prompts with the labels.
         source: the data set that the prompts come from.
         reading: settings with which they were read.
-        rows: their rows, for findings in columns beside the labels.
+        rows: their rows, for findings in columns beside the labels; None to skip those.
     """
     is_built_in = parse_source(source) is not None
     if is_built_in or all(prompt.file_label is None for prompt in prompts):
@@ -563,7 +594,7 @@ def label_notes(
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
-    """Yield notes on prompts that ask the same question, with labels that differ or agree."""
+    """Yield up to two notes: on questions that repeat with different labels, and on those that repeat with the same."""
     conflicting, agreeing = _repeated(list(enumerate(prompts.prompts)), shared_judge())
     differing = " with different labels, of which one at most is right"
     for groups, remark in ((conflicting, differing), (agreeing, "")):
@@ -578,10 +609,10 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
 def _repeated(
     prompts: Sequence[Asked], judge: Judge, ungraded: Container[int] = ()
 ) -> tuple[list[list[Asked]], list[list[Asked]]]:
-    """Return the groups of prompts that ask the same question (`normal_question`).
+    """Return groups of prompts that ask the same question: those whose labels differ, and those whose labels agree.
 
-    The first list has the groups whose labels differ, and the second those whose labels agree. Labels of `ungraded`
-    rows are ignored.
+    Prompts are compared by `normal_question` and given as (row number, prompt) pairs. Labels of the rows in `ungraded`
+    are ignored.
     """
     asking = gathered(
         (normal_question(prompt.messages), (row, prompt)) for row, prompt in prompts
@@ -611,7 +642,10 @@ def _repeated(
 
 
 def _of_groups(kind: str, groups: Sequence[list[Asked]], origins: Origins) -> Finding:
-    """Return the finding for groups of rows that ask the same question; each group is shown with its labels."""
+    """Build the finding of a kind from groups of (row number, prompt) pairs that ask the same question.
+
+    Its `rows` are the first row of each group, and its `others` all remaining rows. Examples show a group's labels.
+    """
     shown = [(group[0][0], _described(group, origins)) for group in groups]
     rows = [[row for row, _ in group] for group in groups]
     others = [row for group in rows for row in group[1:]]
@@ -619,7 +653,7 @@ def _of_groups(kind: str, groups: Sequence[list[Asked]], origins: Origins) -> Fi
 
 
 def _described(group: Sequence[Asked], origins: Origins) -> str:
-    """Describe a group by its labels, their rows and its question: ``2 (line 2) and 3 (line 3): What?``."""
+    """Describe a group by its first labels, their rows and its question: ``2 (line 2) and 3 (line 3): What?``."""
     labels = " and ".join(
         f"{prompt.file_label} ({origins.name(row, is_short=True)})"
         for row, prompt in group[:_SHOWN]
@@ -629,7 +663,7 @@ def _described(group: Sequence[Asked], origins: Origins) -> str:
 
 
 def _found(kind: str, rows: Iterable[Labelled]) -> Finding:
-    """Return the finding of a kind in some rows; each row comes with the text that is shown for it."""
+    """Build a finding from (row number, text) pairs; the first few texts become its examples."""
     pairs = list(rows)
     examples = [text for _, text in pairs[:_SHOWN]]
     return Finding(kind, KINDS[kind].fault, [row for row, _ in pairs], examples)

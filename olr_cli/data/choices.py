@@ -58,7 +58,7 @@ class Options(NamedTuple):
     """The options' names in the file, mostly A, B, C, …"""
 
     def numbers(self, first: int) -> list[str]:
-        """Return the numbers of the options, counted from `first`."""
+        """Return the position of each option as a text, counted from `first`: ``1``, ``2``, ``3`` if it is 1."""
         return [str(first + place) for place, _ in enumerate(self.texts)]
 
 
@@ -66,7 +66,10 @@ class Options(NamedTuple):
 
 
 def choice_path(rows: Rows) -> str | None:
-    """Find the options of rows by usual names; return the path of one column, or several paths joined by ``+``."""
+    """Find the column of options by its usual names, or several columns with one option each; return None without any.
+
+    The result is a path, or several that are joined by ``+``: ``A+B+C+D``.
+    """
     for name in CHOICE_COLUMNS:
         if rows.has(name) and any(map(options_in, rows.values(name))):
             return name
@@ -85,14 +88,25 @@ def choice_path(rows: Rows) -> str | None:
 
 
 def option_columns(rows: Rows, path: str) -> list[str]:
-    """Split a path of `choice_path`'s form into the paths of columns, whether they exist or not."""
+    """Split a path of options such as ``A+B+C+D`` into the paths of its columns, which need not exist.
+
+    A column that has a ``+`` in its name stays whole. An ending such as `` from 1``, which says whether labels count
+    options from 0 or from 1, is dropped.
+    """
     joined = _FROM.sub("", path)
     # A column may have a `+` in its name.
     return [joined] if rows.has(joined) else joined.split(_JOINED)
 
 
 def read_options(rows: Rows, path: str | None) -> list[Options | None]:
-    """Return the options of every row at a path of `choice_path`'s form, None where a row has none."""
+    """Return the options of every row, None where a row has none.
+
+    `path` names a column of options or, as in ``A+B+C+D``, several columns with one option each. Without it, no row has
+    options.
+
+    Raises:
+        UserError: a column does not exist.
+    """
     if path is None:
         return [None] * len(rows)
     columns = option_columns(rows, path)
@@ -124,7 +138,10 @@ def options_in(cell: Any) -> Options | None:
 
 
 def _pairs(cell: Any) -> list[tuple[Any, Any]]:
-    """Return name and value of each option; an empty list if the cell holds no options."""
+    """Return a (name, value) pair for each option in a cell, or an empty list if it holds no options.
+
+    The options of a plain list are named A, B, C, …
+    """
     match cell:
         case {"text": list(texts), "label": list(names)}:
             return [*zip(names, texts, strict=False)]
@@ -152,7 +169,7 @@ def _text(value: Any) -> str:
 
 
 def _without_marks(texts: Sequence[str]) -> tuple[str, ...]:
-    """Drop the letters of options, if every option begins with the right one."""
+    """Remove the letters of options such as ``A) Venus`` if they are A, B, C, … in order; else return all unchanged."""
     marked = [match for match in map(_MARKED.fullmatch, texts) if match]
     letters = "".join(match[1].upper() for match in marked)
     is_marked = letters == ascii_uppercase[: len(texts)]
@@ -162,7 +179,7 @@ def _without_marks(texts: Sequence[str]) -> tuple[str, ...]:
 def show_options(
     turns: tuple[Message, ...], options: Options | None
 ) -> tuple[Message, ...]:
-    """Add the options below the user's last question, unless it shows them already."""
+    """Return the turns with the options below the user's last question, or unchanged if it shows them already."""
     if options is None:
         return turns
     user_indices = [place for place, turn in enumerate(turns) if turn.role == "user"]
@@ -194,9 +211,9 @@ _Form: TypeAlias = Callable[[str, Options], str | None]
 
 
 def _by_letter(label: str, options: Options) -> str | None:
-    """Return the letter of the option that a label names, as ``(b)`` or by its name in the file.
+    """Return the letter of the option that a label names, or None; it may be ``(b)`` or the option's name in the file.
 
-    A label with several letters gives ``A, C``.
+    A label with several letters gives all of them: ``A, C``.
     """
     size = len(options.texts)
     if letters := letters_in(label):
@@ -210,7 +227,10 @@ def letters_in(label: str) -> list[str]:
 
 
 def _named(label: str, names: Iterable[str]) -> str | None:
-    """Return the letter of the only option with a name, or None; case and white space are ignored."""
+    """Return the letter of the one option whose name is the label, or None if no name or more than one is.
+
+    `names` are in the order of the options. Case and white space are ignored.
+    """
     letters = [
         letter
         for letter, name in zip(ascii_uppercase, names, strict=False)
@@ -220,7 +240,7 @@ def _named(label: str, names: Iterable[str]) -> str | None:
 
 
 def _plain(text: str) -> str:
-    """Return a text in one case and with single spaces."""
+    """Return a text with case folded and white space collapsed, for comparisons."""
     return " ".join(text.split()).casefold()
 
 
@@ -237,11 +257,17 @@ _FORMS: Mapping[str, _Form] = {
 def option_labels(
     rows: Rows, path: str | None, choices: Sequence[Options | None], choices_path: str = ""
 ) -> tuple[list[str | None], list[str]]:
-    """Return the label of every row, as a letter if the row has options, and notes on how the labels were read.
+    """Read each row's label, as a letter if the row has options; return the labels, and notes on how they were read.
 
     All labels of a column are read in one form: the form that `choices_path` gives (``options from 1``), or else the
     one in which the most labels name an option. A label that names no option in this form is read as the text of an
     option, or else stays as it is. If most labels name none, all stay as they are.
+
+    Args:
+        rows: the rows.
+        path: path of the column of labels; without it, all labels are None.
+        choices: the options of each row, or None.
+        choices_path: path of the column of options.
 
     Raises:
         UserError: two forms fit equally well and give different letters, such as numbers from 0 and from 1.
@@ -278,9 +304,17 @@ def option_labels(
 def _read_alike(
     chosen: Sequence[tuple[Any, Any]], forms: Sequence[str], place: str
 ) -> tuple[str | None, list[str | None]]:
-    """Return the form in which most labels name an option, and the letters in it; None and no letters without one.
+    """Return the form in which most labels name an option, and each label's letter in it, None where it names none.
 
-    `chosen` holds pairs of a label and its question's options.
+    If every form fits less than half of the labels, the form is None and the list of letters is empty.
+
+    Args:
+        chosen: pairs of a label and its question's options.
+        forms: the forms to try, which are keys of `_FORMS`.
+        place: name of the labels in the error.
+
+    Raises:
+        UserError: two forms fit equally well and give different letters.
     """
     readings = {
         form: [_FORMS[form](label, options) for label, options in chosen] for form in forms
@@ -302,10 +336,10 @@ def _read_alike(
 
 
 def label_in(cell: Any, options: Options | None) -> str | None:
-    """Return the label in a cell, not yet read as a letter, or None.
+    """Return the label in a cell as text, not yet converted to a letter, or None if the cell is empty.
 
-    With options, a list names several right ones, so all its items are joined. Without options, the label is the one
-    answer of `label_of`.
+    With options, a list in the cell names several right ones, so its items are joined by commas. Without options, the
+    label is the one answer that `label_of` finds.
 
     Raises:
         ValueError: the cell can't be a label.
@@ -319,9 +353,16 @@ def option_notes(
     choices: Sequence[Options | None],
     are_added: Sequence[bool],
 ) -> Iterator[str]:
-    """Yield a note on the options at a path or, without a path, on columns with usual names that hold no options.
+    """Yield notes on options: below how many questions they were added, and which columns of options cannot be read.
 
-    `are_added` holds for every row whether the options were added below its question.
+    With a path, there is one note of the first sort. Without it, there is one of the second sort for each filled column
+    that has a usual name and holds no options.
+
+    Args:
+        rows: the rows.
+        path: path of the options, or None without any.
+        choices: the options of each row, or None.
+        are_added: for each row, whether its options were added below its question.
     """
     if path is None:
         for name in filter(rows.has, CHOICE_COLUMNS):

@@ -135,8 +135,8 @@ _TOLD = re.compile(
 def doubts(question: str, label: str) -> set[str]:
     """Return the kinds of findings (`olr_cli.data.findings`) that a question and its label have.
 
-    Many patterns take quadratic time, and a label longer than `LONGEST_READ` is rarely an answer. So only damage and
-    brackets are searched for in the whole label, and everything else in its two ends.
+    Many patterns take quadratic time, and a label longer than `LONGEST_READ` is rarely an answer. So damaged text and
+    missing brackets are searched for in the whole label, and everything else only in its beginning and its end.
     """
     damaged = [text for text in (label, question) if not _is_sound(text)]
     kinds = {kind for kind, find in _IN_EITHER if any(map(find, damaged))}
@@ -154,7 +154,10 @@ def doubts(question: str, label: str) -> set[str]:
 
 
 def is_changed(question: str, label: str) -> bool:
-    """Return whether a spreadsheet may have made a label: a date from a fraction, six digits from a long number."""
+    """Return whether a spreadsheet may have changed a label: 1/2 to a date, a long number to 1.23457E+15, 0042 to 42.
+
+    A date counts only if the question does not ask for one, and 42 only if it asks for a code with more digits.
+    """
     # The cheap test comes first: most labels are short numbers, and few questions mention digits.
     if "digit" in question and _SHORT_NUMBER.fullmatch(label) and _IS_CODE(question):
         return True
@@ -163,19 +166,25 @@ def is_changed(question: str, label: str) -> bool:
 
 @functools.lru_cache(1 << 16)  # the same labels are frequent
 def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
-    """Return the possible kinds of a label, each with the search that its question must match too."""
+    """Return (kind, search) for each kind of finding whose pattern the label matches; `search` tests the question.
+
+    The finding holds only if both match.
+    """
     return [
         (kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)
     ]
 
 
 def ends_of(text: str, longest: int = LONGEST_READ) -> str:
-    """Return a text, or the beginning and the end of one that is longer than `longest`."""
+    """Return a text unchanged or, if it is longer than `longest`, its first and its last `longest` // 2 characters."""
     return text if len(text) <= longest else text[: longest // 2] + text[-longest // 2 :]
 
 
 def boxes(solution: str) -> list[str]:
-    r"""Return the different contents of the last `_MOST_BOXES` boxes of a worked solution, from the last one back."""
+    r"""Return the different contents of ``\boxed{…}`` in a worked solution, the last box first.
+
+    Only the last `_MOST_BOXES` boxes are read.
+    """
     contents: list[str] = []
     while len(contents) < _MOST_BOXES and (answer := boxed(solution)) is not None:
         contents.append(answer)
@@ -189,7 +198,7 @@ is_day = re.compile(rf"\s*{_DAY}\s*").fullmatch
 
 
 def _search(pattern: str, longest: int = LONGEST_READ) -> Callable[[str], Any]:
-    """Return a search for a pattern in the ends of a text (`ends_of`)."""
+    """Return a function that searches a text for a pattern, or only its two ends if it is longer than `longest`."""
     search = re.compile(pattern, re.DOTALL).search
     return lambda text: search(ends_of(text, longest))
 
@@ -199,9 +208,10 @@ _PRICE = _search(r"^\W*(?:\$\s*[-+]?[\d.]|\d[\d.,]*\s*\$\W*$)")
 
 
 def _is_unbalanced(label: str) -> bool:
-    r"""Return whether a bracket or dollar sign is missing.
+    r"""Return whether a label lacks a bracket or a dollar sign.
 
-    `[0, 1)` is balanced, because the shape of a bracket does not count, and so is ``\left( x \right.``.
+    `[0, 1)` is balanced, because the shape of a bracket does not count, and so is ``\left( x \right.``. The dollar sign
+    of a price is not counted.
     """
     label = _MARKED_LETTER.sub("", label)
     ends = (["([{", ")]}"], [["\\left"], ["\\right"]], [["\\begin"], ["\\end"]])
@@ -226,7 +236,11 @@ def _letters(text: str) -> set[str]:
 
 
 def _has_other_letters(question: str, label: str) -> bool:
-    """Return whether the label gives a value to a letter, or consists of letters, that the question does not have."""
+    """Return whether the variables of the label are not those of the question.
+
+    This is so if the label sets a letter that the question lacks (``x = 5``). It is also so if the label has at least
+    two letters, the question has some, and they share none.
+    """
     named = re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)
     if named is not None:
         return named[1] not in _letters(question)
@@ -240,7 +254,10 @@ def _has_other_letters(question: str, label: str) -> bool:
 
 
 def _is_no_option(question: str, label: str) -> bool:
-    """Return whether the label names an option that the question does not show, or any if it shows none."""
+    """Return whether the label is the letter of an option that the question does not show.
+
+    If the question shows no options at all, any label from A to E counts, unless that letter stands in the question.
+    """
     # Without a second option there are none: `A.` alone may end a sentence.
     has_second = any(mark in question for mark in ("B)", "B.", "B:"))
     named = {*_OPTION.findall(_DRAWING.sub("", question))} if has_second else set()
@@ -291,7 +308,7 @@ def _is_not_reduced(question: str, label: str) -> bool:
 
 
 def _is_told(question: str, label: str) -> bool:
-    """Return whether the question ends by giving the label as its answer, or is the label."""
+    """Return whether the question gives away its answer: it ends with the label as the answer, or equals the label."""
     match = _TOLD.search(question[-len(label) - 40 :])
     # The answer is empty if the question only ends in an instruction: `Answer:` or an empty box.
     answer = match and (match[1] or match[2])

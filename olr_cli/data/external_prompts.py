@@ -22,7 +22,10 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 class ExternalPrompts:
-    """The prompts of all calls so far: a prompt that comes without an id gets one, and keeps it in later calls."""
+    """The prompts of another trainer, which passes them call by call.
+
+    A prompt that comes without an id gets one made from its question, and the same one in every later call.
+    """
 
     def __init__(self) -> None:
         # By all messages and not by the question, because several prompts may ask the same question.
@@ -31,7 +34,7 @@ class ExternalPrompts:
         self._new_ids = QuestionIds()
 
     def continue_with(self, prompts: Iterable[Prompt]) -> None:
-        """Take over the ids of the prompts of a resumed run."""
+        """Register the ids of a resumed run's prompts: they keep these ids, and no other prompt gets one of them."""
         self._ids |= {prompt.messages: prompt.prompt_id for prompt in prompts}
         self._taken_ids |= set(self._ids.values())
 
@@ -46,7 +49,7 @@ class ExternalPrompts:
         noise_types: Sequence[NoiseType | None] | None,
         noise_type_of_sentinel: NoiseType,
     ) -> list[Prompt]:
-        """Return the prompt of each of N completions.
+        """Build the prompt of each of N completions.
 
         Args:
             prompts: the prompt of each completion, N of them.
@@ -55,7 +58,8 @@ class ExternalPrompts:
             prompt_ids: the id of each completion's prompt, or None without ids.
             true_answers: the true answer for each completion, or None without any.
             noise_types: the noise type for each completion, or None without any.
-            noise_type_of_sentinel: noise type of prompts with the sentinel that name none.
+            noise_type_of_sentinel: noise type of prompts that name none and whose label is the sentinel, the text by
+                which noise replaces a label.
 
         Raises:
             UserError: the lists differ in length, a value cannot be read, or one prompt_id has two different prompts.
@@ -100,7 +104,10 @@ class ExternalPrompts:
         *,
         noise_type_of_sentinel: NoiseType,
     ) -> Prompt:
-        """Return the prompt with the caller's values, with a noise type and a true answer that they imply (R1)."""
+        """Build a prompt from the caller's values, and infer a missing noise type and true answer from the others (R1).
+
+        `name` is the prompt's id; if it is None, the prompt gets one. Raise UserError for an unknown noise type.
+        """
         if noise_type is not None and noise_type not in NOISE_TYPES:
             raise UserError(
                 f"there is no noise type '{noise_type}'", f"known: {', '.join(NOISE_TYPES)}"
@@ -115,7 +122,7 @@ class ExternalPrompts:
         return Prompt(name, messages, label, true_answer, noise_type, DATA_SOURCE)
 
     def _name(self, messages: tuple[Message, ...]) -> str:
-        """Return the id of a prompt that comes without one, the same in every call."""
+        """Return the id of a prompt that comes without one: the first call makes it, and later calls look it up."""
         if messages not in self._ids:
             name = self._new_ids.next(messages)
             # A resumed run has ids that this process has not made.
@@ -127,7 +134,7 @@ class ExternalPrompts:
 
 
 def require_same(before: Prompt, now: Prompt) -> None:
-    """Raise UserError if a prompt_id comes with another label, true answer, noise type or text than before."""
+    """Raise UserError if two prompts with the same prompt_id differ in label, true answer, noise type or text."""
     pairs = {
         "labels": (before.given_label, now.given_label),
         "true answers": (before.true_answer, now.true_answer),

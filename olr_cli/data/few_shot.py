@@ -31,7 +31,7 @@ FEW_SHOT_SPLIT_ENDS = {"train": 0.5, "validation": 0.65, "test": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class FewShotTask:
-    """Questions about a few numbers, whose order does not change the answer."""
+    """A built-in task: questions about a few numbers, whose order does not change the answer."""
 
     examples: str
     """Solved lines, which precede every question."""
@@ -47,7 +47,7 @@ class FewShotTask:
 
 
 def _pairs(large: range, small: range) -> list[tuple[int, int]]:
-    """Return all different pairs of a number from each range, each pair in ascending order."""
+    """Return all different pairs of a number from `large` and one from `small`, the smaller number of a pair first."""
     return sorted({(min(pair), max(pair)) for pair in product(large, small)})
 
 
@@ -87,7 +87,10 @@ TASKS: dict[FewShotName, FewShotTask] = {
 def few_shot_prompts(
     name: FewShotName, size: int | None, seed: int, split: str
 ) -> list[Prompt]:
-    """Return the first `size` prompts of a split in an order drawn by `seed`; rephrasings reverse the numbers."""
+    """Return the first `size` prompts of a split, or all if it is None, in an order drawn by `seed`.
+
+    The rephrasing of a prompt names the same numbers in reverse order.
+    """
     task, members = TASKS[name], split_questions(name, split)
     order = sorted(
         members,
@@ -98,9 +101,9 @@ def few_shot_prompts(
 
 @functools.cache
 def split_questions(name: FewShotName, split: str) -> list[tuple[int, ...]]:
-    """Return the numbers of every question of a split, in the order in which the question names them.
+    """Return a tuple of numbers for each question of a split, in the order in which the question names them.
 
-    The solved examples are in no split.
+    The questions of the solved examples are in no split, in whatever order they name their numbers.
     """
     task, bounds = TASKS[name], [0.0, *FEW_SHOT_SPLIT_ENDS.values()]
     start, end = bounds[(place := list(FEW_SHOT_SPLIT_ENDS).index(split)) : place + 2]
@@ -116,7 +119,7 @@ def split_questions(name: FewShotName, split: str) -> list[tuple[int, ...]]:
 
 
 def _prompt(name: FewShotName, task: FewShotTask, numbers: tuple[int, ...]) -> Prompt:
-    """Return the prompt of a question."""
+    """Build the prompt that asks about `numbers` after the task's solved examples, with a clean label."""
     answer = str(task.solve(numbers))
 
     def ask(order: Sequence[int]) -> tuple[Message, ...]:

@@ -22,7 +22,7 @@ _WITHOUT_SCRIPTS = 4
 
 @dataclass(frozen=True, slots=True)
 class HubId:
-    """``org/name[/configuration][:split][@revision]``."""
+    """A data set on the Hugging Face hub, written as ``org/name[/configuration][:split][@revision]``."""
 
     name: str
     config: str | None
@@ -31,14 +31,14 @@ class HubId:
 
 
 def parse_hub_id(text: str) -> HubId | None:
-    """Parse a hub id, or return None if `text` has another form."""
+    """Parse ``org/name[/configuration][:split][@revision]``, or return None if `text` has another form."""
     match = _HUB_ID.fullmatch(text)
     return HubId(**match.groupdict()) if match else None
 
 
 @cache
 def hub_answers() -> bool:
-    """Return whether the hub can be reached; if not, only its local cache is used from now on.
+    """Return whether the Hugging Face hub can be reached; if not, switch huggingface_hub to its local cache.
 
     Without this test, each request for a file takes half a minute on a machine without a network.
     """
@@ -56,11 +56,15 @@ def hub_answers() -> bool:
 
 
 def load_hub_table(hub_id: HubId, split: str) -> tuple[pa.Table, str | None]:
-    """Load all rows of one split from the network or the local cache; return them and their commit.
+    """Load all rows of one split from the network or the local cache.
 
     Args:
         hub_id: the data set; its revision defaults to the newest commit.
         split: the split if `hub_id` names none.
+
+    Returns:
+        The rows, and the commit that they belong to. If the commit is not known, it is the revision of `hub_id`, or
+        None.
 
     Raises:
         NotHere: the package datasets is missing, or the data set cannot be loaded.

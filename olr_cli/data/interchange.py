@@ -22,9 +22,10 @@ from olr_cli.data.prompts import Prompt, PromptSet
 def interchange_table(
     rows: pa.Table, prompts: Sequence[Prompt], split: str, *, has_other_ids: bool = False
 ) -> pa.Table:
-    """Return `rows` with all columns of the interchange format.
+    """Return `rows` with all columns of the interchange format, which verl reads too.
 
-    Columns that `rows` lack, or that should hold messages and do not, are made from `prompts`.
+    `data_source` is always that of `prompts`. Other columns are made from `prompts` only if `rows` lack them, or if
+    they should hold messages and do not.
 
     Args:
         rows: the source's rows, one for each prompt.
@@ -66,7 +67,10 @@ def interchange_table(
 
 
 def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> PromptSet:
-    """Build a set of prompts that come from no file, with rows in the interchange format."""
+    """Build a set from prompts that come from no file; `source` is its name.
+
+    Its rows are made from the prompts, in the interchange format, with `split` in their `extra_info`.
+    """
     no_columns = pa.table({"data_source": [p.data_source for p in prompts]})
     make_table = cache(partial(interchange_table, no_columns, prompts, split))
     return PromptSet(tuple(prompts), make_table, source)
@@ -75,7 +79,7 @@ def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> 
 def _message_column(
     column: Any, turns_of_rows: Sequence[Sequence[Message] | None]
 ) -> pa.Array:
-    """Return a column of messages unchanged, or build one from the turns if it is missing or holds something else."""
+    """Return a column of lists or structs unchanged; in place of any other, or of None, build one from the turns."""
     if column is not None and pa.types.is_nested(column.type):
         return column
     rows = [
@@ -89,9 +93,10 @@ def _message_column(
 
 
 def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
-    """Return an interchange table with the labels of `prompts`.
+    """Return a table in the interchange format with its labels replaced by those of `prompts`, one for each row.
 
-    ``original_ground_truth`` and ``noise_type`` are written only if the truth of at least one prompt is known.
+    The prompts' true answers (``original_ground_truth``) and noise types (``noise_type``) are written too, if at least
+    one prompt has a true answer or a noise type.
     """
 
     def text(values: Iterable[str | None]) -> pa.Array:
@@ -109,13 +114,16 @@ def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
 
 
 def with_fields_of(table: pa.Table, name: str, fields: Mapping[str, pa.Array]) -> pa.Table:
-    """Return a table with more fields in a struct column; fields of the same names are replaced."""
+    """Return a table with `fields` added to its struct column `name`; they replace fields that have the same name."""
     column = with_fields(table.column(name), fields, replace=True)
     return table.set_column(table.schema.get_field_index(name), name, column)
 
 
 def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -> pa.Array:
-    """Add fields to a struct column, or make one; `replace` decides about fields that it already has."""
+    """Return a struct column with `fields` added, or build one if `column` is None or no struct.
+
+    If the column already has a field of the same name, it is replaced only if `replace` is set.
+    """
     existing: dict[str, pa.Array] = {}
     if column is not None and pa.types.is_struct(column.type):
         whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
@@ -130,7 +138,10 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
 
 
 def index_column(prompt_ids: Sequence[str]) -> pa.Array:
-    """Return prompt ids as a column; they are numbers, as in the authors' files, if all of them are whole numbers."""
+    """Return prompt ids as a column of integers if all are whole numbers such as ``7``, else as a column of texts.
+
+    An id such as ``007``, which an integer would change, makes all of them texts.
+    """
     # An id such as `007` stays a text, and with it all others, or it would come back from the file as `7`.
     if all(
         i.isascii() and i.isdecimal() and len(i) < 18 and str(int(i)) == i

@@ -87,7 +87,10 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def _rows_within(value: Any, file: Path) -> list[Any] | None:
-    """Return the rows in the only value of a file, or None if the value is a row itself."""
+    """Return the rows that a JSON value holds in any of this module's layouts, or None if the value is a row itself.
+
+    Raise UserError if it has several lists of rows; `file` is its file, for the error.
+    """
     match value:
         case [*rows]:
             return rows
@@ -110,7 +113,8 @@ def _rows_within(value: Any, file: Path) -> list[Any] | None:
 def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the rows of an object of columns, or None if the object is a row itself.
 
-    It is an object of columns if all values are lists of the same length, or objects with the same keys.
+    It is an object of columns if all values are lists of the same length, or objects with the same keys. One of its
+    keys has to be in `PROMPT_COLUMNS`.
     """
     question = next(value[name] for name in PROMPT_COLUMNS if name in value)
     columns = {
@@ -127,10 +131,10 @@ def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _only_list(value: Mapping[str, Any], file: Path) -> list[Any] | None:
-    """Return the only list of objects in an object without a question, or None; chat turns do not count.
+    """Return the one value of an object that is a list of objects, or None without one; chat turns do not count.
 
     Raises:
-        UserError: there are several such lists.
+        UserError: there are several such lists; the message names `file`.
     """
     lists = {
         key: it
@@ -149,12 +153,16 @@ def _only_list(value: Mapping[str, Any], file: Path) -> list[Any] | None:
 
 
 def _sample(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the fields of a sample of inspect_ai that are not read."""
+    """Return a sample of inspect_ai without its fields that are never read, which may be large."""
     return {name: it for name, it in sample.items() if name not in _UNREAD}
 
 
 def _archived(file: Path) -> dict[str, Any]:
-    """Read an archive of inspect_ai: the description of its evaluation (`eval`) and its samples (`samples`)."""
+    """Read a log archive of inspect_ai (.eval) as an object with two keys.
+
+    `eval` holds the description of the evaluation, which may be empty, and `samples` the list of its samples. Raise
+    UserError for a damaged archive.
+    """
     try:
         with regular(file).open("rb") as content, ZipFile(content) as archive:
             # A sample that was written again is in the archive twice under one name: the last one counts.

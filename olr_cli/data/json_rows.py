@@ -39,12 +39,12 @@ def json_batches(
     *,
     encoding: str | None = None,
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the objects of a JSON Lines file in batches, or the rows of another JSON file (`document_rows`).
+    """Yield the objects of a JSON Lines file in batches; of another JSON file, yield all rows at once.
 
     Args:
-        file: the file.
-        note_cut: function that takes the number of a last line that its writer did not complete. Without it, such a
-            line is an error.
+        file: the file; `document_rows` reads one that is not JSON Lines.
+        note_cut: function to call with the number of the last line, from 1, if its writer did not complete it. The line
+            is then skipped. Without the function, such a line is an error.
         encoding: encoding of the file, as for `read_text`.
 
     Raises:
@@ -93,7 +93,7 @@ def json_batches(
 
 
 def _require_object(value: object, place: str) -> dict[str, Any]:
-    """Return a row that is a JSON object; raise UserError for any other."""
+    """Return a row unchanged if it is a JSON object, else raise UserError; `place` names the row in the error."""
     if type(value) is not dict:
         raise UserError(
             f"{place}: a row must be a JSON object, and this is {_TYPE_NAMES[type(value)]}",
@@ -105,9 +105,10 @@ def _require_object(value: object, place: str) -> dict[str, Any]:
 def json_table(
     rows: Sequence[dict[str, Any]], place: str, names: Iterable[str] | None = None
 ) -> pa.Table:
-    """Build a table from JSON objects, with the keys `names` or all.
+    """Build a table from JSON objects, one row each, with a column for each key of `names`; None stands for all keys.
 
-    A column that mixes numbers and text becomes text; one that mixes these with lists becomes lists.
+    A column that mixes numbers and text becomes text; one that mixes these with lists becomes lists. `place` names the
+    file in errors.
 
     Raises:
         UserError: a column is nested too deeply, mixes types that have no common form, or holds half a surrogate pair.
@@ -127,7 +128,15 @@ def json_table(
 
 
 def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
-    """Convert values to an Arrow array: structs and lists by their parts, scalars of one type as is, others as text.
+    """Convert JSON values to an Arrow array of one type that fits them all.
+
+    Objects become structs and lists become lists, whose parts are converted in the same way. Scalars of one type keep
+    it, and a mixture of numbers and texts becomes text.
+
+    Args:
+        values: the values; None is null.
+        place: name of the column in errors, which ends in a quotation mark.
+        level: depth of nesting, from 1.
 
     Raises:
         UserError: the values are nested too deeply, or mix types that have no common form.
@@ -157,7 +166,10 @@ def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
 
 
 def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
-    """Convert objects to an array of structs that have the fields of all objects."""
+    """Convert objects, or None, to an array of structs that have the fields of all objects.
+
+    If no object has a field, the array is of nulls. `place` and `level` are as in `column_of`.
+    """
     names = list(dict.fromkeys(chain.from_iterable(filter(None, values))))
     # Parquet cannot store a struct without fields, so a column of empty objects is a column of nulls.
     if not names:
@@ -177,7 +189,7 @@ def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
 
 
 def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
-    """Convert lists to an array of lists, whose items are one column."""
+    """Convert lists, or None, to an array of lists; their items are converted together, so that all have one type."""
     items = column_of(
         [item for value in values if value for item in value], place, level + 1
     )
@@ -187,9 +199,10 @@ def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
 
 
 def _scalars_as_lists(values: list[Any]) -> list[Any]:
-    """Wrap the scalars of a column with lists: one answer beside lists of answers, or a text beside a message's parts.
+    """Put texts and numbers into lists if the same column also holds lists; return any other values unchanged.
 
-    Texts beside chats stay as they are: a text is no turn, so `column_of` reports the mixture as an error.
+    Beside lists of answers, a scalar becomes a list of one. Beside lists of a message's content parts, it becomes a
+    list with one text part. Beside chats, it stays as it is, so that `column_of` reports the mixture as an error.
     """
     value_types = set(map(type, values)) - {type(None)}
     # Only texts and numbers have a form as lists; any other mixture is an error later.
@@ -205,7 +218,7 @@ def _scalars_as_lists(values: list[Any]) -> list[Any]:
 
 
 def _as_list(value: Any, *, are_parts: bool) -> list[Any] | None:
-    """Wrap one value: as a list with one item, or as the text part of a message if the other lists hold parts."""
+    """Put a scalar into a list, as a text part of a message if `are_parts`; return None and lists unchanged."""
     if value is None or type(value) is list:
         return value
     return [{"type": "text", "text": value} if are_parts else value]

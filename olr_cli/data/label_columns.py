@@ -54,9 +54,10 @@ _READ_TOO = frozenset(
 
 
 def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
-    """Return the columns of a file that may play a role, in the order in which to try them.
+    """Return those of `names` that are columns of the file, in the order in which to try them for a role.
 
-    Empty columns are left out, unless all are empty. A column of short answers comes before labels in prose.
+    Empty columns are left out, unless all are empty. For the role ``answer``, columns of short answers come first if
+    the first filled column is prose.
     """
     candidates = [*filter(rows.has, names)]
     if len(candidates) < 2:
@@ -70,7 +71,7 @@ def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
 
 
 def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
-    """Yield notes on columns that may surprise the user; `columns` is role -> path.
+    """Yield notes on how columns were read, where it may surprise the user; `columns` is role -> path.
 
     They are about images and passages that are not read, about the choice of the column of labels, and about labels in
     prose or in lists.
@@ -102,7 +103,10 @@ def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
 
 
 def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
-    """Yield findings in columns of units and of validity: the kind, and a pair of the row and ``column: value``."""
+    """Yield (kind, (row, text)) for each value in a column of units or of validity that makes a label doubtful.
+
+    The kind of finding is ``scale`` or ``not_valid``, `row` is the row's index, and the text is ``column: value``.
+    """
     for path in rows.paths:
         for kind, name, is_found in _BESIDE:
             for row, value in enumerate(rows.values(path) if name.fullmatch(path) else ()):
@@ -111,7 +115,10 @@ def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
 
 
 def not_read(rows: Rows, columns: Iterable[str]) -> list[str]:
-    """Return the columns of a file that are not read; `columns` are the paths that are read for a role."""
+    """Return the names of the columns that are ignored, if `columns` are the paths that are read for a role.
+
+    Columns of ids, of validity and of verl's format count as read.
+    """
     parts = (part for path in columns for part in option_columns(rows, path))
     read = {part.partition(".")[0] for part in parts} | _READ_TOO
     # Columns of validity count as read, because their values become findings. Columns of units do not: apart from a
@@ -135,7 +142,7 @@ def _fault(rows: Rows, path: str) -> str:
 
 
 def _is_empty(cell: Any) -> bool:
-    """Return whether a cell has no value, or only a placeholder such as ``None``."""
+    """Return whether a cell has no value, or only a placeholder such as ``None``; the sentinel of noise is a value."""
     # The sentinel is a placeholder too, but it is a label that noise has replaced.
     if isinstance(cell, str):
         return is_placeholder(cell) and cell.strip() != SENTINEL
@@ -143,7 +150,7 @@ def _is_empty(cell: Any) -> bool:
 
 
 def _first_golds(rows: Rows, path: str) -> Iterator[tuple[str, ...]]:
-    """Yield the right answers in each of the first cells of a column, without cells that have none."""
+    """Yield the right answers in each of a column's first cells, skipping cells that hold none or cannot be read."""
     for cell in _head(rows, path):
         with suppress(ValueError):
             golds = () if _is_empty(cell) else golds_of(cell)
@@ -152,5 +159,5 @@ def _first_golds(rows: Rows, path: str) -> Iterator[tuple[str, ...]]:
 
 
 def _head(rows: Rows, path: str) -> list[Any]:
-    """Return the first cells of a column."""
+    """Return the first cells of a column, at most `_LOOKED_AT` of them."""
     return rows.take(range(min(len(rows), _LOOKED_AT))).values(path)

@@ -37,9 +37,9 @@ A tab or form feed is none of them: it may be the rest of `\\text` or `\\frac` t
 
 
 def golds_of(cell: Any) -> tuple[str, ...]:
-    r"""Return the right answers in a cell; none if it is missing or blank.
+    r"""Return the right answers in a cell as texts; the tuple is empty if the cell is missing or blank.
 
-    A cell is a text or a number, even of numpy; a list of them, each of which is right; or an object with one of
+    A cell is a text or a number, even of numpy; a list of them, each of which is right; or an object with a key of
     `LABEL_COLUMNS`. Lists of texts and objects may be texts in JSON or in Python's form.
 
     The answer of a worked solution is in its last ``<answer>`` or ``\boxed{…}``, else in the line after the last
@@ -67,7 +67,7 @@ def golds_of(cell: Any) -> tuple[str, ...]:
 
 
 def _golds_of_text(text: str) -> tuple[str, ...]:
-    """Return the answers of a text, which may be a list or an object that a program has written."""
+    """Return the right answers in a text, which may be a list or an object written as JSON or in Python's form."""
     # Most labels are whole numbers, so return these without any search.
     if text.isdecimal():
         return (text,)
@@ -85,7 +85,10 @@ def _of_numpy(cell: Any) -> Any:
 
 
 def _gold_of_number(number: float | Decimal) -> tuple[str, ...]:
-    """Return a number as an answer; NaN is a missing value, and an infinite number raises ValueError."""
+    """Return a number as a tuple of one text; NaN is a missing value and gives an empty tuple.
+
+    Raise ValueError for an infinite number.
+    """
     if math.isnan(number):
         return ()
     if math.isinf(number):
@@ -94,9 +97,10 @@ def _gold_of_number(number: float | Decimal) -> tuple[str, ...]:
 
 
 def _short(number: float) -> float:
-    """Undo the rounding of a decimal with up to six digits to 32 bits; return any other float unchanged.
+    """Undo a rounding to 32 bits: return 0.1 for 0.10000000149011612, and any other float unchanged.
 
-    Data sets may hand on 0.1 as 0.10000000149011612, the double nearest to the float of 32 bits.
+    Only decimals with up to six digits are restored. Data sets may store them as the double nearest to the float of 32
+    bits.
     """
     # 32 bits keep at least six digits: if the short decimal has the same 32 bits, it is what was written.
     short = float(f"{number:.6g}")
@@ -112,7 +116,7 @@ def is_tests(cell: Any) -> bool:
 
 
 def label_of(cell: Any) -> str | None:
-    """Return the one answer of a cell, or None; of several that match one another, return the first.
+    """Return the one answer in a cell, or None if it has none; of several that match one another, return the first.
 
     Raises:
         ValueError: the cell can't be an answer, or its answers differ; the message says what it is.
@@ -129,7 +133,10 @@ def label_of(cell: Any) -> str | None:
 
 
 def read_labels(rows: Rows, path: str | None) -> list[str | None]:
-    """Return the label of every row at a path, None where it is missing or blank, or if the path is None."""
+    """Return the label of every row at a path, None where it is missing or blank; without a path, all are None.
+
+    Raise UserError for a cell that cannot be a label.
+    """
     if path is None:
         return [None] * len(rows)
     return read_cells(label_of, rows.values(path), rows.origins, path)
@@ -138,10 +145,13 @@ def read_labels(rows: Rows, path: str | None) -> list[str | None]:
 def read_cells(
     read: Callable[[Any], _Read], cells: Iterable[Any], origins: Origins, path: str
 ) -> list[_Read]:
-    """Read the cells of a column by `golds_of` or `label_of`.
+    """Apply `read`, such as `golds_of` or `label_of`, to every cell of a column and return the results.
+
+    `read` raises ValueError, with a description of the cell, if it cannot be read. `origins` and `path` name the row
+    and the column in the error that the user then gets.
 
     Raises:
-        UserError: a cell cannot be read; the message names the column and the row.
+        UserError: a cell cannot be read.
     """
     labels = []
     for row, cell in enumerate(cells):
@@ -155,7 +165,7 @@ def read_cells(
 
 
 def _written(text: str) -> Any:
-    """Parse a text that is a list of texts or an object with a label; return None for any other text."""
+    """Parse a text that is a list of texts or an object with a key of `LABEL_COLUMNS`; return None for any other."""
     text = text.strip()
     # Only lists of quoted texts count: `[1, 2]` may be an interval, and `{1, 2}` a set.
     value = written(text) if _WRITTEN.fullmatch(text) else None
@@ -165,7 +175,7 @@ def _written(text: str) -> Any:
 
 
 def _answer(text: str) -> str:
-    """Return the answer in a text, which may be a worked solution."""
+    """Return the final answer in a text; a text that is no worked solution is itself the answer."""
     last = (
         tagged(text, "answer")
         or boxed(text)

@@ -38,7 +38,10 @@ _STEP = re.compile(
 
 
 def common_place(places: Sequence[Path]) -> Path:
-    """Return the path under which several log files are reported: the only one, else their common folder."""
+    """Return the path that stands for several log files in messages: the only one, else their common folder.
+
+    If the only place is a pattern, this is the pattern's folder.
+    """
     if len(places) == 1:
         return places[0].parent if glob.has_magic(str(places[0])) else places[0]
     # `commonpath` refuses a mixture of absolute and relative paths.
@@ -49,11 +52,11 @@ def common_place(places: Sequence[Path]) -> Path:
 
 
 def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
-    """Return the files of rollouts at some places, in the order of the numbers in their names.
+    """Find the files of rollouts at some places; return them in the order of the numbers in their names, with notes.
 
     Returns:
-        The files, and notes on those that are left out: held-out rollouts beside those of training, and prime-rl's
-        `effective`, a part of `all`.
+        The files, and a note on each sort of files that is left out. These are held-out rollouts if there are others,
+        and prime-rl's folder `effective`, whose rollouts are also in its folder `all`.
 
     Raises:
         UserError: there are none, or a folder holds the logs of several runs.
@@ -85,13 +88,13 @@ def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 
 def left_out(files: Sequence[Path], reason: str) -> str:
-    """Return a sentence that names the files left out and the reason."""
+    """Return a sentence on files that are left out: the only or the first one, their number, and the reason."""
     several = f"{len(files)} files (the first is {files[0]}) are"
     return f"{several if len(files) > 1 else f'{files[0]} is'} left out: {reason}."
 
 
 def _is_held_out(path: Path) -> bool:
-    """Return whether a file, or a folder above it, has a name for held-out rollouts."""
+    """Return whether any part of a path begins with a name for held-out rollouts, such as ``eval`` or ``val``."""
     return any(map(_HELD_OUT.match, path.parts))
 
 
@@ -116,7 +119,14 @@ def _one_run(place: Path) -> list[Path]:
 
 
 def _files_at(place: Path) -> list[Path]:
-    """Return the files of rollouts at a place; held-out files are among them only beside others, or if named."""
+    """Return the files of rollouts that a file, a pattern or a folder names.
+
+    In a folder, the subfolders of trainers that write them are searched first, then the folder itself, then the other
+    subfolders. Held-out files in subfolders count only beside files of training.
+
+    Raises:
+        UserError: there are no such files.
+    """
     if not place.is_dir():
         return matching_files(str(place))
     if below := _below(place, _NESTED_LOGS):
@@ -135,7 +145,7 @@ def _files_at(place: Path) -> list[Path]:
 
 
 def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
-    """Return the files of the first pattern that matches a file of training; none if no pattern does."""
+    """Return all files that match the first pattern under which there are files that are not held out, or none."""
     for pattern in patterns:
         files = [*place.glob(pattern)]
         if not all(_is_held_out(file.relative_to(place)) for file in files):
@@ -144,7 +154,7 @@ def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def is_log(place: Path) -> bool:
-    """Return whether there are files of rollouts at a place that is not a run directory or a folder of runs."""
+    """Return whether a place holds files of rollouts; the caller has to rule out run directories beforehand."""
     try:
         return bool(_files_at(place))
     except UserError:
@@ -160,7 +170,11 @@ def natural(name: str) -> list[Any]:
 
 
 def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
-    """Yield each file with its step: the first number in which the paths differ, else its position from 1."""
+    """Yield each file with its step.
+
+    The step is the first number after the part that all paths begin with. Without such a number, or for a single file,
+    it is the position of the file, from 1.
+    """
     texts = [str(file) for file in files]
     # The common prefix may end within a number, as for 12 and 13: go back to the number's first digit.
     shared = os.path.commonprefix(texts)  # noqa: RUF071

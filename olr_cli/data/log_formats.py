@@ -31,7 +31,7 @@ from olr_cli.errors import UserError, no_rows
 
 @dataclass(frozen=True)
 class LogFormat:
-    """The columns in the logs of one trainer."""
+    """The form of the logs that one trainer writes: how to recognise them, and how to read their columns."""
 
     name: str
     """The trainer's name."""
@@ -54,7 +54,7 @@ class LogFormat:
 
     @property
     def roles(self) -> Mapping[str, Sequence[str]]:
-        """Name in `COLUMNS` -> possible paths in a file."""
+        """Name in `COLUMNS` -> possible paths of that column in a file, of which the first that exists counts."""
         return self.columns or {name: names.known for name, names in OF_ROLLOUTS.items()}
 
 
@@ -183,18 +183,23 @@ def recognised(names: Collection[str]) -> LogFormat:
 
 
 def is_of_others(names: Collection[str]) -> bool:
-    """Return whether a table with columns of these names has responses and answers, and olr has not written it."""
+    """Return whether a table has responses and a column `answer`, and was not written by olr; `names` are its columns.
+
+    The column `answer` of such a table holds the right answers and not those of the responses.
+    """
     responses = {*OF_ROLLOUTS["response"].known, *OF_ROLLOUTS["response"].likely}
     is_ours = {"prompt_id", "visit", "answer_class"}.intersection(names)
     return not is_ours and "answer" in names and not responses.isdisjoint(names)
 
 
 def require_columns(roles: Collection[str], names: Sequence[str], place: str) -> None:
-    """Raise UserError if a file has no column of prompts or none of responses.
+    """Raise UserError if a log has no column of prompts or none of responses.
+
+    Prompts may also be given by their ids, and responses by the answers that were read from them.
 
     Args:
-        roles: the roles of `COLUMNS` for which the file has a column.
-        names: all columns of the file, for the error.
+        roles: the names of `COLUMNS` for which the file has a column.
+        names: all columns of the file, for the error; without any, the error is `NoRows`.
         place: the file, for the error.
     """
     missing = [] if {"prompt_id", "prompt"}.intersection(roles) else ["prompt"]

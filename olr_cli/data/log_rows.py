@@ -33,9 +33,9 @@ _CUT = {
 
 
 def unpacked(row: _Row) -> list[_Row]:
-    """Return the rollouts of a JSON object: the object itself, unless its trainer packs them.
+    """Return the rollouts in one object of a JSON log; most objects are one rollout and are returned unchanged.
 
-    The objects of ms-swift and NeMo-RL hold lists with one item per rollout.
+    An object of ms-swift or NeMo-RL holds lists with one item per rollout, and other programs have forms of their own.
     """
     for marks, rollouts in _PACKED:
         if marks <= row.keys():
@@ -66,7 +66,7 @@ def unpacked(row: _Row) -> list[_Row]:
 
 
 def _with_response(row: _Row) -> _Row:
-    """Return a rollout with prompt and response in place of NeMo-RL's `content`.
+    """Return a rollout with prompt and response in place of NeMo-RL's `content`; without `content`, it stays unchanged.
 
     In training, `content` holds the texts of all turns, and the last one is the response. In validation, it holds the
     turns themselves.
@@ -83,21 +83,25 @@ def _with_response(row: _Row) -> _Row:
 
 
 def _last_reply(turns: Sequence[Mapping[str, Any]]) -> _Row:
-    """Return the assistant's last turn in a dialogue as the response, and the turns before it as the prompt."""
+    """Split a dialogue into `response`, which is the assistant's last turn, and `prompt`, the turns before it."""
     last = max(at for at, turn in enumerate(turns) if turn["role"] == "assistant")
     return {"prompt": turns[:last], "response": [turns[last]]}
 
 
 def _of_episode(row: _Row) -> list[_Row]:
-    """Return one rollout for each trace of an episode of verifiers, or for a trace that stands alone."""
+    """Return a rollout for each trace in an episode of the library verifiers; the object may also be a single trace.
+
+    A failed episode without traces gives a rollout without a response.
+    """
     # An episode without traces has failed: it is a rollout without a response.
     return [_of_trace(it, row) for it in row.get("traces", [row]) or [{"ok": False}]]
 
 
 def _of_trace(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> _Row:
-    """Return the rollout of a trace; a failed one has no response.
+    """Return the rollout of a trace in an episode of verifiers, without a response if it failed.
 
-    `rewards.NAME` is a reward without its weight, and `reward` is the weighted sum of all rewards.
+    `rewards.NAME` is a reward without its weight, and `reward` is the weighted sum of all rewards. For a trace that
+    stands alone, `episode` is the trace itself.
     """
     data = walk(trace, ["task", "data"]) or episode["task"]["data"]
     nodes = trace.get("nodes", [])
@@ -138,7 +142,7 @@ def _rewards(rewards: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
 
 
 def _of_inspect(row: _Row) -> list[_Row]:
-    """Return the rollout of a sample of inspect_ai; a sample that ended in an error has no response.
+    """Return a list with the rollout of a sample of inspect_ai; a sample that ended in an error has no response.
 
     A multiple-choice question gets its options as lines below it. Its target is a letter, and if there are several
     letters, all of them together are the answer. With several targets of any other question, each is right.
@@ -170,9 +174,10 @@ def _of_inspect(row: _Row) -> list[_Row]:
 
 
 def _as_numbers(scores: Mapping[str, Any]) -> _Row:
-    """Return scores as columns of numbers.
+    """Return ``scores.NAME`` -> number for the scores of a sample.
 
-    A score that is an object becomes one column per part. A text that is no grade of inspect_ai is left out.
+    A score that is an object gives one number per part (``scores.NAME.PART``). The letters by which inspect_ai grades
+    become numbers, and any other text is left out.
     """
     parts = {
         f"scores.{name}" + f".{part}" * bool(part): value
@@ -187,7 +192,10 @@ def _as_numbers(scores: Mapping[str, Any]) -> _Row:
 
 
 def _of_opencompass(row: _Row) -> list[_Row]:
-    """Return the rollout of a prediction of OpenCompass; none if it compared the likelihoods of given answers."""
+    """Return a list with the rollout of a prediction of OpenCompass.
+
+    It is empty if the model only compared the likelihoods of given answers and wrote no response.
+    """
     if any(name.startswith("label: ") for name in row) or "choices" in row:
         return []
     asked = row["origin_prompt"]
@@ -198,7 +206,10 @@ def _of_opencompass(row: _Row) -> list[_Row]:
 
 
 def _of_evalscope(row: _Row) -> list[_Row]:
-    """Return the rollout of a review of evalscope, which has the dialogue or, in older versions, only the input."""
+    """Return a list with the rollout of a review of evalscope.
+
+    A review has the dialogue or, in older versions, only the input and the prediction.
+    """
     score, turns = row["sample_score"]["score"], row.get("messages")
     exchange = {"prompt": row.get("input"), "response": score.get("prediction")}
     others = {name: it for name, it in row.items() if name not in ("input", "messages")}
@@ -214,7 +225,10 @@ def _of_gym(row: _Row) -> list[_Row]:
 
 
 def _of_lm_eval(row: _Row) -> list[_Row]:
-    """Return the rollouts of a problem of lm-eval; none if it has the likelihoods of given answers."""
+    """Return a rollout for each response to a problem of lm-eval.
+
+    The list is empty if the model only compared the likelihoods of given answers and wrote no response.
+    """
     replies = chain(*(part if isinstance(part, list) else [part] for part in row["resps"]))
     # null is an API's reply without text, so it counts as an empty response and not as a failed rollout.
     texts = [storable(it or "") if isinstance(it, str | None) else it for it in replies]
@@ -237,7 +251,7 @@ def _of_lm_eval(row: _Row) -> list[_Row]:
 
 
 def _target(target: Any) -> Any:
-    """Return a target as one cell; a list of answers, each of which is right, becomes a text in JSON."""
+    """Return the right answer of a problem as a value for one cell; a list of right answers becomes a text in JSON."""
     if isinstance(target, list):
         # Leave a list that holds no answers as it is: reading the labels raises the error, with the row's name.
         with suppress(ValueError):

@@ -30,7 +30,7 @@ _REWARDS = re.compile(r"reward|^scores\.", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Layout:
-    """The roles of a file's columns."""
+    """The columns of a log file, and what each of them is read as."""
 
     columns: Sequence[str]
     """Names of all columns."""
@@ -46,9 +46,10 @@ class Layout:
 
     @property
     def verdict(self) -> str | None:
-        """The reward that says whether the answer is right: the only one, or the only one with a name that says so.
+        """The column of rewards that says whether the answer is right, or None if that is not clear.
 
-        None if the file has its own column `is_correct`.
+        It is the only column of rewards, or the only one with a name that speaks of correctness. If the file has its
+        own column `is_correct`, the verdict is None.
         """
         candidates = [
             name
@@ -62,7 +63,13 @@ class Layout:
         )
 
     def note(self, source: Path, files: int, *, is_shaped: bool) -> str:
-        """Return a sentence on how the columns were read; a shaped reward is not called a verdict."""
+        """Return a sentence on how the columns were read.
+
+        Args:
+            source: the file, or the folder of the files.
+            files: number of files.
+            is_shaped: whether the reward has more than two values, so that the sentence must not call it a verdict.
+        """
         kind = (
             "a table of rollouts"
             if self.format is TABLE
@@ -94,7 +101,7 @@ _OF_VERDICTS: Mapping[str, type[pl.DataType]] = {
 
 
 def _typed(rows: Rows, name: str, path: str) -> pl.Series:
-    """Return the column at a path as a series with olr's name and the type of that name."""
+    """Return the column at a path as a series called `name`, in the type that olr uses for columns of that name."""
     if name in _OF_VERDICTS or name in STATISTICS:
         return _numeric(rows, name, path)
     is_flat = path in rows.table.column_names and not pa.types.is_nested(
@@ -119,7 +126,10 @@ def _typed(rows: Rows, name: str, path: str) -> pl.Series:
 
 
 def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
-    """Return a column of numbers or verdicts; `is_correct` may hold either, and has the type null if it is empty."""
+    """Return the column at a path as a series of numbers, or of true and false, called `name`.
+
+    `is_correct` may hold numbers or true and false, and has the type null if it is empty.
+    """
     if name in _OF_VERDICTS and path in rows.table.column_names:
         column = rows.table.column(path)
         if pa.types.is_boolean(column.type) or pa.types.is_null(column.type):
@@ -137,7 +147,7 @@ def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
 
 
 def _as_labels(texts: pl.Series) -> pl.Series:
-    """Read labels as in a file of prompts; a label with several answers that differ stays as it is."""
+    """Convert labels as in a file of prompts; a text that holds several different answers stays unchanged."""
     labels = {}
     for text in texts.drop_nulls().unique():
         with suppress(ValueError):
@@ -189,7 +199,11 @@ def chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> st
 
 
 def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
-    """Return the columns of reward functions: numbers without another role, those called rewards if there are any."""
+    """Return the columns with the values of reward functions: columns of floats that have no other role.
+
+    `places` is name in `COLUMNS` -> path, for the columns that have one. If names of some columns contain "reward" or
+    begin with ``scores.``, only these are returned.
+    """
     # Advantages are computed from the rewards, so they are no rewards.
     others = {*places.values(), "advantage", "advantages"}
     numeric = [
@@ -203,7 +217,11 @@ def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
 
 
 def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
-    """Return rows as a frame with olr's names of columns; `step` is the step of rows without one."""
+    """Return the rows of a file as a frame with olr's names of columns.
+
+    `reward` is the sum of all rewards if the file has no column for it. `verdict` is a copy of the reward that says
+    whether the answer is right (`Layout.verdict`), if there is one. `step` is the step of rows without one.
+    """
     frame = pl.DataFrame(
         [_typed(rows, name, path) for name, path in layout.places.items() if rows.has(path)]
     )
@@ -235,7 +253,11 @@ More of them are a score, and no value of a score means right.
 
 
 def with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
-    """Replace each prompt's text by its id; return the rows and prompt_id -> text."""
+    """Replace the column `prompt` by `prompt_id`; return the rows, and prompt_id -> the prompt's text.
+
+    Ids that the rows already have are kept, and otherwise they are made from the texts. Rows without the column
+    `prompt` stay unchanged, and the dict is empty.
+    """
     if "prompt" not in rows.columns:
         return rows, {}
     if "prompt_id" not in rows.columns:
@@ -256,7 +278,10 @@ def with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
 
 
 def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Give prompts with the same text and different labels different ids; return the rows and a note, if any."""
+    """Split each prompt that has several labels into one prompt per label; return the rows, and a list of notes.
+
+    The prompt p becomes p/1, p/2 and so on. A note counts such prompts; the list is empty if there are none.
+    """
     if "given_label" not in rows.columns:
         return rows, []
     labels = rows.select("prompt_id", "given_label").drop_nulls().unique()
@@ -285,7 +310,11 @@ def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 
 def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Add the column `visit`, 1, 2, … for each prompt; return the rows, and a note if steps hold several visits."""
+    """Add the column `visit`, which numbers each prompt's visits from 1; return the rows, and notes.
+
+    A visit is one group of rollouts that were sampled for a prompt together, mostly all those of a step. There is a
+    note if steps hold several groups and only their sizes show it.
+    """
     rows, order, notes = _with_groups(rows)
     rank = order.rank("dense").over("prompt_id").cast(pl.Int32)
     return rows.with_columns(rank.alias("visit")).drop(
@@ -294,7 +323,12 @@ def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
-    """Return the rows, the expression that orders a prompt's visits, and a note if a step has several of them."""
+    """Find out which rollouts are a visit, that is one group that was sampled for a prompt together.
+
+    Returns:
+        The rows, with a column `_group` if a step may hold several visits of a prompt; an expression whose values order
+        a prompt's visits; and a note if only the number of rollouts shows that there are several.
+    """
     if "visit" in rows.columns:
         return rows, pl.col("visit"), []
     in_groups = pl.struct("step", "_group")
@@ -317,15 +351,16 @@ def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
 
 
 def is_shaped(rows: pl.DataFrame) -> bool:
-    """Return whether the column that would say right or wrong has more than two different values."""
+    """Return whether `is_correct` or `verdict` has more than two different values, which makes it a score."""
     names = [name for name in ("is_correct", "verdict") if name in rows.columns]
     return any(rows[name].drop_nulls().n_unique() > 2 for name in names)
 
 
 def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
-    """Return the rows with `is_correct` and `is_rewarded`, as far as the log shows them, and notes on their reading.
+    """Add the boolean columns `is_correct` and `is_rewarded`, as far as the log shows them; return rows and notes.
 
-    `is_correct` only comes from a table of olr's; a trainer's verdicts and rewards become `is_rewarded`.
+    `is_correct` is about the true answer and only comes from a table of olr's. A trainer's verdicts and rewards, which
+    are about the label, become `is_rewarded`. Notes say how numbers were read as right and wrong.
     """
     kept, notes = rows.drop("verdict", "is_correct", strict=False), list[str]()
     if layout.format is TABLE and "is_correct" in rows.columns:
@@ -346,9 +381,10 @@ def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, lis
 
 
 def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
-    """Return a series that is true where a number means right, and a note if that is not obvious.
+    """Convert numbers to verdicts; return a list with one boolean series, true for right, and a list of notes.
 
-    Both lists are empty without numbers; for a score, there is only a note.
+    The series is missing if there are no numbers, or so many different ones that they are a score, which a note then
+    says. Unless all numbers are -1, 0 or 1, a note says above which number an answer counts as right.
     """
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()

@@ -80,7 +80,7 @@ Report: TypeAlias = Callable[[str], None]
 
 
 def silent(sentence: str) -> None:
-    """Ignore a `Report`'s sentence."""
+    """Ignore a sentence on progress: the `Report` of callers that show none."""
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ def read_log(
 ) -> RolloutLog:
     """Read rollouts from the files of any trainer, with few responses in memory at a time.
 
-    Prompts are told apart by `prompt_id`, else by their text. A visit of a prompt is its rollouts of one step. If a
-    step has a multiple of the usual number of rollouts, each group is a visit, because each had its own vote.
+    Prompts are told apart by `prompt_id`, else by their text. A visit of a prompt is the group of its rollouts in one
+    step. If a step has a multiple of the usual number of rollouts, it holds several groups, and each is a visit.
 
     Args:
         places: files, patterns, or folders of files.
@@ -177,7 +177,7 @@ def read_log(
 
 
 def _of_first_filter(rows: pl.DataFrame) -> pl.DataFrame:
-    """Keep the rows of each prompt's first filter of lm-eval: other filters repeat the same responses."""
+    """Keep the rows of the first lm-eval filter of each prompt: those of other filters repeat the same responses."""
     if "filter" not in rows.columns:
         return rows
     is_first = pl.col("filter").eq_missing(pl.col("filter").first().over("prompt_id"))
@@ -187,7 +187,7 @@ def _of_first_filter(rows: pl.DataFrame) -> pl.DataFrame:
 def _questions(
     rows: pl.DataFrame, texts: Mapping[str, str]
 ) -> Mapping[str, tuple[Message, ...]]:
-    """Return prompt_id -> chat turns, for the prompts with a known text."""
+    """Return prompt_id -> chat turns for the prompts of `rows` whose text is known; `texts` is prompt_id -> text."""
     ids = rows["prompt_id"].unique().cast(pl.String)
     # `apart_by_label` has added `/1`, `/2`, … to the ids of prompts with one text and several labels.
     named = ((name, texts.get(name) or texts.get(name.rpartition("/")[0])) for name in ids)
@@ -196,9 +196,9 @@ def _questions(
 
 @dataclass
 class _Files:
-    """The files of a log: a reader that keeps from each only what later steps need.
+    """A reader of log files, one after the other, which also collects what the notes on all of them need.
 
-    The first five fields are those of `read_log`.
+    It keeps from each file only what later steps need. The first five fields are those of `read_log`.
     """
 
     columns: Mapping[str, str]
@@ -237,6 +237,8 @@ class _Files:
     def read(self, path: Path, step: int) -> pl.DataFrame | None:
         """Return the rows of a file with olr's names, or None if it has no rows or repeats those of the file before.
 
+        `step` is the step of rows that have none.
+
         Raises:
             UserError: the file cannot be read, or has another format than the files before it.
         """
@@ -262,7 +264,10 @@ class _Files:
         return rows
 
     def notes(self, source: Path, count: int, *, is_shaped: bool) -> Iterator[str]:
-        """Yield notes on how the `count` files with rows were read, and on what was left out of them."""
+        """Yield notes on how the `count` files with rows were read, and on what was left out of them.
+
+        `source` names them all, and `is_shaped` says that rewards are scores (`Layout.note`).
+        """
         assert self.first is not None
         is_table = self.first.format is TABLE
         has_our_label = self.first.places.get("given_label") in (None, "given_label")
@@ -286,7 +291,10 @@ class _Files:
             yield f"{shown} logged the rollouts of the step before once more; they count once."
 
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
-        """Yield the reduced rows of a file in batches; failed rollouts are counted and left out."""
+        """Yield the rows of a file in batches, with olr's names and with answers in place of responses (`_reduced`).
+
+        Failed rollouts, which are rows of a trainer's log without a response, are left out and counted in `silent`.
+        """
         # `read_batches` calls this with the schema of a Parquet or CSV file, to learn which columns to read.
         look_at = partial(self._look_at, path)
         is_checked = False
@@ -306,9 +314,10 @@ class _Files:
             yield self._reduced(renamed(rows, self._layout, step))
 
     def _require_named(self, rows: Rows, path: Path) -> None:
-        """Raise UserError if a path that the user names leads nowhere.
+        """Raise UserError if a path that the user has named leads to no value in `rows`.
 
-        The schema shows only whether the column exists; whether the rest of a path does, only the values show.
+        Paths whose column is missing are not checked here: the schema shows that earlier. The part of a path below its
+        column can only be checked in the values.
         """
         columns = rows.table.column_names
         within = {
@@ -347,7 +356,7 @@ class _Files:
             yield Rows(json_table(rollouts, str(path), used), origins)
 
     def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
-        """Set the layout of a file from its schema; return the columns to read."""
+        """Find out a file's layout from its schema, store it in `_layout`, and return the names of columns to read."""
         form = recognised(schema.names)
         if form is TABLE and self.first is not None and "response" not in schema.names:
             # Without responses, no row has all the columns that identify the trainer: take the format of the files
@@ -372,7 +381,10 @@ class _Files:
         return columns | set(rewards)
 
     def _reduced(self, rows: pl.DataFrame) -> pl.DataFrame:
-        """Return the rows with answers in place of responses, and with repeated texts as categories."""
+        """Return the rows with answers in place of responses and with repeated texts as categories; report progress.
+
+        Rows of a trainer's log without a response are left out.
+        """
         self._count += len(rows)
         self.report(f"Read {self._count:,} rollouts")
         if "response" in rows.columns:
@@ -390,7 +402,10 @@ class _Files:
 
 
 def _schema_of(lists: Iterable[list[dict[str, Any]]]) -> pa.Schema:
-    """Return the columns of JSON objects, with types that are exact enough to find out their roles."""
+    """Return the columns of JSON objects, with types that are exact enough to find out their roles.
+
+    `lists` yields lists of objects, all of one file.
+    """
     kinds: dict[str, type] = {}
     for row in chain.from_iterable(lists):
         for name, value in row.items():
@@ -404,7 +419,17 @@ def _schema_of(lists: Iterable[list[dict[str, Any]]]) -> pa.Schema:
 def _places(
     schema: pa.Schema, form: LogFormat, named: Mapping[str, str], place: str
 ) -> dict[str, str]:
-    """Return name in `COLUMNS` -> path in the file, as the user names it or else by the log's format."""
+    """Return olr's name of a column (`COLUMNS`) -> path in the file, by the user's choice or else by the log's format.
+
+    Args:
+        schema: the columns of the file.
+        form: the format of the log.
+        named: name in `COLUMNS` -> path, as the user sets them.
+        place: the file, for errors.
+
+    Raises:
+        UserError: a path in `named` leads to no column.
+    """
     # verl's `gts` may be null throughout, and `label` in preference data is true or false: both are no labels.
     others = {column.name for column in schema if column.type in ("null", "bool")}
     labels = [name for name in form.roles["given_label"] if name not in others]
@@ -428,7 +453,11 @@ def _places(
 def _answered(
     rows: pl.DataFrame, extractor: str | None, *, keeps_responses: bool
 ) -> pl.DataFrame:
-    """Return the rows with the answers that their responses claim, and with the responses' lengths in characters."""
+    """Add the column `answer`, read from the responses, and `characters`, the length of each response.
+
+    The column `response` is dropped unless `keeps_responses` is set. If there is none, only the stored answers are
+    stripped of white space.
+    """
     if "response" not in rows.columns:
         return rows.with_columns(pl.col("^answer$").str.strip_chars())
     sources, prompts = (
@@ -445,7 +474,7 @@ def answers_of(
     extractor: str | None,
     prompts: pl.Series | None = None,
 ) -> pl.Series:
-    """Return the answers that responses claim.
+    """Return a series `answer` with the answer that each response claims, null where there is none.
 
     Args:
         responses: texts of the responses.

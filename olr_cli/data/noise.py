@@ -31,8 +31,8 @@ def inject(
 ) -> PromptSet:
     """Mark exactly ``marked_count(ratio, N)`` of the N prompts: the first ones of a seeded permutation (R1).
 
-    Injecting declares that the labels so far are true: they become the true answers of all prompts. With the same
-    seed, a larger ratio also marks all prompts that a smaller one marks, with the same types, even if `type` is mixed.
+    Injecting declares that the labels so far are true: they become the true answers of all prompts. With the same seed,
+    a larger ratio also marks all prompts that a smaller one marks, with the same types, even if `type` is mixed.
 
     Args:
         prompts: N labelled prompts without marks.
@@ -41,8 +41,8 @@ def inject(
         seed: random seed of the choice of prompts and of wrong answers.
         active_share: share of the marked prompts that are active, if `type` is mixed.
         wrong_answers: prompt_id -> wrong answers from stored rollouts. A prompt that would be active gets one of them,
-            drawn uniformly, as its label for the whole training (active_frozen, R4). Without wrong answers, it gets
-            the sentinel and is inactive: the same prompts are marked as without stored rollouts.
+            drawn uniformly, as its label for the whole training (active_frozen, R4). A prompt that has none gets the
+            sentinel and is inactive. The same prompts are marked as without stored rollouts.
 
     Raises:
         UserError: a prompt has no label or is already marked, or an argument does not fit the others.
@@ -93,7 +93,7 @@ def marked_count(ratio: Fraction, size: int) -> int:
 
 
 def exact_share(name: str, value: Share) -> Fraction:
-    """Return a share as exactly the number that was written: 0.1 is 1/10.
+    """Convert a share to a fraction, exactly as it was written or printed: 0.1 becomes 1/10.
 
     Raises:
         UserError: it is no number from 0 to 1; `name` is the share's name in the message.
@@ -109,7 +109,7 @@ def exact_share(name: str, value: Share) -> Fraction:
 
 
 def decimal_text(share: Fraction) -> str:
-    """Return a share in its shortest decimal form, or as a quotient if it has none."""
+    """Return a share in its shortest decimal form or, if it has none, as a quotient such as ``1/3``."""
     decimal = Decimal(share.numerator) / Decimal(share.denominator)
     return format(decimal.normalize(), "f") if Fraction(decimal) == share else str(share)
 
@@ -121,7 +121,7 @@ def counts(prompts: PromptSet) -> dict[NoiseType, int]:
 
 
 def examples(prompts: PromptSet, size: int) -> list[Prompt]:
-    """Choose a few prompts to show: one of each noise type, then more marked ones, then clean ones."""
+    """Choose up to `size` prompts to show: one of each noise type, then more marked ones, then clean ones."""
     # Reversed, so that the first prompt of each type is the last to be stored, and stays.
     first_of_type = {
         prompt.noise_type: prompt
@@ -149,7 +149,7 @@ def describe_counts(prompts: PromptSet) -> str:
 
 
 def _mixed_type(rank: int, active_share: Fraction) -> NoiseType:
-    """Return the type for a rank in the permutation.
+    """Return the noise type of the prompt with this rank, from 0, in the permutation that orders prompts for marking.
 
     Of the first m marked prompts, round(active_share * m) are active.
     """
@@ -164,7 +164,10 @@ def _mark(
     seed: int,
     wrong_answers: Mapping[str, Sequence[str]] | None,
 ) -> Prompt:
-    """Return a prompt with its label as the true answer and with noise of a type, or as clean if the type is None."""
+    """Return a prompt with its label as the true answer and with noise of a type, or as clean if the type is None.
+
+    `seed` and `wrong_answers` choose the wrong label of an active prompt, as for `inject`.
+    """
     truth = prompt.given_label
     if noise_type is None:
         return replace(prompt, true_answer=truth, noise_type="clean")

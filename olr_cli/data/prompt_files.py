@@ -66,7 +66,8 @@ def find_columns(
 ) -> Mapping[str, str]:
     """Return role -> path for the columns of a file; a question is always among them.
 
-    Roles that `data.columns` leave out are found by the usual names of their columns.
+    Roles are those of `ColumnRole`, such as ``question`` and ``answer``. Roles that `data.columns` leaves out are found
+    by the usual names of their columns.
 
     Args:
         rows: the rows of the file.
@@ -97,7 +98,11 @@ def find_columns(
 def _usual(
     rows: Rows, named: Mapping[str, str], *, has_choices: bool
 ) -> Mapping[str, Sequence[str]]:
-    """Return role -> usual paths for the roles without a named column, in the order in which to try them."""
+    """Return role -> existing paths of usual names, in the order in which to try them.
+
+    Roles that the user has `named` a column for are left out. With `has_choices`, the names of multiple-choice labels
+    count too.
+    """
     usual = {role: [*names.known] for role, names in OF_PROMPTS.items()}
     usual["answer"] += CHOICE_LABELS if has_choices else ()
     return {
@@ -116,7 +121,10 @@ def _are_whole_dialogues(rows: Rows, path: str) -> bool:
 
 
 def columns_hint(rows: Rows, named: Mapping[str, str], *, has_choices: bool) -> str:
-    """List the columns of a file and suggest `data.columns` with the likeliest column for each role."""
+    """Return a remedy for errors: the columns of a file, and a `data.columns` with the likeliest column for each role.
+
+    `named` is role -> path of columns that are known, and `has_choices` says that the questions are multiple-choice.
+    """
     likely = {role: [*names.likely] for role, names in OF_PROMPTS.items()}
     likely["answer"] += CHOICE_LABELS if has_choices else ()
     text = suggested(likely, rows.paths, named).replace(", id: COLUMN", "")
@@ -175,7 +183,7 @@ class Reading:
 
     @property
     def options(self) -> list[str]:
-        """The command-line options that make a command read files in this way."""
+        """The command-line options by which a command reads files with these columns, decimal commas and encoding."""
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         words = ["--columns", columns] if columns else []
         words += ["--decimal-comma"] if self.decimal_comma else []
@@ -214,7 +222,8 @@ def read_rows(
             words.
         data_source: data source of rows that don't name theirs.
         split: split in the ``extra_info`` of rows without one.
-        noise_type_of_sentinel: noise type of sentinel rows that don't name theirs (R1).
+        noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel (R1), the text
+            by which noise replaces a label.
         reading: settings of the user.
         prompt_ids: ids of rows in a file that has none; by default, digests of their questions.
 
@@ -288,7 +297,11 @@ def read_rows(
 
 
 def _with_questions(rows: Rows, path: str) -> tuple[Rows, list[Any], list[str]]:
-    """Return the rows that have a question, their questions, and a note on the rows without one, if there are any."""
+    """Return the rows that have a question, their questions, and a list with a note on the other rows, if any.
+
+    Raises:
+        UserError: no row has a question.
+    """
     questions = asked_in(rows, path)
     blank = [row for row, question in enumerate(questions) if is_blank(question)]
     if not blank:
@@ -302,7 +315,10 @@ def _with_questions(rows: Rows, path: str) -> tuple[Rows, list[Any], list[str]]:
 
 
 def _require_structs(rows: Rows) -> None:
-    """Raise UserError if a column with the name of a struct of the interchange format holds plain values."""
+    """Raise UserError if the column `extra_info` or `reward_model` holds plain values.
+
+    In the interchange format, these two hold structs.
+    """
     # JSON `null` in every row gives the type null, and that is as good as an absent column.
     are_fit = (pa.types.is_struct, pa.types.is_list, pa.types.is_null)
     for field in rows.table.schema:
@@ -315,7 +331,7 @@ def _require_structs(rows: Rows) -> None:
 
 
 def _unseen_notes(rows: Rows, questions: Sequence[Any]) -> list[str]:
-    """Return a note if some questions have parts that are not text."""
+    """Return a list with a note if some questions have parts that are not text, such as images, else an empty list."""
     unseen = [row for row, question in enumerate(questions) if chat.unseen_part(question)]
     if not unseen:
         return []
@@ -326,7 +342,10 @@ def _unseen_notes(rows: Rows, questions: Sequence[Any]) -> list[str]:
 
 
 def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
-    """Return notes on labels read with a decimal comma, and on labels whose comma or point is ambiguous."""
+    """Return notes on labels read with a decimal comma, and on labels whose comma or point is ambiguous.
+
+    If there are none of these, one note says so.
+    """
     given = [(row, label, with_points(label)) for row, label in enumerate(labels) if label]
     labels_by_reading = {
         "read with a decimal comma": [it for it in given if it[1] != it[2]],
@@ -346,9 +365,10 @@ def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
 
 
 def asked_in(rows: Rows, path: str) -> list[Any]:
-    """Return the question of every row.
+    """Return the question of every row as it is stored: a text, chat turns or None.
 
-    A dialogue is cut after its last question, except in a column called ``prompt``.
+    Turns of the assistant at the end of a dialogue are its answer and are cut off, except in a column called
+    ``prompt``.
     """
     return [
         value if path == "prompt" else _without_answer(value) for value in rows.values(path)
@@ -371,7 +391,14 @@ def _messages(
     systems: Sequence[str | None],
     reading: Reading,
 ) -> list[tuple[Message, ...]]:
-    """Return the chat turns of every row, with the system message of the row (`systems`) or else of `reading`."""
+    """Return the chat turns of every row's question, with a system message in front.
+
+    It is the message of the chat itself, else that of the row (`systems`), else that of `reading`; there may be none.
+    `path` names the column in errors, and `sources` are the rows' data sources.
+
+    Raises:
+        UserError: a question is neither a text nor messages, or has an image where `reading` allows only text.
+    """
     messages = []
     for row, (question, source, text) in enumerate(
         zip(questions, sources, systems, strict=True)
@@ -399,7 +426,11 @@ def _messages(
 def _rephrasings(
     rows: Rows, messages: Sequence[tuple[Message, ...]]
 ) -> list[tuple[Message, ...] | None]:
-    """Return the turns of `REPHRASED_COLUMN`, None where it is blank; a text replaces the user's last turn."""
+    """Return the chat turns in each row's `REPHRASED_COLUMN`, or None where it is blank.
+
+    A rephrasing that is a text replaces the user's last turn in the row's `messages`. Raise UserError for one that is
+    neither a text nor messages.
+    """
     if REPHRASED_COLUMN not in rows.table.column_names:
         return [None] * len(messages)
     rephrased: list[tuple[Message, ...] | None] = []
@@ -419,7 +450,7 @@ def _rephrasings(
 
 
 def _other_form(rows: Rows, row: int, path: str, value: object) -> UserError:
-    """Return the error for a question that is neither text nor messages."""
+    """Return the error for a question that is neither a text nor messages; `row` and `path` say where it is."""
     return row_error(
         rows.origins.name(row),
         path,
@@ -446,10 +477,14 @@ def _prompt_ids(
     reading: Reading,
     otherwise: Sequence[str],
 ) -> tuple[Sequence[str], str | None]:
-    """Return each row's id, and the path that the ids come from.
+    """Return each row's id, and the path of the column that holds the ids, or None if no column does.
 
-    The path is the one that the user names, else the first of `ID_COLUMNS` with a different id in every row. Without
-    one it is None: the ids are then `otherwise`, or digests of the questions, which do not depend on the row order.
+    The column is `path`, which the user names, else the first of `ID_COLUMNS` with a different id in every row. Without
+    one, the ids are `otherwise` or, if that is empty, digests of the questions, which do not depend on the row order.
+    With `reading.are_numbered`, they are row numbers with a digest instead.
+
+    Raises:
+        UserError: an id at `path` is missing or repeated.
     """
     if path is not None:
         return _ids_at(rows, path), path
@@ -488,7 +523,10 @@ Mark: TypeAlias = tuple[NoiseType | None, str | None]
 def _marks(
     rows: Rows, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType
 ) -> list[Mark]:
-    """Return the mark of every row: the mark in the row, or the one that the file's other marks imply (R1)."""
+    """Return the mark of every row, that is its noise type and its true answer, each None where it is unknown.
+
+    It is the mark in the row, or the one that the other marks of the file imply (R1).
+    """
     originals = read_labels(rows, "extra_info.original_ground_truth")
     noise_types = _noise_types(rows)
     has_marks = SENTINEL in labels or any(original is not None for original in originals)
@@ -538,7 +576,11 @@ def _with_points(
 def implied_mark(
     label: str | None, original: str | None, noise_type_of_sentinel: NoiseType
 ) -> Mark:
-    """Return the mark of a row that names no noise type, in a file with marks."""
+    """Infer the noise type and the true answer of a row that names no noise type, in a file where others are marked.
+
+    `original` is the true answer that the row states, if any. `noise_type_of_sentinel` is the type if the label is the
+    sentinel, the text by which noise replaces a label.
+    """
     if label is None:
         return None, original
     if label == SENTINEL:
@@ -562,15 +604,15 @@ def read_prompts(
     """Read prompts from a built-in set, from Parquet, JSON or CSV files, or from the hub.
 
     Args:
-        source: ``arithmetic[:kind]``; a file, folder or pattern of Parquet, JSON or CSV files, in the
-            interchange format or with columns for question and answer; or
-            ``org/name[/configuration][:split][@revision]``.
+        source: ``arithmetic[:kind]``; a file, folder or pattern of Parquet, JSON or CSV files, in the interchange
+            format or with columns for question and answer; or ``org/name[/configuration][:split][@revision]``.
         split: split of a built-in set, or of a hub id that names none.
         limit: largest number of prompts, taken from the beginning. A built-in set returns exactly this number; its
             default is 400, or the whole set if that is smaller.
         sample: number of prompts to draw at random; they stay in file order.
         seed: random seed of a built-in set and of the sample.
-        noise_type_of_sentinel: noise type of sentinel rows that don't name theirs (R1).
+        noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel (R1), the text
+            by which noise replaces a label.
         reading: the user's settings, such as the columns and the system message; a built-in set ignores them.
 
     Raises:
@@ -606,8 +648,14 @@ def load_rows(
 ) -> tuple[Rows, str, str, str | None]:
     """Load the rows of a built-in set, of files or of the hub, not yet read as prompts.
 
+    Args:
+        text: the name of the data set, as for `read_prompts`.
+        split: split of a built-in set, or of a hub id that names none.
+        encoding: encoding of text files, as for `read_text`.
+
     Returns:
-        The rows, the name of the set, its default data source, and its commit on the hub.
+        The rows, the name of the set, the data source of rows that don't name theirs, and the set's commit on the hub
+        (None for other sets, or if it is unknown).
     """
     if parse_source(text) is not None:
         return (
@@ -645,9 +693,10 @@ def load_rows(
 
 
 def _is_local(text: str) -> bool:
-    """Return whether a source can only mean a file and not a hub id.
+    """Return whether a source can only mean files on this machine, and not a hub id.
 
-    It does if it exists, has the suffix of a data file or the form of a path, or lies in a folder that exists.
+    That is so if it exists, or has the suffix of a data file or the form of a path or a pattern. It is also so if its
+    first part is a folder that exists.
     """
     path = Path(os.path.expanduser(text))
     if (

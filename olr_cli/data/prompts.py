@@ -35,7 +35,7 @@ View = Literal["original", "rephrased"]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One row of a data set."""
+    """One row of a data set: a question with its labels."""
 
     prompt_id: str
     """The row's id in the file, else a digest of the question; unique in the data set.
@@ -94,7 +94,7 @@ class Prompt:
         return in_percent(self.messages)
 
     def asked(self, label: str) -> Gold:
-        """Return a label or true answer in the form in which the judge compares it."""
+        """Pair a label or true answer with whether the question asks for a percentage, as the judge needs it."""
         return Gold(label, self.in_percent)
 
     @property
@@ -104,7 +104,10 @@ class Prompt:
 
     @property
     def gold(self) -> str | None:
-        """The answer that held-out responses are graded by: the true one, else a label not known to be noise."""
+        """The answer by which held-out responses are graded: the true one, else a label not known to be noise.
+
+        None if there is neither.
+        """
         if self.true_answer is None and not self.is_marked:
             return self.given_label
         return self.true_answer
@@ -124,7 +127,7 @@ def in_percent(messages: Sequence[Message]) -> bool:
 
 
 def digested(prompt: Prompt) -> bytes:
-    """Return the part of a prompt that a data set's digest covers: everything that training sees."""
+    """Return what a data set's digest covers of a prompt, as bytes of JSON: everything that training sees."""
     row = [
         prompt.prompt_id,
         pairs(prompt.messages),
@@ -202,7 +205,10 @@ class PromptSet:
         return any(prompt.is_marked for prompt in self.prompts)
 
     def name(self, row: int) -> str:
-        """Name a prompt by its id or, where the file has no ids, by its row: a digest cannot be found in the file."""
+        """Return a name of a prompt for messages: its id or, if the file has no ids, its place, such as ``line 33``.
+
+        An id that was made from the question would not be found in the file. `row` is the prompt's index in this set.
+        """
         has_place = self.origins.files and not self.has_ids
         return (
             self.origins.name(row, is_short=True)
@@ -211,7 +217,7 @@ class PromptSet:
         )
 
     def place(self, row: int) -> str:
-        """Return the place of a prompt in its source and its id, or only the id without a source."""
+        """Return where a prompt is in its source, followed by its id, or only its id if the source is unknown."""
         prompt_id = self.prompts[row].prompt_id
         named = f"{self.origins.name(row)}, prompt_id {prompt_id}"
         return named if self.origins.source else prompt_id
@@ -227,7 +233,11 @@ class PromptSet:
         )
 
     def sample(self, size: int, seed: int) -> PromptSet:
-        """Draw a random subset, in file order; with the same seed, a larger sample contains a smaller one (R18)."""
+        """Draw a random subset, in file order; with the same seed, a larger sample contains a smaller one (R18).
+
+        Raises:
+            UserError: there are fewer than `size` prompts.
+        """
         if size > len(self):
             raise UserError(
                 f"{self.source} has {len(self)} prompts, so {size} cannot be sampled",
@@ -241,7 +251,7 @@ class PromptSet:
     def with_prompts(
         self, prompts: Iterable[Prompt], facts: Mapping[str, str]
     ) -> PromptSet:
-        """Return the same rows with other labels."""
+        """Return a set with the same rows and these prompts, one for each row; `facts` are added to its own."""
         return replace(self, prompts=tuple(prompts), facts={**self.facts, **facts})
 
     def require_labels(self, purpose: str) -> None:
@@ -255,7 +265,10 @@ class PromptSet:
             self._require_all(f"{purpose} needs the label", labels, self.label_column, lack)
 
     def require_rephrasings(self, purpose: str) -> None:
-        """Raise UserError if a prompt has no rephrasing, which Co-Reward (arXiv:2508.00410) needs."""
+        """Raise UserError if a prompt has no rephrasing, which Co-Reward (arXiv:2508.00410) needs.
+
+        `purpose` completes "… needs a rephrasing of every prompt".
+        """
         lack = f"no column '{REPHRASED_COLUMN}'; add it: in each row the same question in other words"
         column = REPHRASED_COLUMN if REPHRASED_COLUMN in self.table.column_names else None
         rephrasings = [prompt.rephrased for prompt in self.prompts]
@@ -264,7 +277,11 @@ class PromptSet:
     def _require_all(
         self, need: str, values: Sequence[object], column: str | None, lack: str
     ) -> None:
-        """Raise UserError if a value is None; `lack` completes the error for a source without the column."""
+        """Raise UserError if one of `values`, which are in the order of the prompts, is None.
+
+        `need` completes "… of every prompt". `column` is the source's column of these values; if it is None, `lack`
+        completes "the source has …".
+        """
         missing = [row for row, value in enumerate(values) if value is None]
         if missing and column is None:
             raise UserError(

@@ -40,7 +40,7 @@ _OUTER_SPACE = re.compile(r" (?:(?!\w)|(?<!\w ))")
 
 
 def normal_question(messages: Iterable[Message]) -> str:
-    """Return the normal text of all the user's turns, without chat templates.
+    """Return all the user's turns as one normalised text, without chat templates.
 
     Two prompts ask the same question if and only if these texts are equal (R24).
     """
@@ -52,10 +52,10 @@ def normal_question(messages: Iterable[Message]) -> str:
 
 
 def _normal(text: str) -> str:
-    """Drop all differences that rarely make another question.
+    """Normalise a text: drop all differences that rarely make another question.
 
     These are the Unicode form, case and space (`_folded`, `_spaced`), question marks, LaTeX's dollar signs and spaces,
-    space beside symbols, and marks at the end.
+    space beside symbols, and punctuation at the end.
     """
     folded = _folded(text)
     spoken = (
@@ -87,12 +87,12 @@ def _spaced(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text in one Unicode form and case with single spaces, but with all its marks."""
+    """Return a text in one Unicode form and case with single spaces, but with all its punctuation and symbols."""
     return _spaced(_folded(text))
 
 
 def question_of(messages: Sequence[Message]) -> str:
-    """Return the user's last question, without other turns and without the marks of a chat template."""
+    """Return the text of the user's last question, without other turns and without the tags of a chat template."""
     return _without_template(_last_asked(messages))
 
 
@@ -102,7 +102,7 @@ def has_template(messages: Sequence[Message]) -> bool:
 
 
 def _last_asked(messages: Sequence[Message]) -> str:
-    """Return the user's last turn or, without one, all turns."""
+    """Return the text of the user's last turn or, if the user has none, the texts of all turns."""
     questions = [message.content for message in messages if message.role == "user"]
     return (
         questions[-1] if questions else "\n\n".join(message.content for message in messages)
@@ -129,7 +129,7 @@ class QuestionIds:
         self._prompts: Counter[str] = Counter()
 
     def next(self, messages: Iterable[Message]) -> str:
-        """Return the id of one more prompt; if earlier prompts ask the same question, it ends in a number from 2 on."""
+        """Return the id of the next prompt; the second prompt with the same question gets the ending ``-2``, etc."""
         name = f"q-{hashlib.sha256(normal_question(messages).encode()).hexdigest()[:12]}"
         self._prompts[name] += 1
         return name if self._prompts[name] == 1 else f"{name}-{self._prompts[name]}"
@@ -138,7 +138,8 @@ class QuestionIds:
 def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
     """Return the ids (`QuestionIds`) of all prompts of a source; they do not depend on the order of the prompts.
 
-    Prompts that ask the same question are numbered: first the different texts in their order, then the copies.
+    Prompts that ask the same question are numbered: first those with different texts, sorted by text, then exact
+    copies.
     """
     copies: Counter[tuple[tuple[str, str], ...]] = Counter()
     keys = []
@@ -165,10 +166,11 @@ class QuestionIndex:
             self._by_last[_normal(question_of(turns))].append(place)
 
     def find(self, turns: Sequence[Message]) -> Sequence[int]:
-        """Return the indices of the questions that a prompt asks.
+        """Return the positions, in the indexed sequence, of the questions that a prompt asks; empty if there are none.
 
-        All the user's turns count, with two exceptions. If the prompt is one text with a whole dialogue in a chat
-        template, only the last question counts. The same holds for a prompt whose examples the index does not have.
+        All the user's turns are compared, with two exceptions. If the prompt is one text with a whole dialogue in a
+        chat template, only its last question is compared. The same holds if the prompt has several user turns, such as
+        solved examples, and the indexed question has only one.
         """
         if same := self._by_all.get(normal_question(turns)):
             return same
@@ -185,14 +187,18 @@ class QuestionIndex:
     def in_same_words(
         self, turns: Sequence[Message], places: Iterable[int]
     ) -> Sequence[int]:
-        """Return those of `places` whose question has exactly the words of the prompt."""
+        """Return those of `places` whose question has exactly the same user turns as the prompt.
+
+        `places` are positions in the indexed sequence, as `find` returns them.
+        """
         words = _words(turns)
         return [place for place in places if _words(self._questions[place]) == words]
 
     def find_within(self, texts: Mapping[str, str]) -> dict[str, Sequence[int]]:
-        """Return name -> indices of the longest question that a text contains, for the texts that contain one.
+        """Find the longest indexed question that each text contains; `texts` is name -> text.
 
-        Marks count: "What is 3+4+5?" does not contain "What is 3+4?".
+        The result is name -> positions of all questions with the same normal text, for the texts that contain one.
+        Punctuation counts: "What is 3+4+5?" does not contain "What is 3+4?".
         """
         words = {
             _plain(question_of(self._questions[same[0]])): same
@@ -260,7 +266,10 @@ def same_prompts(
 
 
 def _contained(longer: Mapping[str, str], questions: Sequence[str]) -> dict[str, str]:
-    """Return name -> the longest question that a text contains, for the texts that contain one."""
+    """Return name -> the longest of `questions` that a text contains as whole words, for the texts that contain one.
+
+    `longer` is name -> text.
+    """
     patterns = [question for question in questions if question]
     if not longer or not patterns:
         return {}

@@ -82,9 +82,12 @@ class Rows:
         ]
 
     def text_column(self, path: str) -> pa.ChunkedArray:
-        """Return the text of every row at a path as a column; unlike in `texts`, blank texts are kept.
+        """Return the text of every row at a path as a column, null where it is missing.
 
-        A list with one item counts as that item.
+        Unlike in `texts`, blank texts are kept. A list with one item counts as that item, and a number becomes text.
+
+        Raises:
+            UserError: a value is neither text nor a number.
         """
         column, steps = self._column(path)
         if column is not None and not steps:
@@ -103,7 +106,11 @@ class Rows:
         return pa.chunked_array([pa.array(texts, pa.large_string())])
 
     def numbers(self, path: str) -> pa.ChunkedArray:
-        """Return the number of every row at a path, as doubles, null where it is missing."""
+        """Return the number of every row at a path, as doubles, null where it is missing; a text may spell a number.
+
+        Raises:
+            UserError: a value is no finite number.
+        """
         column, steps = self._column(path)
         dtype, types = None if column is None else column.type, pa.types
         if (
@@ -128,7 +135,10 @@ class Rows:
         return finite
 
     def _column(self, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
-        """Return the column or struct field that a path leads to, or None, and the steps that remain below it."""
+        """Return the column or struct field that a path leads to, and the steps of the path that remain below it.
+
+        Steps remain only below a list, where `walk` can follow them. If the path leads nowhere, the column is None.
+        """
         names = self.table.column_names
         # Try the whole path first: the name of a column may itself have dots.
         if path in names:
@@ -165,7 +175,10 @@ class Rows:
             ) from None
 
     def _as_text(self, value: object, path: str, row: int) -> str | None:
-        """Return a value as text, or None if it is missing; raise UserError if it is neither text nor a number."""
+        """Return a value as text, or None if it is missing; a list with one item counts as that item.
+
+        Raise UserError if the value is neither text nor a number; `path` and `row` say where it is.
+        """
         # Data sets with several answers a row hold a single answer as a list of one.
         if isinstance(value, list) and len(value) <= 1:
             value = value[0] if value else None
@@ -192,7 +205,10 @@ def _described(value: object) -> str:
 
 
 def _paths(field: pa.Field, path: str) -> Iterator[str]:
-    """Yield the paths of a field: a struct's fields, and the assistant's turn of a column of chats."""
+    """Yield the path of a column or, if it is a struct, the paths of its fields.
+
+    A column of chats has a second path, that of the assistant's last turn (``messages.assistant``).
+    """
     if pa.types.is_struct(field.type) and field.type.num_fields:
         for index in range(field.type.num_fields):
             subfield = field.type.field(index)
@@ -204,7 +220,10 @@ def _paths(field: pa.Field, path: str) -> Iterator[str]:
 
 
 def _exact_floats(value: Any, dtype: pa.DataType) -> Any:
-    """Return a value of an Arrow type with its floats of 16 and 32 bits replaced by the doubles of the same digits."""
+    """Return a Python value with floats that had 16 or 32 bits replaced by the doubles of the same digits.
+
+    `dtype` is the Arrow type of the value, which may be nested: 0.10000000149 of 32 bits becomes 0.1.
+    """
     if value is None:
         return None
     # numpy's type of the same size prints the few digits that these bits hold.
@@ -220,7 +239,10 @@ def _exact_floats(value: Any, dtype: pa.DataType) -> Any:
 
 
 def walk(value: Any, steps: Sequence[str]) -> Any:
-    """Return the part of a value that the steps of a path lead to, or None if they lead nowhere."""
+    """Follow the steps of a path into a value; return the part that they lead to, or None if they lead nowhere.
+
+    A step is a key of a dict, the index of an item of a list, or a role, for the last chat turn of that role.
+    """
     for step in steps:
         if isinstance(value, dict):
             value = value.get(step)
@@ -255,9 +277,20 @@ def pick(
     place: str,
     available: Sequence[str],
 ) -> dict[str, str]:
-    """Return role -> path: the path that the user has `named` for the role, else the first usual one that exists.
+    """Choose a column for each role: the path that the user has named, else the first usual one that exists.
 
-    `has` returns whether the file has a path; `place` and the columns that are `available` are for errors.
+    Args:
+        has: function that returns whether the file has a path.
+        roles: role -> usual paths.
+        named: role -> path, as the user sets them.
+        place: the file, for errors.
+        available: the columns of the file, for errors.
+
+    Returns:
+        role -> path, without the roles for which there is no column.
+
+    Raises:
+        UserError: a path in `named` does not exist.
     """
     # Falling back to a usual column in silence would hide a misspelt name.
     missing_path = next((path for path in named.values() if not has(path)), None)
@@ -281,7 +314,12 @@ def suggested(
 ) -> str:
     """Guess which columns play which roles, as a recipe writes it: ``{question: Question, answer: COLUMN}``.
 
-    `likely` holds frequent names for the column of each role, the likeliest first.
+    ``COLUMN`` stands where no column is likely.
+
+    Args:
+        likely: role -> frequent names of its column, the likeliest first.
+        available: the columns of the file.
+        named: role -> path of the columns that are known already.
     """
     parts, left = [], list(available)
     for role, words in likely.items():
@@ -296,7 +334,10 @@ def suggested(
 
 
 def _likeliest(available: Sequence[str], words: Sequence[str]) -> str | None:
-    """Return the path whose last name is one of `words`, or else contains one as a word; case is ignored."""
+    """Return the path whose last part is one of `words`, else one whose last part contains such a word, else None.
+
+    Earlier words are preferred, and case is ignored.
+    """
     # Exact names come first: `answer` is more likely to be the column than `answer_type`.
     for is_like in (
         lambda name, word: name == word,

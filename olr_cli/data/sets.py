@@ -32,15 +32,16 @@ def recipe_reading(recipe: Recipe) -> Reading:
 
 
 def training_prompts(recipe: Recipe) -> PromptSet:
-    """Return the training prompts of `training_data`."""
+    """Return the training prompts of `training_data` without its held-out prompts."""
     return training_data(recipe)[0]
 
 
 def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     """Return the training prompts with the recipe's noise (R1) and verified labels, and the held-out prompts.
 
-    Held out are the prompts of `data.train` that `data.held_out` keeps out of training; None without it, or with
-    `data.test`. Without a ratio, the marks in the file are the noise, so they must be of the recipe's type.
+    The held-out prompts are those of `data.train` that `data.held_out` keeps out of training. They are None if that key
+    is not set, or if `data.test` names other prompts. If the recipe sets no ratio of noise, the noise is what the file
+    marks, so the marks must be of the recipe's type.
 
     Raises:
         UserError: the data cannot be read, or do not fit the recipe's noise, verified labels or held-out share.
@@ -66,9 +67,10 @@ def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 
 
 def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
-    """Split `data.train` into prompts that train and prompts that `data.held_out` keeps out, each in the file's order.
+    """Split `data.train` into prompts that train and prompts that are held out, each in the file's order.
 
-    All rows with the same question are on one side. Prompts without an answer to grade by always train.
+    Without `data.held_out`, or with `data.test`, none are held out and the second result is None. All rows with the
+    same question are on one side. Questions without an answer to grade by always train.
     """
     prompts = read_prompts(
         recipe.data.train,
@@ -92,7 +94,10 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     ]
 
     def draw(question_rows: list[int]) -> int:
-        """Return the sort key of a question."""
+        """Return the sort key of a question, by which questions are drawn: a hash of its text and the recipe's seed.
+
+        `question_rows` are the indices of its rows.
+        """
         # Don't change this key: another one would draw other prompts, and runs that have begun could not resume.
         text = question_of(prompts.prompts[question_rows[0]].messages).casefold()
         return seeding.key("held out", recipe.seed, text)
@@ -114,7 +119,7 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 
 
 def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
-    """Return the prompts with the recipe's noise.
+    """Return the prompts with the recipe's noise; if it sets no ratio of noise, only check the prompts' marks.
 
     Raises:
         UserError: noise cannot be injected or, without a ratio, the marks in the file are not of the recipe's type.
@@ -153,7 +158,11 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
 
 
 def sentinel_type(recipe: Recipe) -> NoiseType:
-    """Return the noise type of sentinel rows that name none (R1): active if the recipe's type is, else inactive."""
+    """Return the noise type of rows that have the sentinel as their label and name no type (R1).
+
+    The sentinel is the text by which noise replaces a label. The type is active if the recipe's noise is, else
+    inactive.
+    """
     return (
         "active"
         if recipe.noise is not None and recipe.noise.type == "active"
@@ -162,9 +171,9 @@ def sentinel_type(recipe: Recipe) -> NoiseType:
 
 
 def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
-    """Read prompts that are only evaluated; the right answer is the true one, or a label not known to be noise.
+    """Read prompts that are only evaluated; each needs a right answer.
 
-    `split` is ``validation`` or ``test``.
+    That is its true answer, or a label not known to be noise. `split` is ``validation`` or ``test``.
 
     Raises:
         UserError: the prompts cannot be read, or one has neither a true answer nor a clean label.
@@ -187,7 +196,11 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
 
 
 def noise_draw(recipe: Recipe) -> NoiseDraw:
-    """Return the rule for drawing an active noisy label from a visit's wrong answers (R3)."""
+    """Return the rule by which an active noisy label is drawn from the wrong answers of a visit (R3).
+
+    A visit is the group of rollouts of one prompt at one step. The rule is ``uniform`` if the recipe has no active
+    noise.
+    """
     noise = recipe.noise
     return (
         noise.draw

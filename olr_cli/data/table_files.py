@@ -102,9 +102,9 @@ def matching_files(source: str) -> list[Path]:
 
 
 def _is_data(file: Path) -> bool:
-    """Return whether a file of a folder holds rows of its own.
+    """Return whether a file in a folder is to be read as data, by its name.
 
-    Descriptions of rows do not, nor do the copies (``cache-….arrow``) that datasets keeps beside them.
+    Files that only describe data are not, nor are the copies (``cache-….arrow``) that the package datasets makes.
     """
     is_copy = file.suffix == ".arrow" and file.name.startswith("cache-")
     is_known = file.suffix in SUFFIXES and file.name not in _DESCRIPTIONS
@@ -112,7 +112,7 @@ def _is_data(file: Path) -> bool:
 
 
 def _no_files(source: str, path: Path) -> UserError:
-    """Return the error for a folder without data files; it names the data in the folders below.
+    """Return the error for a folder without data files; its remedy names data files one or two folders below.
 
     Snapshots of the hub (``data/train-….parquet``), splits in folders and a saved DatasetDict have this form.
     """
@@ -137,7 +137,7 @@ def _no_files(source: str, path: Path) -> UserError:
 
 
 def files_of_one_split(source: str) -> list[Path]:
-    """Return the files of `matching_files`, or raise UserError for a folder with several splits.
+    """Return the files of `matching_files`, or raise UserError for a folder with files of several splits.
 
     Reading them together would mix training and test rows in silence. A pattern may still name all of them.
     """
@@ -153,13 +153,16 @@ def files_of_one_split(source: str) -> list[Path]:
 
 
 def _splits(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return split -> names of its files; files without a split in their name are left out."""
+    """Group file names by the split in them, such as ``train``; names without a split are left out."""
     found = ((_SPLIT.search(name), name) for name in names)
     return gathered((split[1].lower(), name) for split, name in found if split)
 
 
 def _patterns(folder: str, names: Sequence[str]) -> list[str]:
-    """Return one pattern for each split of a folder, quoted for the shell, or the folder itself without two splits."""
+    """Return one pattern for each split of a folder's files (`names`), with quotes for the shell.
+
+    With fewer than two splits, return the folder alone.
+    """
     splits = _splits(names)
     if len(splits) < 2:
         return [shlex.quote(folder)]
@@ -250,7 +253,14 @@ def read_batches(
 
 
 def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
-    """Yield the rows of a Parquet file in batches, with plain types of columns (`_plain`)."""
+    """Yield the rows of a Parquet file in batches, with plain types of columns (`_plain`).
+
+    `columns` is as in `read_batches`.
+
+    Raises:
+        UserError: two columns have the same name.
+        ArrowException: the file is damaged.
+    """
     with pq.ParquetFile(regular(file)) as parquet:
         schema, metadata = parquet.schema_arrow, parquet.metadata
         _require_distinct(list(schema), str(file))
@@ -288,7 +298,7 @@ def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
 
 
 def _plain(column: pa.Array) -> pa.Array:
-    """Return a column in a type that all functions of pyarrow take: without categories and without views of texts."""
+    """Return a column in a type that all functions of pyarrow take: categories and string views become plain values."""
     column = (
         column.cast(column.type.value_type)
         if pa.types.is_dictionary(column.type)
@@ -299,13 +309,16 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _chosen(schema: pa.Schema, columns: Columns | None) -> list[str]:
-    """Return the names of the columns to read, in the order of the file."""
+    """Return the names of the columns to read, in the order of the file; `columns` is as in `read_batches`."""
     chosen = columns(schema) if callable(columns) else columns
     return [name for name in schema.names if chosen is None or name in chosen]
 
 
 def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -> None:
-    """Raise UserError if two columns, or two fields of a struct at any depth, have the same name."""
+    """Raise UserError if two columns, or two fields of a struct at any depth, have the same name.
+
+    `place` is the file, and `where` says in the error which struct the fields belong to.
+    """
     names = [field.name for field in fields]
     repeated = next((name for name, count in Counter(names).items() if count > 1), None)
     if repeated is not None:
@@ -323,7 +336,7 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
 
 
 def _csv_table(file: Path, encoding: str | None) -> pa.Table:
-    """Read a CSV file with a header line; values are text, and empty arrays are null.
+    """Read a CSV file with a header line; values are text, and empty cells are null.
 
     A column of chat turns, written as JSON or by Python, is parsed. Tables with a column prompt_id are olr's own, and
     their texts lose the apostrophe that keeps a spreadsheet from reading them as formulas.
@@ -342,7 +355,11 @@ def _csv_table(file: Path, encoding: str | None) -> pa.Table:
 
 
 def _csv_column(values: Sequence[str], place: str, *, is_ours: bool) -> pa.Array:
-    """Return a column of texts, or of chat turns if every text is a list of them."""
+    """Return a column of texts, or of chat turns if every text is a list of them; empty texts become null.
+
+    With `is_ours`, texts lose the apostrophe that keeps a spreadsheet from reading them as formulas. `place` names the
+    column in errors.
+    """
     if is_ours:
         values = [_QUOTED.sub("", value) for value in values]
     texts = [value or None for value in values]

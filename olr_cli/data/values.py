@@ -36,7 +36,7 @@ EVERY = range(sys.maxsize)
 
 @dataclass(frozen=True)
 class Origins:
-    """The origins of a table's rows: the one place that names a row in messages.
+    """Where the rows of a table come from, so that messages can name a row by its file and line.
 
     Only messages need line numbers. So reading does not track them, and a message reads its file a second time.
     """
@@ -73,7 +73,7 @@ class Origins:
 
     @cached_property
     def _locations(self) -> list[tuple[str, int, str]]:
-        """Unit (line or row), number from 1 and file of each row of the files."""
+        """(unit, number, file) of each row of all files; the unit is ``line`` or ``row``, and numbers count from 1."""
         return [
             (unit, at, str(file))
             for file in self.files
@@ -82,7 +82,10 @@ class Origins:
 
 
 def row_error(name: str, path: str, what: str, should: str) -> UserError:
-    """Return the error for a value that is not what its column should hold; `name` is the row's."""
+    """Return the error "`name`: '`path`' is `what`, and it should be `should`", for a value of the wrong kind.
+
+    `name` is that of the row, and `path` that of its column.
+    """
     return UserError(f"{name}: '{path}' is {what}, and it should be {should}", "correct it")
 
 
@@ -94,7 +97,7 @@ def own_digits(number: Any) -> float:
 
 
 def spelled(number: float | Decimal) -> str:
-    """Return a number as text: 14.0 is the whole number 14."""
+    """Return a number as text; a whole number has no decimals, so that 14.0 becomes ``14``."""
     is_whole = -_LARGEST < number < _LARGEST and number == int(number)
     return str(int(number)) if is_whole else str(number)
 
@@ -140,7 +143,10 @@ def is_json(file: Path) -> bool:
 
 
 def places_of_rows(file: Path, encoding: str | None = None) -> list[tuple[str, int]]:
-    """Return the unit (line or row) of each row of a file, and its number from 1."""
+    """Return (unit, number) for each row of a file.
+
+    The unit is ``line`` in CSV and JSON Lines files and ``row`` in all others, and the number counts from 1.
+    """
     if file.suffix == ".arrow":
         return [("row", at) for at in range(1, 1 + len(arrow_table(file)))]
     if file.suffix == ".parquet":
@@ -157,14 +163,17 @@ def places_of_rows(file: Path, encoding: str | None = None) -> list[tuple[str, i
 
 
 def arrow_table(file: Path) -> pa.Table:
-    """Return the rows of an Arrow stream, as the package datasets saves it; the file is mapped, not read."""
+    """Return the rows of an Arrow stream, as the package datasets saves it; the file is mapped into memory."""
     import pyarrow as pa
 
     return pa.ipc.open_stream(pa.memory_map(str(regular(file)))).read_all()
 
 
 def lines_of_rows(file: Path, rows: Sequence[int], encoding: str | None = None) -> str:
-    """Return the text of some rows of a CSV or JSON Lines file exactly as it is there, below its header line."""
+    """Return the header line and some rows of a CSV or JSON Lines file as text, exactly as they are in the file.
+
+    `rows` are indices of rows, without the header, in the order in which to return them.
+    """
     lines = list(io.StringIO(read_text(file, encoding=encoding), newline=""))
     starts = [at - 1 for _, at in places_of_rows(file, encoding)]
     ends = [*starts[1:], len(lines)]
@@ -177,15 +186,18 @@ def lines_of_rows(file: Path, rows: Sequence[int], encoding: str | None = None) 
 
 
 def separator_of(file: Path, text: str) -> str:
-    """Return the character that separates the values of a CSV file with this text."""
+    """Return the separator of a CSV file: a tab in .tsv files, else the most frequent one in its first line."""
     header = text.partition("\n")[0]
     return "\t" if file.suffix == ".tsv" else max(_SEPARATORS, key=header.count)
 
 
 def csv_rows(file: Path, encoding: str | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Yield the header and the rows below it, each with the number of its first line.
+    """Yield (number, cells) for the header of a CSV file and each row; the number is that of its first line, from 1.
 
     A quoted cell may span lines, so rows cannot be counted as lines.
+
+    Raises:
+        UserError: the file is not valid CSV, or a row has more or fewer cells than the header.
     """
     text = read_text(file, encoding=encoding)
     separator = separator_of(file, text)

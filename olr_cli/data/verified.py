@@ -49,7 +49,7 @@ class VerifiedLabels:
     """The verified labels of a file, and which prompts they are for.
 
     A label is for the prompt with its id, else for the prompts that ask its question. Where a prompt and its label have
-    an id and a question each, both must fit (R23).
+    an id and a question each, both must fit (R23). The object also remembers which labels and prompts have matched.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class VerifiedLabels:
     ) -> VerifiedLabels:
         """Read labels from a table of prompt_id and true_answer, with or without questions, or from a data set.
 
-        Two more columns count in a table. `verdict`, as in the report's selection, may replace the true answer: see
-        `_truth`. `drawn` marks the rows whose prompts were drawn at random. Rows whose verdict contradicts their true
-        answer are skipped, and `note` says so.
+        Two more columns count in a table. `verdict` says whether the given label is kept, wrong, flawed or unsure, and
+        may stand in for the true answer. `drawn` marks the rows whose prompts were drawn at random. Rows whose verdict
+        contradicts their true answer are skipped, and `note` says so.
 
         Args:
             file: a table or a data set.
@@ -108,7 +108,9 @@ class VerifiedLabels:
 
     @classmethod
     def for_prompts_to_come(cls, verified: str | int | None) -> VerifiedLabels:
-        """Read `data.verified` for a loop that meets its prompts one at a time; the result is empty without a file.
+        """Read the file that `data.verified` names, for a caller that meets its prompts one at a time.
+
+        Without a file (None), there are no verified labels.
 
         Raises:
             UserError: `verified` is a number of labels to draw, or the file cannot be read.
@@ -124,7 +126,7 @@ class VerifiedLabels:
             return cls.read(Path(verified), for_training=True)
 
     def of(self, prompts: Iterable[Prompt]) -> dict[str, VerifiedLabel]:
-        """Return prompt_id -> verified label for the prompts that have one.
+        """Return prompt_id -> verified label for the prompts that have one, and remember that they have matched.
 
         Raises:
             UserError: an id has another question than in the file, or a verdict is about another label.
@@ -178,7 +180,7 @@ class VerifiedLabels:
 
     @property
     def note_on_skipped(self) -> str:
-        """The end of a sentence: the number of rows that contradict themselves, and the first one; may be empty."""
+        """The end of a sentence that says how many rows contradict themselves, and names the first; may be empty."""
         if not self._skipped:
             return ""
         rows = (
@@ -189,7 +191,7 @@ class VerifiedLabels:
         return f"; skipped {rows} {self._skipped[0]}"
 
     def require_some(self, prompts: Sequence[Prompt]) -> None:
-        """Raise UserError if no label has matched a prompt so far."""
+        """Raise UserError if no label has matched a prompt so far; the error names the id of the first of `prompts`."""
         if not self._used:
             first = next(
                 (label.prompt_id for label in self._labels if label.prompt_id is not None),
@@ -218,12 +220,12 @@ class VerifiedLabels:
 
     @cached_property
     def _question_index(self) -> tuple[Sequence[int], QuestionIndex]:
-        """The indices of the labels with questions, and an index of these questions."""
+        """The positions, among all labels, of the labels that have a question, and an index of these questions."""
         places = [index for index, label in enumerate(self._labels) if label.messages]
         return places, QuestionIndex([self._labels[index].messages for index in places])
 
     def _by_question(self, prompt: Prompt) -> int | None:
-        """Return the index of the label for a prompt's question, or None.
+        """Return the position, among all labels, of the label for a prompt's question, or None.
 
         Raises:
             UserError: the question has several true answers.
@@ -249,9 +251,10 @@ class VerifiedLabels:
 
 
 def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> None:
-    """Raise UserError for a verdict on another label than the prompt has.
+    """Raise UserError if a verdict is about another label than the one that the prompt has.
 
-    Either the data set has changed since the verdict, or rows were mixed up.
+    Either the data set has changed since the verdict, or rows were mixed up. `judged` is the label that the verdict is
+    about, or None without one, and `source` is the file of the verdict.
     """
     # A label that is known to be noise is not the one that was judged, so it cannot contradict the verdict.
     label = None if prompt.is_marked else prompt.given_label
@@ -263,9 +266,9 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
 
 
 def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[str]]:
-    """Return the labels of a file, and a description of each row that contradicts itself.
+    """Return the labels of a file, and a description of each row whose verdict contradicts its true answer.
 
-    The file is a table of ids with true answers or verdicts, or else a data set.
+    The file is a table of ids with true answers or verdicts, or else a data set, which has no such rows.
     """
     columns = (
         "prompt_id",
@@ -299,7 +302,11 @@ def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[
 def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[str]]:
     """Return the labels of a table, one for each prompt_id, and a description of each row that contradicts itself.
 
-    Rows without a prompt_id, or with neither a true answer nor a verdict that counts, are ignored.
+    Such rows, whose verdict contradicts their true answer, give no label. Rows without a prompt_id, or with neither a
+    true answer nor a verdict that counts, are ignored.
+
+    Raises:
+        UserError: a verdict is unknown, a kept label is not stated, or a prompt has several true answers.
     """
     labels: dict[str, VerifiedLabel] = {}
     skipped = []
@@ -343,9 +350,10 @@ def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[
 def _truth(
     verdict: str | None, answer: str | None, label: str | None
 ) -> tuple[str | None, str | None] | None:
-    """Return the true answer and the judged label of a row, or None if the row says nothing.
+    """Return the true answer and the label that the verdict is about, or None if the row says nothing.
 
-    `answer` is the row's true_answer, and `label` is the given_label that people saw.
+    `verdict` is one of `VERDICTS` or None, `answer` is the row's true_answer, and `label` is the given_label that
+    people saw. In the table, ``-`` and ``unknown`` are None.
 
     | verdict | with a true_answer    | without one           |
     |---------|-----------------------|-----------------------|
@@ -373,7 +381,7 @@ def _truth(
 
 
 def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> bool:
-    """Return whether a kept label differs from the true answer, or a wrong label equals it."""
+    """Return whether a label with the verdict ``kept`` differs from the true answer, or a ``wrong`` one matches it."""
     # A flawed question may have any label, so that verdict contradicts nothing.
     if verdict not in ("kept", "wrong") or not label or not truth:
         return False
@@ -404,6 +412,9 @@ def with_verified(
         seed: random seed of the draw; with the same seed, a larger draw contains a smaller one.
         source: name of the prompts' source, for errors.
         reading: settings of the user for reading the file.
+
+    Returns:
+        The prompts, and a list with one note, which is empty if `verified` is a number.
 
     Raises:
         UserError: too few true answers are known, or the file is unusable or is for none of the prompts.

@@ -30,14 +30,16 @@ def write_prompts(prompts: PromptSet, target: Path) -> bool:
     """Write `prompts` in the interchange format: Parquet, or JSON Lines if the name ends in ``.jsonl``.
 
     Returns:
-        Whether the file was written (see `write_new`).
+        False if the file already exists with the same content, else True (see `write_new`).
     """
     content = encode(prompts, target)
     return write_new(target, lambda path: path.write_bytes(content))
 
 
 def encode(prompts: PromptSet, target: Path) -> bytes:
-    """Return the content of the file `target`, which depends only on the prompts and the file's ending.
+    """Return `prompts` as the bytes of a Parquet or JSON Lines file, by the ending of `target`.
+
+    They depend only on the prompts and the ending; no file is written.
 
     Raises:
         UserError: the ending is neither .parquet nor .jsonl, or a column does not fit JSON.
@@ -66,13 +68,16 @@ def encode(prompts: PromptSet, target: Path) -> bytes:
 
 
 def csv_suffix(source: str) -> str:
-    """Return the ending of a source that is one CSV file, whose lines an export copies; else an empty text."""
+    """Return the ending of `source` if it is one CSV file, such as ``.csv``, else an empty text."""
     path = Path(source).expanduser()
     return path.suffix if path.suffix in CSV and path.is_file() else ""
 
 
 def require_writable(target: Path | None, source: str) -> None:
-    """Raise UserError for a target that `write_rows` cannot write, before a long check runs in vain."""
+    """Raise UserError if `write_rows` could not write `target`, so that no long check runs in vain.
+
+    `source` is the data set that the rows will come from. Without a target, nothing is raised.
+    """
     if target and target.suffix not in (
         ".parquet",
         ".jsonl",
@@ -87,12 +92,12 @@ def require_writable(target: Path | None, source: str) -> None:
 
 
 def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
-    """Write some rows with all their columns.
+    """Write the rows with the indices `kept`, with all their columns.
 
     If the source is one CSV or JSON Lines file with the target's ending, its lines are copied unchanged.
 
     Returns:
-        Whether the file was written (see `write_new`).
+        False if the file already exists with the same content, else True (see `write_new`).
     """
     files, encoding = rows.origins.files, rows.origins.encoding
     is_same = len(files) == 1 and files[0].suffix == target.suffix != ".parquet"
@@ -116,10 +121,10 @@ def write_csv_rows(
         target: the new file.
 
     Returns:
-        Whether the file was written (see `write_new`).
+        False if the file already exists with the same content, else True (see `write_new`).
 
     Raises:
-        UserError: a new cell is for a part of a column.
+        UserError: a new cell has a path below a column (`messages.assistant`), which cannot be replaced alone.
     """
     [file] = origins.files
     header, *rows = [row for _, row in csv_rows(file, origins.encoding)]
@@ -154,14 +159,20 @@ def write_csv(table: pl.DataFrame, path: Path) -> None:
 
 
 def _parquet(table: pa.Table) -> bytes:
-    """Return the content of a Parquet file."""
+    """Return a table as the bytes of a Parquet file."""
     buffer = io.BytesIO()
     pq.write_table(table, buffer)
     return buffer.getvalue()
 
 
 def _json_lines(table: pa.Table, target: Path, source: str) -> bytes:
-    """Return the content of a JSON Lines file; raise UserError if a value does not fit JSON."""
+    """Return a table as the bytes of a JSON Lines file.
+
+    `target` and `source` name the new file and the origin of the rows in errors.
+
+    Raises:
+        UserError: a value does not fit JSON.
+    """
     try:
         rows = table.to_pylist()
         return "".join(
