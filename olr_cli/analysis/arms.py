@@ -210,7 +210,7 @@ def find_runs(
 
     Args:
         places: paths of runs, folders and logs.
-        columns: columns of logs (`olr_cli.data.logs.read_log`).
+        columns: role -> name of its column in logs (`olr_cli.data.logs.read_log`).
 
     Raises:
         UserError: a place holds neither runs nor a log.

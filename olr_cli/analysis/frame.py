@@ -185,7 +185,8 @@ def notes_on_differences(
 ) -> Iterator[str]:
     """Yield a note that explains the differences in these cells, and one if some have no interval; nothing without any.
 
-    `reference` says what the cells are compared with, and `whose`, such as ``ours``, which differences are meant.
+    `reference` names what the cells are compared with. `whose` is put before "paired by seed", such as ``ours ``, to
+    tell them from published differences.
     """
     changes = [cell.change for cell in cells if cell and cell.change]
     if changes:

@@ -150,7 +150,9 @@ class RolloutHistory:
 
     @property
     def given_up(self) -> Path | None:
-        """File of the answers on which verification gave up in the run; a replay gives up on the same ones (R8)."""
+        """File of the answers that grading gave up on in the run, so that a replay does too (R8); None unless this is
+        one run.
+        """
         return self.source / GIVEN_UP if self.is_run else None
 
     def judge(self, report: Callable[[str], None] | None = None) -> Judge:
@@ -176,14 +178,14 @@ def read_history(
 ) -> RolloutHistory:
     """Read rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
-    A run keeps its own method unless the settings name another, or contain OLR's settings that its own method lacks.
+    A run keeps its own method unless the settings name another. Settings of OLR that the run's method lacks choose OLR.
 
     Args:
         source: a run directory; for a log its files, folders of files, or patterns.
         overrides: settings (``method.slope_threshold=0.1``) applied to the run's recipe. They may change the method,
             the verifier, the seed, the draw of noisy labels, how answers are read, and for a log the noise type of
             sentinels (R1).
-        columns: columns of a log.
+        columns: role -> name of its column in a log.
         keeps_responses: whether a log's steps include its responses and their rewards.
         are_models: whether several runs of `olr rollouts` on one data set are read as the log of as many models.
         report: called while a log is read, and for each of the history's steps.

@@ -83,10 +83,12 @@ def read_shown(
 ) -> RolloutHistory:
     """Read the history that `olr show` prints, of a run, a log, or evaluations of one benchmark, with its questions.
 
+    Unless the settings name a method, the history is read under GRPO, so that the given labels are shown.
+
     Args:
         places: arguments of `read_history` or `evaluations_among`.
         settings: applied to the recipe by which a log is read, such as ``data.extractor=last_number``.
-        columns: columns of a log.
+        columns: role -> name of its column in a log.
         benchmark: the benchmark of evaluations; None if they have only one.
         report: called with the progress of reading.
     """
@@ -219,8 +221,8 @@ def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.D
 def _is_wrong(history: RolloutHistory) -> pl.Expr:
     """Build the expression for whether a row's label is wrong.
 
-    If that is unknown, it is whether the majority is another answer than a label that it did not replace. In an
-    evaluation, a problem without a majority is then wrong too, as in maj@n.
+    If that is unknown, the label counts as wrong if the majority is another answer and did not replace it. In an
+    evaluation, a problem without a majority then counts as wrong too, as in maj@n.
     """
     # Without a majority `MAJORITY_DIFFERS` is null.
     differs = MAJORITY_DIFFERS.fill_null(value=is_of_evaluations(history))

@@ -62,7 +62,7 @@ class Request:
 
     @property
     def named_figures(self) -> Sequence[str]:
-        """The figures that the user named."""
+        """The names of the figures that the user asked for; a key of `over` stands for the figure ``over-KEY``."""
         return [*self.figure, *(f"{figures.OVER}{key}" for key in self.over)]
 
     @property

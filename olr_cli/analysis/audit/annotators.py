@@ -425,7 +425,7 @@ def _at(accuracies: Floats, difficulties: Floats) -> Floats:
 def _least_accuracy(possible: float, models: int) -> float:
     """Return the lowest accuracy at which an answer that agrees with the label does not count against the label.
 
-    This holds even for the last of several models that all give this answer; at least, the result is `_BOUNDS[0]`.
+    This holds even for the last of several models that all give this answer. The result is at least `_BOUNDS[0]`.
 
     Args:
         possible: number of possible answers to the question.

@@ -36,11 +36,10 @@ NOT_VERIFIED = (
 
 
 def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> Answer:
-    """Return the output of `olr audit`: a summary, and the queue, that is the suspicious labels, the most doubtful
-    first.
+    """Return the output of `olr audit`: a summary and the queue, which has the most doubtful labels first.
 
     `top` limits the rows of the queue. By default JSON has all rows, and a terminal the first 15. If `is_brief`, a
-    terminal has none.
+    terminal has no rows.
     """
     parts: list[Line | Table | str] = [*_summary(audit)]
     size = 0 if is_brief else _ROWS if top is None else top
@@ -163,8 +162,8 @@ def queue(audit: Audit, size: int) -> Table:
 def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
     """Yield a sentence that names the groups of equally doubtful rows, and an empty line; nothing without such groups.
 
-    It keeps readers from seeing meaning in their order. `ties` has the first and the last rank of each group. Groups
-    that begin after the first `size` rows are left out.
+    It warns readers that the order within a group is random. `ties` has the first and the last rank of each group.
+    Groups that begin after the first `size` rows are left out.
     """
     groups = [f"{first:,} to {last:,}" for first, last in ties if first <= size]
     if groups:

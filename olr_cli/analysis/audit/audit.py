@@ -117,7 +117,7 @@ def audit_history(
     Args:
         source: a run, a log, several runs of `olr rollouts`, or evaluations.
         settings: texts ``KEY=VALUE`` with keys of `SETTABLE`.
-        columns: columns of a log.
+        columns: role -> name of its column in a log (`olr_cli.data.logs.read_log`).
         report: called with the progress.
         keeps_responses: whether the steps include the responses.
         benchmark: for evaluations, the benchmark whose keys are audited as labels.
@@ -266,7 +266,7 @@ def _run_notes(
     """Yield cautions about the audited run: labels verified before training, an early end, and active noise.
 
     `trained` is the number of prompts whose labels were verified before training. Without a manifest, as for a log,
-    only these are mentioned.
+    only the first caution is possible.
     """
     if trained:
         yield (

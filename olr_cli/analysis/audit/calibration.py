@@ -150,9 +150,10 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """D posterior draws of the map from a label's log odds, which are too bold, to the chance that it is wrong.
+    """D posterior draws of the map from the annotator model's log odds, which are overconfident, to calibrated chances.
 
-    Each map is a logistic function with an intercept and a slope; verified labels determine their posterior.
+    Both are about a label being wrong. Each map is a logistic function with an intercept and a slope; verified labels
+    determine their posterior.
     """
 
     intercepts: Floats

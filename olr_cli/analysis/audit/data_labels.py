@@ -78,8 +78,8 @@ def _of_one_label(
 ) -> tuple[dict[str, Prompt], list[str]]:
     """Return the prompts of a data set by id, those with an ambiguous label under a label that no answer matches.
 
-    A label is ambiguous if rows with the same question differ in theirs. Only questions of the history count, whose
-    prompts have the ids of the data set already.
+    A label is ambiguous if rows with the same question differ in theirs. Only questions of the history count; its
+    prompts must have the ids of the data set already.
 
     Returns:
         prompt_id -> prompt, and a list with one note on the ambiguous rows, or an empty list.

@@ -121,7 +121,9 @@ class Choice:
 
     @property
     def is_to_check(self) -> bool:
-        """Whether the rows are for people to check, not for training."""
+        """Whether people are to check the rows: `first`, `random` or `only` is set. Otherwise the rows are for
+        training.
+        """
         return bool(self.first or self.random or self.only)
 
     def keeps(self, rows: Sequence[Row | None]) -> list[int]:
@@ -358,9 +360,9 @@ def _csv_cells(
 
 
 def _unchanged(row: Row, choice: Choice) -> Row:
-    """Return a verdict whose label is kept.
+    """Return a verdict that leaves the label as it is (change ``kept``).
 
-    Only the verdict on a row that people are to check, and whose true answer is verified, stays as it is.
+    An exception is a row for people to check whose true answer is verified: it gets that answer.
     """
     return row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
 
@@ -379,7 +381,7 @@ def _counted_changes(rows: Sequence[Row | None]) -> str:
 
 
 def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
-    """Return a sentence on the rows without answers, or None if every row was judged."""
+    """Return a sentence on the rows of the data set that have no rollouts, or None if every row was judged."""
     judged = {*audit.prompts["prompt_id"]}
     count = sum(prompt.prompt_id not in judged for prompt in data.prompts)
     if not count:
@@ -396,9 +398,9 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
 
 
 def dropped_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a warning that dropped rows are only doubted by votes.
+    """Return a warning if rows are dropped as doubted although only votes, and few verified labels, speak against them.
 
-    None if no such row is dropped, or if enough labels are verified.
+    It is None if no such row is dropped, or if at least `_VERIFY` labels are verified.
     """
     by_votes = audit.prompts.filter(
         ~pl.col("is_verified"), pl.col("status") == "doubted"
@@ -414,12 +416,17 @@ def dropped_note(audit: Audit, choice: Choice) -> str | None:
 
 
 def has_truth(row: Row) -> bool:
-    """Return whether a person has verified the true answer of a row of the verdicts."""
+    """Return whether people have verified the true answer to the prompt of this verdict, not only that its label is
+    wrong.
+    """
     return bool(row["is_verified"] and row["proposal_confidence"] == 1)
 
 
 def evidence(row: Row) -> str:
-    """Return a sentence on the evidence for and against a label."""
+    """Return a sentence on the evidence for and against the label of a verdict.
+
+    An example is ``of 16 rollouts 3 × the label, 10 × 240``; if people have verified the label, the sentence says so.
+    """
     if row["is_verified"]:
         is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
         return (
@@ -433,8 +440,8 @@ def evidence(row: Row) -> str:
 
 
 def _relabelled(prompt: Prompt, row: Row) -> Prompt:
-    """Return the prompt with the label that the audit leaves it with: the proposal if it is changed or added, else the
-    given.
+    """Return the prompt with its label after the audit: the proposal if the label is changed or added, else the audited
+    one.
 
     A prompt whose only label is the sentinel (no answer is right) keeps it and is marked as inactive noise. Otherwise
     the marks of noise stay as they are; `_marked` updates them.

@@ -301,7 +301,7 @@ def _other_extractor(
 def _kind(answer: str, label: str) -> str:
     """Return why reward and verdict may differ, guessed from the texts.
 
-    The kinds are near value, other value, same text, words or unit, and spelling.
+    It is ``near value``, ``other value``, ``same text``, ``words or unit`` or ``spelling``.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if (

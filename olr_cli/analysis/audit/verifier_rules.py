@@ -77,7 +77,7 @@ def measured_verifier(known: pl.DataFrame) -> VerifierSection:
 
 
 def rounded(rate: Any) -> Decimal:
-    """Return a rate as a recipe writes it; 0 if there was nothing to measure."""
+    """Return a rate as a recipe writes it, with three decimals; 0 if there was nothing to measure (None or NaN)."""
     # 0 / 0 in a frame is NaN, the only value that differs from itself.
     return Decimal(f"{rate or 0:.3f}") if rate == rate else Decimal(0)
 
@@ -163,10 +163,11 @@ def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
 
 
 def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
-    """Return how much a rule explains: the sum of squares between the cases in which it `holds` and the others.
+    """Return how much of the errors a rule explains, or 0 unless errors are surely and clearly more frequent where it
+    holds.
 
-    It is measured in the half of the prompts that no rule was learned from. It is 0 unless errors are surely and
-    clearly more frequent where the rule holds.
+    The measure is the sum of squares between two groups of cases, those in which `holds` is true and the others. Only
+    the half of the prompts that no rule was learned from counts.
     """
     rows = (
         cases.filter(~pl.col("learns"))

@@ -95,7 +95,7 @@ class Epochs:
         return self.settings.warmup_epochs + 1
 
     def selecting(self) -> int:
-        """Return the first epoch in which the method selects labels.
+        """Return the first epoch in which the method selects labels, that is replaces some by the majority.
 
         Raises:
             Lack: there is no such epoch, or the method always or never selects.
@@ -172,9 +172,11 @@ def selection_ratio(epochs: Epochs) -> pl.DataFrame:
 
 
 def criteria(epochs: Epochs) -> pl.DataFrame:
-    """Return the panel's rows: how often the majority is right on the prompts that each criterion alone would select.
+    """Return the panel's rows: how often the majority is right where slope, consistency or both criteria would select
+    it.
 
-    The criteria are applied to the stored history, whatever the run's method selected.
+    The criteria are applied to the stored history, whatever the run's method selected. Without training, slopes are
+    chance, and only consistency has rows.
 
     Raises:
         Lack: true answers are unknown, no epoch follows the warm-up, or no majority meets a criterion.

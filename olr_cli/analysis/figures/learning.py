@@ -129,10 +129,10 @@ def _measured(arm: Arm) -> pl.DataFrame:
 
 
 def _with_or_without_truth(values: pl.DataFrame) -> pl.DataFrame:
-    """Keep the rows of the metrics that the figure shows: those of `TITLES`, and without truth those of
+    """Keep the metrics that the figure shows: those of `TITLES` and, if no run has true answers, those of
     `_WITHOUT_TRUTH`.
 
-    The latter are kept if no run has true answers, and only metrics that are above 0 at some step.
+    Of the latter, only metrics that are above 0 at some step are kept.
     """
     names = set(values.filter(pl.col("value") > 0)["metric"])
     extra = set[str]() if _TRUTH in set(values["metric"]) else names & _WITHOUT_TRUTH.keys()

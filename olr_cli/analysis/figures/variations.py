@@ -124,7 +124,7 @@ _LONGEST_LINE = 18
 def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
     """Return the variations of a key of the recipe, named for a figure: each is a line over the key, or a row of bars.
 
-    A variation is a set of arms that differ in nothing else. Over a setting of a method, it is named by its noise; a
+    A variation is a set of arms that differ in this key alone. Over a setting of a method, it is named by its noise; a
     GRPO arm with that noise joins it under the value None. Over other keys, it is named by its method, and variations
     that differ in other settings go into different panels.
     """
@@ -376,7 +376,7 @@ def _category(value: Any) -> tuple[str, str]:
 
 
 def _selected(run: Run) -> dict[str, float | None]:
-    """Return two shares that are counted over all visits after warm-up; nothing for methods without OLR's selection.
+    """Return two shares over all visits after warm-up; an empty dict for methods without OLR's selection.
 
     Returns:
         ``selection_accuracy``, how many of the selected labels are right, and ``coverage``, how many visits are

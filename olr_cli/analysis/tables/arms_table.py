@@ -180,7 +180,7 @@ def _detail(
 def _document(
     metrics: Sequence[str], arms: Sequence[str], cells: Mapping[Key, Cell]
 ) -> Block:
-    """Return the block for documents: a row for each arm, with all metrics."""
+    """Return the block for documents, such as Markdown: a row for each arm, with all metrics and their differences."""
     columns = [
         Column("arm"),
         Column("n"),

@@ -98,7 +98,7 @@ class Layout:
 
     @cached_property
     def printed(self) -> dict[Hashable, PublishedRow]:
-        """The paper's rows by their keys."""
+        """Key of a row (`Layout.key`) -> the paper's row."""
         return {self.key(row.setting): row for row in self.rows}
 
     def varied(self, setting: Setting) -> Any:

@@ -80,7 +80,7 @@ class PaperRow:
 
     @property
     def name(self) -> str:
-        """The row's name in the table."""
+        """The row's label, followed by its detail in brackets if it has one."""
         return f"{self.label} ({self.detail})" if self.detail else self.label
 
     @property
