@@ -34,7 +34,10 @@ _ACRONYM = re.compile("(?<![A-Za-z0-9])(grpo|olr|ttrl)(?![A-Za-z0-9])")
 
 @dataclass(frozen=True)
 class Arm:
-    """Runs that differ in nothing but the seed."""
+    """Group of runs that repeat one recipe under different seeds, or another trainer's log.
+
+    Tables compare arms; figures show the mean and the spread of an arm's runs.
+    """
 
     name: str
     """Name as tables show it and as a baseline is named; unique among the arms of one analysis."""
@@ -63,7 +66,7 @@ class Arm:
 
     @property
     def log(self) -> RolloutLog | None:
-        """Another trainer's log; None for an arm of runs."""
+        """The log of another trainer that this arm consists of; None for an arm of olr's own runs."""
         return self.runs[0].log
 
     @property
@@ -73,16 +76,22 @@ class Arm:
 
     @property
     def refinement(self) -> OlrMethod:
-        """The settings of Online Label Refinement; under another method, the defaults, which an ablation uses."""
+        """The arm's settings of Online Label Refinement (OLR), or OLR's defaults if its method is another.
+
+        An ablation counts with these settings what OLR would have selected.
+        """
         return self.olr or OlrMethod()
 
     @property
     def method(self) -> str:
-        """The method's name, with its additions."""
+        """The name of the method, with additions joined by plus signs, such as ``olr+label_smoothing``."""
         return self.runs[0].method
 
     def settings(self, *without: str) -> dict[str, Any]:
-        """Return the settings that define the arm (`Run.settings`), without some keys or sections (``method.``)."""
+        """Return the settings that define the arm (`Run.settings`): dotted key of the recipe -> value.
+
+        Keys that begin with one of `without`, such as ``train.epochs`` or ``method.``, are left out.
+        """
         return {
             key: value
             for key, value in self.runs[0].settings.items()
@@ -96,16 +105,23 @@ class Arm:
 
     @cached_property
     def _visits(self) -> list[pl.DataFrame]:
-        """One frame per run, with a row per visit and all metrics."""
+        """One frame per run, in the order of `runs`, with a row per epoch, the last of which may be incomplete.
+
+        In epoch n every prompt makes its n-th visit. The columns are as in `by_epoch`.
+        """
         return [self.visits()[run.path] for run in self.runs]
 
     def by_epoch(self) -> list[pl.DataFrame]:
-        """Return one frame per run, with a row per complete epoch: ``visit``, ``prompts`` and all metrics of labels."""
+        """Return one frame per run, in the order of `runs`, with a row per complete epoch.
+
+        The columns are ``visit`` (number of the epoch, from 1), ``prompts`` (how many prompts were visited) and one per
+        metric of the labels, null where it has no value.
+        """
         return [visits.head(complete_epochs(visits)) for visits in self._visits]
 
     @cached_property
     def unfinished(self) -> dict[Path, str]:
-        """The runs that have not completed the epochs of their recipe, with a sentence about each."""
+        """Directory of each run that has not completed the epochs of its recipe -> a sentence that says so."""
         sentences = {}
         for run, visits in zip(self.runs, self._visits, strict=True):
             epochs, planned = complete_epochs(visits), run.recipe.train.epochs
@@ -121,7 +137,11 @@ class Arm:
         return sentences
 
     def notes(self) -> list[str]:
-        """Return sentences about unfinished runs and their effect on the arm."""
+        """Return notes for the reader on runs that are unfinished or were not trained, and on epochs that figures leave
+        out.
+
+        If the arm is another trainer's log, these are the notes of the log.
+        """
         if self.log is not None:
             return list(self.log.notes)
         notes = list(self.unfinished.values())
@@ -134,7 +154,11 @@ class Arm:
         return notes
 
     def frame(self, metrics: Collection[str] = LABEL_METRICS) -> pl.DataFrame:
-        """Return metrics by name for the epochs that all runs have completed, by run; `at` is the epoch."""
+        """Return label metrics of all runs, for the epochs that every run has completed.
+
+        There is one row per metric, run and epoch, with the columns arm, seed, metric, at (the epoch) and value. Rows
+        without a value are left out. `metrics` are names of columns of `by_epoch`.
+        """
         by_run = zip(self.runs, self.by_epoch(), strict=True)
         values = (
             pl.concat(
@@ -159,7 +183,10 @@ class Arm:
 def measured(
     arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]
 ) -> pl.DataFrame:
-    """Return the metrics that have one value per run, as a frame."""
+    """Return metrics with a single value per run as a frame with the columns arm, seed, metric, at (null) and value.
+
+    `values` returns the metrics of a run by name. Values that are None or not finite are left out.
+    """
     return frame(
         (arm.name, run.seed, metric, None, value)
         for arm in arms
@@ -175,11 +202,18 @@ _BESIDE_RUNS = ("figures", "logs")
 def find_runs(
     places: Iterable[Path], columns: Mapping[str, str] | None = None
 ) -> list[Run]:
-    """Return the runs at the given places, each once.
+    """Return the runs at the given places, each once, even if several places lead to it.
 
-    A place is a run directory, or a folder with runs below it, oldest first. Another trainer's log counts as a run too:
-    a folder, or all files that are named together. Folders of figures and logs are skipped if other places hold runs.
-    `columns` are the columns of logs (`olr_cli.data.logs.read_log`).
+    A place is a run directory, or a folder, which stands for all runs below it, the oldest first. The logs of other
+    trainers become runs too: each folder of a log is one, and all files of logs together are another. Folders named
+    ``figures`` or ``logs`` are skipped if they hold no runs and other places do.
+
+    Args:
+        places: paths of runs, folders and logs.
+        columns: role -> name of its column in logs (`olr_cli.data.logs.read_log`).
+
+    Raises:
+        UserError: a place holds neither runs nor a log.
     """
     runs_by_place = {
         place: [place] if is_run(place) else list(runs_below(place)) for place in places
@@ -208,10 +242,10 @@ def find_runs(
 
 
 def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """Return the runs that have something to show, and a sentence on each run of a sweep that has only just started.
+    """Return the runs that have something to show, and a sentence on each run that is left out.
 
-    A run that the user named is kept. If no run has a complete step, all are kept, so that the error can say what is
-    missing.
+    A run without a complete step is left out, unless `named` contains its path or it is another trainer's log. If no
+    run would remain, all are returned, so that a later error can say what is missing.
     """
     named_paths = set(named)
     waiting = {
@@ -239,7 +273,13 @@ def _read_log(places: Sequence[Path], columns: Mapping[str, str] | None) -> Run:
 
 
 def group(runs: Iterable[Run]) -> list[Arm]:
-    """Return the arms of the runs, in the order of first appearance."""
+    """Group runs into arms, in the order in which each arm first appears.
+
+    Runs belong to one arm if their name and their settings without the seed are equal.
+
+    Raises:
+        UserError: two runs of an arm have the same seed.
+    """
     members = gathered((_arm_key(run), run) for run in runs)
     firsts = [group[0] for group in members.values()]
     names = tell_apart([arm_name(run) for run in firsts], [run.settings for run in firsts])
@@ -261,7 +301,12 @@ def group(runs: Iterable[Run]) -> list[Arm]:
 
 
 def visits_of(arms: Iterable[Arm]) -> dict[Path, pl.DataFrame]:
-    """Count the visits of all runs of arms: run directory -> a row per visit, with all metrics."""
+    """Compute the metrics of every epoch of the arms' runs; other trainers' logs are left out.
+
+    Returns:
+        Run directory -> a frame with a row per epoch, with the columns of `Arm.by_epoch`. The last epoch may be
+            incomplete.
+    """
     # The metrics of the ablation depend on OLR's criteria, so one query can count only runs with the same criteria.
     by_criteria = gathered(
         ((arm.refinement.slope_threshold, arm.refinement.warmup_epochs), run.path)
@@ -286,7 +331,11 @@ def visits_of(arms: Iterable[Arm]) -> dict[Path, pl.DataFrame]:
 
 
 def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
-    """Return the arms under the names that the user gave them as ``ARM=LABEL``."""
+    """Return the arms, renamed where `labels` has an entry ``ARM=LABEL``; the order stays.
+
+    Raises:
+        UserError: no arm is called ARM, a LABEL is empty, or two arms would have the same name.
+    """
     arm_by_name = {arm.name: arm for arm in arms}
     for label in labels:
         # An arm may be called `olr warmup_epochs=2`, so the first equals sign need not end its name: take the longest
@@ -327,7 +376,7 @@ def _arm_key(run: Run) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Variation:
-    """Arms that differ in one key of the recipe and in nothing else but the seed."""
+    """Two or more arms that differ in one key of the recipe and, apart from the seed, in nothing else."""
 
     key: str
     """The key with dots, such as ``noise.ratio``."""
@@ -347,12 +396,18 @@ class Variation:
         return next(iter(self.arms.values()))
 
     def settings(self, *without: str) -> dict[str, Any]:
-        """Return the settings that the arms share, without some keys or sections (``method.``)."""
+        """Return the settings that all its arms share, by dotted key.
+
+        The key that varies and keys that begin with one of `without`, such as ``method.``, are left out.
+        """
         return self.first.settings(self.key, *without)
 
 
 def merged(arms: Iterable[Arm]) -> list[Arm]:
-    """Return the arms, with those that differ only in their name merged into the first: one run for each seed."""
+    """Merge arms that differ in nothing but their name, and return one arm for each such group, named after its first.
+
+    If several arms of a group have a run with the same seed, the first arm's run is kept.
+    """
     groups = gathered((repr(sorted(arm.settings().items())), arm) for arm in arms)
     of_seeds = [
         # Reversed, because the last entry of a seed wins: the first arm's run has to.
@@ -366,9 +421,10 @@ def merged(arms: Iterable[Arm]) -> list[Arm]:
 
 
 def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
-    """Return the arms that differ in one key alone, in the order in which each variation first appears.
+    """Return every group of arms that differ in this dotted key alone, in the order in which each group first appears.
 
-    Arms whose recipe lacks the key or a value for it are left out.
+    Groups with a single value of the key are left out, and so are arms that have no value for it. Of several arms with
+    the same value the first counts.
     """
     groups: defaultdict[str, dict[Any, Arm]] = defaultdict(dict)
     for arm in arms:
@@ -382,7 +438,10 @@ def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
 
 
 def _value(run: Run, key: str) -> Any:
-    """Return a run's value of a key: its recipe's, or the default of its own label rule."""
+    """Return the value of a dotted key in a run's recipe, or None if the recipe has no such key.
+
+    For a setting of a user's own label rule that the recipe leaves out, it is the rule's default.
+    """
     part: Any = run.recipe
     for name in key.split("."):
         part = getattr(part, name, None)
@@ -409,14 +468,21 @@ def spelt(name: str) -> str:
 
 
 def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names, with the differing settings appended to names that occur several times."""
+    """Make names distinct: a name that occurs several times gets the settings appended in which its bearers differ.
+
+    `settings` has, for each name, the settings of its bearer by dotted key.
+    """
     namesakes = gathered(zip(names, settings, strict=True))
     details = {name: iter(telling_settings(recipes)) for name, recipes in namesakes.items()}
     return [f"{name} {next(details[name])}".rstrip() for name in names]
 
 
 def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the settings in which several recipes differ, as one text of ``key=value`` per recipe."""
+    """Return for each recipe a text such as ``ratio=0.3 seed=2``, with the settings in which the recipes differ.
+
+    `settings` has one mapping per recipe, from dotted key to value. A key that a recipe lacks is shown as ``unset``. If
+    all recipes are equal, the texts are empty.
+    """
     keys = sorted({key for recipe in settings for key in recipe})
     differing = [
         key

@@ -38,11 +38,15 @@ SMALLEST_GAP = 0.05
 
 
 class Lack(Exception):
-    """The arms lack the data for a figure or table; the message names that data, as in "true answers"."""
+    """Raised if the arms lack the data for a figure or table; the message names what is needed, such as
+    "true answers".
+    """
 
 
 class Key(NamedTuple):
-    """The metric, arm and position that a summary belongs to."""
+    """What a summary over seeds is of: the metric, the arm, and the position `at`, such as an epoch (None for whole
+    runs).
+    """
 
     metric: str
     arm: str
@@ -50,7 +54,10 @@ class Key(NamedTuple):
 
 
 def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.DataFrame:
-    """Return a frame of rows (arm, seed, metric, at, value), without the rows that have no finite value."""
+    """Return a frame of measurements: rows of (arm, seed, metric, at, value), without those that have no finite value.
+
+    `at` is the position of the value, such as an epoch; None for a metric with one value per run.
+    """
     # Other trainers log nan for a mean over nothing, and one nan would turn the mean over all seeds into nan.
     finite = [row for row in rows if row[-1] is not None and isfinite(row[-1])]
     return pl.DataFrame(finite, schema=SCHEMA, orient="row")
@@ -59,7 +66,9 @@ def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.
 def summarise(
     values: pl.DataFrame, references: Mapping[str, str] | None = None, best: str = ""
 ) -> dict[Key, Cell]:
-    """Summarise every metric of every arm over its seeds, at each `at`, in the order of first appearance.
+    """Summarise every metric of every arm over its seeds, at each position `at`, in the order of first appearance.
+
+    A cell has the mean, sd and number of seeds, and the paired difference to the arm's reference.
 
     Args:
         values: rows of `frame`.
@@ -87,10 +96,10 @@ def summarise(
 
 
 def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
-    """Return the summaries of a frame as rows of a figure.
+    """Return mean and spread over seeds, for every arm, metric and position.
 
-    The columns are arm, metric, one named by `at`, those of `SPREAD`, and `values`, the list of the single runs'
-    values.
+    The columns are arm, metric, the position under the name `at`, those of `SPREAD` (mean, sd, runs), and `values`, the
+    list of the single runs' values.
     """
     grouped = _grouped(values)
     cells = [mean_cell(numbers) for numbers in grouped["value"].to_list()]
@@ -105,12 +114,15 @@ def _grouped(values: pl.DataFrame) -> pl.DataFrame:
 
 
 def spread(cell: Cell) -> tuple[float | str | None, float | None, int]:
-    """Return a summary as the columns of `SPREAD`."""
+    """Return a summary as the columns of `SPREAD`: its mean, its sd (None for one run) and the number of runs."""
     return cell.value, cell.sd, cell.n
 
 
 def flat(cell: Cell) -> dict[str, Any]:
-    """Return a mean over seeds, and its difference to another arm, as flat values for CSV and JSON."""
+    """Return a mean over seeds and its paired difference to another arm as named values for CSV and JSON.
+
+    The names are n, mean, sd, pairs, difference, low and high; values that are unknown are None.
+    """
     change = cell.change or UNKNOWN
     return {
         "n": cell.n,
@@ -122,16 +134,19 @@ def flat(cell: Cell) -> dict[str, Any]:
 
 
 def mean_cell(values: Sequence[float], kind: Kind = "share") -> Cell:
-    """Return the mean of at least one value, with the sample's standard deviation if there are two."""
+    """Return the mean of one or more values, with their number and, from two values on, their sample standard
+    deviation.
+    """
     return Cell(
         fmean(values), kind, sd=stdev(values) if len(values) > 1 else None, n=len(values)
     )
 
 
 def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Cell | None:
-    """Return the mean paired difference over the seeds that both have, or None if they share no seed.
+    """Return the mean paired difference `values` - `baseline`, in points, over the seeds that both have.
 
-    The interval is Student's, as in `scipy.stats.ttest_rel`; a single pair has none.
+    Both map a seed to a value. The result has Student's 95 % interval, as in `scipy.stats.ttest_rel`, unless there is a
+    single pair. It is None if no seed is shared.
     """
     paired = [
         values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())
@@ -145,7 +160,7 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Ce
 def recovered(
     values: Mapping[int, float], baseline: Mapping[int, float], top: Mapping[int, float]
 ) -> Cell | None:
-    """Return the share of the gap between baseline and top that is closed.
+    """Return the share of the gap between `baseline` and `top` that `values` closes; all three map a seed to a value.
 
     It is mean (value - baseline) / mean (top - baseline) over the seeds that all three have, with Student's interval by
     the delta method. None if they share no seed or the gap is below `SMALLEST_GAP`.
@@ -168,7 +183,11 @@ def recovered(
 def notes_on_differences(
     cells: Iterable[Cell | None], reference: str, whose: str = ""
 ) -> Iterator[str]:
-    """Yield sentences on compared cells: the reference, and whether intervals are missing."""
+    """Yield a note that explains the differences in these cells, and one if some have no interval; nothing without any.
+
+    `reference` names what the cells are compared with. `whose` is put before "paired by seed", such as ``ours ``, to
+    tell them from published differences.
+    """
     changes = [cell.change for cell in cells if cell and cell.change]
     if changes:
         yield f"Differences are to {reference}, in points, {whose}paired by seed, with Student's 95 % interval."
@@ -188,7 +207,7 @@ def without_difference(
 
 
 def mean_interval(mean: Cell) -> Ends | None:
-    """Return Student's 95 % interval of a mean, or None with fewer than two values."""
+    """Return the lower and upper end of Student's 95 % interval of a mean, or None if the cell has no sd."""
     if mean.sd is None:
         return None
     from scipy.special import stdtrit

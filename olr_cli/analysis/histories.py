@@ -71,10 +71,11 @@ EXAMPLE = "method.slope_threshold=0.1"
 
 
 def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
-    """Return the words of a command that replays under other criteria, after those that name the history.
+    """Return the last words of an `olr replay` command that tries other criteria; words that name the history come
+    before.
 
-    They include the settings that the history is read with, by default those that a run's own verifier needs. They also
-    choose the method OLR if the run's own label rule lacks OLR's criteria.
+    They include the settings that the history is read with, by default those that a run's own verifier needs. If the
+    run's method is a user's own label rule, which lacks OLR's criteria, they also choose the method OLR.
     """
     read = settings or [
         text for key, text in recipe.code_settings().items() if key == "verifier.where"
@@ -84,13 +85,17 @@ def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
 
 
 def set_words(settings: Iterable[str]) -> list[str]:
-    """Return the words of a command that lays settings over a recipe."""
+    """Return the words ``--set KEY=VALUE`` of a command, two for each setting."""
     return [word for setting in settings for word in ("--set", setting)]
 
 
 @dataclass(frozen=True)
 class RolloutHistory:
-    """Rollouts of several visits, from a run or from another trainer."""
+    """Rollouts over several visits of each prompt, that is several groups of responses, with the facts about the
+    prompts.
+
+    They are from a run, or from another trainer's log.
+    """
 
     source: Path
     steps: Iterable[pl.DataFrame]
@@ -126,11 +131,13 @@ class RolloutHistory:
 
     @property
     def is_run(self) -> bool:
-        """Whether `source` is a run directory."""
+        """Whether the history is of a single run, so that `source` is its run directory."""
         return self.log is None
 
     def warns_of_no_answers(self, missing: float) -> list[str]:
-        """Return a warning if hardly any response has an answer, with the extractor that reads more of them, if
+        """Return a list with one warning if more than 90 % of the responses have no answer, else an empty list.
+
+        `missing` is the share of responses without one. The warning names the extractor that reads more answers, if
         there is one.
         """
         if missing <= 0.9:
@@ -143,11 +150,15 @@ class RolloutHistory:
 
     @property
     def given_up(self) -> Path | None:
-        """File of the answers on which verification gave up in the run; a replay gives up on the same ones (R8)."""
+        """File of the answers that grading gave up on in the run, so that a replay does too (R8); None unless this is
+        one run.
+        """
         return self.source / GIVEN_UP if self.is_run else None
 
     def judge(self, report: Callable[[str], None] | None = None) -> Judge:
-        """Make a judge that decides as the run did, with its tolerance, and writes nothing into it.
+        """Make a judge that decides as in the run: with its tolerance, and giving up on the same answers.
+
+        It writes nothing into the run.
 
         Args:
             report: called with the progress of slow verdicts.
@@ -167,14 +178,14 @@ def read_history(
 ) -> RolloutHistory:
     """Read rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
-    A run keeps its own method unless the settings name another, or contain OLR's settings that its own method lacks.
+    A run keeps its own method unless the settings name another. Settings of OLR that the run's method lacks choose OLR.
 
     Args:
         source: a run directory; for a log its files, folders of files, or patterns.
         overrides: settings (``method.slope_threshold=0.1``) applied to the run's recipe. They may change the method,
             the verifier, the seed, the draw of noisy labels, how answers are read, and for a log the noise type of
             sentinels (R1).
-        columns: columns of a log.
+        columns: role -> name of its column in a log.
         keeps_responses: whether a log's steps include its responses and their rewards.
         are_models: whether several runs of `olr rollouts` on one data set are read as the log of as many models.
         report: called while a log is read, and for each of the history's steps.
@@ -201,7 +212,9 @@ def read_history(
 
 
 def _without_rollouts(folder: Path) -> UserError:
-    """Return the error for a folder that is neither a run nor a log."""
+    """Return the error for a folder that is neither a run nor a log; it suggests a run inside the folder if there is
+    one.
+    """
     run = next(filter(has_run, sorted(folder.iterdir())), None)
     return UserError(
         f"{folder} is not a run directory (no manifest.json), and where trainers write rollouts (.parquet, .jsonl) it"
@@ -222,6 +235,9 @@ def _history_of_runs(
     """Return the rollouts of several runs of `olr rollouts` on one data set, as a log with a column `model`.
 
     The column names each run's policy, so that several runs of one policy are one model.
+
+    Raises:
+        UserError: a run is a training run, or the runs have different data sets.
     """
     manifests = [read_manifest(run) for run in runs]
     run_by_digest: dict[str, Path] = {}
@@ -269,7 +285,17 @@ def _history_of_runs(
 def _recipe(
     base: Recipe, changes: Mapping[str, Any], source: str, settable: Sequence[str]
 ) -> Recipe:
-    """Return a recipe with changes applied, if they can be made to stored rollouts."""
+    """Return a recipe with changes applied, if they make sense for stored rollouts.
+
+    Args:
+        base: the recipe that the rollouts were made or read with.
+        changes: nested settings, by section.
+        source: name of the recipe in errors.
+        settable: settings that may change in addition to those of the method and the verifier.
+
+    Raises:
+        UserError: a setting cannot change, or has no valid value.
+    """
     keys = flatten(dict(changes)).keys()
     _require_settable(keys, settable)
     tree, name = base.plain(), _method_name(base, changes.get("method"))
@@ -290,7 +316,10 @@ def _recipe(
 
 
 def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
-    """Raise for settings that change nothing about stored rollouts."""
+    """Raise `UserError` for settings that change nothing about stored rollouts.
+
+    Settings of the method, other than `OF_THE_LOSS`, and of the verifier are accepted, and those of `settable`.
+    """
     for key in keys:
         section = ".".join(key.split(".")[:2])
         is_of_loss = key.removeprefix("method.") in OF_THE_LOSS
@@ -304,9 +333,10 @@ def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
 
 
 def _method_name(base: Recipe, changes: Any) -> str:
-    """Return the method that the changes name, else the recipe's own, or OLR.
+    """Return the name of the method after changes to the recipe's section `method`.
 
-    It is OLR if the changes have settings of OLR that the recipe's method lacks.
+    It is the method that the changes name, else the recipe's own. But if they contain settings of OLR that the recipe's
+    method lacks, it is OLR.
     """
     settings = changes if isinstance(changes, Mapping) else {}
     of_olr = OlrMethod.model_fields.keys() - type(base.method).model_fields.keys()
@@ -354,7 +384,10 @@ def _reported(steps: Iterable[pl.DataFrame], report: Report) -> Iterator[pl.Data
 def chunks(
     steps: Iterable[pl.DataFrame], columns: Sequence[str], rollouts: int = CHUNK
 ) -> Iterator[pl.DataFrame]:
-    """Yield the steps of a history, joined to about `rollouts` rows, with those of `columns` that they have."""
+    """Join the steps of a history into frames of at least `rollouts` rows (the last may have fewer), and yield these.
+
+    They have those of the given columns that the steps have.
+    """
     pending: list[pl.DataFrame] = []
     count = 0
     for rows in steps:
@@ -385,7 +418,10 @@ def _with_verified(
 def with_questions(
     prompts: Mapping[str, Prompt], run: Path
 ) -> tuple[Mapping[str, Prompt], PromptSet | None]:
-    """Return a run's prompts with their messages, and its data set, if that can be read on this machine."""
+    """Return a run's prompts with their messages, and its data set.
+
+    If the data set cannot be read on this machine, the prompts are returned unchanged, and None.
+    """
     # Questions help people, but votes need none, so data that cannot be read here are no error.
     with suppress(UserError):
         data = run_data(run, is_local=True)
@@ -400,7 +436,10 @@ def with_questions(
 def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
     """Return the data set that a run was made on.
 
-    With `is_local` it is never read from the hub, so no network is needed, and only if the run recorded its digest.
+    With `is_local` no network is used, and the run must have recorded a digest to compare the data with.
+
+    Raises:
+        UserError: the data set cannot be read, or its prompts are no longer those of the run.
     """
     recipe, facts = read_recipe(run), read_manifest(run).get("data", {})
     source, digest = recipe.data.train, facts.get("train", {}).get("digest")
@@ -425,7 +464,9 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
 
 
 def rewards_responses(recipe: Recipe) -> bool:
-    """Return whether the rewards depend on more of a response than its answer."""
+    """Return whether the recipe's rewards depend on the text of a response, not only on the answer
+    extracted from it.
+    """
     rules = recipe.verifier.where if recipe.verifier else ()
     return compose(recipe.method).score is not None or any(
         rule.response or rule.function for rule in rules
@@ -435,9 +476,9 @@ def rewards_responses(recipe: Recipe) -> bool:
 def _extracted_again(
     steps: Iterable[pl.DataFrame], run_recipe: Recipe, extractor: str | None
 ) -> Iterator[pl.DataFrame]:
-    """Yield a run's steps with the answers that another extractor reads.
+    """Yield a run's steps, with the answers extracted anew from the stored responses.
 
-    With None, each prompt's data source decides the extractor (R6).
+    With `extractor` None, the data source of each prompt decides which extractor reads its answers (R6).
     """
     sources: dict[str, str] = {}
     if extractor is None:
@@ -470,13 +511,23 @@ def _log_history(
 
 
 def log_recipe(changes: Mapping[str, Any]) -> Recipe:
-    """Return the recipe by which a log is read, with changes applied."""
+    """Return the recipe by which a log is read: the default recipe with OLR, with nested settings
+    applied as `changes`.
+    """
     settable = (*_SETTABLE, "noise.type")
     return _recipe(Recipe(method=OlrMethod()), changes, "set", settable)
 
 
 def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> RolloutHistory:
-    """Return the history in a log; `recipe` is the one by which the log was read (`log_recipe`)."""
+    """Return the history in a log, which was read by `recipe` (`log_recipe`).
+
+    If the log has no labels, a prompt's label is taken to be the answer that was rewarded most often; a note says so.
+    `report` is called as the history's steps are used.
+
+    Raises:
+        UserError: the recipe names an extractor, but the log has answers only, or the log's labels or views are
+            invalid.
+    """
     table, source = log.rows, log.source
     if recipe.data.extractor is not None and "characters" not in table.columns:
         raise UserError(
@@ -523,9 +574,10 @@ def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> Rol
 
 
 def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
-    """Return a warning if many rewards contradict the verdict about answer and label.
+    """Return a list with one warning if more than 10 % of a log's rewards contradict the grader's verdict, else an
+    empty list.
 
-    Rewards that belong to other rows would do so.
+    Rewards that belong to other rows would do so. Only a sample of the rewards is compared.
     """
     if history.rewards is None:
         return []

@@ -17,10 +17,11 @@ _COMPARED = 1_000
 
 
 def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """Return one row per prompt with its label columns.
+    """Return one row per prompt of a log: prompt_id, and those of the label columns and ``data_source`` that the log
+    has.
 
     Raises:
-        UserError: a prompt's labels change between visits, or a noise type is unknown.
+        UserError: a prompt has different values at different visits, or a noise type is unknown.
     """
     columns = [name for name in (*LABELS, "data_source") if name in table.columns]
     labels = (
@@ -46,7 +47,9 @@ def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
 
 
 def require_views(table: pl.DataFrame, source: Path) -> None:
-    """Raise if the rollouts have a view that does not exist."""
+    """Raise `UserError` if the column ``view`` has an unknown value; a view is the wording of a prompt, as in
+    ``rephrased``.
+    """
     views = table["view"].drop_nulls().unique().to_list() if "view" in table.columns else []
     unknown = [view for view in views if view not in get_args(View)]
     if unknown:
@@ -57,7 +60,11 @@ def require_views(table: pl.DataFrame, source: Path) -> None:
 
 
 def steps_of(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """Yield the rollouts of one visit after the other, in the form of a run's steps."""
+    """Yield one frame per visit number, ascending: all rollouts of first visits, then those of second visits, and so
+    on.
+
+    They have these `columns`, as the steps of a run do; step is the number of the visit, and sample counts from 0.
+    """
     dtypes = {
         "prompt_id": pl.String,
         "view": pl.String,
@@ -86,7 +93,10 @@ def steps_of(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFra
 
 
 def rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
-    """Return prompt_id -> the answer that was rewarded most often, or nothing for a log without rewards."""
+    """Return prompt_id -> the answer that was rewarded most often; prompts without a rewarded answer are left out.
+
+    A log without rewards gives an empty dict.
+    """
     if "is_rewarded" not in table.columns:
         return {}
     # A rewarded response without an answer, such as one for its format, says nothing about the label.
@@ -104,7 +114,10 @@ def rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
 
 
 def some_rewards(table: pl.DataFrame) -> pl.DataFrame | None:
-    """Return prompt_id, answer and is_rewarded of about `_COMPARED` rollouts, or None for a log without rewards."""
+    """Return the columns prompt_id, answer and is_rewarded for a regular sample of about `_COMPARED` rollouts of a log.
+
+    The result is None for a log without rewards.
+    """
     if "is_rewarded" not in table.columns:
         return None
     rows = (

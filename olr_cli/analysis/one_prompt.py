@@ -81,12 +81,14 @@ def read_shown(
     benchmark: str | None = None,
     report: Report = silent,
 ) -> RolloutHistory:
-    """Read the history of a run, a log, or evaluations of one benchmark, with the questions of its prompts.
+    """Read the history that `olr show` prints, of a run, a log, or evaluations of one benchmark, with its questions.
+
+    Unless the settings name a method, the history is read under GRPO, so that the given labels are shown.
 
     Args:
         places: arguments of `read_history` or `evaluations_among`.
         settings: applied to the recipe by which a log is read, such as ``data.extractor=last_number``.
-        columns: columns of a log.
+        columns: role -> name of its column in a log.
         benchmark: the benchmark of evaluations; None if they have only one.
         report: called with the progress of reading.
     """
@@ -106,7 +108,10 @@ def read_shown(
 
 
 def _with_one_visit(history: RolloutHistory) -> RolloutHistory:
-    """Return a log of several models as one visit, so that all of them vote; return others unchanged."""
+    """Put all rollouts of a log of several models into one visit, so that all models vote together.
+
+    A log without a column of models keeps its visits. Either way the steps are read into a list.
+    """
     steps = list(history.steps)
     if not any("model" in rows.columns for rows in steps):
         return replace(history, steps=steps)
@@ -116,7 +121,9 @@ def _with_one_visit(history: RolloutHistory) -> RolloutHistory:
 
 
 def find_prompt(prompts: Mapping[str, Prompt], text: str) -> Prompt:
-    """Return the prompt with this id, or the only one with this text in its id, else in its question.
+    """Return the prompt that a text identifies: the one with this id, else the only one with this text in its id.
+
+    If no id has the text, it is the only prompt with the text in its question, in any case of letters.
 
     Raises:
         UserError: no prompt has it, or several have.
@@ -155,7 +162,8 @@ def prompts_answer(
     visit: int | None,
     top: int,
 ) -> Answer:
-    """Return the prompts at their last visit, or at a given one, in natural order of their ids.
+    """Return the list of prompts that `olr show` prints: for each its label and its votes at one visit, in order of
+    their ids.
 
     Args:
         history: result of `read_shown`.
@@ -190,7 +198,12 @@ def prompts_answer(
 
 
 def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.DataFrame:
-    """Return the labels of all prompts at a visit, or at the last visit of each."""
+    """Return rows of the labels table, one per prompt: at visit number `visit`, or if that is None at the prompt's last
+    visit.
+
+    Raises:
+        UserError: no prompt has such a visit.
+    """
     labels = (
         scan_labels(history.source).select(_OF_PROMPTS).collect()
         if history.is_run
@@ -206,9 +219,10 @@ def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.D
 
 
 def _is_wrong(history: RolloutHistory) -> pl.Expr:
-    """Return whether a label is wrong or, if that is unknown, whether the majority is another answer.
+    """Build the expression for whether a row's label is wrong.
 
-    A problem of an evaluation without a majority also counts as wrong, as in maj@n.
+    If that is unknown, the label counts as wrong if the majority is another answer and did not replace it. In an
+    evaluation, a problem without a majority then counts as wrong too, as in maj@n.
     """
     # Without a majority `MAJORITY_DIFFERS` is null.
     differs = MAJORITY_DIFFERS.fill_null(value=is_of_evaluations(history))
@@ -256,9 +270,10 @@ def _truth(row: Mapping[str, Any]) -> str:
 
 
 def _block(rows: Sequence[Mapping[str, str | Cell]], notes: Sequence[str] = ()) -> Block:
-    """Return a block of rows by their heads, with a note below each row.
+    """Return a block of a table: `rows` map the head of a column to a cell, and `notes` has a text to show below each
+    row.
 
-    Columns without any known value are left out.
+    A row whose note is empty or missing has none. Columns without any known value are left out.
     """
     heads = [head for head in rows[0] if any(row[head] != NOTHING for row in rows)]
     lines = []
@@ -281,7 +296,7 @@ def prompt_answer(
     only_wrong: bool,
     visit: int | None,
 ) -> Answer:
-    """Return one prompt: question, labels, the votes of all visits, and the responses of one visit with their verdicts.
+    """Return what `olr show` prints about one prompt: question, labels, all visits' votes, and one visit's responses.
 
     A response is right if it matches the true answer or, if that is unknown, the label of the visit.
 
@@ -292,6 +307,9 @@ def prompt_answer(
         words: words of the command that names the history.
         only_wrong: leaves out responses that are right.
         visit: number of the visit whose responses are shown, from 1; None for the last.
+
+    Raises:
+        UserError: the prompt has no such visit.
     """
     visits, responses = _of_prompt(history, judge, prompt)
     numbers = visits["visit"].to_list()
@@ -344,7 +362,10 @@ def prompt_answer(
 def _of_prompt(
     history: RolloutHistory, judge: Judge, prompt: Prompt
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the labels of a prompt's visits, and all its responses (those columns of `_RESPONSE` that are known)."""
+    """Return two frames about a prompt: its rows of the labels table, one per visit, and its responses at all visits.
+
+    Responses have those columns of `_RESPONSE` that are known. The labels of a log are decided here, by its recipe.
+    """
     is_prompt = pl.col("prompt_id") == prompt.prompt_id
     if history.is_run:
         labels = scan_labels(history.source).filter(is_prompt).sort("visit").collect()
@@ -419,7 +440,7 @@ def _visit_cells(row: Mapping[str, Any]) -> dict[str, str | Cell]:
 
 
 def _response_parts(responses: pl.DataFrame) -> Iterator[Line | str]:
-    """Yield the responses, each below a line with its verdict."""
+    """Yield each response of one prompt as an empty line, a line with its verdict and other facts, and its text."""
     for row in responses.to_dicts():
         facts = [
             row["verdict"],

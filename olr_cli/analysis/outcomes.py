@@ -44,7 +44,9 @@ _TASK = ("model.path", "data.train", "data.test")
 
 
 def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
-    """Return the metrics of `TITLES` that each run has a value of, as a frame."""
+    """Return the metrics of `TITLES` at the end of each run, as rows of `frame`; metrics without a value
+    are left out.
+    """
     counted = [name for name in TITLES if name in LABEL_METRICS]
     last: dict[Path, Any] = {}
     for arm in arms:
@@ -58,7 +60,7 @@ def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class Start:
-    """A policy before training."""
+    """A policy before training, with its scores, as a row to compare trained runs with."""
 
     model: str
     """The policy's name as in the paper's tables."""
@@ -71,7 +73,9 @@ class Start:
 
 @dataclass(frozen=True)
 class Source:
-    """The numbers of a table, and their origin."""
+    """The scores that a table shows, and where they are from: benchmarks, or held-out accuracy logged
+    during training.
+    """
 
     columns: Sequence[ScoreColumn]
     shares: Mapping[Path, Mapping[str, float]]
@@ -89,19 +93,21 @@ class Source:
 
     @property
     def published(self) -> Sequence[ScoreColumn]:
-        """The columns of the paper's scores that correspond to ours."""
+        """The columns of the paper's scores to show beside ours; beside held-out accuracy these are the averages of
+        benchmarks.
+        """
         return AVERAGES if self.is_held_out else self.columns
 
     def values(self, run: Run) -> Mapping[str, float]:
-        """Return the measurements at a run's end, by column."""
+        """Return column -> score at the run's end; empty if the run has none."""
         return self.shares.get(run.path, {})
 
 
 def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
-    """Return benchmark scores if there are any, else held-out accuracy.
+    """Return the scores of the arms' runs: benchmark scores if there are any, else held-out accuracy.
 
-    Benchmark scores count if any run has some of the paper's benchmarks, or if `models` are given. `models` are
-    evaluations of policies before training.
+    Benchmark scores are taken if any run has a score on one of the paper's benchmarks, or if `models` are given.
+    `models` are evaluations of policies before training.
     """
     runs = [run for arm in arms for run in arm.runs]
     scores = {
@@ -113,12 +119,17 @@ def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
 
 
 def task(run: Run) -> dict[str, object]:
-    """Return the policy that a run started from and the prompts that it is measured on."""
+    """Return the settings that define what a run is measured on: its starting policy, training data and held-out data.
+
+    They are by dotted key, with ``unset`` for a missing one. Runs that agree in them can be compared.
+    """
     return {key: run.settings.get(key, "unset") for key in _TASK}
 
 
 def _held_out(runs: Sequence[Run]) -> Source:
-    """Return the held-out accuracy that was logged during training: the last value, and the one at step 0."""
+    """Return the held-out accuracy that the runs logged during training: the last value, and that at step 0 for the
+    start.
+    """
     name = HELD_OUT.name
     first = {run.path: run.logged_before_training(name) for run in runs}
     shares: dict[Path, dict[str, float]] = {}
@@ -148,7 +159,10 @@ def _held_out(runs: Sequence[Run]) -> Source:
 
 
 def _last_scores(run: Path) -> StoredScores | None:
-    """Return the scores of the last checkpoint that `olr evaluate RUN` scored on benchmarks of the paper (R22)."""
+    """Return the scores of the last checkpoint that `olr evaluate RUN` scored on benchmarks of the paper (R22).
+
+    The result is None if there are no such scores.
+    """
     evaluations = [
         stored_scores(file.parent) for file in sorted(run.glob("evaluation/*/scores.json"))
     ]
@@ -176,7 +190,12 @@ def _model_scores(place: Path) -> StoredScores:
 def _benchmark_scores(
     scores: Mapping[Path, StoredScores], models: Sequence[StoredScores]
 ) -> Source:
-    """Return the scores that `olr evaluate` left in the runs, and those of policies before training."""
+    """Return the scores on the paper's benchmarks as a source.
+
+    Args:
+        scores: run directory -> its scores.
+        models: scores of policies before training.
+    """
     columns = []
     for average in AVERAGES:
         benchmarks = [

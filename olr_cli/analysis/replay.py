@@ -50,9 +50,11 @@ from olr_cli.tables import Answer, File
 
 
 def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame]:
-    """Yield the decisions of every visit as rows of the labels table, in batches, oldest first.
+    """Decide the labels of every visit anew, and yield the decisions as rows of the labels table, in batches, oldest
+    first.
 
-    The history's recipe sets the method, the seed and the draw of noisy labels.
+    A row is a visit, that is one group of responses to a prompt. The history's recipe sets the method, the seed and the
+    draw of noisy labels.
     """
     recipe, prompts = history.recipe, history.prompts
     if decides_in_columns(recipe):
@@ -73,7 +75,8 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:
-    """Return the rollouts of a step that the method uses: those of its views.
+    """Return the rollouts that the method uses: those to its views, that is to the wordings of a prompt that it
+    samples.
 
     Raises:
         UserError: a visit lacks a view, or a rollout a statistic, that the method needs.
@@ -101,14 +104,17 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
 
 
 def write_json_lines(tables: Iterable[pl.DataFrame], stream: TextIO) -> None:
-    """Write one JSON object per visit, with the columns of the labels table."""
+    """Write one line of JSON per row of these labels tables, an object with the columns as keys."""
     for labels in tables:
         for label in labels.iter_rows(named=True):
             stream.write(json.dumps(label, ensure_ascii=True) + "\n")
 
 
 def replay_file(history: RolloutHistory) -> Path:
-    """Return the default file of a replay: below the run, or beside the table, with one name per setting."""
+    """Return the file that a replay is written to by default: in a run's folder ``replay``, or beside a log.
+
+    Its name contains a digest of the recipe, so replays under different settings have different files.
+    """
     digest = history.recipe.digest()[:8]
     if history.is_run:
         return history.source / "replay" / f"labels-{digest}.parquet"
@@ -145,9 +151,15 @@ def replay_answer(
     named: Sequence[str] = (),
     settings: Sequence[str] = (),
 ) -> Answer:
-    """Write the labels of a replay to `target`, and return a summary of the decisions in a few lines.
+    """Write the labels that a replay decides to `target`, and return a summary of them, in a few lines.
 
-    The next commands name the history by the words `named`, by default its path, and read it with the same settings.
+    Args:
+        history: the rollouts, with the recipe to replay under.
+        judge: compares answers.
+        target: the file to write.
+        named: words that name the history in the next commands; by default its path.
+        settings: settings (``KEY=VALUE``) that the history was read with; the next commands repeat those that still
+            apply.
     """
     # Only the default file may be overwritten: nobody else writes it, and the run may have trained further since. A
     # file that the user named may hold something else.
@@ -207,7 +219,10 @@ def replay_answer(
 
 
 def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
-    """Return a warning for each setting by which a replay may select nothing whatever the rollouts say."""
+    """Return warnings if hardly any response has an answer, and if the warm-up is as long as the history.
+
+    In both cases a replay selects nothing whatever the rollouts say. `counts` are those of `replay_answer`.
+    """
     # A wrong extractor leaves no votes, and a long warm-up leaves no visit to select in.
     recipe, missing = history.recipe, 1 - counts["answered"] / counts["rollouts"]
     warnings = [f"Warning: {sentence}" for sentence in history.warns_of_no_answers(missing)]
@@ -223,7 +238,9 @@ def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
 
 
 def _settings(recipe: Recipe) -> str:
-    """Return the settings of the method that influence the decisions, as text."""
+    """Return the method's settings that influence the decisions, as text, such as ``slope_threshold 0.05, warmup_epochs
+    5``.
+    """
     defaults = {
         key
         for key in ("prompts", "majority_graded_by")
@@ -244,7 +261,12 @@ def _settings(recipe: Recipe) -> str:
 
 
 def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> Iterator[str]:
-    """Yield how many decisions agree with the run's: on the label, and on whether the prompt trains."""
+    """Yield sentences on how many visits are decided as in the run: with the same label, and on whether the prompt
+    trains.
+
+    The latter is left out if every prompt trains in both. If `method`, which decided `labels`, is not the run's own,
+    the first sentence says so.
+    """
     run_method = compose(read_recipe(history.source).method).name
     if run_method != method:
         yield f"The run's own method is {run_method}."

@@ -31,7 +31,7 @@ STANDING_ALONE = ("markdown", "latex", "csv")
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments and options of the command line, by name."""
+    """The arguments and options of one call of `olr analyze`, by name."""
 
     places: Sequence[Path]
     """Runs, folders of runs and logs; evaluations too."""
@@ -62,13 +62,14 @@ class Request:
 
     @property
     def named_figures(self) -> Sequence[str]:
-        """The figures that the user named."""
+        """The names of the figures that the user asked for; a key of `over` stands for the figure ``over-KEY``."""
         return [*self.figure, *(f"{figures.OVER}{key}" for key in self.over)]
 
     @property
     def wanted_figures(self) -> Sequence[str]:
-        """The figures to draw; without named ones the learning curves, unless the user asked for something else
-        alone.
+        """The names of the figures to save: those that the user named, else the learning curves.
+
+        If the user named no figure but asked for a table, a report or a format for tables, there are none.
         """
         something_else = self.table or self.report or self.shape in STANDING_ALONE
         return self.named_figures or ([] if something_else else ["learning"])
@@ -81,14 +82,16 @@ class Request:
 
     @property
     def must_compare(self) -> bool:
-        """Whether the user asked for a table of the arms, directly or by an option that implies one."""
+        """Whether the user asked for a table, by name or by an option that implies one, so that its lack
+        is an error.
+        """
         names_an_arm = self.baseline is not None or self.reference is not None
         return bool(self.table or names_an_arm or self.shape in STANDING_ALONE)
 
     def tables(self, arms: Sequence[Arm]) -> list[str]:
-        """Return the names of the tables: at most one.
+        """Return the name of the table to print, in a list; an empty list if there is none.
 
-        By default it is the table of the arms, if there are several arms of runs or nothing else to print.
+        Without a request for a table it is that of the arms, if there are several and all are arms of runs.
         """
         is_wanted = self.must_compare or (
             len(arms) > 1 and all(arm.log is None for arm in arms)
@@ -97,7 +100,9 @@ class Request:
 
 
 def carry_out(request: Request) -> Answer:
-    """Count the tables, draw the figures and write the report."""
+    """Do what a call of `olr analyze` requests: count the tables, draw the figures, write the files;
+    return the output.
+    """
     require_new({"out": request.csv}, repeatable=["out"])
     figures.known_figures(request.wanted_figures)
     places, models = _places(request)
@@ -145,7 +150,11 @@ def carry_out(request: Request) -> Answer:
 
 
 def _places(request: Request) -> tuple[list[Path], list[Path]]:
-    """Return the places of runs and logs, and the evaluations of models among the places."""
+    """Split the request's places into those of runs and logs, and the evaluations of models.
+
+    Raises:
+        UserError: there is no place of runs or logs, or verified labels are given without a report.
+    """
     if request.verified is not None and not request.report:
         raise UserError(
             "this is for a report",
@@ -166,7 +175,13 @@ def _places(request: Request) -> tuple[list[Path], list[Path]]:
 
 
 def _renamed(request: Request, before: Sequence[Arm], arms: Sequence[Arm]) -> Request:
-    """Return the request with the arms' new labels in place of their former names."""
+    """Return the request with the arms' new labels where it names a baseline or reference by its former name.
+
+    Args:
+        request: the request.
+        before: the arms under their former names.
+        arms: the same arms under their new names.
+    """
     labels = {old.name: arm.name for old, arm in zip(before, arms, strict=True)}
     baseline, reference = (
         labels.get(name or "", name) for name in (request.baseline, request.reference)
@@ -177,7 +192,13 @@ def _renamed(request: Request, before: Sequence[Arm], arms: Sequence[Arm]) -> Re
 def _tables(
     request: Request, arms: Sequence[Arm], models: Sequence[Path]
 ) -> dict[str, Table]:
-    """Return the tables; leave out a default table that the arms cannot show."""
+    """Count the tables of the request and return them by name.
+
+    A default table that the arms cannot show is left out.
+
+    Raises:
+        UserError: the arms lack what the requested table needs, or an option is for another table.
+    """
     names = figures.known("table", request.tables(arms), TABLES)
     if (models or request.paper) and set(PUBLISHED_TABLES).isdisjoint(names):
         raise UserError(
@@ -205,9 +226,10 @@ def _tables(
 def _drawn(
     request: Request, arms: Sequence[Arm]
 ) -> tuple[list[str], dict[str, list[Chart]]]:
-    """Return the names of the figures to save, and the charts of all figures drawn.
+    """Draw the figures; return the names of those to save, and figure -> its charts for all that were drawn.
 
-    A report needs every figure that the arms allow, so all are drawn for it; only the wanted ones are saved.
+    A report needs every figure that the arms allow, so all are drawn for it; only the wanted ones are saved. If the
+    arms lack what the default figure needs, and the user named none, every figure that they allow is drawn and saved.
     """
     wanted, more = request.wanted_figures, ["all"] if request.report else []
     try:
@@ -223,7 +245,9 @@ def _drawn(
 
 
 def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
-    """Raise if other trainers' logs are among the arms and the request needs runs."""
+    """Raise `UserError` if the request has a table or report, which need runs, and another trainer's log is among the
+    arms.
+    """
     log = next((arm.log for arm in arms if arm.log is not None), None)
     if log is not None and (request.must_compare or request.report):
         raise UserError(
@@ -234,8 +258,13 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
 
 
 def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Path:
-    """Return the folder of the figures: the one named, else in the run, or for several runs in the folder that holds
-    them.
+    """Return the folder to save figures in: the one that the user named, else a folder ``figures``.
+
+    For one run that folder is inside the run, or beside a log that is a file. For several runs it is in the place that
+    the user named, or in the folder that holds all the runs.
+
+    Raises:
+        UserError: the runs are in several folders.
     """
     if request.out is not None:
         return request.out
@@ -254,7 +283,7 @@ def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Pa
 
 
 def _policy_notes(runs: Sequence[Run]) -> list[str]:
-    """Return the notes on toy policies for a report.
+    """Return notes on the toy policies among the runs, for a report.
 
     The terminal does not repeat them: it printed them at the end of each run.
     """

@@ -83,7 +83,11 @@ _MOST_ROUNDS, _CLOSE, _DIGITS = 100, 1e-6, 6
 
 @dataclass(frozen=True)
 class AnnotatorModel:
-    """The model, fitted to the answers to P prompts and their labels."""
+    """Fitted model of who is right: how accurate each of J models is, and how likely each of P labels is wrong.
+
+    It treats every language model as an annotator with an accuracy, and the labels as the answers of one more
+    annotator.
+    """
 
     odds: Floats
     """(P,) log odds that the label is wrong; NaN without a label."""
@@ -111,13 +115,20 @@ class AnnotatorModel:
 
     @property
     def is_settled(self) -> Bools:
-        """(P,) whether at least half of the answers agree; otherwise they scatter."""
+        """(P,) whether the prompt has a single likeliest answer with at least half of the answers, weighted by
+        accuracy.
+        """
         return (self.leaders >= 0) & (self.agreement >= 0.5)
 
 
 class _Parameters(NamedTuple):
-    """The estimates: accuracies (J,) at middling difficulty and of the labels (trust) by EM, strength and spread by
-    trial.
+    """Parameters of the annotator model.
+
+    Attributes:
+        accuracies: (J,) chance that each model is right on a question of middling difficulty; estimated by EM.
+        trust: chance that a label is right; estimated by EM.
+        strength: how alike one model's accuracies on different questions are; the likeliest of `STRENGTHS`.
+        spread: standard deviation of the questions' difficulty in log odds; the likeliest of `SPREADS`.
     """
 
     accuracies: Floats
@@ -127,11 +138,13 @@ class _Parameters(NamedTuple):
 
 
 class _Candidates:
-    """Candidates for the truth of each prompt: its answers, a label that no model gave, and "none of them".
+    """Candidates for the true answer of each of P prompts: its answers, a label that no model gave, and "none of them".
 
     Attributes:
-        prompts: (C,) the prompt of each candidate; answers come first.
-        possible: (C,) M of the prompt.
+        size: P.
+        seen: number of candidates that are answers; they come first.
+        prompts: (C,) number of each candidate's prompt.
+        possible: (C,) number of possible answers to that prompt; with several models the mean over all prompts.
         labels: indices of the candidates that are labels.
         is_label: (C,) whether the candidate is a label.
     """
@@ -178,9 +191,10 @@ class _Candidates:
             )
 
     def by_answers(self, parameters: _Parameters) -> Floats:
-        """Return the log-likelihood of the given answers if a candidate is the right one, before any label counts.
+        """Return (C, D) log weights of C candidates at D difficulties, by the models' answers alone.
 
-        The result has shape (C, D): C candidates at each of D difficulties.
+        An entry is the log-likelihood of all answers to a prompt if the candidate is the true one and the question has
+        this difficulty, plus the log chance of the difficulty. A prompt's entries share an unknown constant.
         """
         strength = parameters.strength
         difficulties, log_chances = _difficulties(parameters.spread)
@@ -198,19 +212,29 @@ class _Candidates:
         return np.asarray(weights + (all_wrong + log_chances)[self.prompts])
 
     def scores(self, parameters: _Parameters) -> Floats:
-        """Return (C, D) log weights with the labels, each right with probability `trust`."""
+        """Return (C, D) log weights of the candidates by the models' answers and the labels.
+
+        They are those of `by_answers`, except that a candidate that is the label weighs more, the higher `trust` is.
+        """
         trust = parameters.trust
         by_label = np.log(trust * self.possible / (1 - trust))
         return self.by_answers(parameters) + np.where(self.is_label, by_label, 0.0)[:, None]
 
     def sums(self, scores: Floats, among: Bools | None = None) -> Floats:
-        """Return (P,) log of the sum of exp(scores (C, D)), over all or some candidates of each prompt."""
+        """Return (P,) the log of each prompt's total weight: exp(`scores`), summed over its candidates and all
+        difficulties.
+
+        `scores` are (C, D) log weights. With `among`, of shape (C,), only these candidates count.
+        """
         return _log_sums(
             np.logaddexp.reduce(scores, axis=1), self.prompts, self.size, among
         )
 
     def chances(self, scores: Floats) -> Floats:
-        """Return (C, D) chances of each candidate and difficulty among those of its prompt, given their scores."""
+        """Return (C, D) the chance that a candidate is the true answer and its question has this difficulty.
+
+        It is exp(`scores`), scaled so that the chances of each prompt sum to 1.
+        """
         # Reduce column by column: numpy takes three times as long to reduce many rows of a few difficulties.
         best = _tops(reduce(np.maximum, scores.T), self.prompts, self.size)
         weights = np.exp(scores - best[self.prompts, None])
@@ -218,7 +242,10 @@ class _Candidates:
         return np.asarray(weights / totals[self.prompts, None])
 
     def fitted(self, parameters: _Parameters) -> _Parameters:
-        """Return the accuracies of the models and of the labels by EM, starting from these parameters."""
+        """Return the parameters with accuracies and trust fitted by EM, starting from the given ones.
+
+        Strength and spread keep their values.
+        """
         for _ in range(_MOST_ROUNDS):
             before, scores = parameters, self.scores(parameters)
             chances = self.chances(scores)
@@ -235,9 +262,10 @@ class _Candidates:
         return parameters
 
     def _accuracies(self, before: _Parameters, chances: Floats) -> Floats:
-        """Return (J,) accuracies after one step of Newton's method, given the chances (C, D) of all candidates.
+        """Return (J,) updated accuracies of the models on questions of middling difficulty: the M step of EM.
 
-        With one difficulty, the first step reaches the solution.
+        It is one step of Newton's method from the accuracies in `before`; with one difficulty, this step is exact.
+        `chances` is the result of the E step, of shape (C, D).
         """
         middling = before.accuracies[:, None]
         accuracies = _at(before.accuracies, _difficulties(before.spread)[0])
@@ -273,8 +301,9 @@ class _Candidates:
     def likeliest(
         self, parameters: _Parameters, shapes: Sequence[tuple[float, float]]
     ) -> _Parameters:
-        """Return the parameters with the highest likelihood among these strengths and spreads; each fit starts from
-        the last.
+        """Fit the parameters for each pair of strength and spread in `shapes`, and return the likeliest of these fits.
+
+        The first fit starts from `parameters`, each other one from the fit before it.
         """
         fits = [parameters]
         for strength, spread in shapes:
@@ -284,7 +313,11 @@ class _Candidates:
         return max(fits[1:], key=lambda fit: round(self.log_likelihood(fit), _DIGITS))
 
     def agreement(self, leaders: Numbers, accuracies: Floats) -> Floats:
-        """Return (P,) the share of the answers that are the leading one, each weighted by its model's accuracy."""
+        """Return (P,) the leading answer's share of a prompt's answers, each weighted by its model's accuracy.
+
+        `leaders` (P,) has the number of each prompt's leading answer; without one (-1) the share is 0. `accuracies` is
+        (J,).
+        """
         weights = np.bincount(
             self._answers, self._counts * accuracies[self._models], self.seen
         )
@@ -296,7 +329,7 @@ class _Candidates:
 
 
 def fit(tally: Tally) -> AnnotatorModel:
-    """Return the model with the highest likelihood of all answers and labels."""
+    """Fit the annotator model: find the parameters under which all answers and labels of the tally are likeliest."""
     start = _Parameters(np.full(len(tally.models), 0.5), _TRUST[0] / sum(_TRUST))
     strengths = [(strength, 0.0) for strength in STRENGTHS]
     candidates, answers = _Candidates(tally), np.arange(len(tally.answers))
@@ -340,14 +373,18 @@ def fit(tally: Tally) -> AnnotatorModel:
 
 
 def _are_voters(accuracies: Floats) -> Bools:
-    """Return (J,) whether each model votes."""
+    """Return (J,) whether each model votes: the `_VOTERS` most accurate ones, and those that are nearly as accurate.
+
+    A model is nearly as accurate if its log odds of being right are at most `_NEARLY` below those of the last voter.
+    """
     log_odds = np.log(accuracies / (1 - accuracies))
     return np.asarray(log_odds >= np.sort(log_odds)[-_VOTERS:][0] - _NEARLY)
 
 
 def _answers_of(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
-    """Return the tally of the voters alone, with new numbers for their answers, and the former number of each
-    answer.
+    """Return the tally restricted to the models that vote, and an array that maps its answers to those of `tally`.
+
+    The answers are numbered anew from 0. Entry n of the array is the former number of answer n.
     """
     counts = tally.counts.filter(is_voter[tally.counts["model"].to_numpy()])
     answers, indices = np.unique(counts["answer"].to_numpy(), return_inverse=True)
@@ -368,20 +405,31 @@ def _answers_of(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
 
 
 def _difficulties(spread: float) -> tuple[Floats, Floats]:
-    """Return (D,) difficulties of questions, and the logarithms of their chances."""
+    """Return (D,) difficulties of questions in log odds, and (D,) the logarithms of their probabilities.
+
+    They approximate a normal distribution with standard deviation `spread`; if that is 0, there is one difficulty, 0.
+    """
     nodes, weights = np.polynomial.hermite_e.hermegauss(_DIFFICULTIES if spread else 1)
     return spread * nodes, np.log(weights / weights.sum())
 
 
 def _at(accuracies: Floats, difficulties: Floats) -> Floats:
-    """Return (J, D) accuracies at each difficulty, given those at the middling one."""
+    """Return (J, D) accuracies of the models at each difficulty, given (J,) accuracies at difficulty 0.
+
+    Difficulties are in log odds: a positive one lowers all accuracies.
+    """
     middling = accuracies[:, None]
     return np.asarray(middling / (middling + (1 - middling) * np.exp(difficulties)))
 
 
 def _least_accuracy(possible: float, models: int) -> float:
-    """Return the accuracy below which the last of `models` equal answers would count against the label that it
-    agrees with.
+    """Return the lowest accuracy at which an answer that agrees with the label does not count against the label.
+
+    This holds even for the last of several models that all give this answer. The result is at least `_BOUNDS[0]`.
+
+    Args:
+        possible: number of possible answers to the question.
+        models: number of models.
     """
     agreeing, all_ = _ATTRACTION / possible + models - 1, _ATTRACTION + models - 1
     return max(agreeing / (agreeing + all_), _BOUNDS[0])
@@ -390,14 +438,21 @@ def _least_accuracy(possible: float, models: int) -> float:
 def _sums(
     values: Numbers | Floats, rows: Numbers, columns: Numbers, shape: tuple[int, int]
 ) -> csr_array:
-    """Return the matrix that has, at each row and column, the sum of these values."""
+    """Return a sparse matrix of this shape; values with the same row and column are added up."""
     return csr_array((values.astype(float), (rows, columns)), shape)
 
 
 def _log_sums(
     scores: Floats, prompts: Numbers, size: int, among: Bools | None = None
 ) -> Floats:
-    """Return (P,) log of the sum of exp(scores), over all or some candidates of each prompt."""
+    """Return (P,) the log of the sum of exp(`scores`) over the candidates of each prompt.
+
+    Args:
+        scores: (C,) log weight of each candidate.
+        prompts: (C,) number of each candidate's prompt.
+        size: P.
+        among: (C,) whether the candidate counts; by default all do.
+    """
     if among is not None:
         scores, prompts = scores[among], prompts[among]
     top = _tops(scores, prompts, size)
@@ -407,14 +462,20 @@ def _log_sums(
 
 
 def _tops(scores: Floats, prompts: Numbers, size: int) -> Floats:
-    """Return (P,) the largest score of each prompt, or -inf without any."""
+    """Return (P,) the largest score of each prompt, or -inf for a prompt without any.
+
+    `prompts` has the number of each score's prompt, and `size` is P.
+    """
     top = np.full(size, -np.inf)
     np.maximum.at(top, prompts, scores)
     return top
 
 
 def _leaders(scores: Floats, prompts: Numbers, size: int) -> Numbers:
-    """Return the single likeliest answer of each prompt; -1 if there is none."""
+    """Return (P,) the index of each prompt's highest score, or -1 if it has none or several are equally high.
+
+    `prompts` has the number of each score's prompt, and `size` is P.
+    """
     top = _tops(scores, prompts, size)
     at_top = np.flatnonzero(scores >= top[prompts] - 1e-9)
     leaders = np.full(size, -1)

@@ -36,10 +36,10 @@ NOT_VERIFIED = (
 
 
 def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> Answer:
-    """Return an audit as an answer.
+    """Return the output of `olr audit`: a summary and the queue, which has the most doubtful labels first.
 
-    JSON has the `top` rows of the queue, by default all; a terminal has `top` rows, by default 15, or none if
-    `is_brief`.
+    `top` limits the rows of the queue. By default JSON has all rows, and a terminal the first 15. If `is_brief`, a
+    terminal has no rows.
     """
     parts: list[Line | Table | str] = [*_summary(audit)]
     size = 0 if is_brief else _ROWS if top is None else top
@@ -115,13 +115,13 @@ def _measured(audit: Audit) -> Iterator[Line]:
 
 
 def _counted(values: pl.Series, name: str) -> str:
-    """Return the smallest and the largest value as text, such as ``2 to 5 visits``."""
+    """Return the range of some counts as text, such as ``2 to 5 visits``; `name` is the noun in the singular."""
     least, most = values.to_numpy().min(), values.to_numpy().max()
     return f"{least}{'' if least == most else f' to {most}'} {name}{'s' * bool(most != 1)}"
 
 
 def _span(gain: Cell) -> str:
-    """Return a number and its interval as text, such as ``+12 (+3 to +20)``."""
+    """Return a gain and its interval as text, rounded to whole numbers, such as ``+12 (+3 to +20)``."""
     mean, low, high = (
         f"{round(value) + 0:+}" for value in (gain.number, gain.low, gain.high)
     )
@@ -132,7 +132,7 @@ def _span(gain: Cell) -> str:
 
 
 def queue(audit: Audit, size: int) -> Table:
-    """Return the first `size` rows of the queue, each with the facts that a person needs to judge it."""
+    """Return the `size` most doubtful labels as a table, each with its votes and, in a row below it, its question."""
     prompts = audit.prompts.filter(pl.col("rank").is_not_null()).head(size)
     texts = _queue_texts(prompts, has_chances=audit.verified is not None)
     numbers = {head: column for head, column in texts.items() if head not in _TEXTS}
@@ -160,7 +160,11 @@ def queue(audit: Audit, size: int) -> Table:
 
 
 def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
-    """Yield a sentence on the ties among the first `size` rows, so that nobody reads meaning into their order."""
+    """Yield a sentence that names the groups of equally doubtful rows, and an empty line; nothing without such groups.
+
+    It warns readers that the order within a group is random. `ties` has the first and the last rank of each group.
+    Groups that begin after the first `size` rows are left out.
+    """
     groups = [f"{first:,} to {last:,}" for first, last in ties if first <= size]
     if groups:
         rows = ", ".join(groups[:_TIES]) + ", …" * (len(groups) > _TIES)
@@ -170,7 +174,10 @@ def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
 
 
 def _queue_texts(prompts: pl.DataFrame, *, has_chances: bool) -> dict[str, list[str]]:
-    """Return the columns of the queue, by their heads."""
+    """Return the columns of the queue: head -> a text for each row of `prompts`.
+
+    With `has_chances` there is a column for the chance that the label is wrong.
+    """
     counts = prompts.select("given_count", "rollouts").rows()
     columns: dict[str, Iterable[str | None]] = {
         "#": map(str, prompts["rank"]),
@@ -185,9 +192,9 @@ def _queue_texts(prompts: pl.DataFrame, *, has_chances: bool) -> dict[str, list[
 
 
 def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
-    """Return the widths of text columns, shortened until they fit beside the numbers.
+    """Return the width of each text column, by its head, so that the widths together are at most `room`.
 
-    A column is as wide as its longest text, but at most `_WIDEST`. The widest one is shortened first.
+    A column is as wide as its longest text, but at most `_WIDEST`. While they do not fit, the widest one is narrowed.
     """
     widths = {
         head: min(_WIDEST, max(cell_len(text) for text in (head, *column)))
@@ -199,7 +206,10 @@ def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int
 
 
 def _cut(text: str, width: int, *, is_end: bool) -> str:
-    """Return the beginning of a text, or its end, since ids of prompts differ at the end."""
+    """Return a text of at most `width` terminal cells; if it is cut, an ellipsis marks the place.
+
+    With `is_end` the end of the text is kept, not its beginning: ids of prompts usually differ there.
+    """
     if cell_len(text) <= width:
         return text
     dots = "\N{HORIZONTAL ELLIPSIS}"
@@ -211,14 +221,14 @@ def _cut(text: str, width: int, *, is_end: bool) -> str:
 
 
 def _sure(chance: float | None) -> str:
-    """Return a chance in two digits; a chance that is not certain never reads as 0 or 1."""
+    """Return a chance with two digits; near 1 and 0 it reads ``>.99`` and ``<.01``, and None becomes an empty text."""
     if chance is None:
         return ""
     return ">.99" if chance > 0.995 else "<.01" if chance < 0.005 else f"{chance:.2f}"
 
 
 def stored(audit: Audit) -> pl.DataFrame:
-    """Return the table of all prompts in its stored form: with the questions, if known."""
+    """Return the verdicts on all prompts as they are stored: without log odds, and with the questions if known."""
     # Uncalibrated log odds look like chances, and are far too bold for that.
     table = audit.prompts.drop("log_odds")
     if not audit.questions:
@@ -228,10 +238,10 @@ def stored(audit: Audit) -> pl.DataFrame:
 
 
 def write_table(table: pl.DataFrame, target: Path) -> bool:
-    """Write a table as CSV if the name ends so, else as Parquet.
+    """Write a table as CSV if the name of the target ends in ``.csv``, else as Parquet.
 
     Returns:
-        Whether the file is new (see `write_new`).
+        False if the file was there already with the same bytes, else True.
     """
     write = partial(write_csv, table) if target.suffix == ".csv" else table.write_parquet
     return write_new(target, write, "out")

@@ -40,7 +40,7 @@ SETTABLE = ("data.extractor", "data.columns", "data.decimal_comma", "data.encodi
 
 @dataclass(frozen=True)
 class Audit:
-    """The verdicts on the labels of a history."""
+    """Result of an audit: the verdict on each given label of a history, reached from the models' answers."""
 
     source: Path
     labels: Mapping[str, int]
@@ -112,9 +112,18 @@ def audit_history(
     keeps_responses: bool = False,
     benchmark: str | None = None,
 ) -> RolloutHistory:
-    """Read the history to audit, with the questions if its data set can be read.
+    """Read the rollouts to audit, with the questions of their prompts if the data set can be read.
 
-    The arguments are those of `read_history`. The source may also be evaluations of the `benchmark`.
+    Args:
+        source: a run, a log, several runs of `olr rollouts`, or evaluations.
+        settings: texts ``KEY=VALUE`` with keys of `SETTABLE`.
+        columns: role -> name of its column in a log (`olr_cli.data.logs.read_log`).
+        report: called with the progress.
+        keeps_responses: whether the steps include the responses.
+        benchmark: for evaluations, the benchmark whose keys are audited as labels.
+
+    Raises:
+        UserError: a setting would change decisions about labels, or an argument does not fit the source.
     """
     for setting in settings:
         key = setting.partition("=")[0].strip()
@@ -152,8 +161,10 @@ def audit_history(
 
 
 def data_reading(history: RolloutHistory) -> Reading:
-    """Return how files of the history's prompts are read: by `data.columns`, or by the standard names if a file has
-    none of these columns.
+    """Return how to read files with prompts of this history, such as files of verified labels.
+
+    They are read like the history's own data. A file that has none of the columns in `data.columns` is read by the
+    standard names of columns.
     """
     return replace(recipe_reading(history.recipe), are_optional=True, system_prompt=None)
 
@@ -165,7 +176,9 @@ def audit(
     verified: Sequence[Path] = (),
     in_data: Collection[str] | None = None,
 ) -> Audit:
-    """Judge every given label of a history. Its rollouts are read, once.
+    """Judge every given label of a history by the votes of its rollouts, and by verified labels if there are any.
+
+    The rollouts are read once, so an iterator in `history.steps` is used up.
 
     Args:
         history: result of `audit_history`.
@@ -242,7 +255,7 @@ def audit(
 
 
 def _counts(column: pl.Series, names: Sequence[str]) -> dict[str, int]:
-    """Return the number of rows that have each of these values."""
+    """Return, for each of `names`, the number of rows with this value."""
     values = column.to_list()
     return {name: values.count(name) for name in names}
 
@@ -250,7 +263,11 @@ def _counts(column: pl.Series, names: Sequence[str]) -> dict[str, int]:
 def _run_notes(
     history: RolloutHistory, manifest: Mapping[str, Any] | None, trained: int
 ) -> Iterator[str]:
-    """Yield notes on the run; `trained` is the number of prompts whose labels were verified before it."""
+    """Yield cautions about the audited run: labels verified before training, an early end, and active noise.
+
+    `trained` is the number of prompts whose labels were verified before training. Without a manifest, as for a log,
+    only the first caution is possible.
+    """
     if trained:
         yield (
             f"The run was trained on {trained} verified labels (data.verified). They count as known here, also in"
@@ -267,11 +284,15 @@ def _run_notes(
 def _verified(
     files: Sequence[Path], prompts: Sequence[Prompt], reading: Reading
 ) -> tuple[dict[str, str | None], set[str], list[str]]:
-    """Read verified labels from files.
+    """Read the verified labels of these prompts from files.
 
     Returns:
-        prompt_id -> the true answer, or None if only the label is known to be wrong. The ids of the prompts that were
-            drawn at random. A note per file.
+        prompt_id -> the true answer, or None if it is only known that the label is wrong.
+        The ids of the prompts that were drawn at random.
+        One note per file.
+
+    Raises:
+        UserError: two files disagree on an answer.
     """
     answers: dict[str, str | None] = {}
     drawn: set[str] = set()
@@ -299,14 +320,17 @@ def _verified(
 
 
 def _agree(before: str | None, answer: str | None) -> bool:
-    """Return whether two verified answers mean the same; None means an answer other than the label."""
+    """Return whether two verified answers to a prompt agree; None stands for any answer other than the label."""
     return before == answer or bool(before and answer and is_match(before, answer))
 
 
 def _warnings(
     is_labelled: Bools, verified: Verified | None, model: AnnotatorModel
 ) -> Iterator[str]:
-    """Yield reasons to doubt these numbers more than those of any audit."""
+    """Yield a warning if no prompt has a label, and one if labels marked as drawn at random cannot be a random draw.
+
+    `is_labelled` is (P,) whether the prompt has a label.
+    """
     if not is_labelled.any():
         yield "no prompt has a label, so there is no queue; name the data set with the labels"
     if verified is not None and calibration.is_no_random_draw(verified, model.odds):
@@ -319,7 +343,13 @@ def _warnings(
 def _truth(
     history: RolloutHistory, table: pl.DataFrame, judge: Judge
 ) -> dict[str, float | None] | None:
-    """Compare the verdicts with the stored true answers, which no earlier step has used."""
+    """Compare the queue with the stored true answers, which no earlier step has used.
+
+    Returns:
+        Numbers of queued labels whose truth is known (``labels``), of wrong ones (``wrong``), and of wrong ones among
+            the first rows (``first_10``, ``first_20``, ``first_50``); ``auroc``, how well log odds separate wrong from
+            right labels. None if no true answer is known.
+    """
     queue = table.filter(pl.col("rank").is_not_null())
     prompts = [history.prompts[prompt_id] for prompt_id in queue["prompt_id"]]
     truths = asked_truths(prompts, [prompt.true_answer for prompt in prompts])

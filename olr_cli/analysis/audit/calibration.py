@@ -33,7 +33,9 @@ _REACH = 20.0
 
 @dataclass(frozen=True)
 class Verified:
-    """The verified facts about P prompts."""
+    """What people have verified about P prompts: true answers, whether labels are wrong, and which were drawn at
+    random.
+    """
 
     answers: tuple[str | None, ...]
     """(P,) the true answer; None if unknown."""
@@ -53,13 +55,13 @@ class Verified:
         labels: Sequence[str | None],
         judge: Judge,
     ) -> Verified:
-        """Compare the given labels of P prompts with verified answers.
+        """Return what verified answers say about the given labels of P prompts.
 
         Args:
             answers: prompt_id -> the true answer; None if only the label is known to be wrong.
             drawn: ids of the prompts that were drawn at random.
             prompts: P prompts.
-            labels: P given labels.
+            labels: P given labels; None without one.
             judge: compares labels with answers.
         """
         truths = tuple(answers.get(prompt.prompt_id) for prompt in prompts)
@@ -87,7 +89,9 @@ class Verified:
 def asked_truths(
     prompts: Iterable[Prompt], truths: Iterable[str | None]
 ) -> list[Gold | None]:
-    """Return true answers in the form in which the judge takes them (`Prompt.asked`); None where there is none."""
+    """Return each prompt's true answer as the judge takes it (`Prompt.asked`); None where the true
+    answer is unknown.
+    """
     return [
         None if truth is None else prompt.asked(truth)
         for prompt, truth in zip(prompts, truths, strict=True)
@@ -97,7 +101,7 @@ def asked_truths(
 def is_right(
     labels: Sequence[str | None], truths: Sequence[Gold | str | None], judge: Judge
 ) -> Floats:
-    """Return (P,) 1 if the label means the true answer, else 0; NaN if one of the two is unknown."""
+    """Return (P,) 1.0 if the label matches the true answer, else 0.0; NaN if the label or the true answer is None."""
     right = np.full(len(truths), np.nan)
     pairs = {
         p: (truth, label)
@@ -109,13 +113,17 @@ def is_right(
 
 
 def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
-    """Return the share of wrong labels among all, estimated from those drawn at random, or None without a random draw.
+    """Return the share of wrong labels with its 95 % interval, estimated from labels that were drawn at random.
 
-    Labels that were verified for another reason represent no others: they only set lower bounds on the numbers of wrong
-    and of right labels.
+    The result is None without a random draw. Labels that were verified for another reason represent no others: they
+    only set lower bounds on the numbers of wrong and of right labels.
 
     The interval is Jeffreys', for a finite number of labels. If all drawn labels are alike, its ends are those of
     Brown, Cai and DasGupta (2001, "Interval Estimation for a Binomial Proportion").
+
+    Args:
+        verified: what is known about P prompts.
+        is_labelled: (P,) whether the prompt has a label.
     """
     from scipy.stats import betabinom
 
@@ -142,7 +150,11 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Maps drawn from their posterior given the verified labels, D draws."""
+    """D posterior draws of the map from the annotator model's log odds, which are overconfident, to calibrated chances.
+
+    Both are about a label being wrong. Each map is a logistic function with an intercept and a slope; verified labels
+    determine their posterior.
+    """
 
     intercepts: Floats
     """(D,) intercepts."""
@@ -154,21 +166,28 @@ class Calibration:
     """(D,) chances that the proposal is right if the label is wrong."""
 
     def chances(self, odds: Floats) -> Floats:
-        """Return (N,) chances that each label is wrong: the mean over the maps; NaN stays NaN."""
+        """Return (N,) the chance that a label with each of these N log odds is wrong, averaged over the draws.
+
+        Log odds are rounded to tenths; NaN stays NaN.
+        """
         # Tenths are exact enough, and few values are distinct. A column of 2,000 maps for every label would need
         # gigabytes for a large data set.
         values, indices = np.unique(np.round(odds, 1), return_inverse=True)
         return np.asarray(self._by_map(values).mean(axis=0)[indices])
 
     def changes(self, odds: Floats, may_change: Bools) -> tuple[Bools, Cell | None]:
-        """Return which labels their proposals replace, and how many more labels are right as a result.
+        """Decide which labels to replace by their proposals, the answers that the models prefer.
 
-        The replaced labels are those that a proposal more likely corrects than spoils. If the gain is not surely (95 %)
-        above 0, no label is replaced.
+        A label is replaced if its proposal more likely corrects than spoils it. If the gain of all replacements
+        together is not surely (95 %) above 0, no label is replaced.
 
         Args:
             odds: (P,) log odds that the label is wrong.
             may_change: (P,) whether the label has a proposal and nobody has verified it.
+
+        Returns:
+            (P,) whether the label is replaced, and the gain: the expected number of additional right labels with its
+                interval. The gain is None if no label has a proposal that is likely better.
         """
         chance = self.chances(odds)
         is_better = may_change & (chance * self.mended.mean() > 1 - chance)
@@ -178,7 +197,12 @@ class Calibration:
         return is_better & (gain.low > 0), gain
 
     def gain(self, odds: Floats) -> Cell:
-        """Return how many more labels are right if the proposals replace N labels of these log odds."""
+        """Return the expected number of additional right labels, with its 95 % interval, if proposals replace these
+        labels.
+
+        `odds` are (N,) log odds that each of the labels is wrong. The number is negative if more labels are spoilt than
+        corrected.
+        """
         values, sizes = np.unique(np.round(odds, 1), return_counts=True)
         generator = _random("audit gain")
         wrong = generator.binomial(sizes, self._by_map(values)).sum(axis=1)
@@ -187,7 +211,7 @@ class Calibration:
         return Cell(float(gains.mean()), "number", ends=percentile_interval(gains))
 
     def _by_map(self, odds: Floats) -> Floats:
-        """Return (D, N) chances that each label is wrong, under each map."""
+        """Return (D, N) the chance that each of N labels is wrong under each map, given (N,) log odds."""
         bounded = np.clip(odds, -_REACH, _REACH)
         return np.asarray(
             1 / (1 + np.exp(-(self.intercepts[:, None] + self.slopes[:, None] * bounded)))
@@ -195,10 +219,10 @@ class Calibration:
 
 
 def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibration:
-    """Return draws of the maps, given the verified facts about P prompts.
+    """Return draws from the posterior of the maps, given the verified facts about P prompts.
 
     Args:
-        odds: (P,) log odds of the annotator model that the label is wrong.
+        odds: (P,) log odds of the annotator model that the label is wrong; NaN without a label.
         is_wrong: (P,) 1 or 0; NaN if unknown.
         proposal_right: (P,) 1 if the proposal is right, else 0; NaN if unknown.
     """
@@ -245,9 +269,10 @@ def auroc(scores: Floats, is_true: Bools) -> float | None:
 
 
 def is_no_random_draw(verified: Verified, odds: Floats) -> bool:
-    """Return whether labels marked as a random draw are in more or less doubt than chance allows.
+    """Return whether the labels marked as a random draw are in more or less doubt than chance allows.
 
-    The rank test of Mann and Whitney decides, at p < .005.
+    The rank test of Mann and Whitney compares their log odds with those of the other labels, at p < .005. `odds` are
+    (P,) log odds that the label is wrong; NaN without a label.
     """
     from scipy.stats import mannwhitneyu
 

@@ -23,9 +23,17 @@ def write_card(
     choice: Choice,
     command: str,
 ) -> File:
-    """Write the card of the rows that `command` exports. It depends on nothing but the audit and the command.
+    """Write the card of an exported data set: a Markdown file that says what the audit did to the rows.
 
-    `answer` has the lines and notes of the audit's summary.
+    The same audit and command always give the same bytes.
+
+    Args:
+        file: the file to write.
+        audit: the audit.
+        data: the data set before the export.
+        answer: the audit's output, whose summary and notes the card repeats.
+        choice: which rows are exported.
+        command: the command that exports them, which the card shows.
     """
     rows = rows_of(audit, data, choice)
     kept = {*choice.keeps(rows)}
@@ -58,7 +66,10 @@ Nothing is drawn at random: the same command with the same files writes the same
 
 
 def _fate(row: Row | None, choice: Choice, *, is_kept: bool) -> str:
-    """Return what happened to a row, and why."""
+    """Return what happened to a row and why, such as ``left out: doubted`` or ``kept: fine``.
+
+    A row of None is a row of the data set without rollouts.
+    """
     status = UNJUDGED if row is None else row["status"]
     if not is_kept:
         reason = status if status in choice.drop else f"pass rate not in {choice.pass_rate}"

@@ -18,11 +18,16 @@ from olr_cli.grouping import gathered
 def with_labels_of(
     history: RolloutHistory, data: PromptSet, *, are_for_rewards: bool = False
 ) -> RolloutHistory:
-    """Return the history, with the data set's labels for prompts whose label is unknown.
+    """Return the history, with the data set's label for every prompt whose label is unknown.
 
     Prompts are matched by prompt_id. If no id matches, or a log has no ids, they are matched by the text of the
-    question and get the ids of the data set. An answer counts for every row that asks its question, but a reward counts
-    for one row only. If rows with one question have different labels, its rewards have no label.
+    question and get the ids of the data set.
+
+    Several rows of the data set may ask one question. Then its answers count for each of these rows, as their labels
+    may differ. With `are_for_rewards` they count for one row only, and if the labels differ, the rewards have no label.
+
+    Raises:
+        UserError: no prompt matches, or a prompt's known label differs from the data set's.
     """
     in_data = {prompt.prompt_id: prompt for prompt in data.prompts}
     has_ids = history.log is None or history.log.has_ids
@@ -49,7 +54,9 @@ def with_labels_of(
 def _with_label(
     prompt: Prompt, in_data: Prompt, history: RolloutHistory, data: PromptSet
 ) -> Prompt:
-    """Return a prompt of the history with the data set's facts about it.
+    """Return a prompt of the history with what the data set knows about it.
+
+    That is everything if the prompt's own label is unknown; otherwise only its messages.
 
     Raises:
         UserError: both have a label, and the two differ.
@@ -69,10 +76,13 @@ def _with_label(
 def _of_one_label(
     data: PromptSet, history: RolloutHistory
 ) -> tuple[dict[str, Prompt], list[str]]:
-    """Return the prompts of a data set by id, with the sentinel as label if rows with the same question differ in
-    theirs.
+    """Return the prompts of a data set by id, those with an ambiguous label under a label that no answer matches.
 
-    Only questions of the history count; its prompts have the ids of the data set already.
+    A label is ambiguous if rows with the same question differ in theirs. Only questions of the history count; its
+    prompts must have the ids of the data set already.
+
+    Returns:
+        prompt_id -> prompt, and a list with one note on the ambiguous rows, or an empty list.
     """
     rows = gathered((normal_question(prompt.messages), prompt) for prompt in data.prompts)
     unclear: list[Prompt] = []
@@ -89,10 +99,10 @@ def _of_one_label(
 
 
 def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
-    """Return the history in which repeated rows of the data set have the answers to their question, too.
+    """Return the history of a log with its rollouts copied to further rows of the data set that ask the same question.
 
-    Rows that repeat a question have labels of their own. A run samples every row separately, but a log without ids
-    gives all answers to the first of these rows.
+    Such rows have labels of their own, but a log without ids gives all answers to the first of them. The history of a
+    run is returned unchanged, since a run samples every row separately.
     """
     first_ids, candidates = dict[str, str](), list[tuple[str, Prompt]]()
     # A run samples repeated rows separately, so it has answers of their own.
@@ -130,7 +140,11 @@ def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
 
 
 def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
-    """Return the history with the ids of the data set, for the prompts with the same text."""
+    """Return the history with the data set's ids for prompts that have the same text; other prompts keep theirs.
+
+    Raises:
+        UserError: no prompt of the history is in the data set.
+    """
     ids, taken = dict[str, str](), set[str]()
     for name, prompt in same_prompts(history.prompts, data.prompts).items():
         # Two prompts of the history may match one row; only the first gets its id.

@@ -28,8 +28,12 @@ _COLUMNS = ("problem_id", "gold", "answer", "answer_class", "tokens")
 
 
 def evaluations_among(places: Sequence[Path]) -> list[EvaluationStore]:
-    """Return the evaluations at some places, each an evaluation or a folder of some; none if the places are runs or
-    logs.
+    """Return the evaluations at some places, each once; an empty list if the places are runs or logs.
+
+    A place is the folder of an evaluation, or a folder with several evaluations in it.
+
+    Raises:
+        UserError: some places hold evaluations, and others something else.
     """
     at_places = {
         place: evaluation_folders(place)
@@ -58,10 +62,11 @@ def evaluations_history(
     *,
     keeps_responses: bool = False,
 ) -> RolloutHistory:
-    """Return the samples of a benchmark in evaluations as a history whose labels are the benchmark's keys.
+    """Return the graded samples of a benchmark as a history; the labels are the benchmark's keys, its reference
+    answers.
 
-    Evaluations of one model are visits of one policy. The answers are those that were graded: letters for multiple
-    choice, or numbers if the keys are numbers.
+    Further evaluations of one model become further visits by it. The answers are those that were graded: letters for
+    multiple choice, or numbers if the keys are numbers.
 
     Args:
         stores: at least one evaluation.
@@ -110,10 +115,10 @@ def evaluations_history(
 def _under_one_key(
     asked: Mapping[EvaluationStore, EvaluationRecord], name: str
 ) -> tuple[Mapping[EvaluationStore, EvaluationRecord], Sequence[EvaluationStore]]:
-    """Return the evaluations that vote, and those that are left out.
+    """Return the evaluations of the benchmark `name` that vote, with their records, and those that are left out.
 
-    Under verified keys a problem may have another label, so evaluations with and without verified keys cannot vote
-    together.
+    Evaluations under verified keys are left out, unless all are under verified keys: such a key may differ from the
+    benchmark's own, and votes on different labels cannot be mixed.
     """
     verified = [it for it, record in asked.items() if record.benchmarks[name].verified]
     if len(verified) == len(asked):
@@ -124,7 +129,10 @@ def _under_one_key(
 def _votes(
     asked: Mapping[EvaluationStore, EvaluationRecord], name: str, more: Sequence[str]
 ) -> pl.DataFrame:
-    """Return the samples of a benchmark in all evaluations, with the columns of a log."""
+    """Return the samples of the benchmark `name` in all these evaluations: one row per sample, in the columns of a log.
+
+    The key becomes ``given_label``, and a model's n-th evaluation its visit n. `more` are further columns to read.
+    """
     # Two models may be recorded under one name; then `model` tells them apart.
     names = Counter(name for name, _ in {(it.name, it.model) for it in asked.values()})
     visits, tables = Counter[str](), []
@@ -142,7 +150,9 @@ def _votes(
 def _benchmark(
     source: Path, finished: Mapping[Path, Sequence[str]], benchmark: str | None
 ) -> str:
-    """Return the name of the benchmark to audit.
+    """Return the name of the benchmark to audit: `benchmark`, or if that is None the only one that is finished.
+
+    `finished` has the names of each evaluation's finished benchmarks; `source` is for the error.
 
     Raises:
         UserError: it is not finished, or none is named and there are several.
@@ -159,7 +169,9 @@ def _benchmark(
 
 
 def _option() -> pl.Expr:
-    """Return the option that a sample of multiple choice names: its letter, or its number if the key is a number."""
+    """Build the expression for the option that a multiple-choice sample names: its letter, or its number if the key is
+    one.
+    """
     numbers = {
         letter: str(position) for position, letter in enumerate(ascii_uppercase, start=1)
     }

@@ -59,7 +59,10 @@ _VERIFY = 50
 
 @dataclass(frozen=True)
 class Choice:
-    """Which rows an export keeps, and with which labels; the options of the command, by name."""
+    """Which rows of a data set an export keeps, and whether it repairs their labels.
+
+    The fields are named like the options of `olr audit`.
+    """
 
     drop: Sequence[str] = ()
     """Statuses of rows that are left out."""
@@ -99,7 +102,10 @@ class Choice:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """The smallest and the largest share."""
+        """The range of `pass_rate` as two shares, the smallest and the largest.
+
+        It is 0 and 1 if `pass_rate` is not set, and 1 and 0 if it is not two numbers joined by a colon.
+        """
         try:
             low, high = map(float, (self.pass_rate or "0:1").split(":"))
         except ValueError:
@@ -115,11 +121,17 @@ class Choice:
 
     @property
     def is_to_check(self) -> bool:
-        """Whether the rows are for people to check, not for training."""
+        """Whether people are to check the rows: `first`, `random` or `only` is set. Otherwise the rows are for
+        training.
+        """
         return bool(self.first or self.random or self.only)
 
     def keeps(self, rows: Sequence[Row | None]) -> list[int]:
-        """Return the indices of the rows that are kept, in file order, or in queue order for the first of the queue."""
+        """Return the indices of the rows to keep, given the verdict on every row of the data set.
+
+        A verdict of None belongs to a row without rollouts. The indices ascend, except for the `first` rows of the
+        queue, which are in the order of the queue.
+        """
         if self.random is not None:
             return sorted(
                 seeding.permutation(len(rows), "audit sample", self.seed)[: self.random]
@@ -134,9 +146,11 @@ class Choice:
         return [index for index, row in enumerate(rows) if self._keeps(row)]
 
     def _keeps(self, row: Row | None) -> bool:
-        """Return whether a row stays.
+        """Return whether `drop`, `only` and `pass_rate` keep a row; None is the verdict on a row without rollouts.
 
-        An unjudged row stays unless that status is to be dropped. A repaired row is judged by its new label.
+        If the label is repaired, `drop` keeps the row whatever its status, and the pass rate is that of the new label.
+        A label that people found wrong without giving the true answer does not count as repaired. A row without
+        rollouts has no pass rate, so any `pass_rate` leaves it out.
         """
         status = UNJUDGED if row is None else row["status"]
         # A row that people found wrong, without giving the true answer, may have a flawed question. A new label does
@@ -162,12 +176,13 @@ class Choice:
 
 
 def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a sentence on why the votes of a repair change no given label, or None if they do.
+    """Return a sentence on why a repair leaves unverified labels as they are.
 
-    Questions that are not in the data set are only noted: the rest can still be written.
+    The result is None if no repair is asked for, or if verified labels show that replacing others by proposals is a
+    gain.
 
     Raises:
-        UserError: the repair has nothing to do.
+        UserError: a repair is asked for but neither changes nor adds a label, and the data set has all questions.
     """
     if not choice.repair:
         return None
@@ -194,7 +209,14 @@ def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
 
 
 def require_exportable(target: Path, data: PromptSet | None = None) -> None:
-    """Raise for a target that `export` could not write, before the audit starts, which may take long."""
+    """Raise if `export` cannot write a file with the ending of `target`, before the audit starts, which may take long.
+
+    It writes ``.parquet`` and ``.jsonl``, and CSV only for a data set that is a single CSV file with the same ending.
+    While `data` is None, the data set is not known yet, and CSV is let through.
+
+    Raises:
+        UserError: the ending is another.
+    """
     files = [] if data is None else data.origins.files
     is_csv_of_csv = data is None or [file.suffix for file in files] == [target.suffix]
     if target.suffix not in (".parquet", ".jsonl", *(CSV if is_csv_of_csv else ())):
@@ -206,10 +228,13 @@ def require_exportable(target: Path, data: PromptSet | None = None) -> None:
 
 
 def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:
-    """Return the data set that a history's rollouts were made on, as far as the history knows it.
+    """Return the data set that a history's rollouts were made on.
 
-    For a run it is the one in its recipe (with `is_local` only if that needs no network), for a log its own column of
-    prompts.
+    For a run it is the data set of its recipe, for a log the prompts in its own column of prompts. With `is_local` a
+    run's data set is not fetched over the network.
+
+    Raises:
+        UserError: the data set cannot be read, or the log has no column of prompts.
     """
     if history.data is not None:
         return history.data
@@ -257,14 +282,17 @@ def _of_log(history: RolloutHistory) -> PromptSet:
 def export(
     audit: Audit, data: PromptSet, target: Path, judge: Judge, choice: Choice
 ) -> tuple[File, int]:
-    """Write the rows that are kept: a .parquet or .jsonl file in the interchange format, or a CSV file with its own
-    columns.
+    """Write the rows of a data set that `choice` keeps, with their labels after the audit.
 
-    A row's noise marks change with its label. Active noise changes a label at every visit; the file keeps the audited
-    label for good (R4). Rows to be checked have their true answers if they are verified.
+    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. If a row's label changes, its
+    marks of noise do too. Under active noise, which draws a new label at every visit, the file gets the audited label
+    for good (R4). Rows to be checked by people have their true answers if they are verified.
 
     Returns:
-        The file, and the number of its rows without a label that training would need; 0 for rows to be checked.
+        The file, and how many of its rows lack a label, which training would need; 0 for rows to be checked.
+
+    Raises:
+        UserError: no row is left.
     """
     rows = rows_of(audit, data, choice)
     chosen = choice.keeps(rows)
@@ -298,7 +326,11 @@ def export(
 
 
 def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
-    """Return the verdict on each prompt of a data set, or None without one; labels change only with a repair."""
+    """Return the audit's verdict on each prompt of the data set, in its order; None for a prompt without rollouts.
+
+    Unless `choice` repairs labels, a verdict says that its label is kept, except for verified rows that people are to
+    check.
+    """
     by_id: dict[str, Row] = {
         row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)
     }
@@ -310,7 +342,10 @@ def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
 def _csv_cells(
     data: PromptSet, kept: Mapping[int, tuple[Prompt, Row | None]], choice: Choice
 ) -> dict[int, dict[str, str]]:
-    """Return row -> the cells to add or replace in a CSV file; the label only if it changes."""
+    """Return index of a row -> column -> text to write into the CSV file: the findings, and the label if it changes.
+
+    `kept` has the prompt, with its new label, and the verdict of every row that is kept, by the index of the row.
+    """
     label_column, cells_of = data.label_column or LABEL_COLUMNS[0], {}
     for index, (prompt, row) in kept.items():
         findings = _columns(row)
@@ -325,12 +360,18 @@ def _csv_cells(
 
 
 def _unchanged(row: Row, choice: Choice) -> Row:
-    """Return a row whose label stays, except that a verified row for people to check gets its true answer."""
+    """Return a verdict that leaves the label as it is (change ``kept``).
+
+    An exception is a row for people to check whose true answer is verified: it gets that answer.
+    """
     return row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
 
 
 def _counted_changes(rows: Sequence[Row | None]) -> str:
-    """Return how many labels a repair has changed and added, as the end of a clause."""
+    """Return how many labels a repair changes and adds, such as ``, 3 labels changed, 1 label added``.
+
+    The text continues a sentence; without changes it is empty.
+    """
     changes = Counter(row["change"] for row in rows if row is not None)
     return "".join(
         f", {changes[name]:,} label{'s' * (changes[name] != 1)} {name}"
@@ -340,7 +381,7 @@ def _counted_changes(rows: Sequence[Row | None]) -> str:
 
 
 def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
-    """Return a sentence on the rows without answers, or None if every row was judged."""
+    """Return a sentence on the rows of the data set that have no rollouts, or None if every row was judged."""
     judged = {*audit.prompts["prompt_id"]}
     count = sum(prompt.prompt_id not in judged for prompt in data.prompts)
     if not count:
@@ -357,9 +398,9 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
 
 
 def dropped_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a warning that dropped rows are only doubted by votes.
+    """Return a warning if rows are dropped as doubted although only votes, and few verified labels, speak against them.
 
-    None if no such row is dropped, or if enough labels are verified.
+    It is None if no such row is dropped, or if at least `_VERIFY` labels are verified.
     """
     by_votes = audit.prompts.filter(
         ~pl.col("is_verified"), pl.col("status") == "doubted"
@@ -375,12 +416,17 @@ def dropped_note(audit: Audit, choice: Choice) -> str | None:
 
 
 def has_truth(row: Row) -> bool:
-    """Return whether a person has verified the true answer of a row of the verdicts."""
+    """Return whether people have verified the true answer to the prompt of this verdict, not only that its label is
+    wrong.
+    """
     return bool(row["is_verified"] and row["proposal_confidence"] == 1)
 
 
 def evidence(row: Row) -> str:
-    """Return a sentence on the evidence for and against a label."""
+    """Return a sentence on the evidence for and against the label of a verdict.
+
+    An example is ``of 16 rollouts 3 × the label, 10 × 240``; if people have verified the label, the sentence says so.
+    """
     if row["is_verified"]:
         is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
         return (
@@ -394,7 +440,12 @@ def evidence(row: Row) -> str:
 
 
 def _relabelled(prompt: Prompt, row: Row) -> Prompt:
-    """Return the prompt with its label after the audit; its noise marks are not changed yet."""
+    """Return the prompt with its label after the audit: the proposal if the label is changed or added, else the audited
+    one.
+
+    A prompt whose only label is the sentinel (no answer is right) keeps it and is marked as inactive noise. Otherwise
+    the marks of noise stay as they are; `_marked` updates them.
+    """
     label = (
         row["proposed_label"]
         if row["change"] in ("changed", "added")
@@ -411,7 +462,11 @@ def _relabelled(prompt: Prompt, row: Row) -> Prompt:
 
 
 def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> list[Prompt]:
-    """Return prompts with new labels as clean if the label means the stored true answer, else as frozen noise (R4)."""
+    """Return the prompts, with marks of noise that fit their new labels.
+
+    If a label differs from that in `old` and the true answer is stored, the prompt becomes ``clean`` if the two match,
+    else ``active_frozen``: a wrong label that stays (R4). Other prompts keep their marks.
+    """
     changed = [
         after.given_label if after.given_label != before.given_label else None
         for after, before in zip(prompts, old, strict=True)

@@ -57,7 +57,7 @@ from olr_cli.tables.answer import as_json
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments and options of the command line, by name."""
+    """The arguments and options of one call of `olr audit`, by name."""
 
     history: Sequence[Path]
     data: str | None = None
@@ -86,7 +86,10 @@ class Request:
     """
 
     def require_sense(self) -> None:
-        """Raise for impossible requests before the audit starts, which may take long."""
+        """Raise `UserError` for options that do not fit together and for files that cannot be written.
+
+        This happens before the audit starts, which may take long.
+        """
         outputs = {"export": self.export, "report": self.report, "out": self.out}
         outputs["as_recipe"] = self._recipe_file()
         require_new(outputs, repeatable=outputs)
@@ -134,13 +137,20 @@ class Request:
 
     @property
     def card(self) -> Path | None:
-        """File that describes the changes to the exported rows; None if people are to check the rows."""
+        """File that describes the changes to the exported rows; None without an export, or if people are to check the
+        rows.
+        """
         if self.export is None or self.choice.is_to_check:
             return None
         return self.export.with_name(f"{self.export.name}.md")
 
     def again(self, *more: str) -> str:
-        """Return the command with the same history and the same knowledge about it, and more words."""
+        """Return the `olr audit` command for the same history and the same knowledge about it, ending with the words
+        `more`.
+
+        The knowledge is the data set, the columns, the verified labels, the benchmark and the settings. Options that
+        choose or write something are left out.
+        """
         places = self.history
         # Name the folder instead of many files, but only if it holds exactly these. Folders of several logs raise an
         # error here, and several runs must be named one by one.
@@ -159,12 +169,12 @@ class Request:
 
 
 def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) -> Answer:
-    """Audit the labels, or the rewards, and write the files of the request.
+    """Audit the labels, or the rewards, write the files of the request, and return what the command prints.
 
     Args:
         request: arguments and options of the command line.
         report: called with the progress.
-        show: called with the result if the table of prompts cannot be written.
+        show: called with the output if `request.out` cannot be written, before that error is raised.
     """
     request.require_sense()
     # Responses take most of the memory; only the queue of rewards and the page show them.
@@ -233,7 +243,11 @@ def _as_recipe(
     found: RewardAudit,
     answer: Answer,
 ) -> Answer:
-    """Return the verifier's section alone, or the answer with the recipe that was written."""
+    """Return the answer of an audit of rewards, extended by the verifier that errs as the audited one did.
+
+    If `target` is `PRINTED`, the text becomes the verifier's section of a recipe alone. Otherwise a recipe that trains
+    with this verifier is written to `target`, and the next command starts it.
+    """
     section = verifier_of(found)
     result = {**as_json(answer.result), "verifier": plain(section)}
     if target == PRINTED:
@@ -264,9 +278,9 @@ def _as_recipe(
 def _of_labels(
     request: Request, source: RolloutHistory, named: PromptSet | None, judge: Judge
 ) -> tuple[Answer, Audit]:
-    """Return the answer and the audit of labels.
+    """Audit the labels and return the output and the audit; write the export with its card, and the page, if requested.
 
-    The export and the page are written here, because they need the judge.
+    `named` is the data set that the user named, or None.
     """
     # Steps are read once, by the audit; `Sampled` keeps a few responses for the page as they pass.
     sampled = Sampled(source.steps)
@@ -310,7 +324,7 @@ def _of_labels(
 
 
 def _card(request: Request, result: Audit, data: PromptSet, answer: Answer) -> list[File]:
-    """Write the card of an export, if it gets one; return its file."""
+    """Write the card of the exported data set, and return a list with its file; an empty list if it gets no card."""
     if request.card is None:
         return []
     command = request.again(*request.choice.words, "--export", str(request.export))
@@ -356,9 +370,10 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
 
 
 def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, str]:
-    """Return the command that uses the audit of a benchmark, or none for other histories.
+    """Return command -> its purpose: the next step after the audit of a benchmark, or none.
 
-    A benchmark's problems are not for training.
+    It is an evaluation on the exported problems, or if one evaluation and one file of verified keys are named, a
+    regrading. Histories that are not of evaluations have none.
     """
     if not is_of_evaluations(source):
         return {}
@@ -373,7 +388,13 @@ def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, 
 
 
 def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str, str]:
-    """Return the command that writes an export again without its unlabelled rows; a CSV file is read as `data` says."""
+    """Return command -> its purpose, for the command that writes an export again without its unlabelled rows.
+
+    Args:
+        export: the exported file.
+        data: how the data set was read; a CSV file is read in the same way.
+        unlabelled: number of unlabelled rows, for the purpose.
+    """
     target = export.with_name(f"{export.stem}-labelled{export.suffix}")
     words = ["olr", "check", str(export)]
     if export.suffix in CSV and data.columns is not None:
@@ -386,7 +407,8 @@ def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str
 def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str | None:
     """Return the command that trains on the exported data, or None for another trainer's run, which olr cannot start.
 
-    It uses the run's own recipe, else a recipe for the policy of the rollouts.
+    For a training run it uses the run's own recipe. For other rollouts it uses a recipe that comes with olr, and their
+    policy, or the placeholder ``MODEL`` if its path is unknown. `settings` are texts ``KEY=VALUE``.
     """
     if export.suffix not in CSV:
         settings = [it for it in settings if not it.strip().startswith("data.columns")]
@@ -406,7 +428,9 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
 
 
 def _read_as(data: DataSection, export: Path) -> list[str]:
-    """Return the settings with which the export of a data set is read; `data` is how the data set itself was read."""
+    """Return the settings (``KEY=VALUE``) with which an exported file is read, if the original was read
+    as `data` says.
+    """
     # Only CSV keeps the columns of the data set; other formats have the columns of the interchange format.
     columns = (
         json.dumps(data.columns, ensure_ascii=False) if export.suffix in CSV else "null"
@@ -416,7 +440,10 @@ def _read_as(data: DataSection, export: Path) -> list[str]:
 
 
 def _from_scratch(policy: str, data: Sequence[str]) -> str:
-    """Return the command that trains a policy on data by a recipe that comes with olr."""
+    """Return the command that trains a policy by a recipe that comes with olr.
+
+    `policy` is the path of the model, and `data` has the settings (``KEY=VALUE``) that name the data.
+    """
     settings, recipe = [f"model.path={policy}"], "own-data"
     # `own-data` has no noise section; the toys' recipe injects noise, which audited data must not get.
     if toy_kind(policy) is not None:
@@ -425,7 +452,11 @@ def _from_scratch(policy: str, data: Sequence[str]) -> str:
 
 
 def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
-    """Return the command that trains on other data by a run's own recipe."""
+    """Return the command that trains on other data by a run's own recipe, without its noise and on its held-out
+    prompts.
+
+    `data` has the settings (``KEY=VALUE``) that name the data.
+    """
     held_out = run / HELD_OUT_FILE
     # Without `data.test` in its recipe the run split off and stored its held-out prompts; measure on the same ones.
     measured = [f"data.test={held_out}"] if held_out.exists() else []

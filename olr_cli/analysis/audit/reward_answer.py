@@ -21,7 +21,11 @@ _MOST_UNREAD = 0.1
 
 
 def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
-    """Return a few sentences and the queue; JSON has the whole audit."""
+    """Return the output of `olr audit --rewards`: a few sentences, the rates by visit, and the contradictions.
+
+    `top` limits the rows of contradictions and of the highest rewards. If it is None, JSON has all rows, and a terminal
+    the first 15 contradictions.
+    """
     parts: list[Line | Table | str] = [*_lines(audit)]
     reward = pl.col("is_rewarded").cast(pl.Int8).alias("reward")
     contradictions = audit.queue.head(_ROWS if top is None else top)
@@ -39,7 +43,7 @@ def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
 
 
 def _visits_table(by_visit: Sequence[RatesOfVisits]) -> Table:
-    """Return the rates of the rewards by visit."""
+    """Return a table of how often rewards are wrong, with one row for each range of visits."""
     heads = ("visits", "rewards", "right, not rewarded", "wrong, rewarded", "TPR - FPR")
     rows = []
     for part in by_visit:
@@ -53,7 +57,10 @@ def _visits_table(by_visit: Sequence[RatesOfVisits]) -> Table:
 
 
 def _cases_table(queue: pl.DataFrame, *more: str | pl.Expr) -> Table:
-    """Return rows of the queue, one per line; `more` are further columns."""
+    """Return rows of the queue as a table: prompt, label, answer, the columns `more`, and the number of rollouts.
+
+    The queue has the contradictions between rewards and the grader.
+    """
     texts = queue.select(
         pl.col("prompt_id").alias("prompt"), "label", "answer", *more, "rollouts"
     )
@@ -71,7 +78,9 @@ def _cases_table(queue: pl.DataFrame, *more: str | pl.Expr) -> Table:
 
 
 def _paid_table(queue: pl.DataFrame) -> Table:
-    """Return rows of the queue with their highest reward, each above the end of its response."""
+    """Return rows of the queue as a table, with their highest reward and, in a row below each, the end of that
+    response.
+    """
     block = _cases_table(queue, pl.col("paid").round(3)).blocks[0]
     rows = []
     for row, response in zip(block.rows, queue["response"], strict=True):

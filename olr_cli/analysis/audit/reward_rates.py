@@ -55,7 +55,10 @@ _OF_GRADER = [
 
 @dataclass(frozen=True)
 class Rates:
-    """How often right answers are not rewarded, and wrong ones are, with 95 % intervals; and TPR - FPR (Youden's J)."""
+    """How often a verifier errs, with 95 % intervals: right answers that are not rewarded, and wrong ones that are.
+
+    `youden` is TPR - FPR (Youden's J), or None if one of the two rates is unknown.
+    """
 
     false_negative_rate: Cell
     false_positive_rate: Cell
@@ -63,7 +66,11 @@ class Rates:
 
 
 def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
-    """Read people's verdicts on answers: `CASE`, and ``is_right``, which is null if they cannot say.
+    """Read people's verdicts on answers from tables.
+
+    Returns:
+        Columns prompt_id, label, answer, and ``is_right``, which is null if people could not say. Rows whose verdict is
+            empty are left out.
 
     Raises:
         UserError: a file is no such table, a verdict is none of `VERDICTS`, or an answer has two different ones.
@@ -98,7 +105,12 @@ def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
 
 
 def verdict_notes(people: pl.DataFrame, known: pl.DataFrame) -> Iterator[str]:
-    """Yield notes on how many of these rollouts people's verdicts are about."""
+    """Yield notes on how many of people's verdicts are about these rollouts, and how many contradictions they cover.
+
+    Args:
+        people: result of `read_verdicts`.
+        known: rollouts with their reward (``is_rewarded``) and the grader's ``verdict``.
+    """
     here = people.join(known, on=CASE, how="semi").height
     yield f"{here:,} of {people.height:,} verdicts are about answers here, {people.height - here:,} about none."
     contradicted = known.filter(pl.col("is_rewarded") != pl.col("verdict"))
@@ -111,10 +123,13 @@ def verdict_notes(people: pl.DataFrame, known: pl.DataFrame) -> Iterator[str]:
 
 
 def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
-    """Return (1 + draws, counts): the number of rows that satisfy each expression.
+    """Count the rows that satisfy each expression, over all prompts and over prompts drawn anew (bootstrap).
 
-    The first row is for all prompts, the others for prompts that are drawn anew. Prompts with equal counts are drawn
-    together, so that memory does not grow with the number of prompts.
+    Prompts with equal counts are drawn together, so that memory does not grow with the number of prompts.
+
+    Returns:
+        (1 + draws, expressions) counts: the first row over all prompts, each other row over one draw. Without rows of
+            data there are no draws, and all counts are 0.
     """
     if rows.is_empty():
         return np.zeros((1, len(counted)))
@@ -135,10 +150,11 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
 
 
 def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
-    """Return the share of `of` that is `bad`, each (1 + draws,) as in `_resampled`.
+    """Return the share `bad` / `of` with its 95 % interval, in percent; an empty cell if `of` is 0.
 
-    If all rollouts are alike, so are all draws, and the bootstrap has no width. Then every prompt counts as one draw,
-    and the interval is exact.
+    Both arrays are (1 + draws,): the count over all prompts, then over each draw of the bootstrap (`_resampled`). If
+    the share is 0 or 1, so is that of all draws, and the bootstrap has no width. Then each of the `prompts` counts as
+    one independent draw, and the interval is exact.
     """
     if not of[0]:
         return Cell(kind="percent")
@@ -152,7 +168,10 @@ def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
 
 
 def by_grader(known: pl.DataFrame) -> Rates:
-    """Return the verifier's rates if the grader's verdicts were the truth."""
+    """Return how often the verifier's rewards are wrong if every verdict of the grader is right.
+
+    `known` has a row per rollout: prompt_id, ``is_rewarded`` and the grader's ``verdict``.
+    """
     cells, is_right = _resampled(known, [*_IN_CELL.values()]), pl.col("verdict")
     right, wrong = (
         known.filter(which)["prompt_id"].n_unique() for which in (is_right, ~is_right)
@@ -161,10 +180,18 @@ def by_grader(known: pl.DataFrame) -> Rates:
 
 
 def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
-    """Return the verifier's and the grader's rates, by people's verdicts on some answers.
+    """Return the error rates of the ``verifier`` and of the ``grader``, by people's verdicts on some answers.
 
-    In each cell (reward, verdict), the share of right rollouts is taken from those whose answers people have judged. If
-    they judged none of a cell where reward and verdict agree, both are taken to be right.
+    A cell is a combination of reward and grader's verdict. The share of right rollouts in a cell is estimated from
+    those whose answers people have judged. If they judged none of a cell where reward and verdict agree, both are taken
+    to be right.
+
+    Args:
+        known: rollouts with their reward (``is_rewarded``) and the grader's ``verdict``.
+        people: result of `read_verdicts`.
+
+    Raises:
+        UserError: people judged no answer here, or none of a cell where reward and verdict differ.
     """
     judged = known.join(people, on=CASE, how="left")
     right, wrong = _by_cell(judged)
@@ -192,7 +219,14 @@ def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
 
 
 def _by_cell(judged: pl.DataFrame) -> tuple[Floats, Floats]:
-    """Return how many rollouts of each cell are right and how many wrong, by people's verdicts: both (1 + draws, 4)."""
+    """Estimate how many rollouts of each cell are right, and how many wrong, from people's verdicts.
+
+    A cell is a combination of reward and grader's verdict, in the order of `_CELLS`. Both arrays are (1 + draws, 4):
+    over all prompts, then over each draw of the bootstrap (`_resampled`).
+
+    Raises:
+        UserError: people judged no rollout of a cell where reward and verdict differ.
+    """
     is_right, cells = pl.col("is_right"), _IN_CELL.values()
     counted = [
         *cells,
@@ -221,7 +255,14 @@ def _by_cell(judged: pl.DataFrame) -> tuple[Floats, Floats]:
 
 
 def _rates(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int) -> Rates:
-    """Return the rates of a verifier from the right and the wrong rollouts in each cell, both (1 + draws, 4)."""
+    """Return the error rates of a verifier.
+
+    Args:
+        right: (1 + draws, 4) number of right rollouts in each cell, as in `_by_cell`.
+        wrong: (1 + draws, 4) number of wrong ones.
+        right_prompts: number of prompts behind the right rollouts, for the interval of a rate of 0 or 1.
+        wrong_prompts: number of prompts behind the wrong ones.
+    """
     false_negatives = _rate(right[:, ~_REWARDED].sum(1), right.sum(1), right_prompts)
     false_positives = _rate(wrong[:, _REWARDED].sum(1), wrong.sum(1), wrong_prompts)
     is_known = false_negatives.value is not None and false_positives.value is not None

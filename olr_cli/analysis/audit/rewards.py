@@ -45,7 +45,7 @@ _PARTS = 6
 
 @dataclass(frozen=True)
 class RatesOfVisits:
-    """The rates of the rewards of visits `first` to `last`."""
+    """Error rates of the `rewards` rewards that were given in the visits `first` to `last`, both included."""
 
     first: int
     last: int
@@ -55,7 +55,7 @@ class RatesOfVisits:
 
 @dataclass(frozen=True)
 class RewardAudit:
-    """How a history's rewards and the grader's verdicts differ."""
+    """Where the stored rewards of a history contradict the grader, olr's own check of answers, and how often."""
 
     source: Path
     rewards: int
@@ -115,7 +115,9 @@ class RewardAudit:
 def audit_rewards(
     history: RolloutHistory, judge: Judge, verified: Sequence[Path] = ()
 ) -> RewardAudit:
-    """Compare every stored reward with the verdict about its answer and label.
+    """Compare every stored reward with the grader's verdict on its answer, given its label.
+
+    `verified` are files with people's verdicts on answers (`read_verdicts`).
 
     Raises:
         UserError: the history has no rewards that say right or wrong, or no labels.
@@ -183,7 +185,11 @@ def audit_rewards(
 
 
 def _by_visit(known: pl.DataFrame) -> list[RatesOfVisits]:
-    """Return the rates of up to `_PARTS` parts with equally many visits each, in order."""
+    """Return the error rates of consecutive ranges of visits, at most `_PARTS`, with equally many visits each if
+    possible.
+
+    `known` has the rollouts that the grader could judge. If they are of one visit, the list is empty.
+    """
     visits = known["visit"].n_unique()
     if visits < 2:
         return []
@@ -197,9 +203,10 @@ def _by_visit(known: pl.DataFrame) -> list[RatesOfVisits]:
 
 
 def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
-    """Return the rollouts with a reward and the label that it was given for, and the number of other rollouts.
+    """Return the rollouts that have a label and a verifier's reward, and the number of all other rollouts.
 
-    Some rewards involved no verifier (R25), so they are among the others.
+    A reward that was given without asking a verifier does not count. A row has prompt_id, visit, label, answer,
+    ``is_rewarded``, response (its end, or null) and ``paid``, the reward as a number.
     """
     keys = ("prompt_id", "visit", "view", "sample")
     columns = (*keys, "answer", "is_rewarded", "reward", "response")
@@ -267,8 +274,13 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
 def _other_extractor(
     accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
 ) -> tuple[str, float] | None:
-    """Return another extractor that the verifier may use (see `RewardAudit.extractor`); `accepted` is wrong but
-    rewarded.
+    """Find another extractor of answers that the verifier may use, since it explains rewards that look wrong.
+
+    `accepted` are rewarded rows whose answer, as read now, is wrong.
+
+    Returns:
+        The extractor that reads a right answer in most of these responses, and their share. None if the share is not
+            more than half, or if there are fewer than `_FEWEST` rows.
     """
     if len(accepted) < _FEWEST:
         return None
@@ -289,7 +301,7 @@ def _other_extractor(
 def _kind(answer: str, label: str) -> str:
     """Return why reward and verdict may differ, guessed from the texts.
 
-    The kinds are near value, other value, same text, words or unit, and spelling.
+    It is ``near value``, ``other value``, ``same text``, ``words or unit`` or ``spelling``.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if (

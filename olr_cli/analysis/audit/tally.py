@@ -25,7 +25,10 @@ _PROMPTS_AT_ONCE = 512
 
 @dataclass(frozen=True)
 class Tally:
-    """Counts of P prompts. An answer is one class of equivalent spellings (R7), numbered over all prompts."""
+    """How often each model gave each answer to each of P prompts.
+
+    An answer is one class of equivalent spellings (R7). Answers are numbered from 0 over all prompts.
+    """
 
     prompt_ids: tuple[str, ...]
     """Ids of the prompts, in the order of their first visit."""
@@ -56,7 +59,13 @@ class Tally:
 
 
 def tally(history: RolloutHistory, judge: Judge) -> Tally:
-    """Count the rollouts of the original wording. The history's `steps` are read, once."""
+    """Count the answers to each prompt by model, and match them with its label; rephrased prompts do not count.
+
+    The history's `steps` are read once, so an iterator is used up.
+
+    Raises:
+        UserError: no rollout answers the original wording of a prompt.
+    """
     counted = _counted(history.steps)
     if counted.is_empty():
         raise UserError(
@@ -114,9 +123,10 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
 
 
 def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Return prompt_id, visit, model, text (null: no answer) and count.
+    """Count equal answers: return rows with prompt_id, visit, model, text (null: no answer) and count.
 
-    Rollouts are counted a chunk at a time, so that few of them are in memory.
+    Rollouts are counted a chunk at a time, so that few of them are in memory. Rows with the same key may therefore
+    occur several times. Only answers to the original wording of a prompt count.
     """
     parts = []
     for chunk in chunks(steps, ["prompt_id", "visit", "answer", "view", "model"]):
@@ -136,10 +146,10 @@ def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
 def _audited_labels(
     history: RolloutHistory, last_visits: pl.DataFrame, prompt_ids: Iterable[str]
 ) -> tuple[str | None, ...]:
-    """Return the label of each prompt that an audit judges; None without one, or for the sentinel (R2).
+    """Return the label of each prompt that the audit judges; None for a prompt without one, or with the sentinel (R2).
 
-    It is the given label. A marked prompt of a run with active noise gets a new noisy label at every visit (R3); for
-    that prompt it is the last visit's label.
+    It is the given label. Under active noise, a marked prompt of a run gets a new noisy label at every visit (R3); then
+    it is the label of the last visit.
     """
     labels = {
         prompt_id: prompt.given_label for prompt_id, prompt in history.prompts.items()
@@ -157,10 +167,18 @@ def _audited_labels(
 def _classified(
     spellings: pl.DataFrame, labels: tuple[Gold | None, ...], judge: Judge
 ) -> tuple[pl.DataFrame, NDArray[np.int64]]:
-    """Return the spellings with their answers' numbers, and the labels' numbers.
+    """Group the spellings of each prompt into answers, and find the answer that is its label.
 
-    The spellings have prompt, text and uses, ordered by prompt. Every answer that matches the label is the label's
-    answer.
+    Spellings that match the label are one answer; others are grouped by what they mean.
+
+    Args:
+        spellings: columns prompt (its number), text and uses, ordered by prompt.
+        labels: (P,) labels.
+        judge: compares spellings.
+
+    Returns:
+        The spellings with a column `answer`, the number of their answer over all prompts.
+        (P,) the number of the label's answer, `UNSEEN` or `MISSING`.
     """
     of_prompt = spellings.group_by("prompt", maintain_order=True).agg("text")
     texts: Mapping[int, list[str]] = dict(of_prompt.iter_rows())

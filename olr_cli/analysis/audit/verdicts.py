@@ -76,7 +76,7 @@ class _Doubt:
 
     @classmethod
     def by_votes(cls, counted: Tally, model: AnnotatorModel) -> _Doubt:
-        """Return the doubt without verified labels: an order, but no chances."""
+        """Return the doubt from the votes alone: which labels are doubted, but no chances and no replacements."""
         unknown = np.full(len(counted), np.nan)
         # If one model gives the same answer several times at one visit, it may have made one error several times.
         is_evidence = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
@@ -87,7 +87,13 @@ class _Doubt:
     def calibrated(
         cls, maps: calibration.Calibration, odds: Floats, may_change: Bools
     ) -> _Doubt:
-        """Return the doubt with verified labels, which turn log odds into chances."""
+        """Return the doubt with the help of verified labels: chances, and labels that are surely improved if replaced.
+
+        Args:
+            maps: turn log odds into chances; fitted to the verified labels.
+            odds: (P,) log odds of the annotator model that the label is wrong.
+            may_change: (P,) whether the label has a proposal and nobody has verified it.
+        """
         chance = maps.chances(odds)
         is_evidence = np.ones(len(odds), dtype=bool)
         is_replaced, gain = maps.changes(odds, may_change)
@@ -105,14 +111,17 @@ def verdicts_of(
     judge: Judge,
     is_here: Bools,
 ) -> tuple[pl.DataFrame, Cell | None]:
-    """Return the frame that this module describes, and the gain of its changes.
+    """Return one row per prompt with the verdict on its label, the most doubtful first, and the gain of the changes.
+
+    The columns are listed at the top of this module. The gain is the expected number of additional right labels, or
+    None if no unverified label has a better proposal.
 
     Args:
         prompts: P prompts.
         counted: their answers and labels.
         model: the annotator model fitted to `counted`.
         known: all verified labels.
-        measure: the part of `known` that calibrates.
+        measure: the part of `known` that turns log odds into chances; None without any.
         judge: compares proposals with verified answers.
         is_here: (P,) whether the prompt is in the data set; only labels there change.
     """
@@ -184,7 +193,15 @@ def _statuses(
     is_missing: Bools,
     is_other: Bools,
 ) -> NDArray[np.str_]:
-    """Return (P,) values of `STATUSES`; of several that hold, the first."""
+    """Return (P,) the status of each label, one of `STATUSES`; verified labels are doubted or fine.
+
+    Args:
+        known: all verified labels.
+        model: the annotator model.
+        doubt: how doubtful the labels are.
+        is_missing: (P,) whether there is no label.
+        is_other: (P,) whether the likeliest answer is another one than the label.
+    """
     cases = {
         "doubted": known.is_known & (known.is_wrong == 1),
         "fine": known.is_known & (known.is_wrong == 0),
@@ -201,7 +218,11 @@ def _statuses(
 
 
 def _ranked(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the verdicts in the order of the queue, with their ranks; the order of equally doubtful ones is drawn."""
+    """Return the verdicts with the most doubtful labels first, and with a first column ``rank``.
+
+    The rank counts from 1; it is null, and the row at the end, for a verified or missing label. The order of equally
+    doubtful labels is random, but depends on nothing except the ids.
+    """
     is_queued = ~pl.col("is_verified") & pl.col("log_odds").is_not_null()
     # Draw by id, not by position: the order of ties then depends on nothing but the prompts.
     draws = [seeding.uniform("audit tie", name) for name in table["prompt_id"]]
@@ -212,14 +233,19 @@ def _ranked(table: pl.DataFrame) -> pl.DataFrame:
 
 
 def ties_of(verdicts: pl.DataFrame) -> list[tuple[int, int]]:
-    """Return the first and the last rank of every group of equally doubtful labels."""
+    """Return the first and the last rank of every group of two or more equally doubtful labels."""
     groups = verdicts.drop_nulls("rank").group_by("log_odds", maintain_order=True)
     ends = groups.agg(first=pl.col("rank").min(), last=pl.col("rank").max())
     return ends.select("first", "last").filter(pl.col("first") < pl.col("last")).rows()
 
 
 def _of(values: Floats, answers: Numbers) -> Floats:
-    """Return (A,) values of answers by prompt, as (P,): 0 for an answer that no rollout gave, NaN without a label."""
+    """Return (P,) the value of each prompt's answer: 0 for an answer that no rollout gave, NaN without a label.
+
+    Args:
+        values: (A,) values of all answers.
+        answers: (P,) number of an answer of each prompt, or a negative placeholder; `MISSING` means no label.
+    """
     by_prompt = np.where(answers == MISSING, np.nan, 0.0)
     by_prompt[answers >= 0] = values[answers[answers >= 0]]
     return by_prompt

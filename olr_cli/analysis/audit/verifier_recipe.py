@@ -21,9 +21,10 @@ PRINTED = Path("-")
 
 
 def verifier_of(audit: RewardAudit) -> VerifierSection:
-    """Return the `verifier` section that makes the errors of the audited rewards.
+    """Return a recipe's `verifier` section that makes the errors which were found in the audited rewards.
 
-    If people judged responses, it has the error rates against their verdicts, and no rules.
+    If people judged answers, it has the error rates by their verdicts, and no rules. Otherwise it has rules and rates
+    by the grader's verdicts.
     """
     section = measured_verifier(audit.known)
     if not audit.verified:
@@ -37,7 +38,7 @@ def verifier_of(audit: RewardAudit) -> VerifierSection:
 
 
 def section_text(audit: RewardAudit, section: VerifierSection) -> str:
-    """Return the section as YAML, under comments that state the measurement."""
+    """Return the verifier's section as YAML, below comments on the measured error rates and the rewards behind them."""
     rates = audit.verified.get("verifier", audit.rates)
     judge_name = "people" if audit.verified else "the grader"
     missed, accepted = (
@@ -60,7 +61,8 @@ def recipe_text(
 ) -> str:
     """Return a recipe of two arms, with the verifier and without it, that trains on the data of a history.
 
-    For a run it builds on the run's own recipe, otherwise on `own-data` with the data set `data`.
+    For a run it builds on the run's own recipe, named relative to `target`, the file that the text is for. Otherwise it
+    builds on the recipe `own-data` with the data set `data`.
 
     Raises:
         UserError: no reward contradicts the grader, or the data set is unknown.
@@ -103,7 +105,7 @@ def can_train_again(history: RolloutHistory) -> bool:
 
 
 def plain(section: VerifierSection) -> dict[str, Any]:
-    """Return the section with its default keys, so that a base recipe's verifier leaves nothing behind."""
+    """Return the section as plain values, with defaults written out, so that they override a base recipe's verifier."""
     return section.model_dump(mode="json", exclude_none=True)
 
 

@@ -46,7 +46,7 @@ _RATE = _BAD.sum() / _OF.sum()
 
 
 def measured_verifier(known: pl.DataFrame) -> VerifierSection:
-    """Return the verifier that errs as these rewards do.
+    """Return a recipe's `verifier` section that errs like these rewards: by rules where they fit, elsewhere by rate.
 
     Args:
         known: one row per rollout: prompt_id, label, answer, ``is_rewarded``, and ``verdict``, which counts as the
@@ -77,7 +77,7 @@ def measured_verifier(known: pl.DataFrame) -> VerifierSection:
 
 
 def rounded(rate: Any) -> Decimal:
-    """Return a rate as a recipe writes it; 0 if there was nothing to measure."""
+    """Return a rate as a recipe writes it, with three decimals; 0 if there was nothing to measure (None or NaN)."""
     # 0 / 0 in a frame is NaN, the only value that differs from itself.
     return Decimal(f"{rate or 0:.3f}") if rate == rate else Decimal(0)
 
@@ -86,7 +86,8 @@ def _comes_back(cases: pl.DataFrame) -> bool:
     """Return whether errors repeat with the same answer, rather than being drawn anew for every rollout.
 
     Among the pairs of rollouts with one answer whose first is misjudged, count those whose second is misjudged too. The
-    threshold is halfway between the count for independent errors and all of them.
+    threshold is halfway between the count for independent errors and all of them. In `cases`, a row is an answer to a
+    prompt; `bad` of its `of` rollouts are misjudged.
     """
     # Independent errors hit both rollouts of a pair with the square of their rate, which differs between right and
     # wrong answers.
@@ -99,7 +100,15 @@ def _comes_back(cases: pl.DataFrame) -> bool:
 
 
 def _rules(cases: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[VerifierRule]]:
-    """Return the cases that no rule covers, and the rules for one kind of errors, those that explain most first."""
+    """Find at most `_MOST_RULES` rules for one kind of errors, those that explain most first.
+
+    Args:
+        cases: a row per answer to a prompt; `bad` of its `of` rollouts are misjudged.
+        name: key of the rule's rate, ``false_positive_rate`` or ``false_negative_rate``.
+
+    Returns:
+        The cases that no rule covers, and the rules.
+    """
     rules = list[VerifierRule]()
     while len(rules) < _MOST_RULES:
         fits = [
@@ -116,9 +125,9 @@ def _rules(cases: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[VerifierR
 
 
 def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
-    """Return the possible conditions of a rule, each with the expression for the cases that satisfy it.
+    """Return the possible conditions of a rule, in the order in which they are preferred if they explain equally much.
 
-    If two explain equally much, the first is used.
+    A condition is a dict of keys of `VerifierRule`, and beside it the expression that holds in the cases it covers.
     """
     answer, distance = pl.col("answer"), pl.col("distance")
     last = answer.str.extract("([0-9])$")
@@ -134,7 +143,11 @@ def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
 
 
 def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
-    """Return the values with frequent errors, in the half of the prompts that rules are learned from."""
+    """Return at most `_MOST_VALUES` values of an expression at which errors are frequent, in ascending order.
+
+    They are learned from the half of the prompts whose cases have ``learns``. Frequent are rates above the middle
+    between the lowest and the highest one.
+    """
     rates = (
         cases.filter("learns")
         .group_by(value=value)
@@ -150,8 +163,11 @@ def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
 
 
 def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
-    """Return how much a rule explains: the sum of squares between its cases and the rest, or 0 unless it surely
-    fits.
+    """Return how much of the errors a rule explains, or 0 unless errors are surely and clearly more frequent where it
+    holds.
+
+    The measure is the sum of squares between two groups of cases, those in which `holds` is true and the others. Only
+    the half of the prompts that no rule was learned from counts.
     """
     rows = (
         cases.filter(~pl.col("learns"))
@@ -180,10 +196,10 @@ def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
 
 
 def _apart(answer: str, label: str) -> tuple[str | None, float | None]:
-    """Return how far a number is from its label: the distance as a recipe writes it, and the least of `_NEAR` that
-    exceeds it.
+    """Return the distance between two numbers as text, and the smallest relative distance of `_NEAR` that is larger.
 
-    Both are None for equal numbers and for texts. The distance is also None if six digits do not give it exactly.
+    The distance is None if six digits do not give it exactly; the other is None if the numbers are too far apart. Both
+    are None for equal numbers, and if one text is no number.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if answer_number is None or label_number is None or answer_number == label_number:

@@ -55,12 +55,12 @@ def _function(figure: str) -> Callable[..., list[Chart]]:
 
 
 def caption(figure: str) -> str:
-    """Return a line that describes a figure."""
+    """Return the one-line description of a figure: the first line of the docstring of its function."""
     return (_function(figure).__doc__ or "").partition("\n")[0]
 
 
 def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
-    """Return the charts of a figure.
+    """Draw a figure of these arms and return its charts.
 
     Raises:
         Lack: the figure needs other runs.
@@ -77,7 +77,11 @@ def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
-    """Return the names, each once, in the registry's order."""
+    """Return the given names, each once, in the order of the registry.
+
+    Raises:
+        UserError: a name is not in the registry; the error calls it a `kind`, such as ``figure``.
+    """
     registered, wanted = list(registry), set(names)
     for name in sorted(wanted.difference(registered)):
         raise unknown(kind, name, registered)
@@ -85,9 +89,13 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
 
 
 def known_figures(names: Sequence[str]) -> list[str]:
-    """Return the figures with these names in the order of `FIGURES`, then those over keys.
+    """Return the figures with these names in the order of `FIGURES`, then those over a key of the recipe
+    (``over-KEY``).
 
-    ``all`` stands for all of `FIGURES`, and those over the keys of `OFTEN`.
+    ``all`` stands for all of `FIGURES` and for the figures over the keys of `OFTEN`.
+
+    Raises:
+        UserError: a name is unknown.
     """
     over = [name for name in names if name.startswith(OVER)]
     named = known("figure", (name for name in names if name not in over), [*FIGURES, "all"])
@@ -99,7 +107,14 @@ def known_figures(names: Sequence[str]) -> list[str]:
 def draw(
     names: Sequence[str], arms: Sequence[Arm], *, captions: bool = True
 ) -> dict[str, list[Chart]]:
-    """Return the charts of the figures with these names; ``all`` stands for every figure that these arms allow."""
+    """Draw the figures with these names and return figure -> its charts; ``all`` stands for every figure the arms
+    allow.
+
+    `captions` says whether captions are written below the figures.
+
+    Raises:
+        UserError: a name is unknown, or the arms lack what a named figure needs.
+    """
     if not names:
         return {}
     from olr_cli.analysis.figures.style import applied
@@ -130,7 +145,10 @@ def draw(
 
 
 def save(charts: Iterable[Chart], folder: Path, *, pdf: bool = False) -> list[Path]:
-    """Save each chart (`sheet.save`); if names of arms lead to the same file name, the later files get a number."""
+    """Save each chart (`sheet.save`) and return the files that were written.
+
+    If several charts have the same name, their files are numbered from the second on.
+    """
     from olr_cli.analysis.figures import sheet
 
     files: list[Path] = []

@@ -63,12 +63,18 @@ class Epochs:
         )
 
     def rows(self, *metrics: str, first: int = 1) -> pl.DataFrame:
-        """Return the rows of some metrics, from epoch `first` on; metrics without a value have no rows."""
+        """Return the rows of these metrics from epoch `first` on, in the columns of `spreads`; one row per metric and
+        epoch.
+
+        A metric without a value has no rows.
+        """
         return self._rows.filter(pl.col("metric").is_in(metrics), pl.col("epoch") >= first)
 
     def by_noise(self, prefix: str, *otherwise: str, first: int = 1) -> pl.DataFrame:
-        """Return the rows of clean and of noisy prompts, or those of other metrics if it is unknown which prompts
-        are noisy.
+        """Return the rows of the metrics ``PREFIXclean`` and ``PREFIXnoisy``, from epoch `first` on.
+
+        If these have no rows, because it is unknown which prompts are noisy, the rows are those of the metrics
+        `otherwise`.
         """
         rows = self.rows(*(prefix + group for group in _BY_NOISE), first=first)
         return self.rows(*otherwise, first=first) if rows.is_empty() else rows
@@ -79,17 +85,17 @@ class Epochs:
             raise Lack("true answers")
 
     def after_warmup(self) -> int:
-        """Return the first epoch in which labels are selected.
+        """Return the first epoch after the warm-up, in which labels can be selected.
 
         Raises:
-            Lack: there is no such epoch.
+            Lack: the arm has no epoch after the warm-up.
         """
         if self.arm.epochs <= self.settings.warmup_epochs:
             raise Lack(f"an epoch after the warm-up of {self.settings.warmup_epochs}")
         return self.settings.warmup_epochs + 1
 
     def selecting(self) -> int:
-        """Return the first epoch in which the method selects labels.
+        """Return the first epoch in which the method selects labels, that is replaces some by the majority.
 
         Raises:
             Lack: there is no such epoch, or the method always or never selects.
@@ -115,20 +121,34 @@ def _attempt(panel: PanelRows, epochs: Epochs) -> pl.DataFrame | Lack:
 
 
 def training_accuracy(epochs: Epochs) -> pl.DataFrame:
-    """Return majority accuracy on clean and on noisy prompts."""
+    """Return the panel's rows: how often the majority is right on clean and on noisy prompts, by epoch.
+
+    Raises:
+        Lack: true answers are unknown.
+    """
     epochs.require_truth()
     return epochs.by_noise("majority/accuracy_", "majority/accuracy")
 
 
 def accuracy_by_selection(epochs: Epochs) -> pl.DataFrame:
-    """Return majority accuracy on the prompts whose label was replaced, and on the others."""
+    """Return the panel's rows: how often the majority is right where it replaced the label, and elsewhere, by epoch.
+
+    Raises:
+        Lack: true answers are unknown, or the method selects no labels.
+    """
     epochs.require_truth()
     names = (f"majority/accuracy_{group}" for group in _BY_SELECTION)
     return epochs.rows(*names, first=epochs.selecting())
 
 
 def slope(epochs: Epochs) -> pl.DataFrame:
-    """Return the slope on clean and on noisy prompts, or else on selected and unselected ones; it needs two visits."""
+    """Return the panel's rows: the mean slope of the pass rates on clean and on noisy prompts, from epoch 2 on.
+
+    If it is unknown which prompts are noisy, they are those of selected and of unselected prompts.
+
+    Raises:
+        Lack: there is one epoch only, or no training.
+    """
     if epochs.arm.epochs < 2:
         raise Lack("a second epoch")
     if not epochs.is_trained:
@@ -139,14 +159,28 @@ def slope(epochs: Epochs) -> pl.DataFrame:
 
 
 def selection_ratio(epochs: Epochs) -> pl.DataFrame:
-    """Return the share of clean and of noisy prompts that are selected."""
+    """Return the panel's rows: the share of clean and of noisy prompts whose label is replaced, by epoch.
+
+    If it is unknown which prompts are noisy, it is the share of all prompts.
+
+    Raises:
+        Lack: the method selects no labels.
+    """
     return epochs.by_noise(
         "label/selection_ratio_", "label/selection_ratio", first=epochs.selecting()
     )
 
 
 def criteria(epochs: Epochs) -> pl.DataFrame:
-    """Return majority accuracy on the prompts that each criterion would have selected from the same history."""
+    """Return the panel's rows: how often the majority is right where slope, consistency or both criteria would select
+    it.
+
+    The criteria are applied to the stored history, whatever the run's method selected. Without training, slopes are
+    chance, and only consistency has rows.
+
+    Raises:
+        Lack: true answers are unknown, no epoch follows the warm-up, or no majority meets a criterion.
+    """
     epochs.require_truth()
     epochs.after_warmup()
     # Without training slopes are chance, so only consistency can be shown.
@@ -157,7 +191,11 @@ def criteria(epochs: Epochs) -> pl.DataFrame:
 
 
 def effective_noise(epochs: Epochs) -> pl.DataFrame:
-    """Return the share of wrong labels that training used, and that of the data."""
+    """Return the panel's rows: the share of wrong labels that training used, and the share in the data, by epoch.
+
+    Raises:
+        Lack: true answers are unknown, or the method uses no labels.
+    """
     epochs.require_truth()
     if epochs.rows("label/effective_noise").is_empty():
         raise Lack(f"labels, and {epochs.arm.method} uses none")
@@ -189,7 +227,9 @@ def _criteria_axes(axes: Axes, epochs: Epochs, rows: pl.DataFrame) -> None:
 
 
 class Panel(NamedTuple):
-    """A panel of the dynamics."""
+    """A panel of the figure `dynamics`: its title, the function that counts its rows, and the one that finishes its
+    axes.
+    """
 
     title: str
     shows: str

@@ -109,7 +109,10 @@ def _caption(window: int, *, is_single: bool, breaks: bool) -> str:
 
 
 def _draw_steps(axes: Axes, metric: str, raw: pl.DataFrame) -> None:
-    """Draw the steps of a single run, pale, unless the metric is not averaged."""
+    """Draw the single steps of one run as a pale line behind their average.
+
+    Held-out accuracy, which is not averaged, gets no such line.
+    """
     if metric != _SPARSE:
         steps, values = raw["at"].to_numpy(), raw["value"].to_numpy()
         axes.plot(steps, values, color=BLUE, alpha=0.25, linewidth=0.6)
@@ -126,8 +129,10 @@ def _measured(arm: Arm) -> pl.DataFrame:
 
 
 def _with_or_without_truth(values: pl.DataFrame) -> pl.DataFrame:
-    """Return the metrics of `TITLES`, and if no run has true answers, those of `_WITHOUT_TRUTH` that are ever above
-    0.
+    """Keep the metrics that the figure shows: those of `TITLES` and, if no run has true answers, those of
+    `_WITHOUT_TRUTH`.
+
+    Of the latter, only metrics that are above 0 at some step are kept.
     """
     names = set(values.filter(pl.col("value") > 0)["metric"])
     extra = set[str]() if _TRUTH in set(values["metric"]) else names & _WITHOUT_TRUTH.keys()
@@ -139,7 +144,11 @@ def _lines(run: Run) -> list[dict[str, float]]:
 
 
 def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
-    """Return the metrics of `TITLES` that rollouts of a log show: one row per step, ascending; null where unknown."""
+    """Compute the metrics of `TITLES` that a log's rollouts allow: one row per step, ascending, and a column per
+    metric.
+
+    A metric is left out if the log lacks its column, and null at steps without a value.
+    """
     names = set(rollouts.columns)
     group = ["prompt_id", "visit", "step"]
     means = {
@@ -170,7 +179,9 @@ def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
-    """Return the values, averaged over `window` neighbouring steps of their run, except those of `_SPARSE`."""
+    """Return the values, each averaged over the `window` steps of its run around it; held-out accuracy
+    is not averaged.
+    """
     mean = (
         pl.col("value")
         .rolling_mean(window, min_samples=1, center=True)
@@ -180,10 +191,17 @@ def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
 
 
 def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float) -> bool:
-    """Draw an arm; `shift`, from 0 to 1, keeps its few markers apart from those of other arms.
+    """Draw the line of an arm with its spread.
+
+    Args:
+        sheet: the sheet.
+        axes: the panel.
+        look: how the line is drawn.
+        rows: columns of `spreads`, one row per step.
+        shift: from 0 to 1; keeps the few markers of a long line apart from those of other arms.
 
     Returns:
-        Whether its line breaks where runs end: joined to the mean of fewer runs, it would seem to jump.
+        Whether the line breaks where runs end. Joined to the mean of fewer runs, it would seem to jump.
     """
     every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
     marks: dict[str, Any] = {"markevery": (int(shift * every), every)}
@@ -200,7 +218,14 @@ def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float
 
 
 def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
-    """Set the limits for values in the columns mean and sd, up to the last step of any panel."""
+    """Set the limits and ticks of a panel.
+
+    Args:
+        axes: the panel.
+        metric: the metric that it shows.
+        rows: the values in it, in the columns mean and sd.
+        last: the last step of any panel.
+    """
     axes.set_xlim(-0.03 * last, 1.03 * last)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
     # Thousands are written as 1k, which leaves more room for the panels.

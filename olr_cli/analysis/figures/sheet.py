@@ -58,7 +58,10 @@ class Chart:
 
 
 class Sheet:
-    """A figure with a number of panels, in rows of `columns`; `width` and `panel_height` are in inches."""
+    """A figure with a grid of panels, which is drawn panel by panel and finished by `chart`.
+
+    The panels are in rows of `columns`. `width` is that of the figure, `panel_height` that of each panel, in inches.
+    """
 
     def __init__(
         self, panels: int, columns: int, *, width: float, panel_height: float
@@ -78,7 +81,9 @@ class Sheet:
         self._dots = False
 
     def label(self, axes: Axes, y: float, text: str, colour: str) -> None:
-        """Write the name of a line that ends at `y` to the right of the panel."""
+        """Write the name of a line that ends at `y` to the right of the panel; `chart` moves names apart that would
+        overlap.
+        """
         label = axes.annotate(
             text,
             (1, y),
@@ -94,14 +99,22 @@ class Sheet:
     def curve(
         self, axes: Axes, x: ArrayLike, y: Values, label: str, colour: str, **look: Any
     ) -> None:
-        """Draw a line with its name at its end; `look` is passed to `Axes.plot`."""
+        """Draw a line and write its name, `label`, at its end; `look` is passed to `Axes.plot`."""
         axes.plot(x, y, color=colour, zorder=3, **look)
         self.label(axes, float(y[-1]), label, colour)
 
     def spread(
         self, axes: Axes, rows: pl.DataFrame, x: str, colour: str, *, joined: bool = True
     ) -> None:
-        """Show the runs behind a line: each as a dot if they are few, else the mean plus and minus one sd."""
+        """Show the runs behind a line: each value as a dot if the runs are few, else mean ± one sd (`band`).
+
+        Args:
+            axes: the panel.
+            rows: columns `x`, mean, sd and runs, and `values`, the single runs' values, if dots are to be drawn.
+            x: the column of the horizontal axis.
+            colour: the colour of the line.
+            joined: whether the sd is an area; otherwise a whisker at each point.
+        """
         if are_few(rows):
             dots = rows.select(x, "values").explode("values")
             look: dict[str, Any] = {"color": colour, "alpha": 0.6, "ms": 2.5, "mew": 0}
@@ -149,9 +162,15 @@ class Sheet:
         values: Sequence[float],
         **look: Any,
     ) -> None:
-        """Draw a horizontal bar, with its runs as dots if they are few, else plus and minus one sd.
+        """Draw a horizontal bar at the height `place`, with the spread of its runs.
 
-        `look` is passed to `barh`.
+        Args:
+            axes: the panel.
+            place: position on the vertical axis.
+            mean: length of the bar.
+            sd: drawn as a whisker if the runs are many; None for none.
+            values: the single runs' values, drawn as dots if they are few.
+            look: passed to `barh`.
         """
         axes.barh(place, mean, height=0.7, **look)
         if 1 < len(values) <= FEW:
@@ -228,9 +247,14 @@ class Sheet:
     def chart(
         self, name: str, data: pl.DataFrame, *, note: str = "", caption: str = ""
     ) -> Chart:
-        """Return the finished figure with the numbers behind it; the panels' limits must be final.
+        """Finish the figure and return it with the numbers behind it; the limits of all panels must be final.
 
-        Below the figure is `caption`, after a sentence on the number of runs if the data have the columns of `SPREAD`.
+        Args:
+            name: name of the chart, and of its files without ending.
+            data: the numbers; if they have the columns of `SPREAD`, a sentence on the runs behind them opens the
+                caption.
+            note: what the figure leaves out.
+            caption: text below the figure.
         """
         caption = " ".join(filter(None, (self._sentence(data), caption)))
         if caption and captions_are_written.get():
@@ -251,8 +275,9 @@ class Sheet:
         self.figure.set_size_inches(width, height + lines * LINE_HEIGHT / 72)
 
     def _sentence(self, data: pl.DataFrame) -> str:
-        """Return a sentence on the number of runs behind the means and the meaning of bands or whiskers; empty
-        without means.
+        """Return a sentence on how many runs are behind the means, and what bands, whiskers and dots show.
+
+        It is empty if the data have no means.
         """
         if not set(SPREAD) <= set(data.columns):
             return ""
@@ -268,7 +293,10 @@ class Sheet:
         return f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{bands}."
 
     def _cut(self, kind: str) -> str:
-        """Return the limits at which panels cut spreads, as text; only shares have limits that spreads can exceed."""
+        """Return the limits at which panels cut off spreads, such as ``, cut at 0% and 100%``; empty if they cut none.
+
+        `kind` says which spreads are looked at: ``bands`` or ``whiskers``.
+        """
         ends = [(limits(), low, high) for limits, low, high in self._bands[kind]]
         cuts = {bottom for (bottom, _), low, _ in ends if low < bottom - 1e-9}
         cuts |= {top for (_, top), _, high in ends if high > top + 1e-9}
@@ -292,7 +320,9 @@ def _place(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
 def declutter(
     wanted: Sequence[float], heights: Sequence[float], low: float, high: float
 ) -> list[float]:
-    """Return the middles of labels, as near to the wanted ones as possible without overlaps (least squares).
+    """Return the vertical middles of labels, as near to the wanted ones as possible without overlaps (least squares).
+
+    All lengths are in the same unit, such as points, upwards.
 
     Args:
         wanted: wanted middle of each label.
@@ -318,7 +348,10 @@ def declutter(
 
 
 def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
-    """Write a chart as PNG (300 dpi) and CSV, and as PDF if asked; the same rows give the same bytes."""
+    """Write a chart as PNG (300 dpi), its data as CSV, and the chart as PDF if asked; return the files.
+
+    The same rows always give the same bytes.
+    """
     make_folder(folder)
     # Without dates and versions, so that equal charts are equal files.
     undated = {

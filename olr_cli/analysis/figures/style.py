@@ -108,7 +108,7 @@ class Look:
 
 
 def looks(labels: Sequence[str]) -> list[Look]:
-    """Return lines that differ in colour and marker; dashes follow when these are used up."""
+    """Return a look for each label; they differ in colour and marker, and after seven also in dashes."""
     styles = [
         (colour, marker, dashes)
         for dashes in ("-", "--", ":", "-.")
@@ -124,7 +124,7 @@ captions_are_written = ContextVar("captions", default=True)
 
 @contextmanager
 def applied(*, captions: bool | None = None) -> Iterator[None]:
-    """Draw in this style, regardless of the user's matplotlib settings.
+    """Use the project's style for everything drawn in the `with` block, regardless of the user's matplotlib settings.
 
     `captions` sets whether captions are written below figures; None keeps the setting of the surrounding context.
     """
@@ -142,9 +142,9 @@ def applied(*, captions: bool | None = None) -> Iterator[None]:
 
 
 def columns_of(panels: int, most: int) -> int:
-    """Return a number of columns, at most `most`, that makes the rows of panels about equally long.
+    """Return how many columns to lay panels out in, at most `most`, so that all rows are about equally long.
 
-    Five panels get 3 columns, not 4.
+    With `most` 4, five panels get 3 columns.
     """
     # -(-a // b) rounds up.
     rows = -(-panels // most)
@@ -167,23 +167,26 @@ def arm_title(number: int, arms: Sequence[Arm], width: float) -> str:
 
 
 def fitted(text: str, width: float, size: float = FONT_SIZE) -> str:
-    """Return the text in lines that fit `width` inches; only words that are longer than a line are broken."""
+    """Break a text into lines that fit `width` inches at a font of `size` points; only longer words are split."""
     return textwrap.fill(text, signs(width, size))
 
 
 def signs(width: float, size: float = FONT_SIZE) -> int:
-    """Return the number of characters of a text that fit into `width` inches."""
+    """Return about how many characters fit into `width` inches at a font of `size` points."""
     # 0.56 em is a little more than the average width of a character in DejaVu Sans.
     return int(width * 72 / (0.56 * size))
 
 
 def mark(marker: str) -> dict[str, Any]:
-    """Return the keywords of `Axes.plot` for a marker; every second one of `MARKERS` is hollow."""
+    """Return the keywords of `Axes.plot` for a marker of `MARKERS`; some are filled, others hollow."""
     return {"marker": marker, **({"markerfacecolor": "white"} if marker in _HOLLOW else {})}
 
 
 def epoch_axis(axes: Axes, epochs: int, *, most: int = 5, margin: float = 0.05) -> None:
-    """Set whole epochs as ticks, about `most` of them; `margin` is a share of the axis."""
+    """Set up the horizontal axis for the epochs 1 to `epochs`, with about `most` whole epochs as ticks.
+
+    `margin` is the room at both ends, as a share of the axis.
+    """
     room = margin * (epochs - 1) if epochs > 1 else 0.5
     axes.set_xlim(1 - room, epochs + room)
     axes.xaxis.set_major_locator(
@@ -193,9 +196,9 @@ def epoch_axis(axes: Axes, epochs: int, *, most: int = 5, margin: float = 0.05) 
 
 
 def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
-    """Return limits for shares, wide enough for all bands and at least 20 points, but within 0 to 100 %.
+    """Return the limits of an axis for shares, wide enough for all spreads and at least 0.2 apart, within 0 and 1.
 
-    `rows` have the columns mean and sd; without rows the limits are 0 and 100 %.
+    `rows` have the columns mean and sd, or for few runs their `values`. Without rows the limits are 0 and 1.
     """
     if rows.is_empty():
         return 0.0, 1.0
@@ -214,12 +217,14 @@ def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
 
 
 def are_few(rows: pl.DataFrame) -> bool:
-    """Return whether rows are means of several runs, but of too few for an sd; their `values` are drawn then."""
+    """Return whether rows are means of two to `FEW` runs, too few for an sd, so that their `values` are
+    drawn instead.
+    """
     return "values" in rows.columns and 1 < int(rows["runs"].max() or 0) <= FEW  # type: ignore[arg-type]
 
 
 def percent_axis(axes: Axes, limits: tuple[float, float]) -> None:
-    """Show shares as percentages on the y axis."""
+    """Set up the vertical axis for shares between two limits from 0 to 1, and write its ticks as percentages."""
     axes.set_ylim(limits)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
@@ -228,7 +233,10 @@ def percent_axis(axes: Axes, limits: tuple[float, float]) -> None:
 def mark_warmup(
     axes: Axes, method: OlrMethod | None, epochs: int, *, named: bool, colour: str = GREY
 ) -> None:
-    """Draw a thin vertical line after the last epoch of warm-up, unless there is none or it has not ended."""
+    """Draw a thin vertical line after the last epoch of OLR's warm-up, with the words "warm-up ends" if `named`.
+
+    Nothing is drawn for another method (None), or if none of the `epochs` follows the warm-up.
+    """
     if method is None or method.warmup_epochs >= epochs:
         return
     end = method.warmup_epochs + 0.5
@@ -243,7 +251,9 @@ def mark_warmup(
 
 
 def label_first(axes: Axes, column: int, text: str) -> None:
-    """Label the y axis of the first panel of a row; the others share it."""
+    """Label the vertical axis of the panel in column 0; in other columns remove the tick labels, since the row shares
+    them.
+    """
     if column == 0:
         axes.set_ylabel(text)
     else:
@@ -269,6 +279,6 @@ def remark(axes: Axes, text: str) -> None:
 
 
 def darker(colour: str) -> str:
-    """Return a colour as hexadecimal text, darkened so that text in it can be read at 7 points."""
+    """Return a colour as hexadecimal text, darkened so that text in this colour can be read at 7 points."""
     red, green, blue = (0.7 * part for part in to_rgb(colour))
     return to_hex((red, green, blue))

@@ -122,10 +122,11 @@ _LONGEST_LINE = 18
 
 
 def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
-    """Return the variations of a key, each drawn as a line over the key or as a row of bars.
+    """Return the variations of a key of the recipe, named for a figure: each is a line over the key, or a row of bars.
 
-    Over a setting of a method, a variation is named by its noise. If there is a GRPO arm with that noise, it is the arm
-    of the value None. Over other keys, a variation is named by its method, and other differences make another panel.
+    A variation is a set of arms that differ in this key alone. Over a setting of a method, it is named by its noise; a
+    GRPO arm with that noise joins it under the value None. Over other keys, it is named by its method, and variations
+    that differ in other settings go into different panels.
     """
     deciding = arms if key != THRESHOLD else list(filter(_uses_slope, arms))
     variations = vary(deciding, key)
@@ -150,7 +151,9 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
 
 
 def _uses_slope(arm: Arm) -> bool:
-    """Return whether the slope is a criterion of an arm; without it the threshold decides nothing."""
+    """Return whether the arm's method selects labels by their slope; otherwise a threshold of the slope decides
+    nothing.
+    """
     return arm.olr is not None and "slope" in arm.olr.criteria
 
 
@@ -173,7 +176,10 @@ def _verified(variation: Variation) -> int:
 
 
 def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the settings in which panels differ, with the number of verified labels in words."""
+    """Return a title for each panel: the settings in which panels differ, such as ``100 verified labels``.
+
+    `settings` has one mapping per panel, from dotted key to value.
+    """
     return [
         re.sub(
             r"verified=(\d+)",
@@ -232,8 +238,9 @@ def _by_line(rows: pl.DataFrame) -> list[pl.DataFrame]:
 
 
 def _is_paired(points: pl.DataFrame) -> bool:
-    """Return whether all points of a line have the same seeds; if not, a joined line would also show the seeds'
-    differences.
+    """Return whether all points of a line are means over the same seeds.
+
+    If not, a joined line would also show differences between seeds.
     """
     return points["seeds"].n_unique() == 1
 
@@ -243,7 +250,16 @@ def _rows(
     values: Callable[[Run], Mapping[str, float | None]],
     metrics: Collection[str],
 ) -> pl.DataFrame:
-    """Return a row for each arm and metric: mean and spread over the arm's seeds, the seeds, and their values."""
+    """Return one row per variation, value of its key, and metric: mean and spread over an arm's seeds.
+
+    The columns are key, panel, series (the variation's name), value (of the key; null for GRPO), metric, those of
+    `SPREAD`, seeds as one text, and values, the single runs' values.
+
+    Args:
+        series: the variations.
+        values: function from a run to its metrics by name.
+        metrics: the metrics to include.
+    """
     arms = {arm.name: arm for variation in series for arm in variation.arms.values()}
     by_run = measured(arms.values(), values)
     cells = summarise(by_run)
@@ -330,7 +346,7 @@ def _lines(
 
 
 def _write_runs(axes: Axes, points: pl.DataFrame, colour: str) -> None:
-    """Write above each point how many runs its mean has."""
+    """Write the number of runs behind its mean above each point, such as ``n=3``."""
     offset: dict[str, Any] = {
         "xytext": (0, 4),
         "textcoords": "offset points",
@@ -360,7 +376,12 @@ def _category(value: Any) -> tuple[str, str]:
 
 
 def _selected(run: Run) -> dict[str, float | None]:
-    """Return two shares over the visits after warm-up: right labels among the selected, and selected among all."""
+    """Return two shares over all visits after warm-up; an empty dict for methods without OLR's selection.
+
+    Returns:
+        ``selection_accuracy``, how many of the selected labels are right, and ``coverage``, how many visits are
+            selected.
+    """
     method = run.recipe.method
     if not isinstance(method, OlrMethod):
         return {}
@@ -374,8 +395,10 @@ def _selected(run: Run) -> dict[str, float | None]:
 def _bars(
     series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
 ) -> Sheet:
-    """Draw a row of panels per series, one per metric: a bar per value, the spread of its runs, and the mean at the
-    right.
+    """Draw a row of panels per variation and one panel per metric in it, with a bar for each value of the key.
+
+    Each bar has the spread of its runs, and its mean as a number at the right. `titles` has metric -> title of its
+    panels.
     """
     values = dict.fromkeys(value for variation in series for value in variation.arms)
     bars = dict(

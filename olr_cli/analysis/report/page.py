@@ -72,7 +72,9 @@ def write_report(
     tables: Mapping[str, Table] | None = None,
     verified: Path | None = None,
 ) -> tuple[Path, list[str]]:
-    """Write the report of some arms into a folder, replacing an older one. Several arms are always compared.
+    """Write the report of some arms, one HTML page, into a folder; an older report there is replaced.
+
+    The report of several arms always has the table that compares them.
 
     Args:
         arms: arms of the report.
@@ -121,7 +123,7 @@ def write_queue(
     command: str,
     responses: pl.DataFrame | None,
 ) -> tuple[list[str], bool]:
-    """Write the queue of an audit as a page in which people check labels.
+    """Write the queue of an audit, that is its most doubtful labels, as an HTML page in which people check them.
 
     Args:
         history: the audited history.
@@ -133,7 +135,8 @@ def write_queue(
         responses: responses of a log, in the form of `texts.Sampled`.
 
     Returns:
-        Sentences on the prompts that the page leaves out, and whether the page is new, as in `write_new`.
+        Sentences on the prompts that the page leaves out.
+        False if the same page was there already, else True.
     """
     data, left_out = audit_data(history, result, judge, responses, command)
     # Drop the advice to write this page and verify labels in it: the reader is there already.
@@ -215,7 +218,10 @@ def _title(arms: Sequence[Arm]) -> str:
 
 
 def drawings(drawn: Mapping[str, Sequence[Chart]]) -> Iterator[Element]:
-    """Yield the charts of figures as ``figure`` elements, each with its caption."""
+    """Yield each chart of these figures as a ``figure`` element, with its caption and a button for its full size.
+
+    `drawn` maps the name of a figure to its charts.
+    """
     for name, charts in drawn.items():
         about = caption(name)
         for chart in charts:
@@ -241,15 +247,17 @@ def _file(name: str) -> str:
 
 
 def _filled(template: str, **parts: str) -> str:
-    """Return the template with its placeholders filled, all at once, so that filled-in text is never taken for a
-    placeholder.
+    """Return the template with each placeholder ``{{NAME}}`` replaced by the part of that name.
+
+    All are replaced at once, so that filled-in text is never taken for a placeholder.
     """
     return _PLACE.sub(lambda place: parts[place[1]], template)
 
 
 def _policy(style_sheet: str, script: str) -> str:
-    """Return the page's policy: only scripts and styles of this file run, nothing is loaded, and no text becomes
-    HTML.
+    """Return the page's Content-Security-Policy: only this style sheet and script are used, and nothing is loaded.
+
+    The script also cannot turn text into HTML.
     """
     return "; ".join(
         (
@@ -274,7 +282,9 @@ def _hash(content: str) -> str:
 
 
 def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
-    """Yield outcomes and settings of one run, or one line per run, and then the notes."""
+    """Yield the elements at the top of a report: outcomes and settings of a single run, or a table of runs, then the
+    notes.
+    """
     runs = [run for arm in arms for run in arm.runs]
     if len(runs) == 1:
         yield _tiles(outcomes(runs[0].path))
@@ -298,7 +308,7 @@ def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
 
 
 def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
-    """Yield the resolved recipe of each arm, that of its first run; the other runs differ from it in the seed."""
+    """Yield the resolved recipe of each arm as YAML; it is that of the first run, and the others differ in the seed."""
     for arm in arms:
         yaml = element("pre", recipe_yaml(arm.recipe), class_="recipe", tabindex="0")
         if len(arms) == 1:
@@ -308,8 +318,9 @@ def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
 
 
 def epochs(run: Run) -> Table:
-    """Return one row per epoch from metrics.jsonl, with epoch 0 before training; no rows if the file has no such
-    metric.
+    """Return a table with one row per epoch, from metrics.jsonl; epoch 0 is before training.
+
+    Without any metric of `_EPOCHS` it has a sentence that says so in place of rows.
     """
     by_epoch = gathered(
         (int(line["epoch"]), line) for line in read_metrics(run.path, "epoch")
@@ -330,7 +341,9 @@ def epochs(run: Run) -> Table:
 
 
 def status(run: Run) -> str:
-    """Return the status in the words of `olr runs`, with the number of complete epochs."""
+    """Return the status of a run in the words of `olr runs`, and unless it is finished, how many epochs
+    are complete.
+    """
     state = status_of(run.path, read_manifest(run.path))
     return (
         f"{state}: {run.epochs} of {run.recipe.train.epochs} epochs"
@@ -353,7 +366,7 @@ def _with_arrow(value: str) -> str:
 
 
 def _settings(arm: Arm) -> list[tuple[str, str]]:
-    """Return the facts about a single run, by name, without the empty ones."""
+    """Return the facts about the single run of an arm as pairs of name and text, without the empty ones."""
     (run,) = arm.runs
     recipe, train, manifest = run.recipe, run.recipe.train, read_manifest(run.path)
     is_training = kind_of(manifest) == "training"

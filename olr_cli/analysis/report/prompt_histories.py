@@ -78,7 +78,7 @@ class PromptHistories:
 
 
 def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
-    """Return the histories of some prompts of a run."""
+    """Return what happened to some prompts at each visit of a run, as arrays; `ids` is the order of the prompts."""
     labels = run.labels.select(_COLUMNS).filter(pl.col("prompt_id").is_in(ids))
     rows = labels.with_columns(_kind().alias("kind")).collect()
     visits = int(rows["visit"].max())  # type: ignore[arg-type]  # of a column that is not empty
@@ -141,7 +141,10 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
 
 
 def histories_of_log(history: RolloutHistory, ids: Sequence[str]) -> PromptHistories:
-    """Return prompts of a log. It has no label decisions, so only true answers are included, if known."""
+    """Return some prompts of a log in the same form, `ids` in order, with true answers alone, if they are known.
+
+    A log has no decisions about labels, so there are no visits.
+    """
     truths = [history.prompts[name].true_answer or "" for name in ids]
     strings = ["", *sorted(set(truths) - {""})]
     indices = {text: index for index, text in enumerate(strings)}
@@ -181,5 +184,5 @@ def _kind() -> pl.Expr:
 
 
 def _codes(values: pl.Series, among: Sequence[str]) -> pl.Series:
-    """Return the index of each value in `among`; null becomes 0."""
+    """Return the index of each value in `among`; null becomes 0, as does the first entry."""
     return values.cast(pl.Enum(among)).to_physical().cast(pl.Int64).fill_null(0)

@@ -67,7 +67,7 @@ _NO_QUESTIONS = "The questions are not shown: the log has no column of prompts. 
 
 @dataclass(frozen=True)
 class Labels:
-    """The prompts that the list shows, and the audit's verdicts on their labels."""
+    """The prompts that the page lists, at most `MOST_PROMPTS`, and the audit's verdicts on their labels."""
 
     ids: Sequence[str]
     """At most `MOST_PROMPTS` ids, in natural order.
@@ -99,7 +99,10 @@ class Labels:
 
     @classmethod
     def of(cls, result: Audit, prompts: Mapping[str, Prompt], judge: Judge) -> Labels:
-        """Return the prompts that an audit doubts most, with its verdicts."""
+        """Choose the prompts whose labels are verified or that an audit doubts most, and return them with its verdicts.
+
+        `judge` compares the proposals with stored true answers.
+        """
         verdicts = result.prompts.sort("is_verified", descending=True, maintain_order=True)
         first = verdicts.head(MOST_PROMPTS).iter_rows(named=True)
         rows = sorted(first, key=lambda row: natural(row["prompt_id"]))
@@ -123,7 +126,11 @@ class Labels:
 
 
 def audited_labels(run: Run, verified: Path | None = None) -> Labels:
-    """Return the audit of a run, as in `olr audit RUN`, with `--verified` if there is a file of verified labels."""
+    """Audit the labels of a run, as `olr audit RUN` does, and return the prompts to list.
+
+    `verified` is a file of verified labels. If the run cannot be audited, the first prompts are listed and a note says
+    why; with `verified` that is an error.
+    """
     try:
         history = audit_history(run.path, [])
         with history.judge() as judge:
@@ -148,10 +155,10 @@ def audited_labels(run: Run, verified: Path | None = None) -> Labels:
 
 
 def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
-    """Return prompt_id -> answers, the most frequent first.
+    """Return prompt_id -> its answers, at most `_MOST_ANSWERS`, the most frequent first; only for prompts in `ids`.
 
-    An answer is ``[spelling, is it the label's, count, counts by model]``. With several models a count by model is
-    ``[model's number, count]``; with a single model there is none.
+    An answer is ``[spelling, is it the label's, count, counts by model]``. With several models the last is a list of
+    ``[model's number, count]``, the largest count first; with a single model it is empty.
     """
     wanted = [
         prompt_number for prompt_number, name in enumerate(tally.prompt_ids) if name in ids
@@ -190,12 +197,14 @@ def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
 def prompt_list(
     arms: Sequence[Arm], verified: Path | None = None
 ) -> tuple[list[Element], list[Element], list[str]]:
-    """Return the list of prompts of `MOST_RUNS` runs, the first seed of each arm before further seeds.
+    """Build the page's list of prompts, for at most `MOST_RUNS` runs: the first seed of each arm before further seeds.
 
-    `verified` is a file of verified labels.
+    `verified` is a file of verified labels for the audits.
 
     Returns:
-        An ``option`` element per run, the elements that hold the data, and sentences on runs and prompts left out.
+        An ``option`` element per run, from which a reader chooses the list.
+        The elements that hold the data.
+        Sentences on runs and prompts left out.
     """
     runs = [(arm.name, run) for arm in arms for run in arm.runs]
     by_seed = [
@@ -246,9 +255,14 @@ def audit_data(
     responses: pl.DataFrame | None,
     command: str,
 ) -> tuple[list[Element], list[str]]:
-    """Return the list of an audit's prompts, in the order of the queue.
+    """Build the page's list of an audit's prompts, which the page shows in the order of the queue.
 
-    `responses` are a log's, in the form of `texts.Sampled`; a run's are read from its shards.
+    Args:
+        history: the audited history.
+        result: the audit.
+        judge: compares proposals with stored true answers.
+        responses: a log's, in the form of `texts.Sampled`, or None; a run's are read from its shards.
+        command: the audit's command, shown to the reader.
 
     Returns:
         The elements that hold the data, and sentences on prompts left out.
@@ -332,8 +346,16 @@ def _elements(
     by_prompt: Sequence[Any],
     budget: int,
 ) -> list[Element]:
-    """Return the elements that hold the data of a run's or log's prompts; `budget` limits the characters of
-    questions.
+    """Return the elements that hold the data of a list of prompts, for the page's script.
+
+    Args:
+        prefix: beginning of the elements' names.
+        histories: the prompts and their visits.
+        facts: further values for the script.
+        labels: the audit's verdicts.
+        questions: prompt_id -> question and other turns; empty if unknown.
+        by_prompt: the responses to each prompt, from `texts.by_prompt`.
+        budget: largest number of characters of all questions.
     """
     header = {
         **histories.header,
@@ -363,7 +385,7 @@ def _elements(
 
 
 def json_data(name: str, value: Any) -> Element:
-    """Return an element with a JSON value, which the page's script can ask for by name."""
+    """Return an element that holds a JSON value, which the page's script can ask for by `name`."""
     return _data(
         name,
         "json",
@@ -372,8 +394,9 @@ def json_data(name: str, value: Any) -> Element:
 
 
 def array_data(name: str, values: Array) -> Element:
-    """Return an element with whole numbers from 0, little-endian, in the smallest of 8, 16 and 32 bits that holds
-    them all.
+    """Return an element that holds an array of whole numbers from 0, which the page's script can ask for by `name`.
+
+    They are little-endian, in the smallest of 8, 16 and 32 bits that holds them all.
     """
     size = np.min_scalar_type(int(values.max(initial=0))).itemsize
     # `min_scalar_type` chooses from the largest value: most arrays fit into 8 bits.
@@ -381,6 +404,9 @@ def array_data(name: str, values: Array) -> Element:
 
 
 def _data(name: str, kind: str, content: bytes) -> Element:
-    """Return an inert ``script`` element with base64 (RFC 4648) of a zlib stream (RFC 1950)."""
+    """Return an inert ``script`` element that holds compressed bytes: base64 (RFC 4648) of a zlib stream (RFC 1950).
+
+    `name` is its id; `kind` tells the page's script how to read the bytes, as ``json`` or as numbers (``u8``).
+    """
     packed = base64.b64encode(zlib.compress(content)).decode("ascii")
     return element("script", packed, type="text/plain", id=name, data_kind=kind)

@@ -47,8 +47,9 @@ _SHOWN = (*_STORED[1:], "model")
 
 
 def ends(text: str, length: int) -> tuple[str, str]:
-    """Return the beginning and the end of a text, together `length` characters; a shorter text is returned whole,
-    and "".
+    """Return the beginning and the end of a text, together `length` characters.
+
+    A text that is not longer is returned whole as the beginning, with an empty end.
     """
     if len(text) <= length:
         return text, ""
@@ -66,7 +67,10 @@ def shortened(text: str) -> str:
 
 
 def questions(run: Path) -> tuple[Mapping[str, tuple[str, str]], str]:
-    """Return the questions of a run's prompts as in `asked`, if its data can be read, or else the reason why not."""
+    """Return the questions of a run's prompts, in the form of `asked`, and an empty text.
+
+    If its data cannot be read on this machine, return no questions, and a sentence that says why.
+    """
     try:
         return asked(run_data(run, is_local=True).prompts), ""
     except UserError as error:
@@ -74,7 +78,7 @@ def questions(run: Path) -> tuple[Mapping[str, tuple[str, str]], str]:
 
 
 def asked(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
-    """Return prompt_id -> the question of the user, and the other turns, each after its role."""
+    """Return prompt_id -> the user's question, and the prompt's other turns as one text, such as ``[system] …``."""
     texts = {}
     for prompt in prompts:
         question = question_of(prompt.messages)
@@ -91,10 +95,10 @@ def asked(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
 def cut_questions(
     questions: Mapping[str, tuple[str, str]], ids: Sequence[str], budget: int
 ) -> list[list[Any]]:
-    """Return each question and its other turns, cut to a budget of characters.
+    """Return, for each id, its question and other turns, cut so that all prompts together fit into `budget` characters.
 
-    Per prompt it is one list: ``[head, tail, characters left out between the two]`` of the question, and the same of
-    its other turns.
+    For a prompt it is one list of six: ``[head, tail, characters left out between the two]`` of the question, and the
+    same of its other turns.
     """
     limit = min(LONGEST, budget // max(len(ids), 1))
     cut = []
@@ -112,8 +116,10 @@ def _cut(text: str, length: int) -> list[Any]:
 
 
 def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
-    """Return the first `SAMPLES` responses of some visits (prompt_id, visit, step), with one step's shard in memory at
-    a time.
+    """Return the first `SAMPLES` responses of each view (wording of the prompt) at some visits of a run.
+
+    `visits` has the columns prompt_id, visit and step. One step's shard is in memory at a time, except for what is
+    kept.
 
     Returns:
         Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail and length, in
@@ -139,7 +145,10 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows with the columns head, tail and length in place of the response."""
+    """Replace the column response by the columns head and tail, at most `LONGEST` characters together, and length.
+
+    Length is that of the whole response; a response that fits is all head.
+    """
     length = pl.col("response").str.len_chars().cast(pl.Int64)
     head = int(LONGEST * _HEAD)
     fits = length <= LONGEST
@@ -153,11 +162,11 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class Sampled:
-    """An iterator over a history's steps that yields each unchanged and keeps a few responses of every prompt.
+    """Wrap the steps of a history: iterating yields each step unchanged, and keeps a few responses to every prompt.
 
     Attributes:
-        responses: the responses kept so far, in the columns of `read_responses`: of every prompt at most
-            `2 * SAMPLES`, one of each answer before others.
+        responses: the responses kept so far, in the columns of `read_responses`: of every prompt at most `2 * SAMPLES`,
+            one of each answer before others.
     """
 
     def __init__(self, steps: Iterable[pl.DataFrame]) -> None:
@@ -194,10 +203,9 @@ def _few(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.DataFrame:
-    """Return all visits, or none if their responses would probably exceed a budget of characters, with those already
-    read.
+    """Return `visits` if their responses, added to those already read, fit into `budget` characters, else no rows.
 
-    A visit is assumed to have as much text as the visits that were read (`read_responses`).
+    Their length is estimated: a visit is assumed to have as much text as those in `read`, a result of `read_responses`.
     """
     size = int(read.select(pl.min_horizontal("length", LONGEST).sum()).item())
     visits_read = read.n_unique(["prompt_id", "visit"])
@@ -212,8 +220,12 @@ def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.Data
 def by_prompt(
     responses: pl.DataFrame, ids: Sequence[str], budget: int
 ) -> tuple[list[list[Any]], int]:
-    """Return responses of `read_responses` to some prompts as JSON values, cut so that all fit into a budget of
-    characters.
+    """Return the responses to each prompt as JSON values, cut so that all fit into a budget of characters.
+
+    Args:
+        responses: rows of `read_responses` or `Sampled`.
+        ids: the prompts, in the order of the result.
+        budget: largest number of characters of all responses.
 
     Returns:
         A list of responses per prompt, and the number of characters that responses were cut to. A response is ``[visit,

@@ -40,7 +40,7 @@ def count(
     *,
     with_published: bool = False,
 ) -> Table:
-    """Return one of `TABLES`.
+    """Compute the table with this name, one of `TABLES`.
 
     Args:
         name: name of the table.
@@ -52,6 +52,7 @@ def count(
 
     Raises:
         Lack: the table needs other runs.
+        UserError: a baseline or reference is given for another table.
     """
     if name == "arms":
         from olr_cli.analysis.tables.arms_table import arms_table

@@ -25,12 +25,13 @@ def arms_table(
 ) -> Table:
     """Return a table that compares arms: one block per metric in a terminal, one row per arm elsewhere.
 
-    A metric without any value is left out. The others are compared with the arm named `baseline`, by default the first.
-    With a `reference`, an arm named ``X+method`` is compared with ``X`` and the others with the reference. The table
-    then also shows the share of the gap between ``X`` and the reference that the method recovers.
+    Every metric that has a value is compared with the arm named `baseline`, by default the first. With a `reference`
+    instead, an arm named ``X+method`` is compared with ``X`` and the others with the reference. The table then also
+    shows the share of the gap between ``X`` and the reference that the method recovers.
 
     Raises:
         Lack: no run has a value.
+        UserError: both a baseline and a reference are named, or an arm of that name is missing.
     """
     names = [arm.name for arm in arms]
     best, references = _compared(names, baseline, reference)
@@ -78,7 +79,13 @@ def arms_table(
 def _compared(
     names: Sequence[str], baseline: str | None, reference: str | None
 ) -> tuple[str, dict[str, str]]:
-    """Return the baseline or reference, and the arm that each other arm is compared with."""
+    """Return the name of the baseline or reference, and arm -> the arm that it is compared with, for every other arm.
+
+    `names` are those of all arms. Without a baseline or reference the first arm is the baseline.
+
+    Raises:
+        UserError: both are named, or there is no such arm.
+    """
     if baseline is not None and reference is not None:
         raise UserError(
             "both say what arms are compared with",
@@ -95,7 +102,10 @@ def _compared(
 def _on_other_questions(
     arms: Sequence[Arm], references: Mapping[str, str], cells: Mapping[Key, Cell]
 ) -> Iterator[str]:
-    """Yield sentences on arms whose held-out accuracy is compared with one on other questions."""
+    """Yield a sentence on each arm whose held-out accuracy is compared with another arm's on other questions.
+
+    `references` maps an arm to the one that it is compared with.
+    """
     first = {arm.name: arm.runs[0].settings for arm in arms}
     held_out = {
         name: keys.get("data.test", keys.get("data.train")) for name, keys in first.items()
@@ -112,7 +122,9 @@ def _on_other_questions(
 
 
 def _plain_arms(names: Sequence[str], reference: str) -> dict[str, str]:
-    """Return for every arm ``X+method`` its ``X``.
+    """Return name -> ``X`` for every arm that is named ``X+method`` and has an arm ``X`` beside it.
+
+    Pairs with the reference are left out.
 
     Raises:
         UserError: no arm is named after another one.
@@ -137,7 +149,11 @@ def _detail(
     *,
     has_shares: bool,
 ) -> Block:
-    """Return the block of a metric for a terminal, with a row for each arm."""
+    """Return the block of one metric for a terminal, with a row for each arm: mean, sd and difference.
+
+    The row of the arm `best`, the baseline, has no difference. With `has_shares` there is a column for the share of the
+    gap that an arm recovers.
+    """
     heads = [
         "arm",
         "n",
@@ -164,7 +180,7 @@ def _detail(
 def _document(
     metrics: Sequence[str], arms: Sequence[str], cells: Mapping[Key, Cell]
 ) -> Block:
-    """Return the block for documents: a row for each arm, with all metrics."""
+    """Return the block for documents, such as Markdown: a row for each arm, with all metrics and their differences."""
     columns = [
         Column("arm"),
         Column("n"),

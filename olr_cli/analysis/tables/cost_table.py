@@ -19,7 +19,10 @@ PHASES = ("RLVR training", "OLR update", "Total")
 
 
 class TrainingTime(NamedTuple):
-    """The time of an arm's finished runs: the median of each phase, or nothing if no run is finished."""
+    """The seconds that training took in an arm: phase -> the median over its finished runs, whose number is `runs`.
+
+    Without a finished run, `runs` is 0 and `seconds` is empty.
+    """
 
     arm: Arm
     runs: int
@@ -27,7 +30,9 @@ class TrainingTime(NamedTuple):
 
 
 def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
-    """Return the training time of the arms' runs, without held-out evaluation and checkpoints.
+    """Return a table of the arms' training time by phase, in seconds, without held-out evaluation and checkpoints.
+
+    `with_published` adds a row with the paper's times.
 
     Raises:
         Lack: no run has times.
@@ -57,7 +62,7 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
 
 
 def _training_time(arm: Arm) -> TrainingTime | None:
-    """Return an arm's training time, or None if no run of the arm has the time of a step."""
+    """Return an arm's training time, or None if no run of the arm has logged the time of a step."""
     steps_by_run = {}
     for run in arm.runs:
         if steps := [
@@ -114,7 +119,7 @@ def _notes(times: Sequence[TrainingTime], *, with_published: bool) -> Iterator[s
 
 
 def _machine(arm: Arm) -> str:
-    """Return engine, device, threads and host of the runs; several if they differ."""
+    """Return engine, device, threads and host of the arm's runs as a text; different machines are joined by a slash."""
     machines = []
     for run in arm.runs:
         for attempt in read_manifest(run.path)["attempts"]:

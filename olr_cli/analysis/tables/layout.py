@@ -67,7 +67,7 @@ has.
 
 @dataclass(frozen=True)
 class Layout:
-    """The rows of one of the paper's tables."""
+    """The rows of one of the paper's tables, how they are named, and what they are compared with."""
 
     rows: Sequence[PublishedRow]
     """The paper's rows, in its order."""
@@ -86,7 +86,7 @@ class Layout:
 
     @classmethod
     def of(cls, table: str) -> Layout:
-        """Return the layout of a table."""
+        """Return the layout of the paper's table with this name, derived from the published scores."""
         rows = published_table(table)
         values = {
             key: {getattr(row.setting, key) for row in rows} - {None} for key in _WORDS
@@ -98,20 +98,25 @@ class Layout:
 
     @cached_property
     def printed(self) -> dict[Hashable, PublishedRow]:
-        """The paper's rows by their keys."""
+        """Key of a row (`Layout.key`) -> the paper's row."""
         return {self.key(row.setting): row for row in self.rows}
 
     def varied(self, setting: Setting) -> Any:
-        """Return the value of the field in which rows of the same noise differ, or None without such a field."""
+        """Return the value of the setting that the table varies, or None if it varies none besides method and noise."""
         return getattr(setting, self.varies) if self.varies else None
 
     def key(self, setting: Setting) -> Hashable:
-        """Return the key of a row; runs and published scores with the same key share the row."""
+        """Return the key of a row: two trainings whose settings have the same key, such as ours and the paper's, share
+        a row.
+        """
         noise = setting.noise_type, setting.noise_ratio
         return setting.method, *noise, setting.besides, self.varied(setting)
 
     def reference_key(self, setting: Setting) -> Hashable | None:
-        """Return the key of the row that a row is compared with, or None for no comparison."""
+        """Return the key of the row that a setting's row is compared with.
+
+        The result is None for the reference itself and for methods that use no labels.
+        """
         if setting.method == self.reference or _uses_no_labels(setting):
             return None
         return self.key(
@@ -121,7 +126,10 @@ class Layout:
         )
 
     def names(self, setting: Setting) -> tuple[str, str]:
-        """Return the title above all rows with the noise of one of the paper's rows, and the row's own label."""
+        """Return two names for one of the paper's rows: the title above all rows with its noise, and its own label.
+
+        The title is empty for the policy before training.
+        """
         words = _words(setting, self.named)
         # The paper prints the authors' start_select_epoch, which is one less than our number of warm-up epochs.
         if words and self.named == "warmup_epochs":
@@ -148,7 +156,7 @@ class Layout:
 
 
 def compared_with(table: str) -> tuple[str, str]:
-    """Return the method that the others of a table of the paper are compared with, and its description within a
+    """Return the method that the other rows of a paper's table are compared with, and its description within a
     sentence.
     """
     methods = {row.setting.method for row in published_table(table)}

@@ -80,23 +80,31 @@ class PaperRow:
 
     @property
     def name(self) -> str:
-        """The row's name in the table."""
+        """The row's label, followed by its detail in brackets if it has one."""
         return f"{self.label} ({self.detail})" if self.detail else self.label
 
     @property
     def below_start(self) -> tuple[int, int] | None:
-        """Number of runs that ended below their own held-out accuracy before training, and of all; None if unknown."""
+        """Two numbers of runs: those that ended below their own held-out accuracy before training, and all; None if
+        unknown.
+        """
         share = self.cells.get(BELOW_START)
         # The share is a mean of 0 and 1 over n runs; `round` removes the floating-point error from the count.
         return (round(share.number * share.n), share.n) if share else None
 
 
 class PaperTable:
-    """One of the paper's tables, filled with our arms; without the published scores, only rows that ours have a value
-    in.
+    """One of the paper's tables, with the scores of our arms in its rows.
 
-    `models` are evaluations of policies before training. `rows` has the paper's rows in its order, then our others; if
-    there are none, `Lack` is raised.
+    Rows without a score are left out. `models` are evaluations of policies before training; `with_published` adds the
+    paper's scores.
+
+    Attributes:
+        rows: the paper's rows in its order, then our others.
+        notes: sentences for the reader.
+
+    Raises:
+        Lack: no row has a score.
     """
 
     def __init__(
@@ -134,8 +142,9 @@ class PaperTable:
     # Output ---------------------------------------------------------------------------------------------------------
 
     def table(self) -> Table:
-        """Return scores in percent with sd, and differences with intervals; in a terminal only held-out accuracy has
-        these.
+        """Return the rows as a table: scores in percent with sd, and differences with intervals.
+
+        In a terminal, benchmark scores have neither sd nor intervals.
         """
         columns = [*self._columns()]
         rows: list[Row] = []
@@ -197,7 +206,7 @@ class PaperTable:
                 yield Column(brief, is_dim=True), partial(papers, is_change=True)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """Yield flat values, one line per row and column; shares are from 0 to 1."""
+        """Yield one dict of plain values per row and column of scores, for CSV and JSON; shares are from 0 to 1."""
         names = dict.fromkeys(
             score.name for score in (*self._source.columns, *self._published)
         )
@@ -233,7 +242,10 @@ class PaperTable:
     # The rows ---------------------------------------------------------------------------------------------------------
 
     def _all_rows(self) -> Iterator[PaperRow]:
-        """Yield the paper's rows, each with all our arms or none; then ours that the paper does not have, by noise."""
+        """Yield the paper's rows, then ours that the paper does not have, ordered by noise.
+
+        A row is repeated for each of our arms that belongs in it; without any it is yielded once, without our scores.
+        """
         rows = {}
         for key, printed in self._layout.printed.items():
             block, label = self._layout.names(printed.setting)
@@ -263,8 +275,9 @@ class PaperTable:
             yield replace(row, detail=detail, setting=setting, arm=arm.name, cells=cells)
 
     def _papers(self, row: PublishedRow) -> dict[str, Cell]:
-        """Return the paper's scores of one row, as far as they are shown, with the differences that follow from
-        them.
+        """Return column -> the paper's score of a row, with its difference to the row that it is compared with.
+
+        Without published scores in the table it is empty.
         """
         other = self._layout.printed.get(self._layout.reference_key(row.setting))
         cells = {}
@@ -275,14 +288,19 @@ class PaperTable:
         return cells
 
     def _sort_key(self, setting: Setting) -> tuple[Any, ...]:
-        """Return a sort key: by noise, the reference first, then by the setting that the table varies."""
+        """Return the sort key of a row: by noise, then the reference before others, then by the setting that the table
+        varies.
+        """
         noise = setting.noise_type or "", float(setting.noise_ratio or 0), setting.besides
         is_compared = self._by_key[self._layout.key(setting)][0].name in self._compared
         value = self._layout.varied(setting)
         return *noise, is_compared, value is not None, value
 
     def _reference_arm(self, arm: Arm) -> Arm | None:
-        """Return the arm that an arm is compared with: on the same task, and among several the most similar one."""
+        """Return the arm that an arm is compared with, or None: one in the reference row, on the same task.
+
+        Among several it is the one with the fewest different settings.
+        """
         settings = arm.settings()
 
         def differences(other: Arm) -> int:
@@ -356,7 +374,10 @@ class PaperTable:
 
 
 def departures(arms: Sequence[Arm], varies: str) -> Iterator[str]:
-    """Yield sentences on settings in which arms differ from the names of their rows, except for the one that varies."""
+    """Yield sentences on settings in which our arms depart from the paper's, and one if methods do.
+
+    `varies` is the setting that the table varies, about which there is none.
+    """
     for name, symbol in _SYMBOLS.items():
         methods = [arm.olr for arm in arms if arm.olr]
         ours = {
@@ -380,14 +401,26 @@ def _cell(
     is_change: bool = False,
     in_full: bool = False,
 ) -> str | Cell:
-    """Return a row's score; with `in_full` also its sd or interval in a terminal."""
+    """Return a row's score in the column `name`, or an empty text if it has none.
+
+    Args:
+        name: name of the score.
+        row: the row.
+        is_published: whether it is the paper's score.
+        is_change: whether it is the difference to the reference row.
+        in_full: whether a terminal also shows the sd or interval.
+    """
     cell = (row.published if is_published else row.cells).get(name)
     cell = cell.change if cell and is_change else cell
     return (cell.full if in_full else cell) if cell else ""
 
 
 def _details(arms: Sequence[Arm]) -> list[str]:
-    """Return how several arms of one row differ: in the noise of their data, in other settings, else by name."""
+    """Return a text per arm that tells several arms of one row apart; empty for a single arm.
+
+    It has the noise of their data and other settings, as far as they differ. If that is not enough, it is the arm's
+    name.
+    """
     if len(arms) < 2:
         return [""] * len(arms)
     noises = [arm.runs[0].noise or "no marked labels" for arm in arms]
