@@ -149,7 +149,7 @@ class ProblemFields(Section):
 
     @property
     def right_option(self) -> int | None:
-        """Index in `choices` of the column that holds the right option in every row; None if there is no such column."""
+        """Index in `choices` of the column that holds every row's right option; None if there is no such column."""
         if isinstance(self.choices, tuple) and self.answer in self.choices:
             return self.choices.index(self.answer)
         return None
@@ -252,7 +252,7 @@ class Benchmark(Section):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences without a full stop on how the rows of a data file were read; empty for a benchmark of a YAML file."""
+        """Sentences without a full stop on how a data file's rows were read; empty for a benchmark of a YAML file."""
         return self._notes
 
     def named(self) -> Benchmark:

@@ -222,7 +222,7 @@ def setting_of(run: Path) -> Setting:
 
 
 def _method(recipe: Recipe) -> str:
-    """Return the method's name in the paper's tables, with a suffix such as ``+sum`` if the paper has no such variant."""
+    """Return the method's name in the paper's tables, with a suffix (``+sum``) if the paper has no such variant."""
     section = recipe.method
     names = compose(section).name.split("+")
     if isinstance(section, ScoreMethod) and section.score_reduction == "sum":
