@@ -171,7 +171,7 @@ def _explanation(kind: str) -> Answer:
 
 
 def _lines(checked: Checked) -> Iterator[Line]:
-    """Yield the columns that were read, then the findings with their rows and examples."""
+    """Yield the lines of output: the columns that were read, then the findings with their rows and examples."""
     size, name = checked.rows, partial(checked.table.origins.name, is_short=True)
     read = ", ".join(f"{role} in {path}" for role, path in checked.columns.items())
     # Rows of a Parquet file are numbered; those of other files are named by their line.

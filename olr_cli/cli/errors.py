@@ -44,7 +44,7 @@ _PATH_ERRORS = {
 
 
 def ends_well(command: Callable[P, R]) -> Callable[P, R]:
-    """Return the command, changed to print an error that the user can fix as one sentence, and exit with status 2.
+    """Return the command, changed so that an error the user can fix prints one sentence and ends it with status 2.
 
     With ``--json``, standard output gets the error too, as one object on one line. Bugs keep their traceback.
     """
@@ -179,8 +179,8 @@ def shown_until_stopped(
         progress: the display.
         path: the run directory.
         words: the command that continues the run.
-        kept_at_once: what survives a second Ctrl-C, which stops the run in the middle of a step: everything up to the
-        last ``checkpoint``, or up to the last step.
+        kept_at_once: the unit, ``checkpoint`` or ``complete step``, up to which everything survives a second Ctrl-C.
+            The first one waits for the end of the step, the second one does not.
 
     Raises:
         Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.

@@ -134,7 +134,8 @@ def _answer(
 
     Args:
         noisy: the prompts with their marks.
-        refused: rejected wrong answers of the rollouts, with the labels that they may equal; None without rollouts.
+        refused: pairs of a label and a wrong answer of the rollouts that was rejected, because another grader may call
+            it right; None without rollouts.
         file: the file that was written.
         notes: notes on the data set.
     """
@@ -167,7 +168,8 @@ def _lines(
     Args:
         noisy: the prompts with their marks.
         counted: type of noise -> number of prompts.
-        refused: rejected wrong answers of the rollouts, after the labels that they may equal; None without rollouts.
+        refused: pairs of a label and a wrong answer of the rollouts that was rejected, because another grader may call
+            it right; None without rollouts.
     """
     labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
     yield Line("Read", f"{noisy.source}: {len(noisy)} prompts{labels}")

@@ -306,8 +306,7 @@ def find_benchmark(name: str) -> Benchmark:
 
     Args:
         name: a name, an alias, a YAML file that defines a benchmark, or a data file (Parquet, JSON or CSV) whose rows
-            are
-        its problems.
+            are its problems.
 
     Raises:
         UserError: there is no such benchmark, or the file cannot be used.
@@ -372,7 +371,7 @@ def read_by(
 
     Raises:
         UserError: an extractor does not exist, the tolerance is out of range, or a benchmark keeps a user's function as
-        extractor that only a stored file names (`Benchmark.require_named`).
+            extractor that only a stored file names (`Benchmark.require_named`).
     """
     if tolerance is not None and not 0 <= tolerance < 1:
         raise UserError(
@@ -483,8 +482,8 @@ def held_out_set(run: Path) -> str | None:
 def held_out_benchmark(run: Path) -> Benchmark | None:
     """Return a run's held-out prompts as a benchmark, or None if it holds out none.
 
-    They are asked and graded as in training: with the recipe's system message, extractor, tolerance and columns. A
-    built-in set is its built-in benchmark.
+    They are asked and graded as in training: with the recipe's system message, extractor, tolerance and columns. For a
+    built-in set, the result is the built-in benchmark of that name.
     """
     recipe, test = read_recipe(run), held_out_set(run)
     if test is None:

@@ -50,7 +50,7 @@ def grade(
     Args:
         benchmark: decides the grader, the extractor and the tolerance.
         samples: samples of one or more problems, with all samples of each. The answer class is the most frequent
-        spelling among a problem's equivalent answers, so it depends on all of them.
+            spelling among a problem's equivalent answers, so it depends on all of them.
         judge: decides whether answers are equivalent.
         counted: is increased by the number of each verdict; stays unchanged for multiple choice, which needs no judge.
     """
@@ -189,7 +189,7 @@ def _summary(
     """Return a text with the numbers of samples graded again and of changed grades, and the unfinished benchmarks.
 
     Args:
-        pairs: each sample before and after.
+        pairs: each sample before and after it was graded again.
         unfinished: names of benchmarks that were not graded again, because they lack samples.
     """
     changed = sum(old.is_correct != new.is_correct for old, new in pairs)
@@ -255,7 +255,7 @@ def grade_again(
 
     Args:
         request: benchmarks, extractor and tolerance to grade with, or a file of verified keys, that is, golds that
-        somebody has checked. Its `compare` names the scores to show beside the new ones.
+            somebody has checked. Its `compare` names the scores to show beside the new ones.
         place: an evaluation, a run, or a folder of evaluations.
         say: is called with sentences on changed grades, and on evaluations that are left out.
         report: is called with sentences on the judge's progress.
@@ -295,17 +295,17 @@ def _under_verified_keys(
 ) -> Answer:
     """Score stored evaluations under verified keys, beside their old scores, and return the command's output.
 
-    Verified keys are golds that somebody has checked. Evaluations that have none of them are left out.
+    Verified keys are golds that somebody has checked. An evaluation is left out if the file has none for it.
 
     Args:
-        request: may not have `compare`, `extractor` or `tolerance`.
+        request: the command's settings, in which `compare`, `extractor` and `tolerance` must be None.
         file: the verified keys.
         stored: the evaluations.
         chosen: score only these benchmarks; None: all.
         say: is called with a sentence for each evaluation that is left out.
 
     Raises:
-        UserError: the request has one of these three, or no evaluation is left.
+        UserError: one of these three is given, or no evaluation is left.
     """
     for place in ("compare", "extractor", "tolerance"):
         if getattr(request, place) is not None:
@@ -380,8 +380,7 @@ def _rekey(
 
     Returns:
         The copy, its scores, and the scores under the old keys. The latter list the problems under the new golds, so
-        that
-        both can be paired problem by problem.
+        that both can be paired problem by problem.
     """
     store = target.store
     [digest] = {task.verified.digest for task in tasks if task.verified}

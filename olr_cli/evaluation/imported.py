@@ -118,8 +118,7 @@ def import_log(
 
     Raises:
         UserError: the log cannot be read or graded, several of its tasks have one benchmark or different temperatures,
-            or
-        the folder for results is not empty.
+            or the folder for results is not empty.
     """
     benchmarks = _named_benchmarks(request)
     logged = _read_tasks(log, columns, request.extractor, say)
@@ -162,7 +161,7 @@ def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
     """Return the benchmarks that a request names, none if it names none.
 
     Raises:
-        UserError: it has `data` without naming a benchmark, or its reference for comparison cannot be used.
+        UserError: the request has `data` without naming a benchmark, or the reference for comparison cannot be used.
     """
     if request.data is not None and request.benchmarks is None:
         raise UserError(
@@ -186,8 +185,7 @@ def _as_tasks(
     Args:
         logged: the log's tasks.
         benchmarks: the benchmarks that the user named; each logged task has to ask one of them. If empty, benchmarks
-            are
-        made from the log's own problems and golds.
+            are made from the log's own problems and golds.
         request: the extractor and tolerance, and the place of the benchmarks' problems.
     """
     known = [
@@ -535,10 +533,14 @@ def _asked(
 
 
 def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
-    """Return the benchmark's index of each problem in a logged task; problems that it does not have are left out.
+    """Return the index, in a benchmark, of each problem of a logged task; problems that it lacks are skipped.
 
-    A logged problem is the benchmark's question that equals one of its logged texts; the longest such text decides. If
-    none is equal, it is the longest question that its prompt contains.
+    Among the benchmark's questions, the longest one counts that equals one of the problem's `texts`, or its messages if
+    it has no texts. If none does, the longest one counts that is contained in the problem's prompt.
+
+    Args:
+        task: the logged task.
+        problems: the benchmark's questions.
     """
     within = problems.find_within({it.prompt.prompt_id: it.text for it in task.problems})
     indices: list[int] = []

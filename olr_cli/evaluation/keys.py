@@ -36,7 +36,7 @@ def with_verified_keys(
 
     Raises:
         UserError: the file names no problem, rejects all problems of a task, or names problems by ids that several
-        tasks have.
+            tasks have.
     """
     with at("verified"):
         labels = VerifiedLabels.read(file)

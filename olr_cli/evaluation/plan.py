@@ -150,7 +150,7 @@ class Evaluation:
     """How the problems are sampled. Its protocol and prompting are decided."""
 
     def record(self) -> EvaluationRecord:
-        """Return the content of evaluation.json for an evaluation that begins now, without any backend."""
+        """Return the content of evaluation.json for an evaluation that begins today, before a backend is known."""
         target, request = self.target, self.request
         return EvaluationRecord(
             name=target.name,
@@ -200,12 +200,12 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
 
 
 def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list[Target]]:
-    """Return the targets of each model, by the model as the command names it.
+    """Return the targets of each model (its checkpoints, with folders for results), by the model's name in the command.
 
     Args:
         request: names the models, their checkpoints, and maybe the folder for results.
         is_held_out: whether held-out sets of runs are evaluated. Unless the request names a folder, `_parted` then
-        decides which folder fits.
+            decides which folder fits.
     """
     is_served = request.backend.url is not None
     named = all_targets(
@@ -398,7 +398,7 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
     """Return the benchmarks as which data files are scored by default, and a note for the user.
 
     These are the paper's benchmarks that rows name as `data_source`, else one benchmark for each file. The note is None
-    if that can surprise nobody.
+    unless the choice may surprise, for example because rows are left out.
     """
     names, sources = benchmarks_in(data)
     if not names:
@@ -473,7 +473,7 @@ def show_prompt(
     The problem is shown as the text that the request's model reads, or as chat messages if the request names no model.
 
     Args:
-        request: may name a model; also the data and prompting.
+        request: names the model, if any, the data and the changes to the prompt.
         name: a benchmark's name, alias or file.
         trust_remote_code: whether the model's own code may be run to load its tokenizer.
     """

@@ -175,7 +175,7 @@ def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
 
 
 def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
-    """Yield each data file at a path that has a column `data_source`, with the column's value in every row."""
+    """Yield each data file at a path that has a column `data_source`, with that column's values, one for each row."""
     for file in matching_files(str(data)):
         # Read this column alone: the folder may hold large files that have nothing to do with the benchmark.
         table = read_table([file], {"data_source"})
@@ -266,7 +266,7 @@ def _problem(benchmark: Benchmark, prompt: Prompt, *, is_plain: bool, place: str
         benchmark: decides the prompt, the system message and the grader.
         prompt: the problem as read from a row.
         is_plain: whether the question goes into the benchmark's prompt. If not, the row's messages are kept, and only a
-        missing system message is added.
+            missing system message is added.
         place: where the row comes from, for errors.
     """
     messages, gold = prompt.messages, prompt.gold
@@ -285,7 +285,7 @@ def _problem(benchmark: Benchmark, prompt: Prompt, *, is_plain: bool, place: str
 def _prompts(
     table: pa.Table, benchmark: Benchmark, place: str
 ) -> tuple[Sequence[Prompt], Sequence[int]]:
-    """Return the prompts in a table and the index of each one's row; rows without a question are skipped."""
+    """Return the prompts in a table, and for each the index of its row; rows without a question are skipped."""
     prompts = read_rows(
         Rows(table, Origins(place)),
         data_source=benchmark.name,
@@ -390,7 +390,7 @@ def _shown(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[str]
 
 
 def _options(fields: ProblemFields, rows: Rows) -> list[tuple[Any, Any]]:
-    """Return the labels and the texts of each row's options, unchecked; labels of None stand for A, B, C …"""
+    """Return a pair (labels, texts) of the options in each row, unchecked; labels of None stand for A, B, C …"""
     if isinstance(fields.choices, tuple):
         columns = [rows.values(name) for name in fields.choices]
         return [(None, list(texts)) for texts in zip(*columns, strict=True)]

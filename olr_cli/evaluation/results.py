@@ -61,7 +61,7 @@ def paper_row(targets: Sequence[Target]) -> PublishedRow:
 
 
 def _setting(target: Target) -> Setting:
-    """Return the paper's setting of a model or checkpoint."""
+    """Return a model's settings in the terms of the paper's tables; a checkpoint has the settings of its run."""
     if "run" not in target.origin:
         return Setting(model_name(target.model))
     # If the run was moved after its evaluation, its stored path is wrong, but it still holds this folder.
@@ -70,7 +70,7 @@ def _setting(target: Target) -> Setting:
 
 
 def check_reference(named: Compared, targets: Sequence[Target]) -> None:
-    """Raise if models cannot be compared with the reference, before hours are spent on evaluating them.
+    """Raise `UserError` if models cannot be compared with the reference, before hours are spent on evaluating them.
 
     Args:
         named: the reference.
@@ -93,10 +93,9 @@ def scores_answer(
     Args:
         evaluated: the evaluations with their scores.
         compare: the reference. If its path holds several evaluations, the last by name counts, as the last checkpoint
-            of
-        a run.
+            of a run.
         before: folder of an evaluation -> the scores of the same samples under the keys that have been corrected since.
-        If given, each evaluation is compared with these instead of a reference.
+            If given, each evaluation is compared with these instead of a reference.
     """
     targets = [target for target, _ in evaluated]
     names = [target.name for target in targets]

@@ -235,7 +235,7 @@ def _majority(generations: pl.DataFrame) -> int:
 
 
 def groups(names: Collection[str]) -> dict[Group, list[str]]:
-    """Return ``in`` and ``out`` -> the benchmarks of the paper's average, in the paper's order.
+    """Return the benchmarks behind each of the paper's averages: ``in`` and ``out`` of distribution.
 
     An average is left out if one of its benchmarks has no score.
 

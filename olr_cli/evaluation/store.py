@@ -138,10 +138,9 @@ class EvaluationStore:
         Args:
             asked: the settings of this command.
             tasks: its benchmarks, with their problems. A resumed benchmark may have more samples or more problems at
-                the
-            end than before, but not fewer.
-            is_local: whether the model is a folder. A folder may move, so its weights are compared
-            (`check_backend`) instead of its path.
+                the end than before, but not fewer.
+            is_local: whether the model is a folder. A folder may move, so its weights are compared (`check_backend`)
+                instead of its path.
 
         Raises:
             UserError: the folder holds an evaluation with other settings or problems, or something else.
@@ -199,7 +198,7 @@ class EvaluationStore:
 
         Args:
             record: the evaluation's record, which lists the backends of the stored samples.
-            facts: the same facts about the present backend; those that are missing are not compared.
+            facts: the present backend's facts of this kind, by name; those that are missing are not compared.
         """
         # Each entry passed this check before it was added, so a comparison with the last one is enough.
         known = record.generated_by[-1] if record.generated_by else facts

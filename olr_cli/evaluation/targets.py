@@ -38,8 +38,7 @@ def targets(
         model: a run directory, a folder in Hugging Face layout, a hub id, or a built-in policy.
         checkpoints: checkpoints of the run: ``last``, ``best`` (on its validation set, R22) or steps. Empty: the last.
         out: the evaluation's folder; for a run, the folder in which each checkpoint gets one. None: in the run, or
-            below
-        ``evaluations/``.
+            below ``evaluations/``.
         is_served: whether a server has the model; `model` is then the server's name for it.
     """
     if is_served or not is_run(model):
@@ -151,7 +150,7 @@ def all_targets(
 
 
 def _placed_below(group: Sequence[Target], model: str, out: Path) -> list[Target]:
-    """Return a model's targets with their folders moved right below `out`; for a run, its name is put before theirs."""
+    """Return a model's targets with folders right below `out`, whose names begin with the run's name if it is a run."""
     run = f"{Path(model).absolute().name}-" if is_run(model) else ""
     return [replace(target, folder=out / f"{run}{target.folder.name}") for target in group]
 
