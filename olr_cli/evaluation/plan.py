@@ -232,7 +232,7 @@ def _evaluations(
     targets_by_model: Mapping[str, Sequence[Target]],
     benchmarks: Sequence[Benchmark],
 ) -> list[Evaluation]:
-    """Return one evaluation for each target. Models with the same prompting share the problems, loaded once."""
+    """Return one evaluation for each target; models with the same prompting share the problems, loaded once."""
     evaluations: list[Evaluation] = []
     for model, group in targets_by_model.items():
         decided = request

@@ -59,7 +59,8 @@ class PooledProblem:
     ) -> Iterator[Generation]:
         """Yield the stored samples, then the new ones, which are not graded yet.
 
-        Stored samples are graded again with the new ones, because all of them decide how a class is spelled (R7).
+        Stored samples have to be graded again with the new ones: equivalent answers form a class, which is named after
+        the most frequent spelling among all samples (R7).
 
         Args:
             prompt: the prompt as the model read it.

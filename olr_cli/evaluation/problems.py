@@ -53,8 +53,9 @@ def load_problems(
 
     Args:
         benchmark: the benchmark.
-        data: interchange file, or folder of such files. Its rows whose ``data_source`` is the benchmark's name or an
-            alias replace the benchmark's source. Without such rows the source is used, unless it is on the hub.
+        data: a file with a column ``data_source``, or a folder of such files. Its rows whose ``data_source`` is the
+            benchmark's name or an alias replace the benchmark's source. Without such rows the source is used, unless it
+            is on the hub.
         limit: return only this many problems, from the beginning.
 
     Raises:
@@ -184,7 +185,7 @@ def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
 
 
 def _has_messages(table: pa.Table) -> bool:
-    """Return whether the rows are in the interchange format, in which prompts are lists of messages."""
+    """Return whether a table is in the interchange format: its column `prompt` holds lists of chat messages."""
     return "prompt" in table.column_names and pa.types.is_nested(
         table.schema.field("prompt").type
     )
@@ -224,7 +225,10 @@ def _of_table(
 
 
 def _of_columns(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[Prompt]:
-    """Return the problems in the columns of `fields`, with any options as lines of the question."""
+    """Return the problems in the columns that `fields` names.
+
+    For multiple choice, the options become lines of the question, in the benchmark's prompt.
+    """
     place = rows.place
     table = _renamed(benchmark, fields, rows)
     options = _options(fields, rows) if fields.options else None

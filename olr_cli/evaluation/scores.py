@@ -52,7 +52,7 @@ class ScoreColumn:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a model on one benchmark. Shares lie in 0 .. 1; n is `samples`."""
+    """The score of a model on one benchmark. Shares lie in 0 .. 1; in avg@n, maj@n and pass@n, n is `samples`."""
 
     benchmark: str
     title: str
