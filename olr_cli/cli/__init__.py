@@ -51,9 +51,9 @@ _OTHER_NAMES = {
 
 @contextmanager
 def _one_sentence() -> Iterator[None]:
-    """Turn a mistake on the command line into one sentence and status 2, like every other mistake.
+    """Run the block; if the command line has a mistake, print it as one sentence and exit with status 2.
 
-    typer itself would draw a box around it.
+    Without this, typer would draw a box around its own message.
     """
     try:
         yield
@@ -83,7 +83,11 @@ def _one_sentence() -> Iterator[None]:
 
 
 def _unknown_option(error: Any) -> str | None:
-    """Return the sentence on an unknown option, with the options that may be meant, or None for another error."""
+    """Return a sentence on an unknown option, with the options that may be meant.
+
+    Args:
+        error: any exception of click or typer. The result is None unless it is about an unknown option.
+    """
     name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if name is None or context is None or not hasattr(error, "possibilities"):
         return None
@@ -96,7 +100,7 @@ def _unknown_option(error: Any) -> str | None:
 
 
 class _Program(Group):
-    """The command `olr`. Its mistakes on the command line end in the same form as mistakes in files."""
+    """The group of all commands of `olr`. It prints mistakes on the command line like all other errors of users."""
 
     # Two places parse words: `make_context` those before the subcommand, `invoke` those of the subcommand.
     def make_context(self, *args: Any, **settings: Any) -> Any:

@@ -120,7 +120,11 @@ def check(
 
 
 def _allowed(allow: Sequence[str], *, strict: bool) -> set[str]:
-    """Return the findings that `--allow` names."""
+    """Return the kinds of findings that `--allow` names.
+
+    Raises:
+        UserError: there is no such kind, or `--strict` is not given.
+    """
     from olr_cli.data.findings import kind_named
     from olr_cli.errors import UserError
 
@@ -130,7 +134,12 @@ def _allowed(allow: Sequence[str], *, strict: bool) -> set[str]:
 
 
 def _limit(model: str | None, *, trust_remote_code: bool) -> Limit:
-    """Return the length above which a prompt is too long: in a model's tokens, as in training, or in characters."""
+    """Return the length above which a prompt is too long: in a model's tokens, as in training, or in characters.
+
+    Args:
+        model: a folder, hub id or built-in policy; None: count characters.
+        trust_remote_code: whether the model's own code may be run to load its tokenizer.
+    """
     from olr_cli.data.check import CHARACTERS, Limit
 
     if model is None:
@@ -145,7 +154,7 @@ def _limit(model: str | None, *, trust_remote_code: bool) -> Limit:
 
 
 def _explanation(kind: str) -> Answer:
-    """Return the output of `--explain`: the entry of a kind in the table of findings."""
+    """Return the output of `--explain` for a kind of finding: its meaning, an example and what to do."""
     from olr_cli.data.findings import kind_named
 
     finding = kind_named(kind, "explain")
@@ -162,7 +171,7 @@ def _explanation(kind: str) -> Answer:
 
 
 def _lines(checked: Checked) -> Iterator[Line]:
-    """Yield the columns that were read, then the findings with their rows and examples."""
+    """Yield the lines of output: the columns that were read, then the findings with their rows and examples."""
     size, name = checked.rows, partial(checked.table.origins.name, is_short=True)
     read = ", ".join(f"{role} in {path}" for role, path in checked.columns.items())
     # Rows of a Parquet file are numbered; those of other files are named by their line.
@@ -187,7 +196,7 @@ def _lines(checked: Checked) -> Iterator[Line]:
 def _next(
     checked: Checked, named: str, words: Sequence[str], export: Path | None
 ) -> dict[str, str]:
-    """Return the next command and its purpose.
+    """Return the next command as command -> purpose.
 
     Args:
         checked: the findings.

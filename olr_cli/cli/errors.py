@@ -44,9 +44,9 @@ _PATH_ERRORS = {
 
 
 def ends_well(command: Callable[P, R]) -> Callable[P, R]:
-    """Return the command with `UserError` turned into its sentence and status 2. Bugs keep their traceback.
+    """Return the command, changed so that an error the user can fix prints one sentence and ends it with status 2.
 
-    With ``--json``, standard output gets the error too, as one object on one line.
+    With ``--json``, standard output gets the error too, as one object on one line. Bugs keep their traceback.
     """
 
     @functools.wraps(command)
@@ -71,7 +71,13 @@ def ends_well(command: Callable[P, R]) -> Callable[P, R]:
 def _user_error(
     error: BaseException, command: Callable[P, R], values: Iterable[object]
 ) -> UserError | None:
-    """Return the error as one that the user can fix, or None for a bug or a signal."""
+    """Return the error as one that the user can fix, or None for a bug or a signal.
+
+    Args:
+        error: what the command raised.
+        command: the command, which is named if a package is missing.
+        values: the command's arguments, among which the damaged run may be.
+    """
     # A missing optional package is for the user to install; any other failed import is a bug.
     if isinstance(error, ModuleNotFoundError):
         package = missing_package(error)
@@ -88,7 +94,7 @@ def _user_error(
 
 
 def _with_options(error: UserError, command: Callable[P, R]) -> UserError:
-    """Return an error that names the command's options in place of arguments and recipe keys.
+    """Return a copy of an error that names options of the command, where it named Python arguments or recipe keys.
 
     A recipe's key, such as `data.columns`, becomes an option if the command has one for it and no `--set`. An example
     of its value ("as in data.columns=…") becomes a text that can be pasted into the command.
@@ -112,7 +118,7 @@ def _with_options(error: UserError, command: Callable[P, R]) -> UserError:
 
 
 def _require_text(values: Iterable[object]) -> None:
-    """Raise if an argument is not UTF-8, because Parquet and JSON cannot store it."""
+    """Raise `UserError` if one of a command's arguments is not UTF-8, because Parquet and JSON cannot store it."""
     for word in _words(values):
         # Python keeps bytes that are not UTF-8 as lone surrogates, which `errors="replace"` turns into `?`.
         if word != word.encode(errors="replace").decode():
@@ -120,7 +126,7 @@ def _require_text(values: Iterable[object]) -> None:
 
 
 def _words(values: Iterable[object]) -> list[str]:
-    """Return the texts and paths among a command's arguments."""
+    """Return the texts and paths among a command's arguments as strings, also those inside lists."""
     words = [
         word for value in values for word in (value if isinstance(value, list) else [value])
     ]
@@ -128,7 +134,7 @@ def _words(values: Iterable[object]) -> list[str]:
 
 
 def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None:
-    """Return a sentence if the error comes from a removed or damaged shard of a run, else None.
+    """Return a sentence if the error comes from a removed or damaged shard (a Parquet file of a run), else None.
 
     Args:
         error: any error.
@@ -167,13 +173,14 @@ def shown_until_stopped(
     *,
     kept_at_once: str = "checkpoint",
 ) -> Iterator[None]:
-    """End the display with the block. If the run is stopped, say where it is stored and how to continue it.
+    """Run the block and then end the progress display. If the run is stopped, say how to continue it, and exit.
 
     Args:
         progress: the display.
         path: the run directory.
         words: the command that continues the run.
-        kept_at_once: the unit that survives a second Ctrl-C, which stops the run in the middle of a step.
+        kept_at_once: the unit, ``checkpoint`` or ``complete step``, up to which everything survives a second Ctrl-C.
+            The first one waits for the end of the step, the second one does not.
 
     Raises:
         Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.
@@ -201,7 +208,10 @@ def shown_until_stopped(
 
 @contextmanager
 def program() -> Iterator[None]:
-    """Handle everything that no command handles: signals, and output that cannot be written."""
+    """Run the whole program in the block, and turn a signal or a failed write to standard output into an exit status.
+
+    A signal or a full disk is reported in a sentence. A reader that has gone, as in ``olr … | head``, ends it silently.
+    """
     heed_signals()
     try:
         try:

@@ -9,7 +9,10 @@ from typer.core import TyperCommand, TyperGroup
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:
-    """Return parameters whose help shows the metavar alone, not a type such as ``<bool>`` or ``<list[Path]>``."""
+    """Hide the type, such as ``<bool>`` or ``<list[Path]>``, in the help of parameters, and return them.
+
+    Only an option with a metavar keeps what typer shows there.
+    """
     for parameter in parameters:
         if parameter.metavar is None or parameter.param_type_name == "argument":
             parameter.display_type_rich = lambda ctx: None
@@ -17,7 +20,11 @@ def _without_types(parameters: list[Any]) -> list[Any]:
 
 
 class Command(TyperCommand):
-    """A command. An option with the metavar `[FILE.yaml]` needs no value; without one, its value is `-`."""
+    """A command of typer whose help leaves out types, and which allows an option without its value.
+
+    An option with the metavar `[FILE.yaml]` takes the next word only if it ends in .yaml or .yml; otherwise its value
+    is `-`.
+    """
 
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))
@@ -40,7 +47,7 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A command with subcommands."""
+    """A command with subcommands, whose help leaves out types."""
 
     def get_params(self, ctx: Any) -> Any:
         return _without_types(super().get_params(ctx))

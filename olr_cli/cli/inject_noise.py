@@ -134,7 +134,8 @@ def _answer(
 
     Args:
         noisy: the prompts with their marks.
-        refused: rejected wrong answers of the rollouts, with the labels that they may equal; None without rollouts.
+        refused: pairs of a label and a wrong answer of the rollouts that was rejected, because another grader may call
+            it right; None without rollouts.
         file: the file that was written.
         notes: notes on the data set.
     """
@@ -162,7 +163,14 @@ def _lines(
     counted: Mapping[NoiseType, int],
     refused: Sequence[tuple[str, str]] | None,
 ) -> Iterator[Line | str]:
-    """Yield the counts of marked prompts, the refused answers, and a few prompts."""
+    """Yield the lines of output: the number of prompts, the marks, the refused answers, and a few prompts.
+
+    Args:
+        noisy: the prompts with their marks.
+        counted: type of noise -> number of prompts.
+        refused: pairs of a label and a wrong answer of the rollouts that was rejected, because another grader may call
+            it right; None without rollouts.
+    """
     labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
     yield Line("Read", f"{noisy.source}: {len(noisy)} prompts{labels}")
     yield from _marks(noisy, counted)
@@ -177,7 +185,12 @@ def _lines(
 
 
 def _marks(noisy: PromptSet, counted: Mapping[NoiseType, int]) -> Iterator[Line]:
-    """Yield the number of marked prompts, their types of noise, and the meaning of each type."""
+    """Yield lines on the marked prompts: how many there are, of which types of noise, and what each type means.
+
+    Args:
+        noisy: the prompts with their marks, and the settings of the noise.
+        counted: type of noise -> number of prompts.
+    """
     prompts, marked = len(noisy), len(noisy) - counted.get("clean", 0)
     ratio, seed = noisy.facts["noise.ratio"], noisy.facts["noise.seed"]
     # Compare exact fractions: rounding alone must not report another ratio.

@@ -24,7 +24,7 @@ DEVICES = ("auto", "cpu", "cuda")
 
 
 def recipe_names() -> list[str]:
-    """Return the recipes that come with olr, for the shell's completion.
+    """Return the names of the recipes that come with olr, for the shell's completion.
 
     typer offers the names that begin with the typed text. If none does, the shell offers files.
     """
@@ -159,10 +159,10 @@ TRUST_REMOTE_CODE = Option(
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command for typer in which each parameter that is a named tuple becomes an option for each field.
+    """Return a command for typer in which each parameter that is a named tuple becomes one option for each field.
 
-    The class's docstring, up to a colon, is the title of its panel in the help. Begin it with `More:` for rarely used
-    options.
+    The tuple's defaults are the options. Its docstring, up to a colon, is the title of their panel in the help. Begin
+    the docstring with `More:` for rarely used options.
     """
     keyword, parameters = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
     groups: dict[str, Any] = {}
@@ -182,7 +182,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=keyword))
 
     def flat(**values: Any) -> None:
-        """Call the command with its options put back into named tuples."""
+        """Call the command with the options of each group put back into its named tuple."""
         for name, group in groups.items():
             values[name] = group(**{field: values.pop(field) for field in group._fields})
         command(**values)
@@ -197,7 +197,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def given(*groups: Any) -> dict[str, Any]:
-    """Return the values of groups of options by the options' names."""
+    """Return option -> value for the options in groups, that is, in named tuples."""
     return {name: value for group in groups for name, value in group._asdict().items()}
 
 
@@ -223,7 +223,11 @@ def one_file(files: Sequence[Path], option: str) -> Path | None:
 
 
 def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
-    """Return the value of `--columns` for files of prompts; errors as of `read_log_columns`."""
+    """Return the value of `--columns` for files of prompts, as role -> path of the column; None if it is not given.
+
+    Raises:
+        UserError: as in `read_log_columns`.
+    """
     from olr_cli.recipe.sections import OTHER_ROLES, ColumnRole
 
     columns = _columns(
@@ -233,7 +237,7 @@ def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
 
 
 def read_log_columns(values: Sequence[str]) -> dict[str, str]:
-    """Return the value of `--columns` for a log of another trainer, as role -> path of the column.
+    """Return the value of `--columns` for a log of another trainer, as role -> path of the column; empty if not given.
 
     Raises:
         UserError: the text has another form, names an unknown role, or names a role twice.
@@ -247,13 +251,16 @@ def read_log_columns(values: Sequence[str]) -> dict[str, str]:
 def _columns(
     values: Sequence[str], roles: Sequence[str], names: Mapping[str, str], example: str
 ) -> dict[str, str]:
-    """Return the path of each role.
+    """Return role -> path of the column, as `--columns` says; empty if it is not given.
 
     Args:
         values: the texts of `--columns`, which may be repeated.
         roles: the roles of this command.
         names: a role by its name in other commands -> its name in this one.
         example: a value to show in an error.
+
+    Raises:
+        UserError: the text has another form, names an unknown role, or names a role twice.
     """
     text = ",".join(values)
     if not text:
@@ -279,7 +286,10 @@ def _columns(
 
 
 def _named_columns(text: str) -> dict[str, str] | None:
-    """Return the roles and columns that `--columns` names, unchecked, or None if the text has another form."""
+    """Parse the text of `--columns`, ``role=path,…`` or ``{role: path, …}``, and return role -> path of the column.
+
+    The roles are not checked. The result is None if the text has another form.
+    """
     from olr_cli.recipe.plain import NotPlain, parse_yaml
 
     try:
@@ -298,7 +308,13 @@ def _named_columns(text: str) -> dict[str, str] | None:
 
 
 def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:
-    """Raise if `--out` names a file although `--json` prints its content instead."""
+    """Raise `UserError` if `--out` names a file although `--json` prints its content instead.
+
+    Args:
+        out: the value of `--out`.
+        content: what the file would hold, for the error.
+        as_json: whether `--json` is given.
+    """
     if out is not None and as_json:
         raise UserError(
             f"--out is for {content}, and --json writes to standard output",
@@ -307,7 +323,11 @@ def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:
 
 
 def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS) -> str:
-    """Return the shape of the output: that of ``--format``, or ``json``."""
+    """Return the shape of the output for `show`: the value of ``--format``, or ``json``.
+
+    Raises:
+        UserError: the format is unknown, or both options are given and contradict each other.
+    """
     require_known("format", format_, formats)
     if as_json and format_ != "terminal":
         raise UserError(
@@ -317,7 +337,7 @@ def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS)
 
 
 def require_extractor(text: str | None) -> None:
-    """Raise if `--extractor` names something that does not exist, before anything is loaded."""
+    """Raise `UserError` if `--extractor` names something that does not exist, before anything is loaded."""
     from olr_cli.answers import find_extractor
 
     if text is not None:
@@ -326,6 +346,12 @@ def require_extractor(text: str | None) -> None:
 
 
 def require_known(name: str, value: str | None, known: tuple[str, ...]) -> None:
-    """Raise if an option's value is unknown, and suggest the likely one."""
+    """Raise `UserError` if the value of an option is not one of the known ones, and suggest the likely one.
+
+    Args:
+        name: the option's name without ``--``.
+        value: its value; None, if it is not given, passes.
+        known: the values that it may have.
+    """
     if value is not None and value not in known:
         raise unknown(name, value, known)

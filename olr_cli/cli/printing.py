@@ -24,7 +24,10 @@ _EVERY = {True: 0.5, False: 30.0}
 
 
 def say(sentence: str, *, err: bool = True) -> None:
-    """Print a sentence: in a terminal wrapped at words, with a first word such as "Error:" in colour."""
+    """Print a sentence, to standard error by default.
+
+    A terminal gets it wrapped at words, with a first word such as "Error:" in colour; a pipe or file gets one line.
+    """
     stream = sys.stderr if err else sys.stdout
     # Logs and pipes get the sentence on one line. The stream is None in a program without a console (pythonw).
     if stream is None or not stream.isatty():
@@ -91,7 +94,13 @@ def _json(answer: Answer) -> str:
 
 
 def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
-    """Print a table, a line with a head, or plain text."""
+    """Print one part of an answer: a table, a line after its head, or plain text.
+
+    Args:
+        part: what to print.
+        shape: the form of a table, as in `show`.
+        indent: the width of a line's head, in characters.
+    """
     if isinstance(part, Table):
         print_table(part, shape)
     elif isinstance(part, Line):
@@ -104,12 +113,12 @@ def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
 
 
 def _is_footnote(note: str, answer: Answer) -> bool:
-    """Return whether a table already shows a note below it."""
+    """Return whether a table of the answer prints this note itself, as a footnote."""
     return any(note in table.footnotes for table in answer.tables)
 
 
 def _print_next(answer: Answer) -> None:
-    """Print the proposed next commands."""
+    """Print the next commands that an answer proposes."""
     for place, (command, purpose) in enumerate(answer.next.items()):
         head = ("  or" if place else "Next") + ("" if answer.indent else ":")
         text = f"{command}   ({purpose})" if purpose else command
@@ -117,7 +126,10 @@ def _print_next(answer: Answer) -> None:
 
 
 def show_dry_run(answer: Answer, *, as_json: bool) -> None:
-    """Print a dry run (`olr_cli.engines.rehearse`) and the command that starts the run."""
+    """Print what a run would do (`olr_cli.engines.rehearse`) and the command that starts it.
+
+    If something that the run needs is missing, this prints an error instead of the command, and exits with status 2.
+    """
     missing = answer.result["missing"]
     words = [word for word in sys.argv[1:] if word not in ("--dry-run", "--json")]
     # A run that cannot start has no command that starts it.
@@ -133,9 +145,10 @@ def show_dry_run(answer: Answer, *, as_json: bool) -> None:
 
 
 def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
-    """Print a line with its head in bold.
+    """Print a line with its head in bold, to standard output, or with `err` to standard error.
 
-    The text is never read as rich's markup, because prompts and labels are data: `[1, 2]` has to stay `[1, 2]`.
+    The head fills at least `indent` columns. Text is never read as rich's markup, because prompts and labels are data:
+    `[1, 2]` has to stay `[1, 2]`.
     """
     from rich.console import Console
     from rich.text import Text
@@ -156,7 +169,10 @@ def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
 
 
 class Waiting:
-    """Progress of something that takes long, on standard error."""
+    """Shows how far a slow operation is, in sentences on standard error that come at intervals.
+
+    In a terminal, each sentence replaces the last one.
+    """
 
     def __init__(self) -> None:
         self._is_live = sys.stderr is not None and sys.stderr.isatty()
@@ -164,14 +180,14 @@ class Waiting:
         self._is_shown = False
 
     def done(self) -> None:
-        """Clear the line in a terminal."""
+        """Clear the sentence that a terminal shows."""
         if self._is_shown and self._is_live:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
         self._is_shown = False
 
     def say(self, sentence: str) -> None:
-        """Print a sentence on the progress, without a full stop, unless the last one is too recent."""
+        """Print a sentence on the progress, without a full stop, unless it comes too soon after the last one."""
         now = time.monotonic()
         if now < self._next_line or sys.stderr is None:
             return

@@ -153,7 +153,10 @@ def rollouts(
 
 
 def _recipe(model: str, data: str, prompts: Prompts, draws: Draws, place: Place) -> Recipe:
-    """Return the recipe that the options describe; rollouts are stored like a run, and a run has a recipe."""
+    """Return the recipe that the options describe.
+
+    Rollouts are stored like a training run, and every run has a recipe.
+    """
     from olr_cli.engines.models import is_builtin
     from olr_cli.engines.rollouts import rollouts_recipe
     from olr_cli.evaluation.targets import origin, targets

@@ -91,7 +91,7 @@ def show(
 
 
 class _Terminal(io.StringIO):
-    """A buffer for the pager that claims to be a terminal, so that the text is printed in colour."""
+    """A text buffer that claims to be a terminal, so that rich writes colours into it for the pager."""
 
     # rich leaves out colours if this is false.
     def isatty(self) -> bool:

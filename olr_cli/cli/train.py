@@ -98,7 +98,11 @@ def train(
 
 
 def _recipe_of_run(storage: Storage) -> str:
-    """Return the recipe file of the run to resume, and raise if the command names neither a recipe nor a run."""
+    """Return the recipe file of the run that `--resume --run-dir` names.
+
+    Raises:
+        UserError: these options are not both given, or there is no such run.
+    """
     from olr_cli.runs.directory import read_recipe
 
     if not storage.resume or storage.run_dir is None:
@@ -113,7 +117,7 @@ def _recipe_of_run(storage: Storage) -> str:
 
 
 def _require_fitting(recipes: Recipes, storage: Storage) -> None:
-    """Raise if options contradict each other."""
+    """Raise `UserError` if options of `olr train` contradict each other."""
     _, sweep, index, jobs = recipes
     for option, value in {"--index": index, "--jobs": jobs}.items():
         if value is not None and not sweep:
@@ -173,9 +177,14 @@ def _sweep(
 
 
 def _be_olr(program: Callable[[], None], words: list[str], number: int) -> None:
-    """Run `olr` with the words that train one run of a sweep, in a new process.
+    """Train one run of a sweep; this is called in a process of its own, and runs the whole of `olr` there.
 
-    Errors and the output of the run are then the same as if a user had typed the words.
+    The run's errors and output are then the same as if a user had typed the words.
+
+    Args:
+        program: the entry point of `olr`.
+        words: the words of the command that trains the sweep, without ``olr``.
+        number: the number of the run, from 0, which `--index` adds to them.
     """
     sys.argv = ["olr", *words, "--index", str(number)]
     program()
@@ -190,15 +199,15 @@ def _train_one(
     as_json: bool,
     arm: str = "",
 ) -> None:
-    """Train one run or show what would run.
+    """Train one run, or show what would run.
 
     Args:
         recipe: the run's recipe.
-        path: the run directory; None: a new one, or this recipe's unfinished run if it is resumed.
+        path: the run directory; None: a new one, or with `resume` this recipe's unfinished run.
         resume: continue a stored run.
         dry_run: only show what would run.
         as_json: print JSON lines.
-        arm: the name of the run's arm in a sweep.
+        arm: the name of the run's arm, that is, its group of settings in a sweep; empty outside a sweep.
     """
     from olr_cli.engines.launch import engine_of, launch, unfinished_run, unused_run_path
     from olr_cli.engines.rehearse import rehearse

@@ -54,7 +54,10 @@ _PLACEHOLDER = re.compile(r"\{(problem|choices)\}")
 
 
 class ProblemSource(Section):
-    """Source of the problems: one of `hub`, `file` and `task`."""
+    """The source of a benchmark's problems: a data set on the Hugging Face hub, a local file, or a built-in set.
+
+    Exactly one of `hub`, `file` and `task` is set. The other keys are allowed only with `hub`.
+    """
 
     hub: Annotated[str, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")] | None = None
     """``org/name`` of a data set on the Hugging Face hub. Only with it, the next four keys are allowed."""
@@ -79,7 +82,10 @@ class ProblemSource(Section):
 
     @model_validator(mode="after")
     def _is_one(self) -> ProblemSource:
-        """Raise unless exactly one kind of source is named, with no keys of another."""
+        """Return the source; raise `ValueError` unless it has exactly one of `hub`, `file` and `task`.
+
+        Keys that belong to `hub`, such as `split`, are refused beside `file` and `task`.
+        """
         is_beside = self.hub is None and not self.model_fields_set <= {"file", "task"}
         if [self.hub, self.file, self.task].count(None) != 2 or is_beside:
             raise ValueError(
@@ -89,7 +95,7 @@ class ProblemSource(Section):
 
     @model_serializer
     def _keys_of_its_kind(self) -> dict[str, Any]:
-        """Return only the keys that belong to the kind of source, so that what is written can be read again."""
+        """Serialize only the keys that the kind of source allows, so that the result can be validated again."""
         if self.hub is None:
             return {"task": self.task} if self.file is None else {"file": self.file}
         return {
@@ -99,12 +105,15 @@ class ProblemSource(Section):
 
     @property
     def place(self) -> str:
-        """The hub id, file or task."""
+        """The source in one text: the hub id without config and split, the file's path, or the built-in set's name."""
         return self.hub or self.file or self.task or ""
 
 
 class ProblemFields(Section):
-    """The columns of rows that are not in the interchange format."""
+    """The columns that hold question, answer, id and options, for rows of any format but the interchange format.
+
+    An interchange row has its question in `prompt`, a list of chat messages, and needs no such names.
+    """
 
     problem: Text
     """Column of the question."""
@@ -135,12 +144,12 @@ class ProblemFields(Section):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The columns of `choices`; empty if there are no options."""
+        """The column or columns that `choices` names, always as a tuple; empty if there are no options."""
         return (self.choices,) if isinstance(self.choices, str) else self.choices or ()
 
     @property
     def right_option(self) -> int | None:
-        """Index of the column of `choices` that always holds the right option; None if there is no such column."""
+        """Index in `choices` of the column that holds every row's right option; None if there is no such column."""
         if isinstance(self.choices, tuple) and self.answer in self.choices:
             return self.choices.index(self.answer)
         return None
@@ -198,7 +207,7 @@ class Benchmark(Section):
     @model_validator(mode="before")
     @classmethod
     def _title_by_default(cls, tree: Any) -> Any:
-        """Fill in the name as title."""
+        """Return the unvalidated settings, with the name as `title` if they have none."""
         return (
             {"title": tree["name"], **tree}
             if isinstance(tree, Mapping) and "name" in tree
@@ -207,7 +216,12 @@ class Benchmark(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Benchmark:
-        """Raise if the prompt, the grader and the columns do not agree."""
+        """Return the benchmark; raise `ValueError` if its prompt, grader and columns contradict each other.
+
+        The prompt needs ``{problem}``. With `fields`, a multiple-choice benchmark needs all of grader `choice`,
+        `fields.choices` and ``{choices}`` in the prompt; any other has none of them. Without `fields`, the prompt must
+        not have ``{choices}``, because the rows' questions contain their options. `fields.shuffle` needs options.
+        """
         if "{problem}" not in self.prompt:
             raise ValueError(
                 "prompt has no {problem}, so the policy would not see the question"
@@ -229,7 +243,7 @@ class Benchmark(Section):
 
     @property
     def grading(self) -> dict[str, object]:
-        """The settings that decide grades."""
+        """The settings that decide grades, by name: `grader`, `extractor` and `tolerance`."""
         return {
             "grader": self.grader,
             "extractor": self.extractor,
@@ -238,17 +252,24 @@ class Benchmark(Section):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences on rows of the user's file that were left out, as in `PromptSet.notes`."""
+        """Sentences without a full stop on how a data file's rows were read; empty for a benchmark of a YAML file."""
         return self._notes
 
     def named(self) -> Benchmark:
-        """Return the benchmark with permission to call a function as extractor, since the command names its file."""
+        """Return a copy that may use a function of the user's as extractor.
+
+        Call this for a benchmark whose YAML file is named in the command: the user trusts that file's code.
+        """
         benchmark = self.model_copy()
         benchmark._is_named = True
         return benchmark
 
     def require_named(self) -> None:
-        """Raise if a stored file alone names a function as extractor: that file may be a stranger's."""
+        """Raise `UserError` if the extractor is a user's function, unless the benchmark comes from `named`.
+
+        A definition that is merely stored in an evaluation may be a stranger's, and loading the function would run its
+        code.
+        """
         if is_function(self.extractor) and not self._is_named:
             raise UserError(
                 f"only a stored file names this function, for {self.name}",
@@ -262,7 +283,12 @@ class Benchmark(Section):
         return frozenset((self.name, *self.aliases))
 
     def ask(self, problem: str, choices: str = "") -> str:
-        """Return the user message: the prompt with the problem and its options filled in."""
+        """Return the user message: `prompt` with ``{problem}`` and ``{choices}`` filled in.
+
+        Args:
+            problem: the question.
+            choices: the options, a line each, such as ``A) Venus``.
+        """
         # A single pass: a problem that contains `{choices}` itself must stay as it is.
         values = {"problem": problem, "choices": choices}
         return _PLACEHOLDER.sub(lambda match: values[match[1]], self.prompt)
@@ -276,7 +302,15 @@ def registry() -> dict[str, Benchmark]:
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """Return the built-in benchmark of a name or alias, the one in a YAML file, or the one made of a data file."""
+    """Return the built-in benchmark with a name or alias, or the benchmark in a file.
+
+    Args:
+        name: a name, an alias, a YAML file that defines a benchmark, or a data file (Parquet, JSON or CSV) whose rows
+            are its problems.
+
+    Raises:
+        UserError: there is no such benchmark, or the file cannot be used.
+    """
     for benchmark in registry().values():
         if name in benchmark.names:
             return benchmark
@@ -300,11 +334,14 @@ def find_benchmark(name: str) -> Benchmark:
 
 
 def choose(words: str, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
-    """Return the benchmarks in a comma-separated list, each once.
+    """Return the benchmarks in a comma-separated list, in its order and each once.
 
     Args:
-        words: names, aliases, files, or ``all``.
-        own: further benchmarks that the list may name.
+        words: names, aliases, files, or ``all`` for the paper's nine.
+        own: further benchmarks that the list may name; they take precedence over built-in ones.
+
+    Raises:
+        UserError: the list is empty, a name is unknown, or two different benchmarks have one name.
     """
     chosen: dict[str, Benchmark] = {}
     further = {benchmark.name: benchmark for benchmark in own}
@@ -325,10 +362,16 @@ def choose(words: str, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
 def read_by(
     extractor: str | None, benchmarks: Sequence[Benchmark], tolerance: float | None
 ) -> list[Benchmark]:
-    """Return benchmarks with another extractor and tolerance; None keeps their own.
+    """Return copies of benchmarks with another extractor and another tolerance.
+
+    Args:
+        extractor: how answers are read from responses; None: as each benchmark says.
+        benchmarks: the benchmarks to copy.
+        tolerance: relative tolerance of numbers, from 0 to below 1; None: as each benchmark says.
 
     Raises:
-        UserError: the extractor does not exist, only a stored file names it, or the tolerance is out of range.
+        UserError: an extractor does not exist, the tolerance is out of range, or a benchmark keeps a user's function as
+            extractor that only a stored file names (`Benchmark.require_named`).
     """
     if tolerance is not None and not 0 <= tolerance < 1:
         raise UserError(
@@ -346,7 +389,11 @@ def read_by(
 
 
 def read_benchmark(file: Path) -> Benchmark:
-    """Read the benchmark in a YAML file."""
+    """Read the benchmark that a YAML file defines; a relative path in `source.file` starts at the YAML file's folder.
+
+    Raises:
+        UserError: the file does not exist or does not define a valid benchmark.
+    """
     if not os.path.isfile(file):
         raise no_path(file, "`olr benchmarks` shows the benchmarks")
     tree = read_tree(file)
@@ -367,7 +414,10 @@ def read_benchmark(file: Path) -> Benchmark:
 
 
 def _sentence(detail: Any) -> str:
-    """Return the sentence on an error of pydantic; an unknown key is compared with the keys of all sections."""
+    """Return a sentence for one item of pydantic's `ValidationError.errors()`.
+
+    For an unknown key, it suggests the most similar key of `Benchmark`, `ProblemSource` and `ProblemFields`.
+    """
     if detail["type"] != "extra_forbidden":
         return sentence_of(detail)
     known = (
@@ -382,9 +432,10 @@ def _sentence(detail: Any) -> str:
 def file_benchmarks(
     data: Path | None, names: Iterable[str] | None = None
 ) -> list[Benchmark]:
-    """Return a benchmark for each file at a path, named after the file.
+    """Return a benchmark for each data file at a path, named after the file.
 
-    Rows are asked as in training: questions under R21's system message, messages unchanged.
+    As in training, a plain question gets the standard system message, which asks for a boxed answer (R21). Chat
+    messages stay as they are.
 
     Args:
         data: a file or folder; None: there are no files.
@@ -416,7 +467,10 @@ def _problems(file: Path) -> PromptSet:
 
 
 def held_out_set(run: Path) -> str | None:
-    """Return the file, data set or task that a run holds out (`data.test`, `data.held_out`), or None."""
+    """Return the prompts that a run holds out from training, as a path, hub id or built-in set; None if there are none.
+
+    This is `data.test` of its recipe, or else the file in the run directory with the prompts of `data.held_out`.
+    """
     test = read_recipe(run).data.test
     return (
         str(run / HELD_OUT_FILE)
@@ -426,7 +480,11 @@ def held_out_set(run: Path) -> str | None:
 
 
 def held_out_benchmark(run: Path) -> Benchmark | None:
-    """Return the held-out set of a run, asked and read as in training, or None if it has none."""
+    """Return a run's held-out prompts as a benchmark, or None if it holds out none.
+
+    They are asked and graded as in training: with the recipe's system message, extractor, tolerance and columns. For a
+    built-in set, the result is the built-in benchmark of that name.
+    """
     recipe, test = read_recipe(run), held_out_set(run)
     if test is None:
         return None
@@ -456,9 +514,10 @@ def held_out_benchmark(run: Path) -> Benchmark | None:
 def _fields(
     columns: Mapping[ColumnRole, str], source: ProblemSource
 ) -> ProblemFields | None:
-    """Return the recipe's columns, or None if the held-out file does not have them.
+    """Return a benchmark's `fields` from a recipe's `data.columns`; None means columns of the standard names.
 
-    A held-out file may have columns of the standard names instead (`data.sets.recipe_reading`).
+    The result is None for a source that is not a file, and if the file lacks a named column (except the options'). It
+    is also None unless the recipe names `question` and `answer`, with at most `choices` and `id` besides.
     """
     if source.file is None or not {"question", "answer"} <= columns.keys() <= {
         "question",
@@ -504,7 +563,10 @@ def _benchmark(
 
 
 def _free_name(name: str) -> str:
-    """Return the name of a file's benchmark: the file's without its suffix, or with ``-data`` if that is taken."""
+    """Derive a benchmark's name from a data file's: without the suffix, safe for paths, at most 100 characters.
+
+    ``-data`` is appended if a built-in benchmark or built-in set already has that name.
+    """
     stem, suffix = os.path.splitext(name)
     stem = folder_name(stem if suffix in SUFFIXES else name).strip("-._+") or "data"
     taken = {
@@ -537,7 +599,10 @@ def listing() -> Answer:
 
 
 def _place(source: ProblemSource) -> str:
-    """Return the source of the problems in one word: ``org/name/config:split@revision``, a file or a built-in set."""
+    """Return a source as a short text: ``org/name/config:split@revision``, a file, or ``built in: arithmetic``.
+
+    A data set whose terms must be accepted ends in ``(gated)``.
+    """
     if source.hub is None:
         return source.file or f"built in: {source.task}"
     revision = f"@{source.revision[:8]}" if source.revision else ""

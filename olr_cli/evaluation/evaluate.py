@@ -38,14 +38,14 @@ _LINE_EVERY_SECONDS = 30
 def evaluate(
     evaluation: Evaluation, progress: Progress, open_model: OpenModel | None = None
 ) -> list[Score]:
-    """Evaluate a model, or finish an evaluation that an earlier call began, and return a score for each task.
+    """Evaluate a model, or finish an evaluation that an earlier call began; return a score for each task, in order.
 
     After an interrupt, and after an error that the user can fix, all finished samples are stored.
 
     Args:
         evaluation: the model, the tasks and how they are sampled.
         progress: shows how many samples are stored.
-        open_model: replaces the request's backend. It is called only if samples are missing.
+        open_model: loads the model in place of the request's backend; called only if samples are missing.
     """
     target, tasks, request = evaluation.target, evaluation.tasks, evaluation.request
     store = target.store
@@ -89,7 +89,15 @@ def _sample(
     open_model: OpenModel,
     progress: Progress,
 ) -> dict[str, Score]:
-    """Generate, grade and store the missing samples, and return the scores of the benchmarks that become complete."""
+    """Generate, grade and store the missing samples; return the scores of the benchmarks that become complete, by name.
+
+    Args:
+        evaluation: the model, the tasks and how they are sampled.
+        pool: the problems that lack samples.
+        record: the content of evaluation.json so far.
+        open_model: loads the model.
+        progress: shows how many samples are stored, and warnings.
+    """
     store, request = evaluation.target.store, evaluation.request
     scores: dict[str, Score] = {}
 
@@ -153,7 +161,7 @@ def _raise_if_stopped(stop: StopRequest) -> None:
 class Progress:
     """Progress of an evaluation on standard error: a bar in a terminal, elsewhere a line every 30 seconds.
 
-    The time left is estimated from all samples since the first were stored. Those may include the start of an engine.
+    The time left is estimated from the mean speed since samples were first stored.
     """
 
     def __init__(self, console: Console | None = None) -> None:
@@ -182,7 +190,7 @@ class Progress:
         )
 
     def start(self, name: str, samples: int, done: int, *, is_served: bool = False) -> None:
-        """Begin with a model before it is loaded.
+        """Print the name of a model that is about to be loaded, and prepare its bar without showing it yet.
 
         Args:
             name: the model's name in tables.
@@ -206,7 +214,10 @@ class Progress:
             self.say(f"{', '.join(titles)} …")
 
     def advance(self, samples: int) -> None:
-        """Count samples that have been stored."""
+        """Add a number of newly stored samples to the progress.
+
+        Outside a terminal, this prints a line if the last one is 30 seconds old or all samples are stored.
+        """
         task, now = self._bar.tasks[-1], self._console.get_time()
         self._bar.advance(task.id, samples)
         # A log file has no bar, and it still needs a line when everything is done.

@@ -45,13 +45,14 @@ def grade(
     judge: Judge,
     counted: Counter[Verdict] | None = None,
 ) -> list[Generation]:
-    """Return the samples with their answers and grades.
+    """Read the answer in each response and grade it; return graded copies of the samples, in the same order.
 
     Args:
         benchmark: decides the grader, the extractor and the tolerance.
-        samples: all samples of some problems. A class is spelled like most of its answers, so none may be left out.
+        samples: samples of one or more problems, with all samples of each. The answer class is the most frequent
+            spelling among a problem's equivalent answers, so it depends on all of them.
         judge: decides whether answers are equivalent.
-        counted: is increased by the verdicts; not for multiple choice, where an answer names an option or none.
+        counted: is increased by the number of each verdict; stays unchanged for multiple choice, which needs no judge.
     """
     read = [
         replace(
@@ -90,13 +91,22 @@ def grade(
 
 
 def _golds(sample: Generation) -> list[Gold]:
-    """Return the golds of a problem. Any of them is right, read in percent if the question asks for a percentage."""
+    """Return the right answers to a sample's problem; an answer needs to match only one of them.
+
+    If the question asks for a percentage, each gold also accepts a percent sign that it lacks.
+    """
     asks = asks_for_percent(sample.prompt)
     return [Gold(gold, asks) for gold in right_answers(sample.gold)]
 
 
 def _by_letter(sample: Generation) -> Generation:
-    """Grade a sample that names one of several options."""
+    """Return a copy of a multiple-choice sample, graded by the option that its answer names.
+
+    `answer_class` becomes the option's letter, or None if the answer names no option.
+
+    Raises:
+        UserError: a gold names no option.
+    """
     # An imported problem does not say how many options it has.
     options = sample.choices or MOST_OPTIONS
     golds = right_answers(sample.gold)
@@ -130,15 +140,17 @@ def regrade(
     say: Say = lambda sentence: None,
     report: Say | None = None,
 ) -> list[Score]:
-    """Grade an evaluation's finished benchmarks again by their stored golds, and return their scores.
+    """Grade an evaluation's finished benchmarks again, replace their stored grades, and return the new scores.
+
+    The golds are those that are stored with the samples.
 
     Args:
         folder: the evaluation.
         benchmarks: grade only these, by their present definitions. None: grade all by their stored definitions.
         extractor: replaces the benchmarks' own extractors.
         tolerance: replaces the benchmarks' own tolerances.
-        say: is given the changes.
-        report: is given sentences on the judge's progress.
+        say: is called with sentences on what has changed.
+        report: is called with sentences on the judge's progress.
     """
     store = EvaluationStore(folder)
     # Raises if this is no evaluation, before the lock leaves a file in somebody else's folder.
@@ -174,7 +186,12 @@ def regrade(
 def _summary(
     pairs: Sequence[tuple[Generation, Generation]], unfinished: Sequence[str]
 ) -> str:
-    """Return how many samples were graded again, how many grades changed, and which benchmarks are unfinished."""
+    """Return a text with the numbers of samples graded again and of changed grades, and the unfinished benchmarks.
+
+    Args:
+        pairs: each sample before and after it was graded again.
+        unfinished: names of benchmarks that were not graded again, because they lack samples.
+    """
     changed = sum(old.is_correct != new.is_correct for old, new in pairs)
     left_out = f"; not done yet: {', '.join(unfinished)}" if unfinished else ""
     return f"{len(pairs):,} samples graded again, {changed:,} grades changed{left_out}"
@@ -183,7 +200,7 @@ def _summary(
 def _done(
     store: EvaluationStore, record: EvaluationRecord, chosen: Mapping[str, Benchmark]
 ) -> dict[str, Benchmark]:
-    """Return the finished ones among the chosen benchmarks.
+    """Return the finished ones among the chosen benchmarks, by name.
 
     Raises:
         UserError: a chosen benchmark was never begun, or none is finished.
@@ -205,7 +222,14 @@ def _done(
 def _changes(
     pairs: Sequence[tuple[Generation, Generation]], unscored: str
 ) -> Iterator[str]:
-    """Yield sentences on unscored samples, changed grades, and an extractor to try if most answers are missing."""
+    """Yield sentences on unscored answers, and on changed grades with a few examples in each direction.
+
+    If most answers are missing, one sentence proposes another extractor.
+
+    Args:
+        pairs: each sample before and after it was graded again.
+        unscored: how many answers could not be scored and why; empty if none.
+    """
     if unscored:
         yield f"not scored, and counted as wrong: {unscored}"
     unread = [new.response for _, new in pairs if new.answer is None]
@@ -227,13 +251,14 @@ def _changes(
 def grade_again(
     request: EvaluationRequest, place: Path, say: Say, report: Say | None = None
 ) -> Answer:
-    """Grade the stored evaluations at a path again, and return the command's output.
+    """Grade the stored evaluations at a path again, and return the output of `olr regrade`.
 
     Args:
-        request: benchmarks, extractor and tolerance to grade with, or a file of verified keys.
+        request: benchmarks, extractor and tolerance to grade with, or a file of verified keys, that is, golds that
+            somebody has checked. Its `compare` names the scores to show beside the new ones.
         place: an evaluation, a run, or a folder of evaluations.
-        say: is given the changes, and the evaluations that are left out.
-        report: is given sentences on the judge's progress.
+        say: is called with sentences on changed grades, and on evaluations that are left out.
+        report: is called with sentences on the judge's progress.
     """
     found = evaluations_at(place)
     # If no evaluation has a finished benchmark, keep all: regrading the first then raises the error.
@@ -268,7 +293,20 @@ def _under_verified_keys(
     chosen: Sequence[Benchmark] | None,
     say: Say,
 ) -> Answer:
-    """Score stored evaluations under verified keys, next to their scores under the old keys."""
+    """Score stored evaluations under verified keys, beside their old scores, and return the command's output.
+
+    Verified keys are golds that somebody has checked. An evaluation is left out if the file has none for it.
+
+    Args:
+        request: the command's settings, in which `compare`, `extractor` and `tolerance` must be None.
+        file: the verified keys.
+        stored: the evaluations.
+        chosen: score only these benchmarks; None: all.
+        say: is called with a sentence for each evaluation that is left out.
+
+    Raises:
+        UserError: one of these three is given, or no evaluation is left.
+    """
     for place in ("compare", "extractor", "tolerance"):
         if getattr(request, place) is not None:
             raise UserError(
@@ -295,13 +333,18 @@ def _under_verified_keys(
 def _verified_tasks(
     target: Target, file: Path, chosen: Sequence[Benchmark] | None, *, are_needed: bool
 ) -> list[Task]:
-    """Return an evaluation's finished benchmarks under verified keys.
+    """Return those finished benchmarks of an evaluation for which a file has verified keys, with these as golds.
+
+    Benchmarks that are under verified keys already are left out.
 
     Args:
         target: the evaluation.
-        file: the verified labels.
+        file: the verified keys (checked golds).
         chosen: take only these benchmarks; None: all.
-        are_needed: raise an error if the file changes none of them.
+        are_needed: raise an error if no benchmark is left.
+
+    Raises:
+        UserError: a benchmark's grader settings are not those of its stored grades, or none is finished.
     """
     store, record = target.store, target.store.record()
     stored = {name: task.definition for name, task in record.benchmarks.items()}
@@ -327,12 +370,17 @@ def _verified_tasks(
 def _rekey(
     target: Target, tasks: Sequence[Task]
 ) -> tuple[Target, list[Score], list[Score]]:
-    """Store an evaluation under verified keys in a folder inside its own, which is not changed.
+    """Store a copy of an evaluation under verified keys, in a folder inside its own; the original is not changed.
 
-    Only samples whose key changed are graded again.
+    Only samples whose gold differs are graded again.
+
+    Args:
+        target: the evaluation.
+        tasks: its benchmarks to copy, with verified golds.
 
     Returns:
-        The new evaluation, its scores, and the scores under the old keys, whose problems pair with the new ones.
+        The copy, its scores, and the scores under the old keys. The latter list the problems under the new golds, so
+        that both can be paired problem by problem.
     """
     store = target.store
     [digest] = {task.verified.digest for task in tasks if task.verified}
@@ -363,7 +411,14 @@ def _rekey(
 def _graded_by(
     golds: Mapping[str, str], samples: Sequence[Generation], task: Task, judge: Judge
 ) -> list[Generation]:
-    """Return the samples of the problems in `golds`. Those whose gold has changed are graded again."""
+    """Return the samples of the problems that have a gold in `golds`; grade those again whose gold has changed.
+
+    Args:
+        golds: problem id -> gold.
+        samples: all graded samples of a benchmark.
+        task: the benchmark.
+        judge: decides whether answers are equivalent.
+    """
     kept = [it for it in samples if it.problem_id in golds]
     changed = [
         replace(it, gold=golds[it.problem_id])

@@ -70,7 +70,7 @@ _LETTER = re.compile(r"\(?[A-J]\)?")
 
 
 class _Problem(NamedTuple):
-    """A problem in a log."""
+    """A prompt in a log, with the responses that count as its samples."""
 
     prompt: Prompt
     """The prompt; its label is still a cell that `golds_of` has to read."""
@@ -85,7 +85,7 @@ class _Problem(NamedTuple):
 
 
 class _LoggedTask(NamedTuple):
-    """A task with generated text."""
+    """The responses to one task of lm-eval; a log of any other program is one such task as a whole."""
 
     name: str
     file: Path
@@ -100,7 +100,7 @@ class _LoggedTask(NamedTuple):
 
 
 def holds_log(place: Path) -> bool:
-    """Return whether there is a log at a path, and neither a run nor an evaluation."""
+    """Return whether a path has logged responses to import, and is neither a run nor an evaluation of olr."""
     is_olrs = is_run(place) or bool(evaluation_folders(place))
     return not is_olrs and (bool(_sample_logs(place)) or is_log(place))
 
@@ -108,13 +108,17 @@ def holds_log(place: Path) -> bool:
 def import_log(
     request: EvaluationRequest, log: Path, columns: Mapping[str, str], say: Say
 ) -> Answer:
-    """Grade the responses in a log, store them as an evaluation, and return the command's output.
+    """Grade the responses in a log, store them as an evaluation, and return the output of `olr regrade`.
 
     Args:
         request: benchmarks, data, extractor and tolerance to grade with, and where to store the evaluation.
         log: the log's file or folder.
-        columns: the columns of the log's parts, in the form of `read_log`.
-        say: is given notes on the log, and the tasks that are left out.
+        columns: role, such as ``response``, -> path of the log's column; roles that are left out have standard names.
+        say: is called with notes on the log, and with the tasks that are left out.
+
+    Raises:
+        UserError: the log cannot be read or graded, several of its tasks have one benchmark or different temperatures,
+            or the folder for results is not empty.
     """
     benchmarks = _named_benchmarks(request)
     logged = _read_tasks(log, columns, request.extractor, say)
@@ -154,7 +158,11 @@ def import_log(
 
 
 def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
-    """Return the benchmarks that a request names, and raise if its other options do not fit a log."""
+    """Return the benchmarks that a request names, none if it names none.
+
+    Raises:
+        UserError: the request has `data` without naming a benchmark, or the reference for comparison cannot be used.
+    """
     if request.data is not None and request.benchmarks is None:
         raise UserError(
             "data are the problems of a benchmark",
@@ -172,9 +180,13 @@ def _as_tasks(
     benchmarks: Sequence[Benchmark],
     request: EvaluationRequest,
 ) -> dict[str, Task]:
-    """Return benchmark name -> task, for each task of a log.
+    """Turn each task of a log into an evaluation's task; return these by the name of their benchmark.
 
-    The benchmark is one of `benchmarks` if the user named any, else it is made from the log.
+    Args:
+        logged: the log's tasks.
+        benchmarks: the benchmarks that the user named; each logged task has to ask one of them. If empty, benchmarks
+            are made from the log's own problems and golds.
+        request: the extractor and tolerance, and the place of the benchmarks' problems.
     """
     known = [
         (benchmark, load_problems(benchmark, data=request.data)) for benchmark in benchmarks
@@ -196,7 +208,14 @@ def _target(
     out: Path | None,
     origin: Mapping[str, Any],
 ) -> Target:
-    """Return the model of a log, named by its file of scores or its path, and the folder of the evaluation."""
+    """Return the target of an imported evaluation: the model behind the responses, and the folder for results.
+
+    Args:
+        first: the log's first task; its path names the model if `results` does not.
+        results: facts beside the responses, such as lm-eval's file of scores; its ``model_name`` counts first.
+        out: the folder; None: ``evaluations/<model>-<program>``.
+        origin: facts about the log, for `Target.origin`.
+    """
     is_lm_eval = first.trainer == LM_EVAL
     # lm-eval names the folder after the model, `Qwen__Qwen3-4B` for `Qwen/Qwen3-4B`.
     in_path = first.file.parent.name.replace("__", "/") if is_lm_eval else first.file.stem
@@ -208,7 +227,11 @@ def _target(
 
 
 def _common_sampling(logged: Sequence[_LoggedTask]) -> tuple[Sampling, dict[str, str]]:
-    """Return the tasks' sampling, and the settings that differ between tasks or are unknown, with the reason."""
+    """Return one sampling for all tasks of a log, and the settings in it that are not certain.
+
+    Returns:
+        The sampling with the largest length limit, and setting -> reason, which is ``differs by task`` or ``unknown``.
+    """
     sampling = max((task.sampling for task in logged), key=lambda it: it.max_new_tokens)
     first, *others = (asdict(task.sampling) for task in logged)
     left_open = {
@@ -222,21 +245,34 @@ def _common_sampling(logged: Sequence[_LoggedTask]) -> tuple[Sampling, dict[str,
 
 
 def _samples(task: Task, logged: _LoggedTask) -> Iterator[Generation]:
-    """Yield the responses of a log as samples of the benchmark, not graded yet."""
+    """Yield the responses of a logged task as samples that are not graded yet.
+
+    The problems of `task` and `logged` are the same, in the same order.
+    """
     seeds = dict.fromkeys(range(task.samples))
     for problem, it in zip(task.problems, logged.problems, strict=True):
         yield from PooledProblem(task, problem, seeds).generations(it.text, it.rollouts)
 
 
 def _sample_logs(place: Path) -> list[Path]:
-    """Return the sample logs of lm-eval in a folder or right below it."""
+    """Return lm-eval's files ``samples_*.jsonl`` in a folder and in the folders right below it, sorted."""
     return sorted({*place.glob(_SAMPLE_LOGS), *place.glob(f"*/{_SAMPLE_LOGS}")})
 
 
 def _read_tasks(
     place: Path, columns: Mapping[str, str], extractor: str | None, say: Say
 ) -> list[_LoggedTask]:
-    """Return lm-eval's tasks with generated text, each in its latest run. Any other log is one task."""
+    """Read the tasks of a log: the latest run of each lm-eval task with generated text, or any other log as one task.
+
+    Args:
+        place: the log's file or folder.
+        columns: role -> path of the log's column.
+        extractor: how answers are read from responses; None: as each row's data source calls for.
+        say: is called with notes, and with the tasks that are left out.
+
+    Raises:
+        UserError: there are logs of several models, or no generated text.
+    """
     files = _sample_logs(place)
     folders = sorted({str(file.parent) for file in files})
     if len(folders) > 1:
@@ -265,7 +301,10 @@ def _read_tasks(
 
 
 def _latest(files: Sequence[Path]) -> dict[str, tuple[str, Path]]:
-    """Return the latest file of each task, by the task's name, with its date."""
+    """Return task name -> (date, file) of the task's latest log among lm-eval's ``samples_<task>_<date>.jsonl``.
+
+    The date is text, as in the file's name. A file with another name is a task of its own, with an empty date.
+    """
     latest: dict[str, tuple[str, Path]] = {}
     for file in files:
         # An example is samples_gsm8k_2026-01-31T12-00-00.123456.jsonl; a renamed file may lack the date.
@@ -276,7 +315,21 @@ def _latest(files: Sequence[Path]) -> dict[str, tuple[str, Path]]:
 
 
 def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _LoggedTask:
-    """Return the task of a log that has been read, with lm-eval's sampling and scores if it is lm-eval's."""
+    """Return the task of a log whose rows have been read.
+
+    A log of lm-eval also has its sampling, and often a file of scores beside it. In any other log, all settings of the
+    sampling are unknown.
+
+    Args:
+        name: the task's name.
+        date: the date in the file's name, which also names the file of scores; empty without one.
+        file: the log's file or folder.
+        log: its content.
+        say: is called with notes on the log.
+
+    Raises:
+        UserError: there are answers and no responses, or the rows come from several logs.
+    """
     for note in log.notes:
         say(note)
     if "response" not in log.rows.columns:
@@ -307,7 +360,15 @@ def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _Logge
 def _problems(
     rows: pl.DataFrame, questions: Mapping[str, tuple[Message, ...]], say: Say
 ) -> Iterator[_Problem]:
-    """Yield the prompts of a log with the responses of their last visits, the same number of each."""
+    """Yield each prompt of a log with its responses in its last visit, that is, the last time it was sampled.
+
+    All prompts get the same number of responses: as many as the prompt with the fewest has.
+
+    Args:
+        rows: one row for each response.
+        questions: prompt id -> chat messages.
+        say: is called with a sentence if responses are left out.
+    """
     if rows["visit"].max() != 1:
         say("Of each prompt, the rollouts of its last visit count.")
         rows = rows.filter(pl.col("visit") == pl.col("visit").max().over("prompt_id"))
@@ -337,7 +398,15 @@ def _problems(
 
 
 def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
-    """Return the sampling of a logged request, and the settings that it leaves open."""
+    """Return the sampling of a logged request, and the names of the settings that the request leaves open.
+
+    Args:
+        request: the settings of a request in a log of lm-eval, as JSON.
+        file: the log, for the error.
+
+    Raises:
+        UserError: this is no request of lm-eval.
+    """
     try:
         asked = json.loads(request)
         sampling = _as_lm_eval_samples(asked)
@@ -349,7 +418,7 @@ def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
 
 
 def _as_lm_eval_samples(asked: Mapping[str, Any]) -> Sampling:
-    """Return the sampling that lm-eval derives from a request's settings and its own defaults."""
+    """Return the sampling that lm-eval makes from a request's settings, with its own defaults for missing ones."""
     limit = next(
         (int(asked[name]) for name in _LIMITS if asked.get(name) is not None),
         _MAX_NEW_TOKENS,
@@ -370,7 +439,10 @@ def _as_lm_eval_samples(asked: Mapping[str, Any]) -> Sampling:
 
 
 def _metrics(task: _LoggedTask) -> dict[str, float]:
-    """Return lm-eval's own scores by ``metric,filter``, or by ``metric`` if the filter is ``none``."""
+    """Return lm-eval's own scores of a task as ``metric,filter`` -> value, without standard errors.
+
+    The key is ``metric`` alone if the filter is ``none``. The result is empty if the log has no file of scores.
+    """
     # Another program's file of the same name may hold other types.
     with suppress(AttributeError):
         scores = task.results.get("results", {}).get(task.name, {})
@@ -386,7 +458,10 @@ def _metrics(task: _LoggedTask) -> dict[str, float]:
 
 
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
-    """Return a benchmark made from the problems and golds of the log."""
+    """Make a benchmark from a logged task, and return it with its problems and their golds.
+
+    If all golds are letters of options, A to J, the benchmark is multiple choice.
+    """
     prompts = [it.prompt for it in task.problems]
     golds = _golds_of(task)
     are_letters = all(_LETTER.fullmatch(gold) for of_one in golds for gold in of_one)
@@ -409,12 +484,16 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
 
 
 def _as_letters(golds: Iterable[str]) -> tuple[str, ...]:
-    """Return the golds of a problem as letters of options."""
+    """Return a problem's golds as letters of options: ``(B)`` becomes ``B``."""
     return tuple(option_letter(gold, MOST_OPTIONS) or gold for gold in golds)
 
 
 def _golds_of(task: _LoggedTask) -> list[tuple[str, ...]]:
-    """Return the golds of each problem of a log, and raise if a problem has none."""
+    """Return the golds of each problem of a logged task, in order; a problem may have several right answers.
+
+    Raises:
+        UserError: a problem has no gold.
+    """
     cells = (it.prompt.given_label for it in task.problems)
     golds = read_cells(golds_of, cells, Origins(str(task.file)), "gold")
     if () in golds:
@@ -430,7 +509,15 @@ def _golds_of(task: _LoggedTask) -> list[tuple[str, ...]]:
 def _asked(
     task: _LoggedTask, known: Sequence[tuple[Benchmark, Sequence[Prompt]]]
 ) -> tuple[Benchmark, list[Prompt]]:
-    """Return the benchmark that a task asks, and its problems in the order of the log."""
+    """Return the benchmark whose problems a logged task asked, and these problems in the order of the log.
+
+    Args:
+        task: the logged task.
+        known: the benchmarks that may have been asked, with their problems.
+
+    Raises:
+        UserError: no benchmark has all the problems of the task, or the task asks one twice.
+    """
     for benchmark, problems in known:
         indices = _problem_indices(
             task, QuestionIndex([problem.messages for problem in problems])
@@ -446,9 +533,14 @@ def _asked(
 
 
 def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
-    """Return the benchmark's problem for each problem of a log, without problems of other benchmarks.
+    """Return the index, in a benchmark, of each problem of a logged task; problems that it lacks are skipped.
 
-    The problem with the longest question counts that equals one of the log's texts, or else is a part of the prompt.
+    Among the benchmark's questions, the longest one counts that equals one of the problem's `texts`, or its messages if
+    it has no texts. If none does, the longest one counts that is contained in the problem's prompt.
+
+    Args:
+        task: the logged task.
+        problems: the benchmark's questions.
     """
     within = problems.find_within({it.prompt.prompt_id: it.text for it in task.problems})
     indices: list[int] = []

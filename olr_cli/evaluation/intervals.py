@@ -23,14 +23,15 @@ _BATCH = 2_000_000
 
 
 def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends | None:
-    """Return the 95 % bootstrap interval (BCa, Efron 1987) of the mean over strata of their means.
+    """Return the 95 % bootstrap interval (BCa, Efron 1987) of the mean of several benchmarks' means.
 
     Args:
-        strata: the values of each benchmark's problems, resampled within the benchmark.
-        purpose: names the estimated number. The seed is made from it, so the same number gets the same draws (R18).
+        strata: for each benchmark, the values of its problems, which are resampled within the benchmark.
+        purpose: words that name the estimated number. They make the seed, so the same number gets the same draws (R18).
 
     Returns:
-        The interval, or None if a bootstrap is not possible: a stratum has one value, or no stratum has any spread.
+        The lower and upper end, or None if a bootstrap is not possible: a benchmark has fewer than two values, or all
+        values are equal within each benchmark.
     """
     # BCa leaves out each value in turn to estimate skewness. With one value, or without spread, it divides by zero.
     if any(len(values) < 2 for values in strata) or all(
@@ -58,7 +59,7 @@ def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends
 
 
 def percentile_interval(draws: NDArray[float64]) -> Ends:
-    """Return the interval that contains the middle 95 % of the draws of a number."""
+    """Return the lower and upper end of the interval that contains the middle 95 % of the draws."""
     import numpy as np
 
     low, high = np.quantile(draws, (0.025, 0.975))

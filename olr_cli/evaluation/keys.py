@@ -24,14 +24,14 @@ from olr_cli.evaluation.store import EvaluationStore
 def with_verified_keys(
     tasks: Sequence[Task], file: Path, *, are_needed: bool = True
 ) -> list[Task]:
-    """Return the tasks under verified keys (`VerifiedLabels`), without the problems that the file rejects.
+    """Return the tasks with golds that people have verified, and without the problems that these people rejected.
 
-    A problem is rejected if its key is wrong or its question flawed, and the file has no true answer. All problems
-    that the file does not name keep their keys.
+    A problem is rejected if its gold is wrong or its question flawed, and the file has no true answer. All problems
+    that the file does not name keep their golds.
 
     Args:
         tasks: the benchmarks with their problems.
-        file: the verified labels.
+        file: the verified labels, as `VerifiedLabels` reads them.
         are_needed: raise an error if the file names no problem.
 
     Raises:
@@ -57,7 +57,18 @@ def with_verified_keys(
 
 
 def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
-    """Return a task under the verified keys, or unchanged if no key of it is verified."""
+    """Return a task with verified golds and, as `verified`, their file and counts.
+
+    The task is returned unchanged if the file has a label for none of its problems.
+
+    Args:
+        task: the benchmark with its problems.
+        labels: the content of `file`.
+        file: the file of verified labels.
+
+    Raises:
+        UserError: the file rejects all problems.
+    """
     # People judged the key. For multiple choice, the row's own label is another text, such as an index.
     keyed = [replace(it, given_label=it.gold, noise_type=None) for it in task.problems]
     answers = {key: label.answer for key, label in labels.of(keyed).items()}
@@ -80,7 +91,12 @@ def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
 
 
 def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Prompt]:
-    """Yield the problems that are not rejected, with the verified answers as their keys."""
+    """Yield the problems that are not rejected, with verified golds where these differ from the old ones.
+
+    Args:
+        task: the benchmark with its problems.
+        answers: problem id -> verified answer, or None if the problem is rejected. Other problems stay as they are.
+    """
     for problem in task.problems:
         old = problem.gold or ""
         answer = answers.get(problem.prompt_id, old)
@@ -93,7 +109,13 @@ def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Pro
 
 
 def _as_key(benchmark: Benchmark, problem: Prompt, answer: str) -> str:
-    """Return an answer in the form of the benchmark's keys: for multiple choice, the option's letter or number."""
+    """Return a verified answer in the form of the benchmark's golds.
+
+    For multiple choice this is the option's letter, or its number if the old gold is a number.
+
+    Raises:
+        UserError: the answer names no option.
+    """
     if benchmark.grader != "choice":
         return answer
     options = problem.choices or MOST_OPTIONS
@@ -110,10 +132,15 @@ def _as_key(benchmark: Benchmark, problem: Prompt, answer: str) -> str:
 
 
 def stored_task(store: EvaluationStore, task: TaskRecord) -> tuple[Task, str]:
-    """Return a finished benchmark with its problems under the stored keys, and why its questions are uncertain.
+    """Return a finished benchmark of an evaluation as a task, with its problems and their stored golds.
 
-    The questions come from the benchmark's source if that still has them as they were asked, with an empty reason.
-    Otherwise they are the stored prompts.
+    Args:
+        store: the evaluation's files.
+        task: the benchmark's entry in evaluation.json.
+
+    Returns:
+        The task, and an empty text if the benchmark's source still has the questions exactly as they were asked.
+        Otherwise the questions are made from the stored prompts, and the text says why.
     """
     benchmark = task.definition
     rows = store.read(benchmark.name, ["problem_id", "gold", "choices", "prompt"])

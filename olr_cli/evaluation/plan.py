@@ -64,7 +64,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """The arguments and options of the command line, completed by `plan`."""
+    """The settings of an evaluation as the command line gives them; `plan` fills in those that depend on the models."""
 
     models: Sequence[str] = ()
     """Folders, hub ids, built-in policies or runs."""
@@ -116,7 +116,13 @@ class EvaluationRequest:
     """Reference to show beside the scores."""
 
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
-        """Load the problems of benchmarks, and return a task for each, with its number of samples."""
+        """Load the problems of benchmarks; return a task for each, with its number of samples.
+
+        The request's limit, prompting, protocol and verified keys are applied.
+
+        Raises:
+            UserError: a benchmark's problems cannot be loaded, or there are none.
+        """
         tasks = []
         for chosen in benchmarks:
             benchmark = paper_benchmark(chosen) if self.protocol == "paper" else chosen
@@ -144,7 +150,7 @@ class Evaluation:
     """How the problems are sampled. Its protocol and prompting are decided."""
 
     def record(self) -> EvaluationRecord:
-        """Return the content of evaluation.json before anything is sampled."""
+        """Return the content of evaluation.json for an evaluation that begins today, before a backend is known."""
         target, request = self.target, self.request
         return EvaluationRecord(
             name=target.name,
@@ -160,11 +166,14 @@ class Evaluation:
 
 
 def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
-    """Return the evaluations of a request, with their problems loaded.
+    """Return an evaluation for each model or checkpoint of a request, with settings decided and problems loaded.
 
     Args:
         request: the command's arguments and options.
-        say: is given notes and warnings for the user.
+        say: is called with notes and warnings for the user.
+
+    Raises:
+        UserError: a model, a benchmark or the reference cannot be used.
     """
     # Benchmarks come first: a misspelled name should fail before a model is looked up on the hub.
     chosen = _benchmarks(request)
@@ -191,7 +200,13 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
 
 
 def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list[Target]]:
-    """Return the targets of each model, in separate folders where the sampling is not the model's default."""
+    """Return the targets of each model (its checkpoints, with folders for results), by the model's name in the command.
+
+    Args:
+        request: names the models, their checkpoints, and maybe the folder for results.
+        is_held_out: whether held-out sets of runs are evaluated. Unless the request names a folder, `_parted` then
+            decides which folder fits.
+    """
     is_served = request.backend.url is not None
     named = all_targets(
         request.models, request.checkpoints, request.out, is_served=is_served
@@ -205,7 +220,7 @@ def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list
 
 
 def _with_sampling(request: EvaluationRequest, chosen: Chosen) -> EvaluationRequest:
-    """Return the request with its sampling and number of samples: the options', else the benchmarks' defaults."""
+    """Return the request with its sampling and number of samples: its own options, else the benchmarks' defaults."""
     sampling, samples = replace(chosen.sampling, **request.drawn), request.samples
     if samples is None and sampling.temperature:
         samples = chosen.samples
@@ -217,7 +232,7 @@ def _evaluations(
     targets_by_model: Mapping[str, Sequence[Target]],
     benchmarks: Sequence[Benchmark],
 ) -> list[Evaluation]:
-    """Return one evaluation for each target. Models with the same prompting share the problems, loaded once."""
+    """Return one evaluation for each target; models with the same prompting share the problems, loaded once."""
     evaluations: list[Evaluation] = []
     for model, group in targets_by_model.items():
         decided = request
@@ -232,7 +247,7 @@ def _evaluations(
 
 
 def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
-    """Yield sentences about golds of the user's own files that no answer may match."""
+    """Yield warnings about golds in the user's own files that look wrong, for benchmarks that are graded by value."""
     for task in tasks:
         source, fields = task.benchmark.source.file, task.benchmark.fields
         if source is not None and task.benchmark.grader == "math":
@@ -243,10 +258,14 @@ def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
 
 
 def _parted(target: Target, *, is_held_out: bool) -> Target:
-    """Return the target, moved to another folder if its sampling is not this model's default.
+    """Return the target; its folder gets a suffix if the evaluation is not the model's default one.
 
     A run's held-out set is sampled as in training, every other benchmark as for any model. One evaluation has only one
-    sampling, so the two cannot share a folder.
+    sampling, so the two cannot share a folder. The default is the held-out set for a run that has one, else benchmarks.
+
+    Args:
+        target: the model and its default folder.
+        is_held_out: whether the held-out set is evaluated (suffix ``-held-out``) or benchmarks (``-benchmarks``).
     """
     # The default of a run with a held-out set is that set; the default of any other model is a benchmark.
     run = target.origin.get("run")
@@ -271,7 +290,10 @@ class Chosen(NamedTuple):
 
 
 def _benchmarks(request: EvaluationRequest) -> Chosen:
-    """Return the benchmarks that a request names, or those of its models by default."""
+    """Return the benchmarks that a request names, or else those of its models by default.
+
+    They have the request's extractor and tolerance, if it names any.
+    """
     if request.benchmarks:
         known = file_benchmarks(request.data, request.benchmarks.split(","))
         chosen = Chosen(choose(request.benchmarks, known))
@@ -307,7 +329,11 @@ def default_benchmarks(
 
 
 def _held_out(runs: Sequence[str]) -> Chosen | None:
-    """Return the held-out sets of runs, sampled as in training, or None if no run has one."""
+    """Return the held-out sets of runs, sampled as in training, or None if no run has one.
+
+    Raises:
+        UserError: two runs have different sets of one name or different sampling, or a set cannot be read.
+    """
     chosen: dict[str, Benchmark] = {}
     measured: set[tuple[Sampling, int]] = set()
     for run in runs:
@@ -345,7 +371,13 @@ def _held_out(runs: Sequence[str]) -> Chosen | None:
 
 
 def _tasks_of(models: Sequence[str]) -> str:
-    """Return the names of the models' default benchmarks: the task of a toy policy, or ``all``."""
+    """Return the name of the models' default benchmark: a built-in set, or ``all`` for the paper's nine.
+
+    A model gets a built-in set if it is a built-in toy policy for that set, or a run that started from one.
+
+    Raises:
+        UserError: the models have different defaults.
+    """
     kinds = {model: toy_kind(origin(model)) for model in models}
     # A benchmark of addition is called `arithmetic`, the other toy tasks `arithmetic:subtraction` and so on.
     words_of = {None: "all", "addition": "arithmetic"}
@@ -363,7 +395,11 @@ def _tasks_of(models: Sequence[str]) -> str:
 
 
 def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
-    """Return the default benchmarks of data files, and a note if rows may be scored otherwise than expected."""
+    """Return the benchmarks as which data files are scored by default, and a note for the user.
+
+    These are the paper's benchmarks that rows name as `data_source`, else one benchmark for each file. The note is None
+    unless the choice may surprise, for example because rows are left out.
+    """
     names, sources = benchmarks_in(data)
     if not names:
         benchmarks = file_benchmarks(data)
@@ -378,11 +414,16 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
 
 
 def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
-    """Return the protocol of a command: that of the stored evaluation, else the one on the command line.
+    """Return the protocol of the stored evaluation, else the one on the command line, else ``standard``.
+
+    The protocol ``paper`` has the samples and prompts behind the paper's printed scores.
 
     Args:
         asked: the protocol on the command line; None if it names none.
         targets: the models; their folders may hold evaluations that the command continues.
+
+    Raises:
+        UserError: the stored evaluations have different protocols, or another one than the command line names.
     """
     # A stored evaluation decides: the same command has to continue it without repeating --protocol.
     begun = {
@@ -411,7 +452,9 @@ def paper_benchmark(benchmark: Benchmark) -> Benchmark:
 
 
 def paper_prompting(prompting: Prompting, model: str) -> Prompting:
-    """Return the prompting behind the paper's row of a model. A template that the user chose is kept.
+    """Return the prompting behind the paper's row of a model.
+
+    For some models the paper used plain text without a chat template. A template that the user chose is kept.
 
     Args:
         prompting: the command's changes to the prompts.
@@ -425,7 +468,15 @@ def paper_prompting(prompting: Prompting, model: str) -> Prompting:
 def show_prompt(
     request: EvaluationRequest, name: str, *, trust_remote_code: bool = False
 ) -> Answer:
-    """Return the first problem of a benchmark as the request's model reads it, or its messages without a model."""
+    """Return the first problem of a benchmark and its gold, as the output of `olr benchmarks NAME`.
+
+    The problem is shown as the text that the request's model reads, or as chat messages if the request names no model.
+
+    Args:
+        request: names the model, if any, the data and the changes to the prompt.
+        name: a benchmark's name, alias or file.
+        trust_remote_code: whether the model's own code may be run to load its tokenizer.
+    """
     [task] = request.tasks([find_benchmark(name)])
     problem = task.problems[0]
     facts = {

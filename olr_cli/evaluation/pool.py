@@ -35,7 +35,7 @@ STORED_EVERY = 15.0
 
 @dataclass(frozen=True)
 class PooledProblem:
-    """A problem in the pool."""
+    """A problem that lacks samples, with the seeds of the missing ones and the samples that are stored already."""
 
     task: Task
     problem: Prompt
@@ -59,7 +59,8 @@ class PooledProblem:
     ) -> Iterator[Generation]:
         """Yield the stored samples, then the new ones, which are not graded yet.
 
-        Stored samples are graded again with the new ones, because all of them decide how a class is spelled (R7).
+        Stored samples have to be graded again with the new ones: equivalent answers form a class, which is named after
+        the most frequent spelling among all samples (R7).
 
         Args:
             prompt: the prompt as the model read it.
@@ -131,10 +132,10 @@ def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
 
 @dataclass
 class Recorder(AbstractContextManager["Recorder"]):
-    """A second thread that grades and stores finished problems while others are generated.
+    """Grade and store finished problems in a second thread while others are generated.
 
-    The record is written with the first samples, and again if the backend's `facts` change: only the replies show
-    which settings a server refuses.
+    At the end of the `with` block, all problems that were added are stored. evaluation.json is written with the first
+    samples. It is written again if the backend's `facts` change: only replies show which settings a server refuses.
     """
 
     store: EvaluationStore
@@ -162,7 +163,10 @@ class Recorder(AbstractContextManager["Recorder"]):
         self._jobs: list[Future[None]] = []
 
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
-        """Store the finished problems, unless the program has to end at once."""
+        """Wait until all added problems are graded and stored, and raise any error of the thread.
+
+        If the program has to end at once, as after a second Ctrl-C, problems that wait to be graded are dropped.
+        """
         try:
             # A first Ctrl-C (`Interrupted`) is an `Exception`. A second one is not, and must not wait for the grading.
             if kind is None or issubclass(kind, Exception):
@@ -173,7 +177,10 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._thread.shutdown(cancel_futures=True)
 
     def add(self, problems: Iterable[tuple[PooledProblem, list[Generation]]]) -> None:
-        """Take problems with all their samples."""
+        """Take finished problems, each with all its samples, old and new, to be graded and stored.
+
+        The thread gets them once 64 samples wait, or after 15 seconds. If it has failed, its error is raised here.
+        """
         self._waiting += problems
         # Raise an error of the thread now, not after hours of generation that cannot be stored.
         while self._jobs and self._jobs[0].done():
@@ -190,7 +197,11 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._waiting = []
 
     def _grade(self, problems: Sequence[tuple[PooledProblem, list[Generation]]]) -> None:
-        """Grade and store problems, benchmark by benchmark, and report benchmarks that become complete."""
+        """Grade and store problems, benchmark by benchmark; this runs in the second thread.
+
+        For each benchmark, it calls `stored` with the number of new samples, and `finished` if no sample is missing any
+        more.
+        """
         for task in {
             entry.task.benchmark.name: entry.task for entry, _ in problems
         }.values():

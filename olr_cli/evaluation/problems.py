@@ -53,8 +53,9 @@ def load_problems(
 
     Args:
         benchmark: the benchmark.
-        data: interchange file, or folder of such files. Its rows whose ``data_source`` is the benchmark's name or an
-            alias replace the benchmark's source. Without such rows the source is used, unless it is on the hub.
+        data: a file with a column ``data_source``, or a folder of such files. Its rows whose ``data_source`` is the
+            benchmark's name or an alias replace the benchmark's source. Without such rows the source is used, unless it
+            is on the hub.
         limit: return only this many problems, from the beginning.
 
     Raises:
@@ -76,7 +77,7 @@ def load_problems(
 
 
 def digest(problems: Iterable[Prompt]) -> str:
-    """Return the sha256 (hexadecimal) of everything that decides the questions and their right answers."""
+    """Return the sha256, in hexadecimal, of the problems' ids, messages, golds and numbers of options, in order."""
     rows = [
         (p.prompt_id, [(m.role, m.content) for m in p.messages], p.gold, p.choices)
         for p in problems
@@ -85,7 +86,12 @@ def digest(problems: Iterable[Prompt]) -> str:
 
 
 def _from_source(benchmark: Benchmark, limit: int | None) -> list[Prompt]:
-    """Return the problems of the benchmark's own source."""
+    """Return the problems of the benchmark's own source.
+
+    Args:
+        benchmark: the benchmark.
+        limit: the most problems to make of a built-in set; other sources are read as a whole.
+    """
     source = benchmark.source
     if source.task is not None:
         size = min(filter(None, (limit, benchmark.problems or _TASK_SIZE)))
@@ -122,7 +128,14 @@ def _hub_table(benchmark: Benchmark) -> pa.Table:
 
 
 def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
-    """Return the benchmark's rows in interchange files, or None if there are none and its source is local."""
+    """Return the problems in those rows of data files whose `data_source` is the benchmark's name or an alias.
+
+    Returns:
+        The problems, or None if there are no such rows and the benchmark's own source needs no network.
+
+    Raises:
+        UserError: there are no such rows, and the source is on the hub.
+    """
     tables, sources = [], set[str]()
     for file, names in _data_sources(data):
         sources.update(filter(None, names))
@@ -148,7 +161,12 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
 
 
 def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
-    """Return the paper's benchmarks that have rows in files, and all data sources that the rows name."""
+    """Return which of the paper's benchmarks have rows in data files, and all values of `data_source` in them.
+
+    Returns:
+        The names of the benchmarks, in the paper's order, and the values, which may be aliases of benchmarks or any
+        text.
+    """
     sources = {
         name for _, names in _data_sources(data) for name in names if name is not None
     }
@@ -158,7 +176,7 @@ def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
 
 
 def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
-    """Yield the interchange files at a path that have a column `data_source`, with that column's values."""
+    """Yield each data file at a path that has a column `data_source`, with that column's values, one for each row."""
     for file in matching_files(str(data)):
         # Read this column alone: the folder may hold large files that have nothing to do with the benchmark.
         table = read_table([file], {"data_source"})
@@ -167,7 +185,7 @@ def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
 
 
 def _has_messages(table: pa.Table) -> bool:
-    """Return whether the rows are in the interchange format, in which prompts are lists of messages."""
+    """Return whether a table is in the interchange format: its column `prompt` holds lists of chat messages."""
     return "prompt" in table.column_names and pa.types.is_nested(
         table.schema.field("prompt").type
     )
@@ -176,7 +194,17 @@ def _has_messages(table: pa.Table) -> bool:
 def _of_table(
     benchmark: Benchmark, fields: ProblemFields | None, table: pa.Table, place: str
 ) -> list[Prompt]:
-    """Return the problems in interchange rows, in plain question and answer columns, or in the columns of `fields`."""
+    """Return the problems in a table of rows.
+
+    Unless `fields` is given, a question that is repeated with the same gold counts once. It counts each time if the
+    table has exactly as many rows as the benchmark has problems.
+
+    Args:
+        benchmark: the benchmark.
+        fields: names of the columns. None: chat messages in the interchange format, or columns of the usual names.
+        table: the rows.
+        place: where the rows come from, for errors.
+    """
     if fields is not None:
         return _of_columns(benchmark, fields, Rows(table, Origins(place)))
     prompts, numbers = _prompts(table, benchmark, place)
@@ -197,7 +225,10 @@ def _of_table(
 
 
 def _of_columns(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[Prompt]:
-    """Return the problems in the columns of `fields`, with any options as lines of the question."""
+    """Return the problems in the columns that `fields` names.
+
+    For multiple choice, the options become lines of the question, in the benchmark's prompt.
+    """
     place = rows.place
     table = _renamed(benchmark, fields, rows)
     options = _options(fields, rows) if fields.options else None
@@ -219,7 +250,7 @@ def _of_columns(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list
 
 
 def _require_golds(prompts: Sequence[Prompt], place: str) -> None:
-    """Raise unless every problem has a true answer to grade by."""
+    """Raise `UserError` unless every problem has a true answer as gold; `place` names their source in the error."""
     without = [prompt.prompt_id for prompt in prompts if prompt.gold in (None, SENTINEL)]
     if without:
         raise UserError(
@@ -230,7 +261,18 @@ def _require_golds(prompts: Sequence[Prompt], place: str) -> None:
 
 
 def _problem(benchmark: Benchmark, prompt: Prompt, *, is_plain: bool, place: str) -> Prompt:
-    """Return a row as the model is asked it. The options of a multiple-choice problem are read from its question."""
+    """Return a problem with the chat messages that the model is given.
+
+    For multiple choice, the options are read from the question, and the gold becomes the right option's label or
+    number.
+
+    Args:
+        benchmark: decides the prompt, the system message and the grader.
+        prompt: the problem as read from a row.
+        is_plain: whether the question goes into the benchmark's prompt. If not, the row's messages are kept, and only a
+            missing system message is added.
+        place: where the row comes from, for errors.
+    """
     messages, gold = prompt.messages, prompt.gold
     if is_plain:
         messages = _messages(benchmark, benchmark.ask(messages[-1].content))
@@ -247,7 +289,7 @@ def _problem(benchmark: Benchmark, prompt: Prompt, *, is_plain: bool, place: str
 def _prompts(
     table: pa.Table, benchmark: Benchmark, place: str
 ) -> tuple[Sequence[Prompt], Sequence[int]]:
-    """Return the prompts of a table and their row numbers. Rows without a question are skipped."""
+    """Return the prompts in a table, and for each the index of its row; rows without a question are skipped."""
     prompts = read_rows(
         Rows(table, Origins(place)),
         data_source=benchmark.name,
@@ -281,7 +323,17 @@ def _labels(question: str) -> list[str]:
 
 
 def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str:
-    """Return the label that a gold names. A number is an option's position, also if the options have letters."""
+    """Return the option that a gold names: a label, or a position from 1 as a number, even if the labels are letters.
+
+    Args:
+        gold: may have other case, brackets or a full stop, as in ``(b).``.
+        labels: the labels of the options, in order.
+        problem_id: the problem, for the error.
+        place: where it comes from, for the error.
+
+    Raises:
+        UserError: the gold names no option.
+    """
     # ARC has 22 golds that are digits (R20).
     name = gold.strip().strip("().").upper()
     if name in labels or name in _NUMBERS[: len(labels)]:
@@ -294,7 +346,14 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
 
 
 def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Table:
-    """Return a table with the columns of question, answer and id under the names that `read_rows` expects."""
+    """Return a table of question, answer, id and options, under the column names that `read_rows` expects.
+
+    It has options only if they are to be shown below plain questions (`_shown`), and no answer if `fields` says that
+    one column always holds the right option.
+
+    Raises:
+        UserError: a column of `fields` is missing.
+    """
     for name in filter(None, (fields.problem, fields.answer, fields.id, *fields.options)):
         if not rows.has(name):
             raise UserError(
@@ -323,7 +382,11 @@ def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Tabl
 
 
 def _shown(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[str]:
-    """Return the columns of options to show below the user's own questions; empty if the benchmark shows options."""
+    """Return the columns whose options are added below the questions of a user's own data.
+
+    The result is empty for a built-in benchmark, for one with `choices` (its prompt shows these), and if there are no
+    options.
+    """
     if fields.options or benchmark.name in registry():
         return []
     path = fields.shown or choice_path(rows)
@@ -331,7 +394,7 @@ def _shown(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[str]
 
 
 def _options(fields: ProblemFields, rows: Rows) -> list[tuple[Any, Any]]:
-    """Return labels and texts of every row's options, unchecked. Labels of None stand for A, B, C …"""
+    """Return a pair (labels, texts) of the options in each row, unchecked; labels of None stand for A, B, C …"""
     if isinstance(fields.choices, tuple):
         columns = [rows.values(name) for name in fields.choices]
         return [(None, list(texts)) for texts in zip(*columns, strict=True)]
@@ -351,7 +414,18 @@ def _multiple_choice(
     options: tuple[Any, Any],
     place: str,
 ) -> Prompt:
-    """Return a multiple-choice problem as the model is asked it, with the right option's label as gold."""
+    """Return a multiple-choice problem with the model's chat messages, and the right option's label as gold.
+
+    Args:
+        benchmark: decides the prompt.
+        fields: say how a row names its right option, and whether the options are shuffled.
+        prompt: the problem as read from a row; its label names the right option unless `fields` does.
+        options: labels and texts of the options, from `_options`.
+        place: the problem's name, for errors.
+
+    Raises:
+        UserError: the options are not valid, or none is named as the right one.
+    """
     labels, texts = _checked(*options, place)
     right = fields.right_option
     if right is None:
@@ -389,7 +463,16 @@ def _multiple_choice(
 
 
 def _checked(labels: Any, texts: Any, place: str) -> tuple[list[str], list[str]]:
-    """Return the checked labels and texts of a problem's options, without empty columns at the end."""
+    """Return the labels and texts of a problem's options as stripped text, without empty options at the end.
+
+    Args:
+        labels: the labels; None: A, B, C …
+        texts: the options' texts.
+        place: the problem's name, for the error.
+
+    Raises:
+        UserError: there are not 2 to 10 options, each with a text and a label of its own.
+    """
     texts = list(texts) if isinstance(texts, list) else []
     # A file with a column for each option leaves the last ones empty in rows with fewer options.
     while texts and texts[-1] is None:

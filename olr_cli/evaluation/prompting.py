@@ -19,7 +19,10 @@ SETTINGS = ("system", "chat_template", "template")
 
 @dataclass(frozen=True)
 class Prompting:
-    """Changes to the prompts. By default a benchmark, its rows and the model decide what the model reads."""
+    """The command's changes to what the model reads: another system message, another chat template.
+
+    By default, nothing is changed.
+    """
 
     system: str | None = None
     """Message that replaces every system message; empty: there is none; None: each row keeps its own (R21)."""
@@ -27,7 +30,7 @@ class Prompting:
     chat: ChatFormat = AS_THE_MODEL_HAS_IT
 
     def ask(self, problems: Sequence[Prompt]) -> list[Prompt]:
-        """Return problems with the messages that the model is given."""
+        """Return copies of the problems whose system message is replaced, removed or kept, as `system` says."""
         asked = []
         for problem in problems:
             system = [message for message in problem.messages if message.role == "system"]
@@ -38,7 +41,10 @@ class Prompting:
         return asked
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that differ from the defaults, as JSON values for an evaluation's record."""
+        """Return the settings that differ from the defaults, under the names in `SETTINGS`.
+
+        The values are JSON values for evaluation.json. A chat template is represented by its digest.
+        """
         template = self.chat.template
         # An empty template gets no digest: like an empty system message, it is recorded as `none`.
         digest = template and f"sha256:{hashlib.sha256(template.encode()).hexdigest()[:16]}"
@@ -56,9 +62,12 @@ def read_prompting(
     """Return the prompting that a command's options describe.
 
     Args:
-        system: the system message, or ``none``; None: the option is not given.
-        template: the file of a chat template, or ``none``; None: the option is not given.
+        system: the system message, or ``none`` to ask without one; None: the option is not given.
+        template: the file of a chat template, or ``none`` for plain text without one; None: the option is not given.
         variables: variables of the template as ``key=value``.
+
+    Raises:
+        UserError: the system message is blank, the template cannot be read, or a variable has another form.
     """
     if system is not None and not system.strip():
         raise UserError(

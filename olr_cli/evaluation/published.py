@@ -29,7 +29,7 @@ COST = Path(__file__).with_name("published") / "cost.csv"
 
 @dataclass(frozen=True)
 class Setting:
-    """One training in the paper, as its tables describe it. None: the setting does not apply."""
+    """The settings of one training run in the paper, as its tables print them; None where a setting does not apply."""
 
     model: str
     """Name without the owner, such as `Qwen3-4B-Base`."""
@@ -76,7 +76,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A row of the paper's tables. If several tables print it, their numbers agree."""
+    """The scores that the paper prints for one setting. If several of its tables print them, their numbers agree."""
 
     setting: Setting
     tables: tuple[str, ...]
@@ -90,7 +90,7 @@ class PublishedRow:
 
     @property
     def sentence(self) -> str:
-        """The sentence that explains differences to these scores."""
+        """The note below a table of differences to these scores: which row they are, and how they were made."""
         return (
             f"The paper's row is {self.setting} ({', '.join(self.tables)}): 8 samples of AIME and AMC, the authors'"
             " grader, no intervals; differences are in points."
@@ -98,14 +98,15 @@ class PublishedRow:
 
     @property
     def cells(self) -> dict[str, Cell]:
-        """Scores and means, in the form of an evaluation's."""
+        """The scores by benchmark, and their means by ``in`` and ``out``, as table cells without intervals."""
         return {name: Cell(share) for name, share in self.shares.items()}
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """The scores, and their means over in- and out-of-distribution benchmarks as ``in`` and ``out``.
+        """The scores by benchmark, and their means over in- and out-of-distribution benchmarks by ``in`` and ``out``.
 
-        The paper also prints the means, to one decimal; most of them are means of the rounded scores.
+        The means are computed from the printed scores, so they may differ from the printed means by rounding. A mean is
+        left out if the row lacks one of its benchmarks.
         """
         return {**self.scores, **averages(self.scores)}
 
@@ -132,7 +133,7 @@ def published_table(name: str) -> list[PublishedRow]:
 
 @cache
 def _scores() -> list[tuple[str, Setting, str, Decimal]]:
-    """Return table, setting, benchmark and score in percent of every line in results.csv."""
+    """Return the lines of results.csv, each as (table, setting, benchmark, score in percent)."""
     read = TypeAdapter(Setting).validate_python
     with RESULTS.open(encoding="utf-8", newline="") as lines:
         return [
@@ -159,7 +160,11 @@ def published_cost() -> Mapping[str, str]:
 
 
 def published_row(setting: Setting) -> PublishedRow:
-    """Return the paper's row for a setting, or raise with the nearest rows."""
+    """Return the paper's row for a setting.
+
+    Raises:
+        UserError: there is none; the error names the rows that differ in the fewest fields.
+    """
     rows = published_rows()
     if setting in rows:
         return rows[setting]
@@ -173,7 +178,7 @@ def published_row(setting: Setting) -> PublishedRow:
         )
 
     def distance(other: Setting) -> int:
-        """Return the number of fields that differ."""
+        """Return the number of fields in which a row's setting differs from the wanted one."""
         return sum(
             getattr(setting, field.name) != getattr(other, field.name)
             for field in fields(Setting)
@@ -188,7 +193,10 @@ def published_row(setting: Setting) -> PublishedRow:
 
 
 def setting_of(run: Path) -> Setting:
-    """Return the paper's setting of a run, from its recipe and its labels."""
+    """Return the settings of a run, from its recipe and its stored labels, in the terms of the paper's tables.
+
+    The paper need not have a row with these settings.
+    """
     recipe = read_recipe(run)
     labels, uses_labels = scan_labels(run), recipe.method.row.uses_labels
     olr = recipe.method if isinstance(recipe.method, OlrMethod) else None
@@ -214,7 +222,7 @@ def setting_of(run: Path) -> Setting:
 
 
 def _method(recipe: Recipe) -> str:
-    """Return the method's name, extended if it differs from the paper's method of that name."""
+    """Return the method's name in the paper's tables, with a suffix (``+sum``) if the paper has no such variant."""
     section = recipe.method
     names = compose(section).name.split("+")
     if isinstance(section, ScoreMethod) and section.score_reduction == "sum":
@@ -225,7 +233,7 @@ def _method(recipe: Recipe) -> str:
 
 
 def _besides(recipe: Recipe) -> Iterator[str]:
-    """Yield words for other settings that decide labels and rewards. Runs are compared if they share them."""
+    """Yield words for settings that decide labels or rewards and that the paper never used (``verified labels``)."""
     draw = getattr(recipe.noise, "draw", "uniform")
     if draw != "uniform" and recipe.method.row.uses_labels:
         yield f"labels drawn by {draw}"

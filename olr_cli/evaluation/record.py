@@ -70,7 +70,7 @@ class Generation:
 
 
 class VerifiedKeys(Section):
-    """The verified keys that replaced a benchmark's own."""
+    """The file of verified keys (checked golds) that replaced a benchmark's own golds, and how many it changed."""
 
     file: str
     """Name of the file of verified labels."""
@@ -102,7 +102,7 @@ class VerifiedKeys(Section):
 
 
 class TaskRecord(Section):
-    """A benchmark in evaluation.json."""
+    """A benchmark's entry in evaluation.json: its definition, and which problems it has with how many samples each."""
 
     # Version 0.1.0 wrote one more key, answer_rules, and its evaluations must stay readable.
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -128,7 +128,7 @@ class TaskRecord(Section):
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark, its problems, and the number of samples of each (R19); other fields as in `TaskRecord`."""
+    """A benchmark to evaluate, its problems, and the number of samples of each; other fields as in `TaskRecord`."""
 
     benchmark: Benchmark
     problems: Sequence[Prompt]
@@ -180,7 +180,10 @@ class EvaluationRecord(Section):
 
     @property
     def not_as_asked(self) -> dict[str, str]:
-        """Settings that the backend or server decided in place of `sampling`, and how, from `generated_by`."""
+        """Setting -> what happened instead, for the settings in `sampling` and the seed that were not used as asked.
+
+        Backends and servers report these in `generated_by`.
+        """
         return {
             name: how
             for entry in self.generated_by
@@ -188,7 +191,11 @@ class EvaluationRecord(Section):
         }
 
     def graded_by(self, definitions: Mapping[str, Benchmark]) -> EvaluationRecord:
-        """Return the record with the definitions of benchmarks that were graded again, by name."""
+        """Return the record with new definitions of the benchmarks that were graded again.
+
+        Args:
+            definitions: name of a benchmark -> its new definition; the other benchmarks keep theirs.
+        """
         graded = {
             name: self.benchmarks[name].model_copy(update={"definition": definition})
             for name, definition in definitions.items()
@@ -196,7 +203,11 @@ class EvaluationRecord(Section):
         return self.model_copy(update={"benchmarks": self.benchmarks | graded})
 
     def decisive(self) -> dict[str, object]:
-        """Return the settings that must stay equal when an evaluation is resumed; problems are compared elsewhere."""
+        """Return name -> value of the settings that must stay equal when an evaluation is resumed.
+
+        These decide the generations or their grades. Problems are compared by their digests instead
+        (`EvaluationStore.begin`).
+        """
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
         # The record leaves out defaults. They are named here, so that an error can show both sides of a change.
         settings |= {key: self.prompting.get(key, "default") for key in PROMPTING}

@@ -31,7 +31,11 @@ Evaluated = Sequence[tuple[Target, Sequence[Score]]]
 
 
 def reference_of(compare: Path | None, *, paper: bool) -> Compared:
-    """Return the reference that the command names, and raise if it names two."""
+    """Return the reference that `--compare` or `--paper` names; None if neither option is given.
+
+    Raises:
+        UserError: both are given.
+    """
     if paper and compare is not None:
         raise UserError(
             "the paper's scores are a reference already", "choose one of the two", "compare"
@@ -40,7 +44,11 @@ def reference_of(compare: Path | None, *, paper: bool) -> Compared:
 
 
 def paper_row(targets: Sequence[Target]) -> PublishedRow:
-    """Return the paper's row for models, and raise if they belong to several rows."""
+    """Return the row of the paper's tables that models correspond to.
+
+    Raises:
+        UserError: the models correspond to several rows, or to none.
+    """
     settings = {_setting(target): target.name for target in targets}
     if len(settings) > 1:
         names = " and ".join(settings.values())
@@ -53,7 +61,7 @@ def paper_row(targets: Sequence[Target]) -> PublishedRow:
 
 
 def _setting(target: Target) -> Setting:
-    """Return the paper's setting of a model or checkpoint."""
+    """Return a model's settings in the terms of the paper's tables; a checkpoint has the settings of its run."""
     if "run" not in target.origin:
         return Setting(model_name(target.model))
     # If the run was moved after its evaluation, its stored path is wrong, but it still holds this folder.
@@ -62,7 +70,7 @@ def _setting(target: Target) -> Setting:
 
 
 def check_reference(named: Compared, targets: Sequence[Target]) -> None:
-    """Raise if models cannot be compared with the reference, before hours are spent on evaluating them.
+    """Raise `UserError` if models cannot be compared with the reference, before hours are spent on evaluating them.
 
     Args:
         named: the reference.
@@ -80,12 +88,14 @@ def scores_answer(
     *,
     before: Mapping[Path, Sequence[Score]] = MappingProxyType({}),
 ) -> Answer:
-    """Return the command's output: scores side by side and next to the reference, files, and a next command.
+    """Return the command's output: a table of scores beside the reference, the files, and a likely next command.
 
     Args:
         evaluated: the evaluations with their scores.
-        compare: the reference. If its path holds several evaluations, the last counts, as the last checkpoint of a run.
-        before: folder -> the scores of the same samples under the old keys, which replace the reference.
+        compare: the reference. If its path holds several evaluations, the last by name counts, as the last checkpoint
+            of a run.
+        before: folder of an evaluation -> the scores of the same samples under the keys that have been corrected since.
+            If given, each evaluation is compared with these instead of a reference.
     """
     targets = [target for target, _ in evaluated]
     names = [target.name for target in targets]
@@ -121,9 +131,15 @@ def scores_answer(
 def _beside(
     compare: Compared, targets: Sequence[Target], shown: Mapping[Path, NamedScores]
 ) -> tuple[Reference | None, list[str]]:
-    """Return the scores that others are compared with, None for none, and notes on what was chosen for that.
+    """Return the scores to compare with, None if there are none, and notes on how they were chosen.
 
-    They may be those of one of the shown evaluations.
+    If the reference is one of the shown evaluations, the very object in `shown` is returned, so that the table
+    recognises it.
+
+    Args:
+        compare: the reference that the command names.
+        targets: the evaluations in the table.
+        shown: folder of each of these -> its scores.
     """
     if compare is None:
         return None, []
@@ -145,14 +161,22 @@ def _beside(
 
 
 def _scores_file(target: Target) -> File:
-    """Return the file of scores, with a text on how the checkpoint was chosen unless the command named its step."""
+    """Return scores.json as a file to list in the output.
+
+    Its text says how the checkpoint was chosen, unless the command named its step.
+    """
     chosen = target.origin.get("chosen", "named")
     which = "" if chosen == "named" else f" (checkpoint: {chosen})"
     return File(target.folder / "scores.json", f" and generations/{which}")
 
 
 def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
-    """Yield a sentence for each benchmark that two evaluations grade with different settings."""
+    """Yield a sentence for each benchmark and grader setting in which an evaluation differs from the reference.
+
+    Args:
+        targets: the evaluations.
+        other: the reference.
+    """
     theirs = other.store.record().benchmarks
     for target in targets:
         for name, task in target.store.record().benchmarks.items():
@@ -166,7 +190,10 @@ def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]
 
 
 def _notes(target: Target) -> Iterator[str]:
-    """Yield how an evaluation was sampled, and for an imported one the scores by the tool that it comes from."""
+    """Yield sentences on how an evaluation was sampled and on its verified keys.
+
+    For an imported evaluation, they also give the scores that its own tool computed.
+    """
     record = target.store.record()
     by_whom = gathered((how, name) for name, how in record.not_as_asked.items())
     others = "".join(f"; {how}: {', '.join(names)}" for how, names in by_whom.items())
@@ -186,7 +213,7 @@ def _notes(target: Target) -> Iterator[str]:
 
 
 def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str]:
-    """Return a likely next command with these evaluations, and its purpose."""
+    """Return a likely next command as command -> purpose; empty if no command fits exactly these evaluations."""
     place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
     # `olr regrade` takes one folder. If that holds other evaluations too, no command fits exactly these.
     if len(targets) > 1 and {it.folder for it in evaluations_at(place)} != {
@@ -208,7 +235,11 @@ def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str
 
 
 def _reference(named: Path) -> Target:
-    """Return the evaluation at a path, the last of several, and raise if it has no finished benchmark."""
+    """Return the evaluation at a path, the last by name if there are several.
+
+    Raises:
+        UserError: there is none, or none of its benchmarks is finished.
+    """
     other = evaluations_at(named)[-1]
     if not other.store.finished():
         raise UserError(

@@ -44,7 +44,11 @@ Cells: TypeAlias = Mapping[str, Cell]
 
 @dataclass(frozen=True)
 class NamedScores:
-    """The scores of one model or checkpoint. Model, folder, run and step are those of an evaluation on disk."""
+    """The scores of one model or checkpoint, under the name that a table shows.
+
+    The fields `model`, `folder`, `run` and `step` describe the stored evaluation. They are None for scores that others
+    are only compared with.
+    """
 
     name: str
     """Name that is unique in the table."""
@@ -62,16 +66,20 @@ class NamedScores:
 
     @cached_property
     def cells(self) -> Cells:
-        """Scores and averages."""
+        """The scores by benchmark, and the averages by ``in`` and ``out``, each with its interval."""
         return scoring.estimates(self.scores)
 
     @property
     def sentence(self) -> str:
-        """The sentence that explains differences to these scores."""
+        """The note below a table of differences to these scores, on how the differences are computed."""
         return f"Differences are to {self.name}, in points, paired by problem."
 
     def compared(self, reference: Reference | None) -> Cells:
-        """Return the cells with their differences to a reference, paired by problem if that is an evaluation."""
+        """Return `cells` with the difference to a reference in each, as `Cell.change`.
+
+        It is None where one of the two has no score, or if `reference` is None. Differences to an evaluation are paired
+        by problem. The paper prints no scores of problems, so differences to its row are those of the means.
+        """
         changes: Cells = {}
         if isinstance(reference, NamedScores):
             changes = scoring.paired_differences(self.scores, reference.scores)
@@ -137,7 +145,10 @@ def scores_table(
 
 
 def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
-    """Return the benchmarks that any evaluation has, and the averages, in the paper's order."""
+    """Return the benchmarks that any evaluation has, and the averages, in the paper's order.
+
+    An average is included if some evaluation has all its benchmarks.
+    """
     scores = {
         score.benchmark: score for evaluation in evaluations for score in evaluation.scores
     }
@@ -157,7 +168,13 @@ def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
 def _document(
     rows: _Rows, reference: Reference | None, columns: Sequence[ScoreColumn]
 ) -> Block:
-    """Return the block for documents: a row for each evaluation, each reference, and each difference to one."""
+    """Return the block for documents (Markdown, LaTeX): a row for each evaluation, each reference, and each difference.
+
+    Args:
+        rows: each evaluation, with its cells and their differences.
+        reference: the scores that all are compared with; None if there are none or each is compared with its `before`.
+        columns: the benchmarks and averages.
+    """
 
     def row(name: str, cells: Cells, kind: Literal["", "compared"] = "") -> Row:
         return Row([name, *(cells.get(column.name, UNKNOWN) for column in columns)], kind)
@@ -180,12 +197,12 @@ def _document(
 
 
 def _changes(cells: Cells) -> dict[str, Cell]:
-    """Return the differences of cells that have one."""
+    """Return name -> difference for the cells that have a difference."""
     return {name: cell.change for name, cell in cells.items() if cell.change}
 
 
 def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block:
-    """Return the block of a single evaluation, with all its numbers."""
+    """Return the terminal's block for a single evaluation: a row with all numbers for each benchmark or average."""
     scores = {score.benchmark: score for score in evaluation.scores}
     thinks = any(score.unfinished_thoughts is not None for score in scores.values())
     heads = [
@@ -224,7 +241,7 @@ def _in_detail(evaluation: NamedScores, columns: Sequence[ScoreColumn]) -> Block
 def _side_by_side(
     evaluations: Sequence[NamedScores], columns: Sequence[ScoreColumn]
 ) -> Block:
-    """Return the block of several evaluations, with a column for each."""
+    """Return the terminal's block for several evaluations: benchmarks and averages as rows, evaluations as columns."""
     rows = [
         (column, [it.cells.get(column.name, UNKNOWN).brief for it in evaluations])
         for column in columns
@@ -235,7 +252,14 @@ def _side_by_side(
 def _against(
     name: str, reference: Reference, cells: Cells, columns: Sequence[ScoreColumn]
 ) -> Block:
-    """Return the block that compares an evaluation with a reference."""
+    """Return the terminal's block with an evaluation's scores, those of a reference, and the differences.
+
+    Args:
+        name: the evaluation's name in the title.
+        reference: the scores to compare with.
+        cells: the evaluation's scores, with their differences to the reference.
+        columns: the benchmarks and averages, a row each; those that the evaluation lacks are left out.
+    """
     rows = []
     for column in columns:
         if (cell := cells.get(column.name)) is not None:
@@ -255,7 +279,13 @@ def _parts(cell: Cell) -> tuple[str, str]:
 def _block(
     title: str, heads: Sequence[str], rows: Iterable[tuple[ScoreColumn, Sequence[str]]]
 ) -> Block:
-    """Return a block for the terminal, with a row for each benchmark or average."""
+    """Return a block for the terminal, with a row for each benchmark or average.
+
+    Args:
+        title: the block's title.
+        heads: the headings of the columns after the first, which has the rows' names.
+        rows: each benchmark or average, with its texts in those columns.
+    """
     shown = [
         Row([column.label, *texts], "average" if column.is_average else "")
         for column, texts in rows
@@ -266,7 +296,14 @@ def _block(
 def _line(
     evaluation: NamedScores, name: str, cell: Cell, reference: Reference | None
 ) -> dict[str, Any]:
-    """Return the CSV's row for one score or average."""
+    """Return the CSV's row, column -> value, for one score or average.
+
+    Args:
+        evaluation: the evaluation.
+        name: a benchmark, or ``in`` or ``out``.
+        cell: its score or average, with any difference to the reference.
+        reference: the scores to compare with; None adds no columns for them.
+    """
     score = next((score for score in evaluation.scores if score.benchmark == name), None)
     line = {"model": evaluation.name, "benchmark": name, **cell.flat("avg", "low", "high")}
     # An average has no `score`, and its facts stay empty.
@@ -285,7 +322,10 @@ def _line(
 
 
 def _other_ends(evaluation: NamedScores) -> Iterator[str]:
-    """Yield a sentence for each benchmark with responses that neither the model nor the length limit ended."""
+    """Yield a sentence for each benchmark with responses that neither the model nor the length limit ended.
+
+    For these the server gave another reason, such as a content filter.
+    """
     for score in evaluation.scores:
         if score.ended_by:
             counts = ", ".join(
@@ -298,7 +338,12 @@ def _other_ends(evaluation: NamedScores) -> Iterator[str]:
 
 
 def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
-    """Yield the notes under the table."""
+    """Yield the notes under the table: what the numbers mean, how the scores were made, and what is left out.
+
+    Args:
+        rows: each evaluation, with its cells and their differences.
+        reference: the scores that all are compared with, if any.
+    """
     yield "Scores are avg@n; intervals are 95 % bootstrap intervals over problems."
     # The paper's row has no notes; as a reference without notes, it would keep notes from being shared by all.
     noted: list[Reference] = [evaluation for evaluation, _ in rows]
@@ -316,7 +361,7 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
 
 
 def _notes_on_origin(noted: Sequence[Reference]) -> Iterator[str]:
-    """Yield notes on how the scores were made: first those that all share, then the others under each name."""
+    """Yield the notes of evaluations and references: first those that all share, then the others, each with a name."""
     shared = [note for note in noted[0].notes if all(note in it.notes for it in noted)]
     yield from shared
     for it in noted:
@@ -324,7 +369,7 @@ def _notes_on_origin(noted: Sequence[Reference]) -> Iterator[str]:
 
 
 def _problems_left_out(evaluation: NamedScores) -> Iterator[str]:
-    """Yield a sentence if only some problems of a benchmark were scored."""
+    """Yield a sentence that names the benchmarks of which only some problems were scored; nothing if there are none."""
     counts = [
         f"{score.title} {score.problems:,} of {score.whole:,}"
         for score in evaluation.scores
@@ -335,7 +380,7 @@ def _problems_left_out(evaluation: NamedScores) -> Iterator[str]:
 
 
 def _notes_on_scores(scores: Sequence[Score]) -> Iterator[str]:
-    """Yield explanations of scores that are low because of cut thinking, and of missing intervals."""
+    """Yield up to two explanations: of low scores because thinking was cut, and of missing intervals."""
     if any(score.unfinished_thoughts for score in scores):
         yield (
             "Responses that end inside their thinking have no answer and count as cut (column think); more new"
@@ -348,7 +393,13 @@ def _notes_on_scores(scores: Sequence[Score]) -> Iterator[str]:
 def _problems_not_paired(
     evaluation: NamedScores, changes: Mapping[str, Cell], reference: NamedScores
 ) -> Iterator[str]:
-    """Yield a sentence with the benchmarks whose differences leave out problems that only one of the two has."""
+    """Yield a sentence that names the benchmarks in which an evaluation and its reference differ in their problems.
+
+    Args:
+        evaluation: the evaluation.
+        changes: benchmark -> difference, whose `n` is the number of problems that both have.
+        reference: the evaluation that it is compared with.
+    """
     theirs = {score.benchmark: score.problems for score in reference.scores}
     of_both = [score for score in evaluation.scores if score.benchmark in theirs]
     # `n` counts the pairs. It is below the larger number of problems if one of the two has problems of its own.

@@ -29,7 +29,7 @@ Group = Literal["in", "out"]
 
 @dataclass(frozen=True)
 class ScoreColumn:
-    """A benchmark, or the average of a group, as a column of a table."""
+    """A benchmark, or the average of a group of benchmarks, as a row or column of a table."""
 
     name: str
     """Name of the benchmark, or ``in`` or ``out``."""
@@ -42,7 +42,7 @@ class ScoreColumn:
 
     @property
     def label(self) -> str:
-        """The heading of its row or column."""
+        """The heading of the benchmark or average in a table."""
         return (
             {"in": "in-distribution", "out": "out-of-distr."}[self.name]
             if self.is_average
@@ -52,7 +52,7 @@ class ScoreColumn:
 
 @dataclass(frozen=True)
 class Score:
-    """The score of a model on one benchmark. Shares lie in 0 .. 1; n is `samples`."""
+    """The score of a model on one benchmark. Shares lie in 0 .. 1; in avg@n, maj@n and pass@n, n is `samples`."""
 
     benchmark: str
     title: str
@@ -176,7 +176,14 @@ def score(
 def _assert_complete(
     name: str, generations: pl.DataFrame, samples: int, problems: int | None
 ) -> None:
-    """Raise unless each problem has all its samples, and all problems are there."""
+    """Raise `UserError` unless each problem has all its samples and no problem is missing.
+
+    Args:
+        name: the benchmark's name, for the error.
+        generations: the stored samples, one row each.
+        samples: the number of samples that each problem must have, numbered from 0.
+        problems: the number of problems that there must be; None: any number but 0.
+    """
     remedy = "run `olr evaluate` again to make what is missing"
     problem_rows = generations.group_by("problem_id", maintain_order=True).agg(
         rows=pl.len(),
@@ -228,7 +235,9 @@ def _majority(generations: pl.DataFrame) -> int:
 
 
 def groups(names: Collection[str]) -> dict[Group, list[str]]:
-    """Return the benchmarks of each of the paper's averages, in its order, without averages that lack a benchmark.
+    """Return the benchmarks behind each of the paper's averages: ``in`` and ``out`` of distribution.
+
+    An average is left out if one of its benchmarks has no score.
 
     Args:
         names: the benchmarks that have scores.
@@ -242,7 +251,11 @@ def groups(names: Collection[str]) -> dict[Group, list[str]]:
 
 
 def averages(shares: Mapping[str, float]) -> dict[str, float]:
-    """Return the paper's means over in- and out-of-distribution benchmarks, each only if it lacks no benchmark."""
+    """Return the paper's means over in- and out-of-distribution benchmarks, by ``in`` and ``out``.
+
+    Args:
+        shares: benchmark -> score. A mean is left out if one of its benchmarks is missing.
+    """
     return {
         group: fmean(shares[name] for name in names)
         for group, names in groups(shares).items()
@@ -250,7 +263,10 @@ def averages(shares: Mapping[str, float]) -> dict[str, float]:
 
 
 def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
-    """Return scores by benchmark, and averages by ``in`` and ``out``, with their bootstrap intervals."""
+    """Return the scores by benchmark, and the averages by ``in`` and ``out``, as cells with bootstrap intervals.
+
+    An average is left out if one of its benchmarks has no score.
+    """
     by_name = {score.benchmark: score for score in scores}
     shown = {name: Cell(score.avg, ends=score.interval) for name, score in by_name.items()}
     for group, names in groups(by_name).items():
@@ -264,9 +280,10 @@ def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
 def paired_differences(
     scores: Iterable[Score], baseline: Iterable[Score]
 ) -> dict[str, Cell]:
-    """Return paired differences by benchmark, and those of the averages by ``in`` and ``out``.
+    """Return the mean differences over shared problems by benchmark, and their averages by ``in`` and ``out``.
 
-    Benchmarks without a common problem are left out.
+    The cells are of the kind ``points`` and have bootstrap intervals; `Cell.n` counts the shared problems. Benchmarks
+    without a shared problem are left out, and so are their averages.
 
     Args:
         scores: the scores of one model.
@@ -299,7 +316,7 @@ def paired_differences(
 
 @dataclass(frozen=True)
 class StoredScores:
-    """The content of scores.json for one checkpoint or model. Its scores lack `Score.by_problem`."""
+    """The content of an evaluation's scores.json. Its scores lack `Score.by_problem`."""
 
     name: str
     step: int | None
@@ -311,14 +328,18 @@ class StoredScores:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Scores and averages by name."""
+        """The scores by benchmark, and the averages by ``in`` and ``out``."""
         return {name: score.avg for name, score in self.benchmarks.items()} | dict(
             self.averages
         )
 
 
 def stored_scores(folder: Path) -> StoredScores:
-    """Read the scores in an evaluation's scores.json."""
+    """Read the scores in an evaluation's scores.json.
+
+    Raises:
+        UserError: the evaluation has no scores yet, or the file is damaged.
+    """
     file = folder / "scores.json"
     if not file.is_file():
         raise UserError(

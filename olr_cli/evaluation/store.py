@@ -95,7 +95,7 @@ class Target:
 
 
 class EvaluationStore:
-    """The files of one evaluation."""
+    """Reads and writes one evaluation's folder: evaluation.json, the samples in generations/, and scores.json."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -103,7 +103,11 @@ class EvaluationStore:
     # ---- the record ---------------------------------------------------------------------------------------------
 
     def record(self) -> EvaluationRecord:
-        """Read evaluation.json."""
+        """Read evaluation.json.
+
+        Raises:
+            UserError: the file does not exist, is damaged, or was written by a newer olr.
+        """
         file = self.folder / "evaluation.json"
         if not file.is_file():
             raise UserError(
@@ -122,7 +126,7 @@ class EvaluationStore:
         _write_json(self.folder / "evaluation.json", record.model_dump(mode="json"))
 
     def target(self) -> Target:
-        """Return the model that was evaluated here; errors as of `record`."""
+        """Return the model that was evaluated here as a target; raises the errors of `record`."""
         record = self.record()
         return Target(record.model, self.folder, record.name, record.origin)
 
@@ -133,9 +137,10 @@ class EvaluationStore:
 
         Args:
             asked: the settings of this command.
-            tasks: its benchmarks, with their problems.
-            is_local: whether the model is a folder. A folder may move, so its weights are compared
-                (`check_backend`) instead of its path.
+            tasks: its benchmarks, with their problems. A resumed benchmark may have more samples or more problems at
+                the end than before, but not fewer.
+            is_local: whether the model is a folder. A folder may move, so its weights are compared (`check_backend`)
+                instead of its path.
 
         Raises:
             UserError: the folder holds an evaluation with other settings or problems, or something else.
@@ -171,7 +176,15 @@ class EvaluationStore:
     def with_backend(
         self, record: EvaluationRecord, facts: Mapping[str, Any]
     ) -> EvaluationRecord:
-        """Return the record of an evaluation that is resumed with a backend; errors as of `check_backend`."""
+        """Return the record with the backend that is in use added to `generated_by`; unchanged if it is there already.
+
+        Args:
+            record: the evaluation's record.
+            facts: the backend's name, weights, number format and so on.
+
+        Raises:
+            UserError: see `check_backend`.
+        """
         self.check_backend(record, facts)
         entry = versions() | dict(facts)
         if entry in record.generated_by:
@@ -179,7 +192,14 @@ class EvaluationStore:
         return record.model_copy(update={"generated_by": (*record.generated_by, entry)})
 
     def check_backend(self, record: EvaluationRecord, facts: Mapping[str, Any]) -> None:
-        """Raise if a backend's samples may not be mixed with the stored ones."""
+        """Raise `UserError` if a backend's samples may not be mixed with the stored ones.
+
+        That is so if its name, weights, number format, quantization or adapter differs.
+
+        Args:
+            record: the evaluation's record, which lists the backends of the stored samples.
+            facts: the present backend's facts of this kind, by name; those that are missing are not compared.
+        """
         # Each entry passed this check before it was added, so a comparison with the last one is enough.
         known = record.generated_by[-1] if record.generated_by else facts
         for key, difference in _MADE_WITH.items():
@@ -194,7 +214,10 @@ class EvaluationStore:
     # ---- generations --------------------------------------------------------------------------------------------
 
     def append(self, benchmark: str, rows: Sequence[Generation]) -> None:
-        """Store all samples of some problems in a new part. A kill leaves the whole part or none of it."""
+        """Store all samples of some problems in a new file, a part; a kill leaves the whole file or none of it.
+
+        If samples of these problems are stored already, the new rows take their place.
+        """
         # Continue from the highest number: if a part was removed, the number of parts would name one that exists.
         numbers = [
             int(file.stem.removeprefix("part-")) for file in self._part_files(benchmark)
@@ -205,7 +228,10 @@ class EvaluationStore:
         )
 
     def finish(self, task: Task) -> Score:
-        """Merge the parts of a complete task into one file, in the order of its problems, and return its score."""
+        """Merge the parts of a complete benchmark (see `append`) into one file, and return its score.
+
+        The file's rows are in the order of the task's problems.
+        """
         name = task.benchmark.name
         if self._parts(name).is_dir():
             # Parts are in the order in which samples finished, which differs from call to call.
@@ -220,7 +246,7 @@ class EvaluationStore:
         return self._score(task.benchmark, task.samples, len(task.problems))
 
     def replace(self, benchmark: str, rows: Sequence[Generation]) -> None:
-        """Write the rows of a finished benchmark and replace any stored ones."""
+        """Write all samples of a finished benchmark, in place of any stored ones."""
         self._write(self._whole(benchmark), _table(rows))
 
     def _write(self, file: Path, table: pa.Table) -> None:
@@ -232,7 +258,7 @@ class EvaluationStore:
         write_whole(file, lambda path: pq.write_table(marked, path, compression="zstd"))
 
     def missing(self, task: Task) -> dict[str, list[int]]:
-        """Return the numbers of the missing samples, by the id of each incomplete problem."""
+        """Return problem id -> numbers of its missing samples, from 0, for each problem that lacks some."""
         stored = {*self.read(task.benchmark.name, ["problem_id", "sample"]).iter_rows()}
         missing = {
             problem.prompt_id: [
@@ -247,7 +273,7 @@ class EvaluationStore:
         return [Generation(**row) for row in self.read(benchmark).iter_rows(named=True)]
 
     def read(self, benchmark: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
-        """Return all rows so far, in the order in which problems were worked on.
+        """Return the stored samples of a benchmark, a row each, in the order in which problems were worked on.
 
         Args:
             benchmark: the benchmark's name.
@@ -281,7 +307,11 @@ class EvaluationStore:
     # ---- scores -------------------------------------------------------------------------------------------------
 
     def finished(self, record: EvaluationRecord | None = None) -> list[str]:
-        """Return the finished benchmarks, in the order in which they were begun."""
+        """Return the names of the finished benchmarks, in the order in which they were begun.
+
+        Args:
+            record: the evaluation's record; None: read it.
+        """
         names = (record or self.record()).benchmarks
         return [
             name
@@ -296,11 +326,11 @@ class EvaluationStore:
     def rescore(
         self, record: EvaluationRecord, scored: Mapping[str, Score] = MappingProxyType({})
     ) -> dict[str, Score]:
-        """Replace scores.json, and return its scores, which are those of the finished benchmarks.
+        """Write scores.json anew, and return the score of each finished benchmark by name.
 
         Args:
             record: the evaluation's record.
-            scored: scores that were just computed from the same generations, and need not be computed again.
+            scored: scores by benchmark that were just computed from the same samples, and need not be computed again.
         """
         scores = self._scores(record, scored)
         plain = record.model_dump(
@@ -320,7 +350,7 @@ class EvaluationStore:
     def _scores(
         self, record: EvaluationRecord, scored: Mapping[str, Score]
     ) -> dict[str, Score]:
-        """Return the score of each finished benchmark, computed unless `scored` has it."""
+        """Return the score of each finished benchmark by name, computed unless `scored` has it."""
         tasks = {name: record.benchmarks[name] for name in self.finished(record)}
         return {
             name: scored.get(name)
@@ -345,7 +375,7 @@ class EvaluationStore:
 
     @contextmanager
     def locked(self, *, make: bool = True) -> Iterator[None]:
-        """Hold the folder's lock during the block, and remove the remains of interrupted writes.
+        """Hold the folder's lock during the block, and first remove the files that interrupted writes left behind.
 
         A folder that was made for the lock and stays empty is removed again.
 
@@ -358,7 +388,10 @@ class EvaluationStore:
 
 
 def evaluation_folders(place: Path) -> list[Path]:
-    """Return the folders of `evaluations_at`, of any version of olr."""
+    """Return the folders with an evaluation at a path, right below it, or in the run there; empty if there is none.
+
+    The evaluations are not read, so those of a newer olr count too.
+    """
     for folder in (place, place / "evaluation"):
         below = sorted(file.parent for file in folder.glob("*/evaluation.json"))
         if folders := [folder] if is_evaluation(folder) else below:
@@ -367,7 +400,11 @@ def evaluation_folders(place: Path) -> list[Path]:
 
 
 def evaluations_at(place: Path) -> list[Target]:
-    """Return the evaluations at a path, right below it, or in the run there, in the order of their folders' names."""
+    """Return the evaluations at a path, right below it, or in the run there, in the order of their folders' names.
+
+    Raises:
+        UserError: there are none, or one cannot be read.
+    """
     if folders := evaluation_folders(place):
         return [EvaluationStore(folder).target() for folder in folders]
     if not os.path.exists(place):
@@ -378,7 +415,13 @@ def evaluations_at(place: Path) -> list[Target]:
 def _changed_settings(
     before: EvaluationRecord, asked: EvaluationRecord, *, is_local: bool
 ) -> list[str]:
-    """Return the decisive settings that changed, with old and new value. A local model's path does not count."""
+    """Return a text such as ``seed: 0 -> 1`` for each decisive setting (`EvaluationRecord.decisive`) that has changed.
+
+    Args:
+        before: the stored record.
+        asked: the record of the present command. Settings that only one of the two has do not count.
+        is_local: whether the model is a folder, whose path may change.
+    """
     old, new = before.decisive(), asked.decisive()
     if is_local:
         old["model"] = new["model"]
@@ -390,9 +433,9 @@ def _changed_settings(
 
 
 def _lowered_numbers(stored: TaskRecord, task: Task) -> list[str]:
-    """Return the numbers of a benchmark that are smaller than the stored ones.
+    """Return a text for the number of samples and that of problems, each if it is lower than the stored one.
 
-    Verified keys may reject problems, so with other keys than before the numbers are not compared.
+    Verified keys may reject problems, so nothing is compared if the verified keys have changed.
     """
     numbers = {
         "samples": (stored.samples, task.samples),

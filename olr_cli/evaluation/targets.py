@@ -30,13 +30,16 @@ _HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 def targets(
     model: str, checkpoints: Sequence[str], out: Path | None, *, is_served: bool = False
 ) -> list[Target]:
-    """Return the models that a command names: several for several checkpoints of a run.
+    """Return what is evaluated for one model that a command names: the model itself, or checkpoints of a run.
+
+    Each target has a folder for its results.
 
     Args:
         model: a run directory, a folder in Hugging Face layout, a hub id, or a built-in policy.
         checkpoints: checkpoints of the run: ``last``, ``best`` (on its validation set, R22) or steps. Empty: the last.
-        out: the evaluation's folder, or the folder of several; None: in the run, or below ``evaluations/``.
-        is_served: whether a server has the model, under a name of its own choice.
+        out: the evaluation's folder; for a run, the folder in which each checkpoint gets one. None: in the run, or
+            below ``evaluations/``.
+        is_served: whether a server has the model; `model` is then the server's name for it.
     """
     if is_served or not is_run(model):
         name = folder_name(model).strip("-.") or "model"
@@ -63,11 +66,11 @@ def targets(
 def with_runs_of_folders(
     models: Sequence[str], say: Callable[[str], None] = lambda _: None
 ) -> list[str]:
-    """Return the models that a command names, with a folder, such as a sweep's, replaced by its finished runs.
+    """Return the models that a command names, with each folder of runs (a sweep) replaced by its finished runs.
 
     Args:
         models: names in the form of `targets`, or folders of runs.
-        say: is given the runs of a folder that are left out, and why.
+        say: is called with a sentence on the runs of a folder that are left out, and why.
 
     Raises:
         UserError: no run of a folder is finished.
@@ -81,7 +84,11 @@ def with_runs_of_folders(
 
 
 def _finished(folder: str, runs: Sequence[Path], say: Callable[[str], None]) -> list[str]:
-    """Return the finished runs among those of a folder, and raise if there are none."""
+    """Return the finished ones among a folder's runs, as paths; `say` is called with a sentence on the others.
+
+    Raises:
+        UserError: none is finished.
+    """
     left_out = {run: reason for run in runs if (reason := _why_not_scored(run))}
     reasons = ", ".join(
         f"{os.path.relpath(run, folder)} ({reason})" for run, reason in left_out.items()
@@ -97,7 +104,7 @@ def _finished(folder: str, runs: Sequence[Path], say: Callable[[str], None]) -> 
 
 
 def _why_not_scored(run: Path) -> str | None:
-    """Return why a run cannot be scored, usually its status, or None if it can."""
+    """Return why a run cannot be scored, such as ``running``, ``damaged`` or ``no checkpoint``; None if it can."""
     try:
         status = status_of(run, read_manifest(run))
     except (UserError, OSError):
@@ -114,9 +121,14 @@ def all_targets(
     *,
     is_served: bool = False,
 ) -> dict[str, list[Target]]:
-    """Return the targets of several models, by the model as the command names it; errors as of `targets`.
+    """Return the targets of several models, by the model as the command names it.
 
-    With `out` and several models, each evaluation is a folder right below `out`.
+    With `out` and several models, each evaluation is a folder right below `out`. The other arguments are those of
+    `targets`.
+
+    Raises:
+        UserError: as in `targets`; also if checkpoints are named without a run, or two models have one folder for
+            results.
     """
     models = list(dict.fromkeys(models))
     if checkpoints and (is_served or not any(map(is_run, models))):
@@ -138,13 +150,17 @@ def all_targets(
 
 
 def _placed_below(group: Sequence[Target], model: str, out: Path) -> list[Target]:
-    """Return the targets of one of several models, with folders right below `out`."""
+    """Return a model's targets with folders right below `out`, whose names begin with the run's name if it is a run."""
     run = f"{Path(model).absolute().name}-" if is_run(model) else ""
     return [replace(target, folder=out / f"{run}{target.folder.name}") for target in group]
 
 
 def _require_own_folders(named: Mapping[str, Sequence[Target]]) -> None:
-    """Raise if two models have the same folder for their results."""
+    """Raise `UserError` if targets of two models have the same folder for results.
+
+    Args:
+        named: model -> its targets.
+    """
     places: dict[Path, str] = {}
     for model, group in named.items():
         for target in group:
@@ -163,7 +179,11 @@ def origin(model: str) -> str:
 
 
 def _model(model: str) -> str:
-    """Return a model's absolute folder, or its hub id."""
+    """Return the absolute folder of a local or built-in model, or a hub id as it is.
+
+    Raises:
+        UserError: the name is neither.
+    """
     if is_builtin(model):
         return str(policy_path(model))
     path = Path(model)
@@ -182,9 +202,10 @@ def _model(model: str) -> str:
 
 
 def require_models(targets: Sequence[Target]) -> None:
-    """Raise if a model is neither a folder nor on the hub, before benchmarks are loaded for it.
+    """Raise `UserError` if a model is neither a folder nor on the hub.
 
-    A model whose evaluation exists is not looked up: if all samples are stored, it is not needed any more.
+    This comes before the benchmarks are loaded. A model that a server has is not looked up, nor is one whose evaluation
+    has begun: if all samples are stored, it is not needed any more.
     """
     remote = {
         target.model
@@ -225,7 +246,18 @@ def require_models(targets: Sequence[Target]) -> None:
 
 
 def _step(run: Path, wanted: str) -> tuple[int, str]:
-    """Return the step of a checkpoint, and how it was chosen."""
+    """Return the step of a run's checkpoint, and how it was chosen.
+
+    Args:
+        run: the run directory.
+        wanted: ``last``, ``best`` or a step.
+
+    Returns:
+        The step, and ``last``, ``best on the validation set`` or ``named``.
+
+    Raises:
+        UserError: there is no such checkpoint.
+    """
     steps = checkpoint_steps(run)
     if not steps:
         raise UserError(
