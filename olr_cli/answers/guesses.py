@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from olr_cli.answers.classes import Form
+from olr_cli.answers.classes import COUNTED, Form
 from olr_cli.answers.reading import Leaf, read_tidied
-from olr_cli.answers.units import COUNTED, split_unit
+from olr_cli.answers.units import split_unit
 
 PLAIN_DECIMAL = re.compile(r"-?\d+(?:\.\d{1,12})?", re.ASCII)
 """Number with one possible reading: it has no commas, and fewer decimals than programs print."""

@@ -209,8 +209,12 @@ def _as_intervals(text: str) -> str:
     if len(letters) == 1 and not _ORDER.search(values) and not _OR.search(condition):
         whole = _as_intervals(whole.strip()) or r"\mathbb{R}"
         return rf"{whole} \setminus \{{{values}\}}"
-    intervals = [_as_interval(alternative.strip()) for alternative in _OR.split(condition)]
-    return text if None in intervals else r" \cup ".join(map(str, intervals))
+    sets = [_as_interval(alternative.strip()) for alternative in _OR.split(condition)]
+    intervals = [interval for _, interval in sets]
+    # `x > 1 or y < 2` is no set of numbers. A plain interval has no letter, and may stand beside those of any letter.
+    if "" in intervals or len({letter for letter, _ in sets if letter}) > 1:
+        return text
+    return r" \cup ".join(intervals)
 
 
 # `|x - 1| < 2`
@@ -222,35 +226,37 @@ _AND = re.compile(
 )
 
 
-def _as_interval(text: str) -> str | None:
-    r"""Return the interval of the values that inequalities allow a letter: `(-1,2)` for `-1 < x < 2`.
+def _as_interval(text: str) -> tuple[str, str]:
+    r"""Return a letter, and the interval of its values that inequalities allow: `x` and `(-1,2)` for `-1 < x < 2`.
 
-    `x = 3` gives the set `\{3\}`. None says that a term is no letter with a bound, or that two bounds are both upper or
-    both lower.
+    `x = 3` gives the set `\{3\}`, and an interval gives itself, with "" for the letter. Any other text gives "" twice:
+    one without a bound, with two upper or two lower bounds, with several letters, or with a letter that is `\ne` a number.
     """
     # `x > -1` and `x < 2`
     if len(inequalities := _AND.split(text)) == 2:
         text = _in_one_line(inequalities) or text
     # `x = 3` is the set of one point.
     left_side, _, value = text.partition("=")
-    if _VARIABLE.fullmatch(left_side.strip()):
-        return rf"\{{{value}\}}"
+    if _VARIABLE.fullmatch(letter := left_side.strip()):
+        return letter, rf"\{{{value}\}}"
     terms = [term.strip() for term in _ORDER.split(text)]
+    if len(terms) == 1:
+        return "", text if text[:1] in ("(", "[") else ""
+    letters = set()
     bounds = {}
     # `-1 < x < 2` has two inequalities, with x on the right and on the left.
     for left, sign, right in zip(terms[:-2:2], terms[1::2], terms[2::2], strict=True):
         letter, bound, is_upper = _bound(left, sign, right)
-        if not _VARIABLE.fullmatch(letter) or not bound:
-            return None
+        if not _VARIABLE.fullmatch(letter) or not bound or sign == "\\ne":
+            return "", ""
+        letters.add(letter)
         bounds[is_upper] = bound, sign.endswith("e")
-    # Two upper bounds, or no bounds at all, are no interval, unless the text is one already: `(1, 2)`.
-    if len(bounds) != len(terms) // 2:
-        return text if len(terms) == 1 and text[:1] in ("(", "[") else None
+    if len(letters) > 1 or len(bounds) != len(terms) // 2:
+        return "", ""
     lower, includes_lower = bounds.get(False, (r"-\infty", False))
     upper, includes_upper = bounds.get(True, (r"\infty", False))
-    return (
-        f"{'[' if includes_lower else '('}{lower},{upper}{']' if includes_upper else ')'}"
-    )
+    opening, closing = "[" if includes_lower else "(", "]" if includes_upper else ")"
+    return letters.pop(), f"{opening}{lower},{upper}{closing}"
 
 
 def _bound(left: str, sign: str, right: str) -> tuple[str, str, bool]:
