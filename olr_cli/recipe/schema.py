@@ -220,10 +220,10 @@ class Recipe(Section):
         return self.train.lr_schedule == "constant" and self.train.lr_warmup_ratio == 0
 
     def digest(self) -> str:
-        """Return a digest (16 hex digits) of the keys that decide a run's result on a CPU: all but `UNDECIDING`.
+        """Return a digest (16 hex digits) of the keys that decide a run's result: all but `UNDECIDING`.
 
-        Runs with the same digest agree to the bit there. Keys at their default are left out, so a recipe keeps its
-        digest when olr gets new keys. A changed default, however, changes the digests of stored runs.
+        On a CPU these keys decide it to the bit. Keys at their default are left out, so a recipe keeps its digest when
+        olr gets new keys. A changed default, however, changes the digests of stored runs.
         """
         # From the values, not from the text of a file: comments, order and spelling of numbers do not count.
         values = flatten(self.model_dump(mode="json"))
