@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 def gathered(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return the values of each key in their order; keys are in the order of their first value."""
+    """Return a dictionary of each key and the list of its values, both in the order of the pairs."""
     values: dict[K, list[V]] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)

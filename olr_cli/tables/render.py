@@ -67,7 +67,7 @@ def terminal(table: Table) -> RenderableType:
 
 
 def _terminal_block(block: Block) -> Iterable[RenderableType]:
-    """Yield a block for rich to print: its heads, then its rows as tables, with titles and notes as text between them."""
+    """Yield a block for rich to print: its heads, then tables of rows, with titles and notes as text between."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
