@@ -423,8 +423,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's own metrics to those of the latest step, or before the first step to those of step 0.
 
-        The next step, `flush`, `state_dict` or `close` writes them to metrics.jsonl. Metrics that come only then are
-        dropped.
+        The next step, `flush`, `state_dict` or `close` writes them to metrics.jsonl. What is logged for a step after
+        that is dropped.
         """
         # If the latest step's line is already in the file, as after `state_dict` or a resume, these metrics are
         # dropped.

@@ -71,7 +71,7 @@ def at(place: str) -> Iterator[None]:
 def printable(text: str, keep: str = "\n\t\N{NO-BREAK SPACE}") -> str:
     """Return a text in which control characters, except those in `keep`, are escaped as in a Python string.
 
-    Names of files and data may contain any characters, also such as would move a terminal's cursor.
+    Names of files and data may contain any characters, even some that would move a terminal's cursor.
     """
     return "".join(
         c if c.isprintable() or c in keep else c.encode("unicode_escape").decode()

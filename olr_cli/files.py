@@ -126,10 +126,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def error_number(error: BaseException) -> int:
-    """Return the system's error number behind an exception, or 0 if there is none.
+    """Return the system's error number (errno) behind an exception, or 0 if there is none.
 
-    torch.save raises a RuntimeError while it handles the OSError. Errors of safetensors and polars, and of Ray if
-    another process failed, contain only the error's text.
+    It is that of an OSError among the exception's causes, as behind torch.save's RuntimeError. Errors of safetensors
+    and polars, and of Ray if another process failed, contain only the system's text. This text is looked for too.
     """
     for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno:

@@ -68,8 +68,8 @@ def figure(name: str, *runs: PathName) -> Figure:
 
     Args:
         name: learning, coherence, dynamics, composition, arms, or ``over-`` and a key of the recipe.
-        runs: run directories, or folders that contain runs. Figures with one chart per arm, such as dynamics, accept
-            runs of one arm only.
+        runs: run directories, or folders that contain runs. Figures with one chart per arm (runs that differ only in
+            their seed), such as dynamics, accept runs of one arm only.
     """
     # Imported here: matplotlib is slow to import, and only this function needs it.
     from olr_cli.analysis import figures

@@ -41,7 +41,7 @@ def load_function(place: str) -> Callable[..., Any]:
 # Cached per working folder (`_folder`), because two folders may hold different files of the same name.
 @functools.cache
 def _loaded(place: str, _folder: str) -> Callable[..., Any]:
-    """Import a user's function as `load_function` does; again only if the working folder has changed."""
+    """Import a user's function as `load_function` does, once per name and working folder (`_folder`)."""
     source, _, name = place.rpartition(":")
     shown = shortened(place)
     module = (

@@ -63,7 +63,7 @@ def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
 def _label_warnings(recipe: Recipe) -> Iterator[str]:
     """Yield a sentence if votes have fewer than 4 rollouts, and one if label noise has no effect on training.
 
-    Noise has none if neither the rewards nor the choice of the prompts that train depend on labels.
+    Noise has no effect if neither the rewards nor the choice of the prompts that train depend on labels.
     """
     method, rollouts = recipe.method, recipe.train.rollouts_per_prompt
     if method.row.label in ("refined", "majority", "other_view", "own") and rollouts < 4:
@@ -107,8 +107,8 @@ def steepest_slope(visits: int) -> Fraction:
     """Return the largest least-squares slope that the pass rates of this number of visits can have; 0 below two visits.
 
     The slope (Eq. slope, R12) is sum x(i) p(i) / sum x(i)^2, where p(i) is the pass rate of visit i, and x(i) is i
-    minus the mean of all i. It is largest if p is 0 where x is negative and 1 where x is positive. That gives 3 t / (2
-    (t^2 - 1)) for an even number t of visits and 3 / (2 t) for an odd one.
+    minus the mean of all i. It is largest if p is 0 where x is negative and 1 where x is positive. That gives
+    3 t / (2 (t^2 - 1)) for an even number t of visits and 3 / (2 t) for an odd one.
     """
     if visits < 2:
         return Fraction(0)

@@ -51,7 +51,7 @@ def find_recipe(name: str | Path) -> Path:
     """Return the path of a recipe: the file `name` itself, or the recipe that comes with olr under that name.
 
     Raises:
-        UserError: there is neither, or the file is a data set.
+        UserError: there is neither, or the file is a data set and no recipe.
     """
     path = Path(name)
     # os.path returns False for a name that is too long; pathlib raises.
@@ -206,7 +206,10 @@ def _files(file: Path) -> list[Layer]:
 
 
 def _find_base(file: Path, base: object) -> Path:
-    """Return the file that `base`, the value of this key in the recipe `file`, names; raise UserError if none."""
+    """Return the file that the recipe `file` names as its base; raise UserError if there is none.
+
+    `base` is that name: a path relative to `file`, or the name of a bundled recipe.
+    """
     if isinstance(base, str):
         beside = file.parent / base
         if base_file := beside if os.path.isfile(beside) else _bundled(Path(base)):
@@ -219,7 +222,10 @@ def _find_base(file: Path, base: object) -> Path:
 
 
 def merged_text(file: Path) -> str:
-    """Return a recipe file's text, or if it has a base, its leading comments and all merged keys as YAML."""
+    """Return a recipe file's text, or if it has a base, its leading comments and all merged keys as YAML.
+
+    The text therefore stands alone, without any base.
+    """
     tree = _read_keys(file)
     text = read_text(file, at_most=MOST_BYTES)
     if "base" not in tree:
@@ -252,9 +258,10 @@ def _read_keys(file: Path) -> dict[str, Any]:
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of `base` overridden by those of `top`, merged section by section.
 
-    `top` may change the kind of a section (`noise.type`, `engine.name`). Then keys in `base` that the new kind lacks
-    are dropped. A new `method.name` drops all of the section's keys in `base`, because it starts from its own defaults.
-    A mapping under `extractor` is never merged but replaced, because its one key is the kind.
+    `top` may change the kind of a section, that is its key `noise.type`, `engine.name` or `method.name`. Then keys in
+    `base` that the new kind lacks are dropped. A new method drops all of the section's keys in `base`, because it
+    starts from its own defaults. A mapping under `extractor` is never merged but replaced, because its one key is the
+    kind.
     """
     merged = dict(base)
     for name, value in top.items():
@@ -275,8 +282,8 @@ def _keys_of_kind(
 ) -> Mapping[str, Any]:
     """Return the keys of the section `below` that stay if the section `value` is laid over it.
 
-    If `value` selects another kind of the section `name`, these are the keys that the new kind also has; for another
-    method, none. An unknown kind keeps all.
+    The kind of a section is one of its keys, such as `noise.type`. If `value` sets another kind, the keys stay that the
+    new kind also has; with another method, none do. An unknown kind keeps all.
     """
     tag, kinds = KINDS.get(name, ("", {}))
     new = value.get(tag)

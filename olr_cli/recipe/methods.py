@@ -22,8 +22,8 @@ class MethodSection(Section):
     """The section `method`: which label counts, what is rewarded, which prompts train, and what is added to the loss.
 
     `name` is a key of `METHODS`, whose row decides label and reward and presets other keys, or a label rule of your own
-    (``file.py:function``). Methods can be mixed by setting more keys: OLR with a confidence penalty is ``{name: olr,
-    penalty_weight: 0.001}`` (docs/methods.md).
+    (``file.py:function``). Methods can be mixed by setting more keys: OLR with a confidence penalty is
+    ``{name: olr, penalty_weight: 0.001}`` (docs/methods.md).
     """
 
     name: str
@@ -263,7 +263,8 @@ METHODS: Mapping[str, MethodRow] = {
 def tag_of_method(value: Any) -> str:
     """Return the name of the class that validates a section `method`: pydantic's discriminator.
 
-    A name with a colon is a user's function. An unknown name goes to `PlainMethod`, which refuses it.
+    `value` is the section's keys, or an object of such a class. A name with a colon is a user's function. An unknown
+    name goes to `PlainMethod`, which refuses it.
     """
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     # Only functions have a colon: `file.py:function`.

@@ -31,7 +31,7 @@ _KEY = re.compile(r"^(?=  [a-z_]+:)", re.MULTILINE)
 
 
 class NotPlain(ValueError):
-    """Raised for text that is not YAML of plain values.
+    """Raised for text that is not YAML of plain values, that is without anchors, aliases and type tags.
 
     The message is the end of a sentence (``is not valid YAML: …``), which the caller begins with the name of the file
     or key.
@@ -39,7 +39,7 @@ class NotPlain(ValueError):
 
 
 def read_yaml(file: Path) -> Any:
-    """Return the value in a YAML file of at most `MOST_BYTES`; raise UserError if it is not YAML of plain values."""
+    """Return the value in a YAML file; raise UserError if it has more than `MOST_BYTES`, or `parse_yaml` refuses it."""
     try:
         text = read_text(file, at_most=MOST_BYTES)
         # The fast way first: the commands on a sweep read many nearly equal recipes.
@@ -69,7 +69,7 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _parse_section(text: str) -> Any:
-    """Return the text of one section as ``{name: values}``, parsed key by key, so that each key's text is cached.
+    """Parse the text of one section into ``{name: values}``, key by key, so that each key's text is cached.
 
     A text that cannot be split into keys is parsed at once. None means that the parts do not fit together.
     """

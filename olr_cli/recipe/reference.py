@@ -90,7 +90,10 @@ def key_table(prefix: str = "") -> Table:
 
 
 def _rows(key: Key) -> tuple[Row, Row]:
-    """Return two rows for a key: one with name, values, default and meaning, and one for terminals with its meaning."""
+    """Return two rows for a key: one with name, values, default and meaning, and one with its meaning alone.
+
+    The second is a note, which only terminals show; there the first has no room for the meaning.
+    """
     type_, null, _ = key["type"].partition(" or null")
     words = (
         key["range"]

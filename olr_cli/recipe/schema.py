@@ -63,8 +63,8 @@ _Engine = Annotated[
 def _kinds(union: Any) -> tuple[str, dict[str, type[Section]]]:
     """Return the key that selects the class of a section of several kinds, and its value -> class.
 
-    `union` is the annotated union of the classes. For noise the result is ``("type", {"inactive": InactiveNoiseSection,
-    …})``.
+    `union` is the annotated union of the classes. For noise the result is
+    ``("type", {"inactive": InactiveNoiseSection, …})``.
     """
     sections, field = get_args(union)
     tag = field.discriminator

@@ -146,7 +146,7 @@ class Section(BaseModel):
 
 
 def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested dictionaries as one dictionary of dotted keys, each with `prefix` before it."""
+    """Return nested dictionaries as one: dotted key -> value. `prefix` is put before every key."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
         if isinstance(value, dict):

@@ -215,7 +215,10 @@ LrSchedule = Literal["constant", "linear", "cosine", "cosine_with_min_lr"]
 
 
 class TrainSection(Section):
-    """GRPO's settings; the defaults are the paper's (R17)."""
+    """GRPO's settings; the defaults are the paper's (R17).
+
+    The keys set the sizes of steps and groups, the loss, the optimiser, sampling, checkpoints and evaluation.
+    """
 
     epochs: Count = default(10, "Passes over the prompts; each visits every prompt once.")
     prompts_per_step: Count = default(160, "Prompts rolled out before each update.")
@@ -461,7 +464,10 @@ class ExternalEngine(Section):
 
 
 class LoggingSection(Section):
-    """Where metrics go besides metrics.jsonl, which is always written."""
+    """Where metrics go besides metrics.jsonl, which is always written.
+
+    They can also go to TensorBoard's event files and to a project on Weights & Biases.
+    """
 
     tensorboard: bool = default(
         False, "Write TensorBoard event files into the run directory."

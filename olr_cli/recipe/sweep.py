@@ -29,7 +29,7 @@ _LOGS = "logs"
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One run of a sweep: its arm, its folder and its recipe."""
+    """One run of a sweep: its name without the seed (`arm`), its folder, and its recipe."""
 
     arm: str
     """Its arm and values of the grid, without the seed."""

@@ -62,8 +62,8 @@ def html(elements: Iterable[Element]) -> str:
 def table_elements(table: Table, caption: str) -> Iterator[Element]:
     """Yield a table as HTML elements: each block with its notes below, then the notes of the whole table.
 
-    The caption of a block is `caption`, followed by the block's title if it has one. A table without blocks yields one
-    paragraph, its `nothing`.
+    The caption of a block is `caption`, followed by the block's title if it has one. For a table without blocks, yield
+    its text for this case (`Table.nothing`).
     """
     for block in table.shown("document"):
         yield _grid(block, f"{caption}: {block.title}" if block.title else caption)

@@ -67,7 +67,7 @@ def terminal(table: Table) -> RenderableType:
 
 
 def _terminal_block(block: Block) -> Iterable[RenderableType]:
-    """Yield a block for rich to print: its heads, then tables of rows, with titles and notes as text between."""
+    """Yield a block for rich to print: column headings, then tables of rows, with titles and notes as text between."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -134,7 +134,10 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
 
 
 def markdown(table: Table) -> str:
-    """Return a table as Markdown: its blocks, each below its title, then the notes; its `nothing` if it is empty."""
+    """Return a table as Markdown: its blocks, each below its title, then the notes of the whole table.
+
+    A table with neither gives its text for this case (`Table.nothing`).
+    """
     parts = [_markdown_block(block) for block in table.shown("document")]
     if table.notes:
         parts.append("\n".join(f"- {note}" for note in table.notes))
@@ -156,7 +159,7 @@ def _markdown_block(block: Block) -> str:
 
 
 def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
-    """Return a row's texts for Markdown: bold in a title row, italics in a row of published values, else unchanged.
+    """Return a row's texts for Markdown: bold in a title row, italics for the paper's published values, else unchanged.
 
     `width` is the number of columns, to which a title row is filled up with empty cells.
     """

@@ -37,7 +37,7 @@ class PromptIndex:
     Args:
         table: rows in the interchange format, or with plain columns; the trainer samples from the column `prompt`.
         recipe: its method may need labels. It also decides the noise type of rows whose label is the sentinel, which no
-        answer matches.
+            answer matches.
         place: the table's name in errors.
     """
 

@@ -51,18 +51,21 @@ def accuracy_reward(
 
     The right answer is in the first of these columns that the data set has: `reward_model` (with ground_truth),
     `answer`, `label`, `ground_truth`, `final_answer`, `expected_answer`, `answer_number` and `solution`, as in files
-    (docs/data.md). If it has several answers, each of them is right.
+    (docs/data.md). If a row has several answers there, each of them is right.
 
     Args:
         completions: texts or chats.
-        extractor: how to read answers, like `data.extractor`: one for all, or a column with one per completion.
-        prompts: the prompts of the completions, texts or chats.
-        opened: the mark with which the chat template opens the thinking, such as ``<think>``: one for all, or a column
-        with one per completion. TRL shows a reward function the end of a prompt only if the prompt is plain text.
+        extractor: how to read answers, like `data.extractor`: one for all, or one per completion, as from a column of
+            this name.
+        prompts: texts or chats, one per completion. They show whether a percentage is asked for, and whether a prompt
+            opens the thinking.
+        opened: the mark with which the chat template opens the thinking, such as ``<think>``; one for all, or one per
+            completion. Pass it for chats, because TRL shows a reward function the end of a prompt only if the prompt is
+            plain text.
         columns: the data set's other columns, with one value per completion.
 
     Returns:
-        One reward per completion. It is None if the right answer cannot be read; TRL leaves it out.
+        One reward per completion. It is None if the right answer cannot be read; TRL then leaves it out.
     """
     known = ("reward_model", *LABEL_COLUMNS)
     name = next((name for name in known if columns.get(name) is not None), None)

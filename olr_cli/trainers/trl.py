@@ -60,7 +60,7 @@ class OlrReward(TrainerCallback, ExportableState):
     Args:
         run_dir: the directory for labels, rollouts and metrics; by default `olr/` in the trainer's output_dir.
         recipe: keys of a recipe (method, seed, data.extractor …), or the name of a recipe file; `train` and the model
-        are TRL's.
+            are TRL's.
     """
 
     __name__ = "olr"
@@ -271,7 +271,7 @@ class OlrReward(TrainerCallback, ExportableState):
             )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write what is still pending and close the run."""
+        """Write what is still pending and close the run; ranks without a run do nothing."""
         if self._olr is not None:
             self._olr.close()
 

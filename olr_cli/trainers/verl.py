@@ -203,7 +203,7 @@ class RewardServer:
     ) -> float:
         """Wait for a response's reward and return it; raise UserError if its group stays incomplete for too long.
 
-        It does if no response arrives for `group_timeout` seconds: verl may have lost some. `waiting` is the future
+        That is so if no response arrives for `group_timeout` seconds: verl may have lost some. `waiting` is the future
         that will hold the reward, and `uid` the key of the group.
         """
         while True:
@@ -259,7 +259,7 @@ class RewardServer:
     def _go_back(self, olr: OnlineLabelRefinement, global_step: int) -> None:
         """Continue the stored run after verl's step `global_step`, and remove later steps.
 
-        Raise UserError if the run ends before that step, because it is not the run of verl's checkpoint.
+        Raise UserError if the run ends before that step. It is then not the run that verl's checkpoint belongs to.
         """
         path = run_path(self._config)
         require_run(path)
