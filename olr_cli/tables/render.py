@@ -118,8 +118,9 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
     """Return the width of each column in characters; `rows` are the texts of the rows.
 
-    Columns of numbers are as wide as their longest text. The first column, which holds the rows' names, gets what then
-    remains of 80 columns; its names wrap if that is too narrow for them.
+    Each column but the first is as wide as its longest text. The first, which holds the rows' names, gets what then
+    remains of 80 columns; longer names wrap. If less than `_SHORTEST_NAME` remains, it gets up to `_LONGEST_NAME`, and
+    the table is wider.
     """
     from rich.cells import cell_len
 
