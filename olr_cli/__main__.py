@@ -4,7 +4,7 @@ from olr_cli.runs.interrupts import heed_signals
 
 
 def main() -> None:
-    """Run the program."""
+    """Run the command `olr`."""
     heed_signals()
     from olr_cli.cli import main as olr
 

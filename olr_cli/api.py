@@ -124,7 +124,7 @@ _ALLOWED_KEYS: dict[str, set[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class SupervisedStep:
-    """The decisions about the completions of one step."""
+    """The result of one training step: a reward for each completion, and the labels that were decided."""
 
     step: int
     """The number of the step, from 1."""
@@ -143,14 +143,14 @@ class SupervisedStep:
 
     @property
     def labels(self) -> tuple[LabelRecord, ...]:
-        """One record per prompt."""
+        """The decision about the label of each prompt, one record per prompt."""
         return tuple(
             LabelRecord(*row) for row in zip(*self.decided.labels.values(), strict=True)
         )
 
     @property
     def rollouts(self) -> tuple[RolloutRecord, ...]:
-        """One record per completion, prompt by prompt."""
+        """One record per completion, with its answer and reward, ordered by prompt."""
         return tuple(
             RolloutRecord(*row) for row in zip(*self.decided.rollouts.values(), strict=True)
         )
@@ -160,7 +160,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     """Rewards for another trainer's completions, step by step, from labels that are refined during training.
 
     The decisions equal those of `olr train` on the same rollouts. An object must not be called from several threads at
-    once.
+    once. As a context manager, it calls `close` at the end.
 
     Args:
         run_dir: the directory for labels, rollouts, metrics and the recipe. It must not hold a run yet, unless you load
@@ -168,7 +168,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         recipe: keys of a recipe as nested mappings, or the name of a recipe file. The method is OLR unless
             `method.name` says otherwise. `train` and `model.path` describe what the trainer does, and are only stored.
             `data.verified` is a file of verified labels, by prompt_id or, as a data set, by question.
-        trainer: name and version, for the run's manifest.
+        trainer: the trainer's name and version, which the run's manifest records.
         settings: the trainer's own settings, as keys of a recipe; `recipe` must not set them too.
     """
 
@@ -236,7 +236,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
 
     @property
     def groups_in_step(self) -> int:
-        """The number of rollout groups received for the step that is not complete yet."""
+        """The number of prompts whose completions have come for the step that is not complete yet."""
         return sum(len(part.trains) for part in self._decided)
 
     # Rewards ------------------------------------------------------------------------------------------------------
@@ -261,13 +261,17 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             prompts: N texts or chats.
             completions: N texts, chats or rollouts. A `Rollout` also carries the number of tokens, whether the response
                 was truncated, and the statistics that intrinsic rewards need.
-            labels: N labels as the data has them (`SENTINEL` on prompts marked as inactive or active noise); None
-                where a prompt has none, under methods that need none.
-            prompt_ids: N ids; by default those of a file without ids (`QuestionIds`).
+            labels: N labels as the data has them (`SENTINEL` on prompts marked as inactive or active noise); None where
+                a prompt has none, under methods that need none.
+            prompt_ids: N ids; by default each is made from the prompt's question (`QuestionIds`).
             true_answers: N true answers, or None where unknown. They decide the reported accuracies and the noisy
                 labels (R3).
             noise_types: N of clean, inactive, active, active_frozen; by default derived from label and true answer.
-            step: the number of this step; a lost or repeated step then raises.
+            step: the number of this step, from 1. A UserError is raised if another step is due, because one was lost or
+                repeated.
+
+        Returns:
+            Rewards in the order of the completions, the decided labels, and the step's metrics.
         """
         of_completions = self._prompts.of_call(
             prompts,
@@ -302,13 +306,14 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     ) -> SupervisedStep:
         """Decide the labels and rewards of completions that are already grouped by prompt.
 
-        Like a call otherwise. Rewards are in the order of the groups.
+        Otherwise it does the same as a call of the object. Rewards are in the order of the groups, and within a group
+        in that of its completions.
 
         Args:
             groups: each prompt of the step once, with its completions.
-            step: the number of this step, like in a call.
-            complete: False if more groups of the same step follow. The last part, or `finish_step`, stores the whole
-                step.
+            step: the number of this step, from 1; a UserError is raised if another one is due.
+            complete: False if more groups of the same step follow. The metrics are then empty. The last part, or
+                `finish_step`, stores the whole step.
         """
         number = self._step + 1
         if step is not None and step != number:
@@ -347,10 +352,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return SupervisedStep(number, tuple(decided.rewards), trains, metrics, decided)
 
     def finish_step(self) -> Mapping[str, float]:
-        """Store the groups received since the last step as one step.
+        """Store the groups received since the last complete step as one step; do nothing if there are none.
 
         Returns:
-            The step's metrics; empty if there were no groups.
+            The step's metrics by name; empty if there were no groups.
         """
         run, parts, self._decided = self._run, self._decided, []
         if run is None or not parts:
@@ -387,12 +392,15 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     ) -> list[float]:
         """Return 1.0 for every completion that is right by its gold, else 0.0; for held-out prompts.
 
-        A gold is an answer, or a list of answers any of which is right, in every form that a file may have it in.
-        Nothing is recorded.
+        Nothing is recorded. Each argument has one item per completion.
 
-        Without `data.extractor`, `data_sources` decide how answers are read (R6). If a prompt asks for a percentage,
-        its gold also matches an answer with a percent sign (R7). If a prompt opens the thinking, its response is read
-        from inside the thinking (R6).
+        Args:
+            completions: texts, chats or rollouts.
+            golds: right answers, in every form that a file may have them in. Of a list of answers, each is right.
+            data_sources: names of data sets, which decide how answers are read if the recipe has no `data.extractor`
+                (R6).
+            prompts: texts or chats. If one asks for a percentage, its gold also matches an answer with a percent sign
+                (R7). If one opens the thinking, its response is read from inside the thinking (R6).
         """
         sources = [DATA_SOURCE] * len(golds) if data_sources is None else data_sources
         turns: list[tuple[Message, ...]] = [()] * len(golds)
@@ -413,9 +421,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         ]
 
     def log(self, metrics: Mapping[str, float]) -> None:
-        """Add the trainer's metrics to those of the latest step; before the first step, to those of step 0.
+        """Add the trainer's own metrics to those of the latest step, or before the first step to those of step 0.
 
-        The next step, `state_dict` or `close` writes them.
+        The next step, `flush`, `state_dict` or `close` writes them to metrics.jsonl. What is logged for a step after
+        that is dropped.
         """
         # If the latest step's line is already in the file, as after `state_dict` or a resume, these metrics are
         # dropped.
@@ -427,10 +436,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     # State --------------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the run's id and step as JSON values; everything else that decisions depend on is then on the disk.
+        """Write everything that decisions depend on to the disk, and return the run's id and step for a checkpoint.
 
-        Call it between steps only: if a step is incomplete, the groups received so far are stored as a step of their
-        own.
+        The state is a dictionary of JSON values. Call this between steps only: if a step is incomplete, the groups
+        received so far are stored as a step of their own.
         """
         self.finish_step()
         self.flush()
@@ -439,7 +448,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return {"run": self._run_id, "step": self._step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue after the step of a saved state, and remove later steps from the run directory."""
+        """Continue the run in the run directory after the step of a saved state, and remove later steps from it.
+
+        Raise UserError if the directory holds another run, or the run has another recipe.
+        """
         self.close("interrupted")
         self._reset()
         self._step = state["step"]
@@ -447,9 +459,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             self._resume(state["run"])
 
     def close(self, status: Status = "finished") -> None:
-        """Write pending metrics, note in the manifest how the run ended, and release the run directory.
+        """Write what is pending, note in the manifest how the run ended (`status`), and release the run directory.
 
-        Logs how many verified labels belonged to prompts of the run, as a warning if some belonged to none.
+        Groups of an incomplete step are stored as a step. It also logs how many verified labels belonged to prompts of
+        the run, as a warning if some belonged to none.
         """
         self.finish_step()
         self.flush()
@@ -469,7 +482,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     # The run directory --------------------------------------------------------------------------------------------
 
     def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> RunWriter:
-        """Return the writer of the run directory; the first step creates the directory."""
+        """Return the writer of the run directory; the first call makes the directory.
+
+        Then the sizes of `groups`, the first step's, complete the recipe. Raise UserError if the directory holds a run
+        already, or this object was closed.
+        """
         path = self.run_dir
         if self._run is not None:
             return self._run
@@ -494,7 +511,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return self._write_to(RunWriter.create(path, self.recipe))
 
     def _resume(self, run_id: str) -> None:
-        """Continue the run of a saved state; later steps are removed."""
+        """Continue the run in the run directory after the current step, and remove later steps.
+
+        Raise UserError if its id is not `run_id`, or its recipe is not this object's.
+        """
         path = self.run_dir
         # A temporary folder never survives its process, so a state of one has no run to continue.
         if not is_run(path) and (self._is_temporary or not path.exists()):
@@ -525,7 +545,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._write_to(RunWriter.resume(path, self.recipe), is_resumed=True)
 
     def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> RunWriter:
-        """Begin an attempt of a run whose lock this process holds; release the lock if that fails."""
+        """Begin to write to a run that this process has locked, with its prompts and history; return its writer.
+
+        If `is_resumed`, first remove the steps after the current one. If the beginning fails, release the lock.
+        """
         with ExitStack() as lock:
             lock.enter_context(run)
             if is_resumed:
@@ -542,7 +565,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return run
 
     def flush(self) -> None:
-        """Write the metrics of the latest step; `log` cannot add to them afterwards."""
+        """Write the metrics of the latest step to metrics.jsonl; `log` cannot add to them afterwards."""
         if self._pending is not None and self._run is not None:
             self._run.log(*self._pending)
         self._pending = None
@@ -552,7 +575,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def _require_groups(
         self, groups: Sequence[tuple[Prompt, Sequence[Any]]], marked: Sequence[Prompt]
     ) -> None:
-        """Raise if a prompt comes twice, has too few completions, lacks a needed label, or has changed."""
+        """Raise UserError if a prompt of the step comes twice, has too few completions, lacks a label, or has changed.
+
+        A label is needed only under some methods, and a verified one will do. `marked` are the prompts of `groups`,
+        marked if they have a verified label. Changed means that an earlier step had another prompt with the same id.
+        """
         names = {name for part in self._decided for name in part.labels["prompt_id"]}
         known = {} if self._run is None else self._run.prompts
         for (prompt, completions), verified in zip(groups, marked, strict=True):
@@ -580,7 +607,17 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
 def _recipe_tree(
     recipe: RecipeSource | None, trainer: str, settings: Mapping[str, Any], run_dir: Path
 ) -> dict[str, Any]:
-    """Return the complete keys of a recipe for a run of another trainer."""
+    """Return the nested keys of the recipe for a run of another trainer, made of the user's keys and the trainer's.
+
+    Args:
+        recipe: the user's keys, or the name of a recipe file.
+        trainer: the trainer's name and version.
+        settings: the trainer's own settings, as keys of a recipe.
+        run_dir: the run directory; the recipe's name is by default that of this folder.
+
+    Raises:
+        UserError: the user's keys include one that the trainer sets, or one that has no effect here.
+    """
     recipe = {} if recipe is None else recipe
     keys = (
         dict(recipe) if isinstance(recipe, Mapping) else read_tree(find_recipe(str(recipe)))
@@ -610,7 +647,10 @@ def _recipe_tree(
 
 
 def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
-    """Log a warning if hardly any response has a readable answer; `missing` is the share of responses without one."""
+    """Log a warning if more than 90 % of the responses have no answer that can be read, with a hint how to read them.
+
+    `missing` is the share of responses without an answer, and `responses` are the texts to look for a hint in.
+    """
     if missing > 0.9:
         logging.getLogger(__name__).warning(
             "%.0f%% of the responses have no answer; data.extractor may be wrong. %s",
@@ -620,12 +660,12 @@ def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:
-    """Concatenate the columns of the parts of a step."""
+    """Concatenate the parts of one step, each a table as name -> column, to a single table."""
     return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 
 def _rollout(completion: str | Chat | Rollout, prompt: Sequence[Message]) -> Rollout:
-    """Return a completion as a rollout, preceded by the tag that its prompt opened.
+    """Return a completion as a `Rollout`, preceded by the tag, such as ``<think>``, that its prompt ended with, if any.
 
     With that tag, a stored response can be read again without its prompt.
     """

@@ -37,7 +37,10 @@ class UserError(Exception):
 
     @classmethod
     def of(cls, sentence: str, *, remedy: str, place: str = "") -> Self:
-        """Make an error from a sentence; the text after its last semicolon is the remedy, else `remedy` is."""
+        """Make an error from a sentence ``problem; remedy``, split at its last semicolon.
+
+        If it has no semicolon, it is the problem, and the argument `remedy` the remedy.
+        """
         problem, semicolon, own_remedy = sentence.rpartition("; ")
         return (
             cls(problem, own_remedy, place) if semicolon else cls(sentence, remedy, place)
@@ -57,7 +60,7 @@ class UserError(Exception):
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """Set the place of errors raised in the block, unless they have one already."""
+    """Set the place of a UserError that the block raises, unless the error has a place already."""
     try:
         yield
     except UserError as error:
@@ -66,7 +69,10 @@ def at(place: str) -> Iterator[None]:
 
 
 def printable(text: str, keep: str = "\n\t\N{NO-BREAK SPACE}") -> str:
-    """Return a text with control characters escaped, except those in `keep`: file names and data may contain any."""
+    """Return a text in which control characters, except those in `keep`, are escaped as in a Python string.
+
+    Names of files and data may contain any characters, even some that would move a terminal's cursor.
+    """
     return "".join(
         c if c.isprintable() or c in keep else c.encode("unicode_escape").decode()
         for c in text
@@ -81,22 +87,28 @@ _STYLES = {
 
 
 def style_of(sentence: str) -> tuple[int, str]:
-    """Return how many letters at the beginning of a printed sentence are styled, and their style in rich's notation."""
+    """Return how to style the first word of a printed sentence: the word's length and its style in rich's notation.
+
+    Words with a style are `Error`, `Warning` and the like; for any other, the result is ``(0, "")``.
+    """
     word = next((word for word in _STYLES if sentence.startswith(word)), "")
     return len(word), _STYLES.get(word, "")
 
 
 class NotHere(UserError):
-    """Something missing on this machine that another machine may have: a data file, a package, GPUs, a network."""
+    """Error for something missing on this machine that another may have: a data file, a package, GPUs, a network."""
 
 
 class NoRows(UserError):
-    """A table without rows."""
+    """Error for a table without rows, where at least one is needed."""
 
 
 @contextmanager
 def noting(missing: list[str] | None) -> Iterator[None]:
-    """Append what the block finds missing on this machine to a list, for a dry run; raise if the list is None."""
+    """Catch a `NotHere` that the block raises, and append its message to the list `missing`.
+
+    This lets a dry run go on and say what this machine lacks. If `missing` is None, the error is raised.
+    """
     try:
         yield
     except NotHere as error:
@@ -106,7 +118,7 @@ def noting(missing: list[str] | None) -> Iterator[None]:
 
 
 def _kind(path: Path | str) -> str:
-    """Say what an existing path is: a folder, a file, or something else."""
+    """Say in words what is at a path: a folder, a file, something else, or a link that leads nowhere."""
     if os.path.isdir(path):
         return "a folder"
     if os.path.isfile(path):
@@ -121,7 +133,10 @@ def _kind(path: Path | str) -> str:
 def no_path(
     path: Path | str, remedy: str = "check the name", known: Iterable[str] = ()
 ) -> NotHere:
-    """Build the error for a missing path; it suggests a similar name from `known` or from the path's folder."""
+    """Build the error for a path that is missing, or that is something else than the kind of file that is needed.
+
+    For a missing path, it suggests a similar name from `known`, else from the path's folder.
+    """
     if os.path.lexists(path):
         return NotHere(f"{path} is {_kind(path)}, which cannot be used here", remedy)
     folder, name = Path(path).parent, Path(path).name
@@ -138,17 +153,17 @@ def no_path(
 
 
 def taken(path: Path, detail: str = "", place: str = "") -> UserError:
-    """Build the error for an output path that already exists."""
+    """Build the error for an output path that already exists; `detail` continues the words "exists already"."""
     return UserError(f"{path} exists already{detail}", "choose another name", place)
 
 
 def no_rows(path: Path | str, item: str) -> NoRows:
-    """Build the error for a table without rows where at least one `item` is needed."""
+    """Build the error for a table without rows where at least one `item`, such as a prompt, is needed."""
     return NoRows(f"{path} has no rows", f"name a file with at least one {item}")
 
 
 def unknown(place: str, value: str, known: Iterable[str]) -> UserError:
-    """Build the error for a name that is not among the known ones."""
+    """Build the error for a `value` that is not among the known names; it lists these and suggests the closest."""
     names = list(known)
     return UserError(
         f"there is no '{value}'{did_you_mean(value, names)}",
@@ -158,13 +173,16 @@ def unknown(place: str, value: str, known: Iterable[str]) -> UserError:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` for the known name closest to `name`, or an empty string."""
+    """Return `` (did you mean 'x'?)`` with the known name closest to `name`; empty if none is close."""
     close = closest(name, known)
     return f" (did you mean '{close}'?)" if close else ""
 
 
 def closest(name: str, known: Iterable[str]) -> str | None:
-    """Return the closest known name: nearly equal to `name`, else beginning with it, else similar; None if none is."""
+    """Return the known name closest to `name`, or None if none is close.
+
+    A name that is nearly equal comes before one that begins with `name`, and that before one that is only similar.
+    """
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.85)
     # `warmup` is an abbreviation of `warmup_epochs`, although the two differ too much for difflib's first cutoff.
@@ -176,19 +194,19 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def shown(value: object) -> str:
-    """Return a value as YAML writes it, for a message."""
+    """Return a value as short text for a message; None, True and False are written as in YAML."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     return shortened(repr(value))
 
 
 def shortened(text: str) -> str:
-    """Cut a text to at most `_LONGEST_VALUE` characters."""
+    """Cut a text longer than `_LONGEST_VALUE` characters to that length, with ``...`` at its end."""
     return text if len(text) <= _LONGEST_VALUE else text[: _LONGEST_VALUE - 3] + "..."
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and the errors that led to it, as its traceback shows them."""
+    """Yield an error, then the error that caused it, and so on; only causes that its traceback shows."""
     while error is not None:
         yield error
         # `raise … from None` hides the context in tracebacks, so skip it here too.
@@ -198,5 +216,8 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's error without its full stop, to be used inside a sentence."""
+    """Return the first line of another library's error for use inside a sentence: short, and without its full stop.
+
+    If the error has no message, the result is the name of its type.
+    """
     return str(error).partition("\n")[0].rstrip(".")[:160] or type(error).__name__

@@ -67,7 +67,10 @@ departures: set[str] = set()
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Turn a full disk, a missing permission or a similar error while writing `target` into a `UserError`."""
+    """Raise a UserError in place of the block's error if that says why `target` cannot be written, such as a full disk.
+
+    Any other error is raised as it is.
+    """
     try:
         yield
     # Not only OSError: torch, polars and safetensors hide it in errors of their own (`error_number`).
@@ -81,7 +84,10 @@ def writing(target: Path) -> Iterator[None]:
 
 
 def system_problem(error: BaseException) -> str | None:
-    """Return cause and remedy of an error of the system as a whole, or None for any other error."""
+    """Return what to tell the user about an error of the system as a whole, such as a full disk; None for other errors.
+
+    The text is ``problem; remedy``, or only the remedy.
+    """
     # tempfile raises this, and torch calls tempfile when it is imported.
     if "No usable temporary directory" in str(error):
         return "set TMPDIR to a folder that may be written"
@@ -90,7 +96,7 @@ def system_problem(error: BaseException) -> str | None:
 
 @contextmanager
 def naming_the_disks_error(folder: Path) -> Iterator[None]:
-    """Replace torch's error by the system's if torch cannot write a file into a folder.
+    """Raise the system's error in place of torch's if torch failed because nothing can be written to `folder`.
 
     On a full disk, torch.save only says "unexpected pos 4544 vs 4438". Writing another 1 MiB then fails as well, with
     an error that names the reason.
@@ -104,13 +110,13 @@ def naming_the_disks_error(folder: Path) -> Iterator[None]:
 
 
 def disk_problem(error: BaseException) -> str | None:
-    """Return cause and remedy of an error that means that a file cannot be written, or None for any other error."""
+    """Return ``problem; remedy`` for an error that says that a file cannot be written, or None for any other error."""
     number = error_number(error)
     return _REMEDIES[number] if number in _WRITING_ERRORS else None
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Return whether the machine or a GPU ran out of memory; torch's error on a CPU has no type of its own."""
+    """Return whether an error, by its type or its text, says that the machine or a GPU ran out of memory."""
     text = str(error)
     return (
         isinstance(error, MemoryError)
@@ -120,10 +126,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def error_number(error: BaseException) -> int:
-    """Return the system's error number behind an exception, or 0 if there is none.
+    """Return the system's error number (errno) behind an exception, or 0 if there is none.
 
-    torch.save raises a RuntimeError while it handles the OSError. Errors of safetensors and polars, and of Ray if
-    another process failed, contain only the error's text.
+    It is that of an OSError among the exception's causes, as behind torch.save's RuntimeError. Errors of safetensors
+    and polars, and of Ray if another process failed, contain only the system's text. This text is looked for too.
     """
     for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno:
@@ -134,7 +140,10 @@ def error_number(error: BaseException) -> int:
 
 
 def regular(file: Path) -> Path:
-    """Return the path of a file to read; raise for a pipe, a device or a socket, because reading it may never end."""
+    """Return `file` unchanged; raise UserError for a pipe, a device or a socket, because reading it may never end.
+
+    A folder or a missing file passes; opening it raises the usual error.
+    """
     if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
         raise UserError(
             f"{file} is a pipe, a device or a socket",
@@ -144,7 +153,7 @@ def regular(file: Path) -> Path:
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """Return the sha256 over the names and contents of files."""
+    """Return one SHA-256, in hexadecimal, over the names and contents of files in the given order."""
     total = hashlib.sha256()
     for file in files:
         with regular(file).open("rb") as content:
@@ -159,7 +168,13 @@ def read_text(
 ) -> str:
     """Return the text of a file without a byte order mark: UTF-8, or UTF-16 if the file begins with its mark.
 
-    `encoding` is the recipe's `data.encoding`, for data files in another encoding. Errors then name that key.
+    Args:
+        file: the file to read.
+        at_most: the largest allowed size in bytes; None for any.
+        encoding: the recipe's `data.encoding`, for data files in another encoding. Errors then name that key.
+
+    Raises:
+        UserError: the file cannot be read, is too large, or is not text in these encodings.
     """
     try:
         with regular(file).open("rb") as source:
@@ -194,7 +209,7 @@ def read_text(
 
 
 def _decoded(content: bytes, encoding: str) -> str:
-    """Return bytes as text; `encoding` applies only if they are neither UTF-8 nor UTF-16 with a mark.
+    """Decode the bytes of a file; `encoding` is used only if they are neither UTF-8 nor UTF-16 with a mark.
 
     Text in another encoding is hardly ever valid UTF-8 by chance. One setting therefore serves both a file and the
     UTF-8 that olr exports from it.
@@ -214,10 +229,15 @@ def _decoded(content: bytes, encoding: str) -> str:
 def read_lines(
     file: Path, *, is_cut: bool = False, encoding: str | None = None
 ) -> Iterator[str]:
-    """Yield the lines of a text file, with any line ending, without a byte order mark.
+    """Yield the lines of a text file without a byte order mark; every line ending becomes a line feed.
 
-    UTF-8 is read line by line, any other encoding as a whole. `is_cut` means that the file may end inside a character;
-    the last line is then returned as a brace. `encoding` is as in `read_text`.
+    UTF-8 is read line by line, any other encoding as a whole.
+
+    Args:
+        file: the file to read.
+        is_cut: whether the file may end inside a character, since writing may have been cut off. Such a last line is
+            yielded as ``{``, which is invalid JSON.
+        encoding: as in `read_text`.
     """
     try:
         with regular(file).open("rb") as content:
@@ -243,12 +263,15 @@ def read_lines(
 
 
 def storable(text: str) -> str:
-    """Replace half a surrogate pair by a question mark: UTF-8 cannot hold it, and stored texts must equal used ones."""
+    """Replace each half of a surrogate pair, which UTF-8 cannot hold, by a question mark.
+
+    A text must be replaced before it is used, so that the stored text equals the used one.
+    """
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object from the pairs that a JSON reader found.
+    """Return the key-value pairs of a JSON object as a dictionary: an ``object_pairs_hook`` for `json.loads`.
 
     Raises:
         ValueError: a key comes twice with different values; Python would silently keep the last one.
@@ -264,7 +287,7 @@ def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_json(file: Path) -> Any:
-    """Return the value of a JSON file."""
+    """Return the value of a JSON file; raise UserError if it is not JSON, or a key has two values in one object."""
     try:
         return json.loads(read_text(file), object_pairs_hook=object_of)
     except (ValueError, RecursionError) as error:
@@ -274,9 +297,10 @@ def read_json(file: Path) -> Any:
 
 
 def read_record(file: Path, version: int) -> Any:
-    """Read one of our JSON files; raise if its `schema_version` is newer than `version`.
+    """Return the value of a JSON file that olr has written.
 
-    A file without `schema_version` is returned as it is.
+    Raise UserError if its `schema_version` is above `version`, the newest that this code can read. A file without
+    `schema_version` is accepted.
     """
     record = read_json(file)
     written = record.get("schema_version") if isinstance(record, dict) else None
@@ -291,9 +315,10 @@ def read_record(file: Path, version: int) -> Any:
 def write_whole(
     target: Path, write: Callable[[Path], object], *, durable: bool = True
 ) -> None:
-    """Let `write` fill a temporary file beside `target`, then rename it over `target`.
+    """Write a file completely or not at all: `write` fills a temporary file, which then replaces `target`.
 
-    If `durable`, wait until the bytes are on the disk, so that the file survives a power cut.
+    If `durable`, wait until the bytes are on the disk, so that the file survives a power cut. Raise UserError if the
+    file cannot be written, as on a full disk.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with writing(target):
@@ -314,11 +339,11 @@ def write_whole(
 
 
 class _SameBytes(Exception):
-    """Raised to end `write_whole` if the file already exists with the same bytes."""
+    """Raised inside `write_whole` to keep the existing file, because it has the same bytes as the new one."""
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it, unless it is there.
+    """Make a folder and its parents, as far as they are missing.
 
     Raises:
         UserError: no folder can be made there.
@@ -337,10 +362,10 @@ def write_new(
     *,
     replaces: bool = False,
 ) -> bool:
-    """Let `write` fill a new file; return False if the file already exists with the same bytes, else True.
+    """Let `write` fill a new file; return True, or False if the file already existed with the same bytes.
 
-    A command can thus be repeated. A file with other content is refused unless `replaces` is set. `place` is the
-    argument that names the file.
+    A command can thus be repeated. A file with other content raises UserError unless `replaces` is set. `place` is the
+    command's argument that names the file, for this error.
     """
 
     def fill(path: Path) -> None:
@@ -360,8 +385,10 @@ def write_new(
 
 
 def sweep(folder: Path, *, is_held: bool = False) -> None:
-    """Remove olr's temporary files if their process has ended and they are a minute old; in a held folder, all of
-    them.
+    """Remove the temporary files that killed processes of olr have left in a folder.
+
+    A file is removed if its process has ended and it is a minute old. If `is_held`, that is if this process has the
+    folder locked, all are removed.
     """
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
@@ -379,7 +406,9 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
 def require_new(
     outputs: Mapping[str, Path | None], repeatable: Collection[str] = ()
 ) -> None:
-    """Refuse existing files, one file for two outputs, and unwritable folders before any work is done.
+    """Raise UserError, before any work is done, if a command could not write its outputs in the end.
+
+    That is the case if a file exists already, two outputs are one file, or a folder cannot be written.
 
     Args:
         outputs: argument -> its file, or None if the user named none.
@@ -410,7 +439,7 @@ def require_new(
 
 
 def require_table_name(target: Path | None) -> None:
-    """Refuse a file name that promises another format than Parquet or CSV."""
+    """Raise UserError if a table's file name ends neither in .parquet nor in .csv; None is allowed."""
     if target is not None and target.suffix not in (".parquet", ".csv"):
         if os.path.lexists(target):
             raise taken(target, place="out")
@@ -422,12 +451,15 @@ def require_table_name(target: Path | None) -> None:
 
 
 def write_text(target: Path, text: str) -> None:
-    """Write UTF-8 text with `write_whole`."""
+    """Write a text as UTF-8, completely or not at all (`write_whole`)."""
     write_whole(target, lambda path: path.write_text(text, encoding="utf-8"))
 
 
 def sync(path: Path) -> None:
-    """Wait until a file's bytes, or a folder's entries, are on the disk; not every file system can do that."""
+    """Wait until a file's bytes, or a folder's entries, are on the disk.
+
+    Not every file system can do that; if this one cannot, `departures` gets a sentence that says so.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -444,7 +476,7 @@ def sync(path: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file, a link (never its target) or a folder that is not needed any more.
 
-    If it cannot be removed, it stays and is noted in `departures`, since nothing is lost.
+    If the system refuses, it stays, and `departures` gets a sentence that says so.
     """
     try:
         if path.is_dir() and not path.is_symlink():

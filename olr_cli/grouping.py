@@ -8,7 +8,7 @@ V = TypeVar("V")
 
 
 def gathered(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return the values of each key in their order; keys are in the order of their first value."""
+    """Return key -> list of its values, with the values in their order and the keys in that of their first value."""
     values: dict[K, list[V]] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)

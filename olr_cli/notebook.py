@@ -31,7 +31,7 @@ PathName: TypeAlias = str | os.PathLike[str]
 
 
 def audit(*places: PathName, verified: Sequence[PathName] = ()) -> pl.DataFrame:
-    """Return the prompts of a history, the most doubtful label first (`olr audit`).
+    """Return a table of the prompts of stored rollouts, the one with the most doubtful label first (`olr audit`).
 
     Args:
         places: a run, several runs of `olr rollouts`, the files of a log, or evaluations.
@@ -49,14 +49,14 @@ def audit(*places: PathName, verified: Sequence[PathName] = ()) -> pl.DataFrame:
 
 
 def replay(history: PathName, *settings: str) -> pl.DataFrame:
-    """Return the labels table of stored rollouts under other criteria or another rule (`olr replay`).
+    """Return the labels that stored rollouts would have led to under other settings of the method (`olr replay`).
 
     Args:
         history: a run or a log.
         settings: words after ``--set``, such as ``"method.slope_threshold=0.1"`` or ``"method.name=rules.py:mine"``.
 
     Returns:
-        One row per visit, with the columns of a run's labels (docs/run-directory.md).
+        One row per visit (a prompt in one epoch), with the columns of a run's labels (docs/run-directory.md).
     """
     read = read_history(Path(history), settings)
     with read.judge() as judge:
@@ -68,8 +68,8 @@ def figure(name: str, *runs: PathName) -> Figure:
 
     Args:
         name: learning, coherence, dynamics, composition, arms, or ``over-`` and a key of the recipe.
-        runs: run directories, or folders that contain runs. Figures with one chart per arm, such as dynamics, accept
-            runs of one arm only.
+        runs: run directories, or folders that contain runs. Figures with one chart per arm (runs that differ only in
+            their seed), such as dynamics, accept runs of one arm only.
     """
     # Imported here: matplotlib is slow to import, and only this function needs it.
     from olr_cli.analysis import figures

@@ -34,12 +34,12 @@ SOURCE = "."
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra to this installation."""
+    """Return the command that adds an optional extra of olr, such as ``train``, to this installation."""
     return f"pip install '{SOURCE}[{extra}]' in a clone of olr"
 
 
 def not_installed(package: str, needed_by: str) -> NotHere:
-    """Build the error for a missing optional package; `needed_by` is a command or a recipe key."""
+    """Build the error for a missing optional package; `needed_by` is the command or recipe key that needs it."""
     return NotHere(
         f"{needed_by} needs the package {package}, which is not installed",
         f"{install_command(EXTRAS[package])}",
@@ -47,15 +47,14 @@ def not_installed(package: str, needed_by: str) -> NotHere:
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
-    """Return the optional package that an import did not find, or None for any other error, such as a bug."""
+    """Return the optional package whose absence made an import fail, or None if the import failed otherwise."""
     package = (error.name or "").partition(".")[0]
     # `find_spec`: if the package itself is there, a module inside it is missing, which no installation of ours repairs.
     return package if package in EXTRAS and find_spec(package) is None else None
 
 
 def unfit_torchvision(error: BaseException) -> str | None:
-    """Return a sentence if an import failed because torchvision was built for another torch, or None for another
-    failure.
+    """Return a sentence if an import failed because torchvision was built for another torch; None for other errors.
 
     transformers imports torchvision if it is installed, and its error names only one of its own classes.
     """
@@ -86,12 +85,15 @@ def installed_version(package: str) -> str | None:
 
 
 def is_version(version: str, wanted: str) -> bool:
-    """Return whether a version begins with the wanted parts: 2.13.0+cpu is 2.13, and 2.130 is not."""
+    """Return whether a version begins with the wanted parts: 2.13.0+cpu is a 2.13, and 2.130 is not."""
     return f"{version.partition('+')[0]}.".startswith(f"{wanted}.")
 
 
 def untested_versions() -> list[str]:
-    """Return a sentence for the manifest if the run uses other versions than those compared bit for bit (R18)."""
+    """Return a list with one sentence if packages have other versions than those tested bit for bit (R18), else empty.
+
+    The packages are torch and transformers; the sentence is meant for a run's manifest.
+    """
     installed = {name: installed_version(name) or "absent" for name in TESTED}
     others = [
         name for name, version in TESTED.items() if not is_version(installed[name], version)

@@ -21,7 +21,10 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def key(*parts: Part) -> int:
-    """Return a 64-bit key of the named parts, equal on every machine and Python version."""
+    """Return a 64-bit number that depends on the parts alone and is equal on every machine and Python version.
+
+    The parts name a random draw, as in ``("order", seed, epoch)``. 1, 1.0 and "1" are different parts.
+    """
     # The type is part of the key, so that 1, 1.0 and "1" draw differently; the separator keeps ("ab", "c") apart from
     # ("a", "bc").
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
@@ -30,20 +33,23 @@ def key(*parts: Part) -> int:
 
 
 def uniform(*parts: Part) -> float:
-    """Return a number in [0, 1) drawn by `parts`."""
+    """Return a random number in [0, 1) that depends on `parts` alone, the name of the draw."""
     # A float64 holds 53 bits; with all 64 the largest keys would round up to 1.0.
     return (key(*parts) >> 11) * 2.0**-53
 
 
 def permutation(size: int, *parts: Part) -> list[int]:
-    """Return the numbers 0 to size - 1 in an order drawn by `parts`."""
+    """Return the numbers 0 to size - 1 in a random order that depends on `parts` alone, the name of the draw."""
     return sorted(range(size), key=lambda i: (key(*parts, i), i))
 
 
 def rollout_keys(
     purpose: str, seed: int, epoch: int, prompt_ids: Iterable[str], rollouts: int
 ) -> NDArray[np.uint64]:
-    """Return keys (prompts, rollouts), so that the randomness of a rollout does not depend on its batch."""
+    """Return the random key of each rollout, from which its tokens are drawn; the shape is (prompts, rollouts).
+
+    A key depends only on purpose, seed, epoch, prompt and the rollout's number, not on the batch it is sampled in.
+    """
     import numpy as np
 
     keys = [
@@ -53,7 +59,7 @@ def rollout_keys(
 
 
 def uniform_streams(keys: NDArray[np.uint64], position: int) -> NDArray[np.float64]:
-    """Return the `position`-th number in [0, 1) of each key's stream, in the shape of `keys`.
+    """Return one random number in [0, 1) per key, in the shape of `keys`: the one at `position`, from 0, of its stream.
 
     This is a counter-based generator (splitmix64): a rollout's stream depends only on its own key, not on the batch it
     is sampled in.

@@ -24,15 +24,16 @@ from olr_cli.errors import UserError, first_line, shortened
 
 
 def is_function(setting: str | None) -> bool:
-    """Return whether a setting names a user's own function, not one of olr's names or a pattern."""
+    """Return whether a setting names a user's function (``file.py:function``), not a name of olr's or a pattern."""
     kind, colon, _ = (setting or "").partition(":")
     return bool(colon) and kind not in ("regex", "after", "tag")
 
 
 def load_function(place: str) -> Callable[..., Any]:
-    """Return the function ``package.module:function``, or ``file.py:function`` with a path from the working folder.
+    """Import and return a user's function, named ``package.module:function`` or ``file.py:function``.
 
-    Functions of the standard library are refused: `os.system` as an extractor would execute responses.
+    A file's path begins at the working folder. Raise UserError if there is no such function. Functions of the standard
+    library are refused: `os.system` as an extractor would execute responses.
     """
     return _loaded(place, os.getcwd())
 
@@ -40,7 +41,7 @@ def load_function(place: str) -> Callable[..., Any]:
 # Cached per working folder (`_folder`), because two folders may hold different files of the same name.
 @functools.cache
 def _loaded(place: str, _folder: str) -> Callable[..., Any]:
-    """Load a function once per folder."""
+    """Import a user's function as `load_function` does, once per name and working folder (`_folder`)."""
     source, _, name = place.rpartition(":")
     shown = shortened(place)
     module = (
@@ -57,13 +58,16 @@ def _loaded(place: str, _folder: str) -> Callable[..., Any]:
 
 
 def source_of(place: str) -> str:
-    """Return the text of the file that defines a function; empty if there is none."""
+    """Return the source text of the whole file that defines a user's function (``file.py:function``).
+
+    It is empty if the function has no source file.
+    """
     file = inspect.getsourcefile(load_function(place))
     return "" if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
 
 
 def raised_at(error: Exception) -> str:
-    """Return an error's type and message, and the line of the user's code that raised it."""
+    """Return an error's type and message as text, with the file and line of the user's code that raised it."""
     ours = ("<frozen importlib", importlib.__file__, __file__)
     frames = [
         one
@@ -76,7 +80,11 @@ def raised_at(error: Exception) -> str:
 
 @contextmanager
 def running(what: str, place: str = "") -> Iterator[None]:
-    """Turn any error of the user's code within the block into a `UserError`."""
+    """Raise a UserError in place of any error that the block, which runs a user's code, raises.
+
+    `what` names that code at the beginning of the error's message, and `place` is the error's place, such as a recipe's
+    key.
+    """
     try:
         yield
     # A user's function may raise anything; all of it is the user's to fix, not a bug of olr.

@@ -11,12 +11,18 @@ from olr_cli.recipe.sections import TrainSection
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
-    """Return sentences about settings that are allowed but hardly intended; warnings about data come later."""
+    """Return a sentence for each setting of a recipe that is allowed but probably a mistake.
+
+    Only the recipe is checked here, not its data.
+    """
     return list(_warnings(recipe))
 
 
 def code_notes(recipe: Recipe) -> list[str]:
-    """Return a sentence if the recipe runs code from outside olr: the user's functions, or code of a model."""
+    """Return a list with one sentence that names the code from outside olr that a recipe runs; empty if it runs none.
+
+    Such code is a function of the user's, or code that comes with the model (`model.trust_remote_code`).
+    """
     named = [
         f"{', '.join(names)} ({key})" if names != ["true"] else key
         for key, names in recipe.code().items()
@@ -25,14 +31,17 @@ def code_notes(recipe: Recipe) -> list[str]:
 
 
 def _warnings(recipe: Recipe) -> Iterator[str]:
-    """Yield all warnings about a recipe."""
+    """Yield the sentences of `recipe_warnings`, one per likely mistake."""
     yield from _refinement_warnings(recipe.method, recipe.train.epochs)
     yield from _label_warnings(recipe)
     yield from _update_warnings(recipe.train)
 
 
 def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
-    """Yield the reason why no label can be replaced within these epochs."""
+    """Yield one sentence if the method cannot replace any label within `epochs` epochs, and nothing otherwise.
+
+    This is so if its warm-up lasts all epochs, or if its slope threshold is above every slope that can occur.
+    """
     warmup = getattr(method, "warmup_epochs", 0)
     if warmup >= epochs:
         yield (
@@ -52,7 +61,10 @@ def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
 
 
 def _label_warnings(recipe: Recipe) -> Iterator[str]:
-    """Yield problems of a method's votes, and noise that the method does not see."""
+    """Yield a sentence if votes have fewer than 4 rollouts, and one if label noise has no effect on training.
+
+    Noise has no effect if neither the rewards nor the choice of the prompts that train depend on labels.
+    """
     method, rollouts = recipe.method, recipe.train.rollouts_per_prompt
     if method.row.label in ("refined", "majority", "other_view", "own") and rollouts < 4:
         yield (
@@ -69,7 +81,7 @@ def _label_warnings(recipe: Recipe) -> Iterator[str]:
 
 
 def _update_warnings(train: TrainSection) -> Iterator[str]:
-    """Yield problems of the learning rate and of mini-batches."""
+    """Yield a sentence if the learning rate is low for LoRA, and one if mini-batches do not divide a step evenly."""
     prompts, mini = train.prompts_per_step, train.mini_batch_prompts
     if train.lora_rank is not None and train.learning_rate <= 2e-6:
         yield (
@@ -92,10 +104,11 @@ def _update_warnings(train: TrainSection) -> Iterator[str]:
 
 
 def steepest_slope(visits: int) -> Fraction:
-    """Return the largest slope (Eq. slope, R12) that this number of pass rates can have; 0 for one.
+    """Return the largest least-squares slope that the pass rates of this number of visits can have; 0 below two visits.
 
-    The slope is sum x(i) p(i) / sum x(i)^2 with centred x. It is largest if p is 0 where x is negative and 1 where x is
-    positive. That gives 3 t / (2 (t^2 - 1)) for an even number t of visits and 3 / (2 t) for an odd one.
+    The slope (Eq. slope, R12) is sum x(i) p(i) / sum x(i)^2, where p(i) is the pass rate of visit i, and x(i) is i
+    minus the mean of all i. It is largest if p is 0 where x is negative and 1 where x is positive. That gives
+    3 t / (2 (t^2 - 1)) for an even number t of visits and 3 / (2 t) for an odd one.
     """
     if visits < 2:
         return Fraction(0)
@@ -104,7 +117,7 @@ def steepest_slope(visits: int) -> Fraction:
 
 
 def step_warnings(recipe: Recipe, prompts: int) -> list[str]:
-    """Return sentences about prompts that do not divide evenly into steps."""
+    """Return one sentence if this number of training prompts is no multiple of `train.prompts_per_step`, else none."""
     size = recipe.train.prompts_per_step
     if size > prompts:
         return [

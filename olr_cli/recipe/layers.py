@@ -48,7 +48,11 @@ def bundled_recipes() -> Path:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """Return the file `name`, or the bundled recipe of that name (``laptop/quickstart``)."""
+    """Return the path of a recipe: the file `name` itself, or the recipe that comes with olr under that name.
+
+    Raises:
+        UserError: there is neither, or the file is a data set and no recipe.
+    """
     path = Path(name)
     # os.path returns False for a name that is too long; pathlib raises.
     if os.path.isfile(path):
@@ -70,7 +74,10 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def _bundled(name: Path) -> Path | None:
-    """Return the bundled recipe of that name, or None."""
+    """Return the file of the bundled recipe with this name (``laptop/quickstart``), or None if there is none.
+
+    Bundled recipes come with olr. The name may end in ``.yaml``. An absolute path, or one with ``..``, is never found.
+    """
     # No name may lead out of the folder of recipes.
     if ".." in name.parts or name.is_absolute():
         return None
@@ -82,20 +89,31 @@ def _bundled(name: Path) -> Path | None:
 
 
 def recipes_by_name() -> dict[str, Path]:
-    """Return the bundled recipes, sorted: name (``laptop/quickstart``) -> file."""
+    """Return the recipes that come with olr, in the order of their files: name (``laptop/quickstart``) -> file."""
     folder = bundled_recipes()
     files = sorted(folder.rglob("*.yaml"))
     return {str(file.relative_to(folder).with_suffix("")): file for file in files}
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Return the resolved recipe: defaults, then the file's base, the file, and the overrides (``key=value``)."""
+    """Return the recipe with all its keys resolved.
+
+    The keys of the file override those of its base, that is the recipe it builds on. Keys that neither sets have their
+    defaults.
+
+    Args:
+        path: a recipe file, or the name of a recipe that comes with olr.
+        overrides: settings ``key=value``, which override everything else.
+    """
     return with_layers(path, overrides)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Nested keys and their source."""
+    """The keys that one source sets, nested by section: a recipe file, its base, or a command's settings.
+
+    A recipe is several layers merged, each of which overrides those below it.
+    """
 
     source: str
     """A file's name, or ``set`` for the settings of a command."""
@@ -109,7 +127,11 @@ class Layer:
 
 
 def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, list[Layer]]:
-    """Return a resolved recipe and its layers, lowest first; its file keeps the name that the user typed."""
+    """Return the resolved recipe, and the layers that it was merged from, lowest first: bases, file, `overrides`.
+
+    A layer holds the keys that one of these sources sets; without overrides, the file is the last. The file's layer is
+    named after `path` as it was typed.
+    """
     *bases, mine = _files(find_recipe(path))
     with at("set"):
         settings = override({}, overrides)
@@ -119,7 +141,11 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """Return a recipe that knows which of its code only stored layers name.."""
+    """Return a copy of the recipe that knows which code only a stored recipe names, not the user.
+
+    Code is a function, or a model's own code (`Recipe.code`). A stored recipe lies in the folder of a run, and may be a
+    stranger's. `Recipe.require_named` refuses its code unless another layer names the same functions.
+    """
     of_user: list[tuple[str, str]] = []
     for layer in layers:
         if not layer.is_stored:
@@ -139,7 +165,7 @@ def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """Yield every value within lists and dictionaries, in the spelling of `Recipe.code`."""
+    """Yield every value within nested lists and dictionaries as text; true becomes ``true``, as in `Recipe.code`."""
     if isinstance(value, list | dict):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _leaves(inner)
@@ -148,19 +174,19 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def merged_keys(layers: Iterable[Layer]) -> dict[str, Any]:
-    """Return the keys of all layers, later layers over earlier ones."""
+    """Return the keys of all layers as one nested dictionary; later layers override earlier ones (`overlay`)."""
     return functools.reduce(overlay, (layer.keys for layer in layers), {})
 
 
 def read_tree(file: Path) -> dict[str, Any]:
-    """Return a recipe file as nested dictionaries, over its ``base``."""
+    """Return the nested keys of a recipe file, merged over those of the recipe that its key ``base`` names."""
     return merged_keys(_files(file))
 
 
 def _files(file: Path) -> list[Layer]:
-    """Return a file and its bases as layers, lowest first.
+    """Return one layer per file: the recipe's own last, before it the base it builds on, before that the base's base, …
 
-    A base is a path relative to the file, or the name of a bundled recipe.
+    A base is a path relative to the file, or the name of a bundled recipe. Raise UserError if the bases form a circle.
     """
     layers: list[Layer] = []
     seen: set[Path] = set()
@@ -180,7 +206,10 @@ def _files(file: Path) -> list[Layer]:
 
 
 def _find_base(file: Path, base: object) -> Path:
-    """Return the file of a base; raise if there is none."""
+    """Return the file that the recipe `file` names as its base; raise UserError if there is none.
+
+    `base` is that name: a path relative to `file`, or the name of a bundled recipe.
+    """
     if isinstance(base, str):
         beside = file.parent / base
         if base_file := beside if os.path.isfile(beside) else _bundled(Path(base)):
@@ -193,7 +222,10 @@ def _find_base(file: Path, base: object) -> Path:
 
 
 def merged_text(file: Path) -> str:
-    """Return a recipe's text with its comments, or, if it has a base, its header and the merged keys."""
+    """Return a recipe file's text, or if it has a base, its leading comments and all merged keys as YAML.
+
+    The text therefore stands alone, without any base.
+    """
     tree = _read_keys(file)
     text = read_text(file, at_most=MOST_BYTES)
     if "base" not in tree:
@@ -205,7 +237,7 @@ def merged_text(file: Path) -> str:
 
 
 def _read_keys(file: Path) -> dict[str, Any]:
-    """Return the keys of one file; raise if it holds anything else."""
+    """Return the keys of one recipe file without those of its base; raise UserError if it holds no mapping."""
     tree = read_yaml(file)
     if tree is None:
         return {}
@@ -224,11 +256,12 @@ def _read_keys(file: Path) -> dict[str, Any]:
 
 
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
-    """Return `top` over `base`, section by section.
+    """Return the keys of `base` overridden by those of `top`, merged section by section.
 
-    If `top` changes the kind of a section (another noise, another engine), keys of the base that the new kind lacks are
-    dropped. A new method drops all of them, because it starts from its own defaults. An extractor is replaced as a
-    whole: it is one kind with its text.
+    `top` may change the kind of a section, that is its key `noise.type`, `engine.name` or `method.name`. Then keys in
+    `base` that the new kind lacks are dropped. A new method drops all of the section's keys in `base`, because it
+    starts from its own defaults. A mapping under `extractor` is never merged but replaced, because its one key is the
+    kind.
     """
     merged = dict(base)
     for name, value in top.items():
@@ -247,7 +280,11 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 def _keys_of_kind(
     name: str, below: Mapping[str, Any], value: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the keys of a section that still apply under the kind that `value` sets."""
+    """Return the keys of the section `below` that stay if the section `value` is laid over it.
+
+    The kind of a section is one of its keys, such as `noise.type`. If `value` sets another kind, the keys stay that the
+    new kind also has; with another method, none do. An unknown kind keeps all.
+    """
     tag, kinds = KINDS.get(name, ("", {}))
     new = value.get(tag)
     if not isinstance(new, str) or new == below.get(tag):
@@ -262,9 +299,13 @@ def _keys_of_kind(
 
 
 def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Return `tree` with ``key=value`` settings over it; values are read as YAML.
+    """Return `tree`, nested keys, with settings ``dotted.key=value`` over it; values are read as YAML.
 
-    The settings are collected first, so a section's kind takes effect before its other keys in any order.
+    All settings are merged before they are laid over `tree`. So one that changes a section's kind drops keys of `tree`,
+    but never keys of other settings, whatever their order.
+
+    Raises:
+        UserError: a setting is not ``key=value``, or its value is not plain YAML.
     """
     changes: dict[str, Any] = {}
     for setting in overrides:
@@ -282,12 +323,19 @@ def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
 
 
 def read_pairs(words: Iterable[str]) -> dict[str, Any]:
-    """Return another program's ``key=value`` settings as `override` reads them; ``-`` in a key becomes ``_``."""
+    """Return ``key=value`` words for another program, such as vLLM, as a dictionary with values read as YAML.
+
+    A ``-`` in an outermost key becomes ``_``, and dotted keys become nested ones.
+    """
     return {key.replace("-", "_"): value for key, value in override({}, words).items()}
 
 
 def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set a dotted key in `tree`; other keys of an existing section stay."""
+    """Set a dotted key in the nested dictionary `tree`, in place.
+
+    A value that is a dictionary is merged into an existing section of that name. Raise UserError if a name would be
+    both a value and a section.
+    """
     names = dotted.split(".")
     # A later key may be put into this value, and only for this run of a sweep.
     value = copy.deepcopy(value)
@@ -308,12 +356,15 @@ def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def validate(tree: Mapping[str, Any], source: str) -> Recipe:
-    """Return the recipe in `tree`, nested keys; errors name `source`."""
+    """Return the recipe that the nested keys in `tree` describe; a UserError about them names `source`."""
     return _resolved([Layer(source, tree)])
 
 
 def _resolved(layers: Sequence[Layer]) -> Recipe:
-    """Return the recipe of these layers, lowest first; an error names the layer that it is in, else the lowest."""
+    """Return the recipe that the merged layers, lowest first, describe.
+
+    A UserError names the source of the uppermost layer that sets the wrong key, or of the lowest layer if none does.
+    """
     for layer in layers:
         # pydantic accepts text with a NUL, say, which no file can hold: the run could not store its recipe.
         require_plain(layer.keys, layer.source)
@@ -331,7 +382,7 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
 
 
 def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
-    """Return pydantic's errors as one error, with the layer of the first."""
+    """Return pydantic's errors about a recipe as one UserError; its place is the layer that the first is about."""
     # A key that takes a number or a text has one error for each type; only the first counts.
     by_place: dict[str, Any] = {}
     for detail in errors:
@@ -349,7 +400,10 @@ def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
 
 
 def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
-    """Return the uppermost layer with the key that an error is at or names, else the lowest layer."""
+    """Return the source of the uppermost layer that sets a key that an error is about, else of the lowest layer.
+
+    `detail` is pydantic's record of the error and `sentence` its wording, which may name further keys.
+    """
     place = dotted_key(detail["loc"])
     # Uppermost first: a value there overrides those below, so the error is about that value.
     for layer in reversed(layers):
@@ -359,13 +413,20 @@ def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
 
 
 def _is_about(key: str, place: str, sentence: str) -> bool:
-    """Return whether an error is at, below or above a key, or its sentence names the key."""
+    """Return whether an error concerns a dotted key, which a layer sets.
+
+    It does if the dotted key `place` of the error equals `key`, or one of the two lies inside the other. It also does
+    if the error's wording, `sentence`, names `key`.
+    """
     if place == key or place.startswith(f"{key}.") or key.startswith(f"{place}."):
         return True
     return re.search(rf"(?<![\w.]){re.escape(key)}(?![\w.])", sentence) is not None
 
 
 def folder_name(text: str) -> str:
-    """Return text as the name of one folder; it cannot lead anywhere else."""
+    """Return text as a name for a single folder: only letters, digits and ``._+-``, and no leading dot.
+
+    Other characters become ``-``; if nothing is left, the name is ``run``.
+    """
     # A leading dot would hide the folder, and `..` would lead out of the sweep's.
     return re.sub(r"[^A-Za-z0-9._+-]+", "-", text).lstrip(".") or "run"

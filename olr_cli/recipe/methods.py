@@ -19,10 +19,11 @@ PromptRule = Literal["all", "small_loss", "random", "verified"]
 
 
 class MethodSection(Section):
-    """Which label counts, what is rewarded, which prompts train and what the loss has: four choices (docs/methods.md).
+    """The section `method`: which label counts, what is rewarded, which prompts train, and what is added to the loss.
 
-    The name is a row of `METHODS`, which decides label and reward and sets other keys, or a label rule of your own. A
-    mix is a recipe: OLR with a confidence penalty is ``{name: olr, penalty_weight: 0.001}``.
+    `name` is a key of `METHODS`, whose row decides label and reward and presets other keys, or a label rule of your own
+    (``file.py:function``). Methods can be mixed by setting more keys: OLR with a confidence penalty is
+    ``{name: olr, penalty_weight: 0.001}`` (docs/methods.md).
     """
 
     name: str
@@ -55,7 +56,10 @@ class MethodSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _add_presets(cls, keys: Any) -> Any:
-        """Add the presets of the method's row below the given keys; raise for an unknown name."""
+        """Return the section's keys, completed by the presets of the named method; raise for an unknown name.
+
+        A user's own rule (a name with a colon), and anything but a dictionary, is returned unchanged.
+        """
         if not isinstance(keys, dict) or ":" in str(keys.get("name")):
             return keys
         name = keys.get("name", cls.model_fields["name"].default)
@@ -66,7 +70,10 @@ class MethodSection(Section):
 
     @model_validator(mode="after")
     def _refuse_other_presets(self) -> MethodSection:
-        """Raise if a preset was changed, because that is another method; a weight may be any number above 0."""
+        """Raise if a key that the method presets has another value, because that would be another method.
+
+        A preset number, such as the weight of a penalty, may be any number above 0.
+        """
         for key, preset in self.row.presets.items():
             value, is_number = getattr(self, key), isinstance(preset, float)
             # A penalty of another weight is the same method, and with 0 it would be plain GRPO.
@@ -88,22 +95,25 @@ class MethodSection(Section):
 
     @property
     def row(self) -> MethodRow:
-        """The method's choices."""
+        """The row of `METHODS` with this name: label, reward, and presets of other keys."""
         return METHODS[self.name]
 
     def default_of(self, key: str) -> Any:
-        """Return the value of a key that is left out."""
+        """Return the value that a key has if it is left out: the method's preset, else the section's default."""
         return self.row.presets.get(key, super().default_of(key))
 
 
 class PlainMethod(MethodSection):
-    """A method without keys of its own."""
+    """The section `method` for a built-in method that has no keys of its own, such as grpo or ttrl."""
 
     name: str = "grpo"
 
 
 class OlrMethod(MethodSection):
-    """Online Label Refinement (Eq. effective_label, R14)."""
+    """The section `method` for Online Label Refinement (Eq. effective_label, R14).
+
+    The majority answer of a prompt's rollouts replaces the label if it meets all `criteria`, after the warm-up.
+    """
 
     name: str = "olr"
     criteria: tuple[Criterion, ...] = default(
@@ -130,7 +140,7 @@ class OlrMethod(MethodSection):
 
 
 class ScoreMethod(MethodSection):
-    """An intrinsic reward that is a mean or a sum over tokens."""
+    """The section `method` for token_entropy, whose intrinsic reward is a mean or a sum over a response's tokens."""
 
     name: str = "token_entropy"
     score_reduction: Literal["mean", "sum"] = default(
@@ -140,7 +150,10 @@ class ScoreMethod(MethodSection):
 
 
 class OwnMethod(MethodSection):
-    """A label rule of your own: the function `name`, which gets the keys that olr does not know (docs/methods.md)."""
+    """The section `method` for a label rule of your own: the function that `name` names decides each label.
+
+    The function also gets the section's keys that olr does not know (docs/methods.md).
+    """
 
     model_config = ConfigDict(extra="allow")
 
@@ -153,7 +166,7 @@ class OwnMethod(MethodSection):
 
     @property
     def row(self) -> MethodRow:
-        """The choices of a user's rule: the function decides the label, and may need no given label."""
+        """The choices of a user's rule: the label by its function, the reward by the verifier, and no presets."""
         return MethodRow("", "own")
 
 
@@ -168,7 +181,10 @@ RewardChoice = Literal["verifier"] | IntrinsicReward
 
 
 class MethodRow(NamedTuple):
-    """The four choices of a method: label, reward, and in `presets` the prompts that train and the loss."""
+    """What the name of a method stands for: a rule for the label, a reward, and presets of the section's other keys.
+
+    The presets decide which prompts train and what is added to the loss.
+    """
 
     summary: str
     """A sentence with the source, for `olr recipes keys`."""
@@ -187,12 +203,12 @@ class MethodRow(NamedTuple):
 
     @property
     def uses_labels(self) -> bool:
-        """Whether the file's labels can decide anything; a rule of your own may ignore them."""
+        """Whether the labels in the data can affect training; True for a user's own rule, even if that ignores them."""
         return self.label in ("given", "refined", "own")
 
     @property
     def needs_labels(self) -> bool:
-        """Whether a prompt without a given label is an error; the paper calls the other methods unsupervised."""
+        """Whether each training prompt needs a label in the data; False for a user's rule and unsupervised methods."""
         return self.label in ("given", "refined")
 
 
@@ -245,7 +261,11 @@ METHODS: Mapping[str, MethodRow] = {
 
 
 def tag_of_method(value: Any) -> str:
-    """Return the name of the class that holds a method's keys, for pydantic's choice among the classes."""
+    """Return the name of the class that validates a section `method`: pydantic's discriminator.
+
+    `value` is the section's keys, or an object of such a class. A name with a colon is a user's function. An unknown
+    name goes to `PlainMethod`, which refuses it.
+    """
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     # Only functions have a colon: `file.py:function`.
     if ":" in str(name):

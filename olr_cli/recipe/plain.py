@@ -31,11 +31,15 @@ _KEY = re.compile(r"^(?=  [a-z_]+:)", re.MULTILINE)
 
 
 class NotPlain(ValueError):
-    """Text that is not YAML of plain values; the message continues a sentence that begins with the place."""
+    """Raised for text that is not YAML of plain values, that is without anchors, aliases and type tags.
+
+    The message is the end of a sentence (``is not valid YAML: …``), which the caller begins with the name of the file
+    or key.
+    """
 
 
 def read_yaml(file: Path) -> Any:
-    """Return the value in a YAML file."""
+    """Return the value in a YAML file; raise UserError if it has more than `MOST_BYTES`, or `parse_yaml` refuses it."""
     try:
         text = read_text(file, at_most=MOST_BYTES)
         # The fast way first: the commands on a sweep read many nearly equal recipes.
@@ -45,9 +49,9 @@ def read_yaml(file: Path) -> Any:
 
 
 def _parse_sections(text: str) -> dict[str, Any] | None:
-    """Parse like `parse_yaml` but section by section, or return None if that is impossible.
+    """Parse YAML text like `parse_yaml`, but one top-level key at a time; return None if that fails for any reason.
 
-    The runs of a sweep share most sections, so their parts can be cached.
+    Each part is cached, because the recipes of a sweep share most of their text. After None, parse the whole text.
     """
     head, *sections = _SECTION.split(text)
     # A document's end may come before the file's end, which only a complete parse notices.
@@ -65,7 +69,10 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _parse_section(text: str) -> Any:
-    """Parse a section key by key, since the arms of a sweep differ in few keys; None if that is impossible."""
+    """Parse the text of one section into ``{name: values}``, key by key, so that each key's text is cached.
+
+    A text that cannot be split into keys is parsed at once. None means that the parts do not fit together.
+    """
     head, *keys = _KEY.split(text)
     name = head.removesuffix(":\n")
     if not keys or not name.isidentifier():
@@ -78,12 +85,12 @@ def _parse_section(text: str) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _parse_part(text: str) -> Any:
-    """Parse a text once."""
+    """Parse YAML text with `parse_yaml`, and remember the value for the next time the same text comes."""
     return parse_yaml(text)
 
 
 def _merged(parts: Iterable[Any]) -> dict[str, Any] | None:
-    """Return mappings of one key each as one mapping; None if a part is something else, or a key comes twice."""
+    """Merge dictionaries of one key each into one; return None if a part is anything else, or a key comes twice."""
     tree: dict[str, Any] = {}
     for part in parts:
         if not isinstance(part, dict) or len(part) != 1 or not tree.keys().isdisjoint(part):
@@ -93,10 +100,10 @@ def _merged(parts: Iterable[Any]) -> dict[str, Any] | None:
 
 
 def parse_yaml(text: str) -> Any:
-    """Return the value of YAML 1.2 text; a date stays text.
+    """Return the value of YAML 1.2 text: mappings, lists, text, numbers, booleans and null. A date stays text.
 
     Raises:
-        NotPlain: it is not YAML, or has anchors, aliases or types; the message says where.
+        NotPlain: the text is not valid YAML, or has anchors, aliases or type tags; the message says where.
     """
     from ruamel.yaml.error import YAMLError
 
@@ -113,13 +120,13 @@ def parse_yaml(text: str) -> Any:
 
 
 def _reader() -> YAML:
-    """Return a YAML parser that refuses all but plain values."""
+    """Return a YAML 1.2 parser that raises `NotPlain` for anchors, aliases and type tags, and leaves dates as text."""
     from ruamel.yaml import YAML
     from ruamel.yaml.composer import Composer as AnyComposer
     from ruamel.yaml.constructor import SafeConstructor
 
     class Composer(AnyComposer):
-        """Composes nodes, and refuses anchors, aliases and types."""
+        """Builds the nodes of a YAML document, and raises `NotPlain` at an anchor, an alias or a type tag."""
 
         def compose_node(self, parent: Any, index: int) -> Any:
             # An alias can grow exponentially ("billion laughs"), and a type can name a Python object.
@@ -134,7 +141,7 @@ def _reader() -> YAML:
             return super().compose_node(parent, index)
 
     class Constructor(SafeConstructor):
-        """YAML 1.2's plain values; a date stays text, as in JSON."""
+        """Makes Python values from nodes; a date becomes text, as in JSON."""
 
     Constructor.add_constructor(
         "tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str
@@ -146,7 +153,7 @@ def _reader() -> YAML:
 
 
 def _reason(error: YAMLError) -> str:
-    """Return the parser's problem and its place on one line."""
+    """Return a parser's error on one line: its problem, with line and column if they are known."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
     if problem is None or mark is None:
@@ -155,7 +162,7 @@ def _reason(error: YAMLError) -> str:
 
 
 def dump_yaml(tree: Mapping[str, Any]) -> str:
-    """Return plain values as YAML text, in their order."""
+    """Return nested dictionaries of plain values as YAML text, with keys in their order."""
     from ruamel.yaml import YAML
 
     text = io.StringIO()
@@ -168,7 +175,13 @@ _NO_FILE_HOLDS = re.compile("[\0\ud800-\udfff]")
 
 
 def require_plain(value: Any, place: str, key: str = "") -> None:
-    """Raise if a tree cannot be written as YAML and read again; `key` is the dotted key of `value` in it."""
+    """Raise UserError if a value, or any value inside it, cannot be written as YAML and read again.
+
+    Args:
+        value: a recipe's nested keys, or a part of them.
+        place: the source of the value, such as a file, for the error.
+        key: the dotted key of `value` within the recipe, for the error; empty for the whole recipe.
+    """
     problem = _problem(value, key)
     if problem is not None:
         raise UserError.of(
@@ -184,8 +197,9 @@ def require_plain(value: Any, place: str, key: str = "") -> None:
 
 
 def _problem(value: Any, key: str) -> str | None:
-    """Return what prevents a value or its key from being written, ignoring the values inside it; None if nothing
-    does.
+    """Return why a value or its dotted key cannot be written as YAML, or None if they can.
+
+    The reason is the end of a sentence (``is inf, and numbers must be finite``). Values inside `value` are not checked.
     """
     if key.count(".") >= MOST_LEVELS:
         return f"is more than {MOST_LEVELS} levels deep; check its dots"

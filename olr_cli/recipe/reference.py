@@ -47,7 +47,7 @@ Key = dict[str, Any]
 
 
 class _Group(NamedTuple):
-    """Keys under one title: those of a section (``method``), or of one of its kinds (``method.name=olr``)."""
+    """Keys under one title in the reference: a section's (``method``), or those of one kind (``method.name=olr``)."""
 
     title: str
     summary: str
@@ -55,7 +55,11 @@ class _Group(NamedTuple):
 
 
 def key_table(prefix: str = "") -> Table:
-    """Return the keys that begin with `prefix`, one block per section; kinds with keys of their own have a title."""
+    """Return a table of the recipe keys that begin with `prefix`: name, values, default, meaning; a block per section.
+
+    Keys that differ between the kinds of a section stand below a row such as ``method.name=olr``. Raise UserError if no
+    key begins with `prefix`.
+    """
     columns = [
         Column("key"),
         Column("value", is_text=True),
@@ -86,7 +90,10 @@ def key_table(prefix: str = "") -> Table:
 
 
 def _rows(key: Key) -> tuple[Row, Row]:
-    """Return the row of a key and, for terminals, a row with its description."""
+    """Return two rows for a key: one with name, values, default and meaning, and one with its meaning alone.
+
+    The second is a note, which only terminals show; there the first has no room for the meaning.
+    """
     type_, null, _ = key["type"].partition(" or null")
     words = (
         key["range"]
@@ -104,7 +111,7 @@ def _rows(key: Key) -> tuple[Row, Row]:
 
 
 def key_page(prefix: str = "") -> str:
-    """Return the keys that begin with `prefix` as a page of Markdown, one heading per section."""
+    """Return the recipe keys that begin with `prefix` as a page of Markdown, with a table per section."""
     parts = [_INTRODUCTION]
     for block in key_table(prefix).blocks:
         title, _, summary = block.title.partition(": ")
@@ -117,8 +124,9 @@ def key_page(prefix: str = "") -> str:
 
 
 def _sections() -> list[list[_Group]]:
-    """Return the groups of every section, the section's own group first; `recipe` stands for keys outside of
-    sections.
+    """Return the groups of keys of every section: first the whole section's, then one per kind, if it has kinds.
+
+    The first section is called ``recipe`` and holds the keys outside of sections, such as ``seed``.
     """
     schema = Recipe.model_json_schema()
     models, plain, sections = schema["$defs"], {}, []
@@ -141,7 +149,15 @@ def _sections() -> list[list[_Group]]:
 def _groups_of_kinds(
     name: str, section: Mapping[str, Any], models: Mapping[str, Any]
 ) -> Iterator[_Group]:
-    """Yield the keys that all kinds of a section share, then for each kind those that it adds or presets."""
+    """Yield the group of keys that all kinds of a section share, then a group per kind with the keys that differ in it.
+
+    A key differs if only that kind has it, or if its default or range is another one there.
+
+    Args:
+        name: the section's name, such as ``method``.
+        section: the JSON schema of the section's key in a recipe.
+        models: class name -> JSON schema of the class.
+    """
     tag, kinds = KINDS[name]
     (base,) = {kind.__base__ for kind in kinds.values()}
     assert base is not None and issubclass(base, Section)
@@ -176,7 +192,10 @@ def _groups_of_kinds(
 
 
 def _preset(value: Mapping[str, Any], preset: Any) -> dict[str, Any]:
-    """Return the JSON schema of a key that a method presets: a number stays above 0, and a choice is fixed."""
+    """Return the JSON schema `value` of a key, narrowed to what is allowed under a method that presets the key.
+
+    A text must stay as preset; a number must stay above 0.
+    """
     if isinstance(preset, str):
         return {"const": preset, "default": preset, "description": value["description"]}
     bounds = {name: bound for name, bound in value.items() if name != "minimum"}
@@ -184,12 +203,18 @@ def _preset(value: Mapping[str, Any], preset: Any) -> dict[str, Any]:
 
 
 def _summary(model: Mapping[str, Any]) -> str:
-    """Return the first line of a section's docstring."""
+    """Return the first line of a section's docstring, given the JSON schema of its class; empty if it has none."""
     return str(model.get("description", "")).partition("\n")[0]
 
 
 def _keys(prefix: str, properties: Mapping[str, Any], kind: str | None = None) -> list[Key]:
-    """Return the keys with these JSON schemas, in words."""
+    """Return the entries of the reference for keys of a section: name, type, range, default and description.
+
+    Args:
+        prefix: put before each name, such as ``train.``.
+        properties: name of a key -> its JSON schema.
+        kind: the only kind of the section that has these keys in this form; None for all kinds.
+    """
     keys = []
     for name, schema in properties.items():
         type_, range_ = _type_and_range(schema)
@@ -209,7 +234,10 @@ def _keys(prefix: str, properties: Mapping[str, Any], kind: str | None = None) -
 
 
 def _type_and_range(value: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the type of values with this JSON schema, and which of them are allowed, in words."""
+    """Return the type of the values that a JSON schema allows, and their range, both in words.
+
+    An example is ``("whole number", "at least 1")``. The range is empty if all values of the type are allowed.
+    """
     if "anyOf" in value:
         return _alternatives(value)
     if "const" in value:
@@ -225,7 +253,7 @@ def _type_and_range(value: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _alternatives(value: Mapping[str, Any]) -> tuple[str, str]:
-    """Return the types and ranges of a JSON schema with alternatives, in words; null comes last."""
+    """Return type and range of a JSON schema with ``anyOf``, both in words: ``("number or null", "0 to 1")``."""
     bounds = {name: bound for name, bound in value.items() if name != "anyOf"}
     parts = [bounds | part for part in value["anyOf"]]
     types = [part.get("type") for part in parts]
@@ -237,9 +265,10 @@ def _alternatives(value: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _range(value: Mapping[str, Any]) -> str:
-    """Return the bounds of a number in words.
+    """Return the bounds of a number in words, as in ``0 to 1`` or ``at least 1``; empty if it has none.
 
-    pydantic names some bounds as JSON schema does, and others in its own way.
+    pydantic writes some bounds under JSON schema's names (``minimum``) and others under its own (``ge``). Bounds of a
+    million or more are left out.
     """
     # Whole numbers above 0 are at least 1; say it this way for both bounds.
     step = 1 if value["type"] == "integer" else 0
@@ -258,15 +287,20 @@ def _range(value: Mapping[str, Any]) -> str:
 def _bounds(
     value: Mapping[str, Any], at: Sequence[str], beyond: Sequence[str], step: int
 ) -> list[tuple[float, bool]]:
-    """Return the bounds under the names `at`, and those under `beyond` moved by `step`, each with whether it is
-    excluded.
+    """Return the bounds that a JSON schema has under these names, each with whether the bound itself is excluded.
+
+    Args:
+        value: the JSON schema of a number.
+        at: names of bounds that belong to the range, such as ``minimum``.
+        beyond: names of bounds that do not, such as ``exclusiveMinimum``.
+        step: 1 or -1 for a whole number, added to a bound of `beyond`, which then belongs to the range; else 0.
     """
     bounds = [(value[name], False) for name in at if name in value]
     return bounds + [(value[name] + step, not step) for name in beyond if name in value]
 
 
 def _written(value: Any) -> str:
-    """Return a default as YAML writes it."""
+    """Return the default of a key as text, written as in YAML."""
     if isinstance(value, list):
         return f"[{', '.join(value)}]"
     if isinstance(value, float):

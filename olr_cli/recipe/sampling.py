@@ -12,7 +12,11 @@ from olr_cli.recipe.sections import TrainSection
 
 @dataclass(frozen=True)
 class Sampling:
-    """The parameters of sampling; every penalty is off."""
+    """How responses are sampled: temperature, length, cut-offs of the token distribution, stop texts; no penalties.
+
+    Raises:
+        UserError: a value is out of range.
+    """
 
     temperature: float = 0.6
     """0 takes the most likely token."""
@@ -48,7 +52,7 @@ class Sampling:
 
     @classmethod
     def of(cls, train: TrainSection) -> Sampling:
-        """Return the parameters of a run's training rollouts."""
+        """Return the parameters for sampling training rollouts, from a recipe's section `train`."""
         return cls(
             train.temperature,
             train.max_new_tokens,
@@ -60,5 +64,5 @@ class Sampling:
 
     @classmethod
     def held_out(cls, train: TrainSection) -> Sampling:
-        """Return the parameters of a run's held-out rollouts: those of training, but with their own temperature."""
+        """Return the parameters for held-out prompts: those of training, but with `train.evaluation_temperature`."""
         return replace(cls.of(train), temperature=train.evaluation_temperature)

@@ -61,7 +61,11 @@ _Engine = Annotated[
 
 
 def _kinds(union: Any) -> tuple[str, dict[str, type[Section]]]:
-    """Return a union's key that names the kind, and kind -> class."""
+    """Return the key that selects the class of a section of several kinds, and its value -> class.
+
+    `union` is the annotated union of the classes. For noise the result is
+    ``("type", {"inactive": InactiveNoiseSection, …})``.
+    """
     sections, field = get_args(union)
     tag = field.discriminator
     return tag, {
@@ -78,7 +82,7 @@ KINDS: dict[str, tuple[str, Mapping[str, type[Section]]]] = {
 
 
 class Recipe(Section):
-    """A run as a whole: everything of ours that decides its result is in here (R18)."""
+    """All settings of a run. Every setting of olr that can affect the run's result is a key in here (R18)."""
 
     name: str = default(
         "run",
@@ -138,18 +142,24 @@ class Recipe(Section):
         return self
 
     def of_strangers(self, keys: Iterable[str]) -> Recipe:
-        """Return the same recipe, with the keys marked that only a stored file sets; they run no code."""
+        """Return a copy of the recipe that marks these keys, if they name code, as set only by a stored recipe.
+
+        A stored recipe may be a stranger's, so `require_named` refuses to run the code of marked keys.
+        """
         recipe = self.model_copy()
         recipe._of_strangers = frozenset(keys) & self.code().keys()
         return recipe
 
     @property
     def strangers(self) -> frozenset[str]:
-        """The keys of `code` that only a stored file sets."""
+        """The keys of `code` that only a stored recipe sets, not the user; `require_named` refuses them."""
         return self._of_strangers
 
     def code(self) -> dict[str, list[str]]:
-        """Return the keys that run code from outside olr -> the functions that they name."""
+        """Return every dotted key that runs code from outside olr -> the functions that it names.
+
+        For `model.trust_remote_code`, which runs code that comes with the model, the list is ``["true"]``.
+        """
         extractor, method = self.data.extractor, self.method
         rules = self.verifier.where if self.verifier else ()
         named = {
@@ -163,7 +173,7 @@ class Recipe(Section):
         return {key: names for key, names in named.items() if names}
 
     def code_settings(self) -> dict[str, str]:
-        """Return for every key of `code` the setting that names it again, as after ``--set``."""
+        """Return for every key of `code` its setting as text, ``KEY=VALUE``, as it can be given with ``--set``."""
         texts = {key: names[0] for key, names in self.code().items()}
         if "verifier.where" in texts:
             assert self.verifier is not None
@@ -176,15 +186,18 @@ class Recipe(Section):
         return {key: f"{key}={text}" for key, text in texts.items()}
 
     def named_again(self) -> list[str]:
-        """Return the command-line words that allow a stored recipe's own code to run again."""
+        """Return command-line words, ``--set KEY=VALUE`` for each key of `code`, with which a user confirms this code.
+
+        Without them, olr does not run code that only a stored recipe names.
+        """
         return [
             word for setting in self.code_settings().values() for word in ("--set", setting)
         ]
 
     def require_named(self, *keys: str) -> None:
-        """Raise if one of these keys (default: any) names code and only a stored recipe set it.
+        """Raise UserError if one of these keys names code that only a stored recipe sets, not the user.
 
-        A stored recipe may be a stranger's.
+        A stored recipe may be a stranger's. Without `keys`, all keys that name code are checked.
         """
         for key in sorted(self._of_strangers.intersection(keys or self._of_strangers)):
             deed = (
@@ -200,16 +213,17 @@ class Recipe(Section):
 
     @property
     def can_be_extended(self) -> bool:
-        """Whether a run may get more epochs: with a constant learning rate, no step depends on the number of later
-        ones.
+        """Whether a run may be resumed with more epochs: only if the learning rate is constant and has no warm-up.
+
+        Otherwise earlier steps would depend on the number of epochs.
         """
         return self.train.lr_schedule == "constant" and self.train.lr_warmup_ratio == 0
 
     def digest(self) -> str:
-        """Return a digest of every key that decides the run's result on a CPU, to the bit: all but `UNDECIDING`.
+        """Return a digest (16 hex digits) of the keys that decide a run's result: all but `UNDECIDING`.
 
-        Keys at their default are left out, so a recipe keeps its digest when olr gets new keys. A changed default,
-        however, changes the digests of stored runs.
+        On a CPU these keys decide it to the bit. Keys at their default are left out, so a recipe keeps its digest when
+        olr gets new keys. A changed default, however, changes the digests of stored runs.
         """
         # From the values, not from the text of a file: comments, order and spelling of numbers do not count.
         values = flatten(self.model_dump(mode="json"))
@@ -223,7 +237,10 @@ class Recipe(Section):
         ]
 
     def is_default(self, key: str) -> bool:
-        """Return whether a dotted key has its default; False for the key that names the kind of a section."""
+        """Return whether a dotted key has its default value.
+
+        A key that selects the kind of a section, such as `method.name`, never counts as default.
+        """
         section, *names = key.split(".")
         model: Section = getattr(self, section) if names else self
         name = names[0] if names else section
@@ -275,7 +292,10 @@ does not repeat either.
 
 
 def changed_keys(old: Recipe, new: Recipe) -> list[str]:
-    """Return the dotted keys that differ between two recipes and decide the result, as ``key: old -> new``."""
+    """Return a text ``key: old value -> new value`` for each key that differs and can affect a run's result.
+
+    A key that one of the recipes lacks has the value ``unset``.
+    """
     before, after = flatten(old.plain()), flatten(new.plain())
     keys = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
     return [
@@ -286,9 +306,9 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
 
 
 def refused_changes(old: Recipe, new: Recipe) -> list[str]:
-    """Return the changes that forbid resuming a run of `old` with `new`, as ``key: old -> new``.
+    """Return the changes that forbid resuming a run of `old` with `new`, as ``key: old -> new``; empty if none does.
 
-    More epochs are allowed: no earlier step depends on their number, unless the learning rate follows a schedule.
+    More epochs are allowed if the learning rate is constant, because then no earlier step depends on their number.
     """
     refused = [
         change
@@ -306,5 +326,5 @@ def refused_changes(old: Recipe, new: Recipe) -> list[str]:
 
 
 def _decides(key: str) -> bool:
-    """Return whether a dotted key decides the result of a run."""
+    """Return whether a dotted key can affect a run's result: neither the key nor its section is in `UNDECIDING`."""
     return key not in UNDECIDING and key.split(".")[0] not in UNDECIDING

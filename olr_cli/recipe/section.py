@@ -23,13 +23,16 @@ LEAST_TEMPERATURE = 0.001
 
 
 def _as_written(number: Decimal) -> float | str:
-    """Return an exact number for JSON and YAML: a float if that is the same number, else its digits as text."""
+    """Return an exact number for JSON and YAML: as a float if its shortest text is that number, else as text."""
     # `repr` is the shortest text of a float: 0.05 stays a number, and 0.12345678901234567890 becomes text.
     return float(number) if Decimal(repr(float(number))) == number else str(number)
 
 
 def _require_few_places(number: Decimal) -> Decimal:
-    """Raise for a number with so many decimal places that computing with its fraction could exhaust memory."""
+    """Return the number; raise if it has more than `_MOST_PLACES` decimal places.
+
+    The exact fraction of a number with too many could exhaust memory.
+    """
     exponent = number.as_tuple().exponent
     if isinstance(exponent, int) and exponent < -_MOST_PLACES:
         raise PydanticCustomError(
@@ -39,7 +42,7 @@ def _require_few_places(number: Decimal) -> Decimal:
 
 
 def require_number(value: Any) -> Any:
-    """Raise for true and false, which pydantic would read as 1 and 0."""
+    """Return the value unchanged; raise if it is true or false, which pydantic would read as 1 and 0."""
     if isinstance(value, bool):
         raise PydanticCustomError(
             "truth", "Input should be a number, neither true nor false"
@@ -48,7 +51,7 @@ def require_number(value: Any) -> Any:
 
 
 def _require_not_tiny(temperature: float) -> float:
-    """Raise for a temperature between 0 and the smallest one."""
+    """Return the temperature; raise if it is above 0 but below `LEAST_TEMPERATURE`."""
     if 0 < temperature < LEAST_TEMPERATURE:
         raise PydanticCustomError(
             "tiny",
@@ -62,7 +65,10 @@ _EXTRACTOR_KINDS = ("regex", "after", "tag", "function")
 
 
 def _extractor_as_text(value: Any) -> Any:
-    """Return ``{after: "####"}`` as ``after:####``, the form that command lines use."""
+    """Return an extractor written as a mapping, ``{after: "####"}``, as the text ``after:####`` of command lines.
+
+    Anything but a mapping is returned unchanged. Raise for a mapping that is not one known kind and its text.
+    """
     if not isinstance(value, dict):
         return value
     kind, setting = next(iter(value.items()), ("", None))
@@ -80,7 +86,7 @@ def _extractor_as_text(value: Any) -> Any:
 
 
 def _require_text(text: str) -> str:
-    """Raise for an empty text."""
+    """Return the text; raise if it is empty or only white space."""
     if not text.strip():
         raise ValueError("the text is empty; fill it in, or leave the key out")
     return text
@@ -114,17 +120,17 @@ ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
 
 
 def default(value: Any, description: str, **bounds: Any) -> Any:
-    """Return a key's default with its description, the key's line in `olr recipes keys`."""
+    """Declare a recipe key's default, its description for `olr recipes keys`, and its bounds in pydantic's terms."""
     return Field(default=value, description=description, **bounds)
 
 
 class Section(BaseModel):
-    """A part of a recipe: immutable, and closed to keys it does not know."""
+    """Base class of a recipe and its sections: immutable, and raises for unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def plain(self) -> dict[str, Any]:
-        """Return the resolved section as YAML/JSON values, without the keys that are null and null by default."""
+        """Return all keys as nested values for YAML or JSON, without those that are null both here and by default."""
         # A null is written if it is not the default: the key would otherwise get its default when it is read again.
         nested = {name: value.plain() for name, value in self if isinstance(value, Section)}
         return {
@@ -140,7 +146,7 @@ class Section(BaseModel):
 
 
 def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested sections as one dictionary of dotted keys."""
+    """Return nested dictionaries as one: dotted key -> value. `prefix` is put before every key."""
     flat: dict[str, Any] = {}
     for name, value in nested.items():
         if isinstance(value, dict):

@@ -43,7 +43,10 @@ OTHER_ROLES: Mapping[str, ColumnRole] = {
 
 
 def _roles_by_our_names(columns: Any) -> Any:
-    """Replace the names of logs by our names of roles."""
+    """Return a mapping of role -> column, in which roles named as in logs (``prompt``) get our names (``question``).
+
+    Raise if two of its roles are the same by our names. Anything but a dictionary is returned unchanged.
+    """
     if not isinstance(columns, dict):
         return columns
     ours = {OTHER_ROLES.get(role, role): path for role, path in columns.items()}
@@ -54,7 +57,10 @@ def _roles_by_our_names(columns: Any) -> Any:
 
 
 class DataSection(Section):
-    """Which prompts train, and which are only measured."""
+    """Which prompts train, and which are only measured.
+
+    Further keys say how the files are read, and how answers are found in responses and compared.
+    """
 
     train: Text = default(
         "arithmetic",
@@ -126,7 +132,11 @@ NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 
 
 class NoiseSection(Section):
-    """Noise put on the training labels when the run starts; for files with marks, give only its type (R1)."""
+    """Base class of the section `noise`: a share of the training prompts is marked and gets wrong labels.
+
+    The prompts are drawn when the run starts. If the data file has marks already, only the noise's type may be given
+    (R1).
+    """
 
     ratio: Ratio | None = default(
         None, "Share of the prompts that are marked, exactly as written."
@@ -137,13 +147,19 @@ class NoiseSection(Section):
 
 
 class InactiveNoiseSection(NoiseSection):
-    """The label becomes a string that no policy outputs (R2)."""
+    """The label becomes a string that no policy outputs (R2).
+
+    Only the labels of the marked prompts change: the share `ratio` of all training prompts.
+    """
 
     type: Literal["inactive"] = "inactive"
 
 
 class ActiveNoiseSection(NoiseSection):
-    """The label is drawn from the wrong answers of the same visit (R3)."""
+    """The label is drawn from the wrong answers of the same visit (R3).
+
+    A visit is the rollouts of one prompt in one epoch. Only marked prompts get such labels: the share `ratio` of all.
+    """
 
     type: Literal["active"] = "active"
     draw: NoiseDraw = default(
@@ -154,7 +170,11 @@ class ActiveNoiseSection(NoiseSection):
 
 
 class MixedNoiseSection(NoiseSection):
-    """Both kinds of noise in one data set."""
+    """Both kinds of noise in one data set.
+
+    Of the marked prompts, the share `active_share` has active noise (wrong answers of its rollouts as labels). The
+    others have inactive noise (a label that no answer matches).
+    """
 
     type: Literal["mixed"] = "mixed"
     draw: NoiseDraw = default(
@@ -166,7 +186,10 @@ class MixedNoiseSection(NoiseSection):
 
 
 class ModelSection(Section):
-    """The policy at the start."""
+    """The policy at the start.
+
+    The keys name the model and its chat template, and say whether code that comes with it may run.
+    """
 
     path: Text = default(
         "builtin:addition-easier",
@@ -192,7 +215,10 @@ LrSchedule = Literal["constant", "linear", "cosine", "cosine_with_min_lr"]
 
 
 class TrainSection(Section):
-    """GRPO's settings; the defaults are the paper's (R17)."""
+    """GRPO's settings; the defaults are the paper's (R17).
+
+    The keys set the sizes of steps and groups, the loss, the optimiser, sampling, checkpoints and evaluation.
+    """
 
     epochs: Count = default(10, "Passes over the prompts; each visits every prompt once.")
     prompts_per_step: Count = default(160, "Prompts rolled out before each update.")
@@ -303,7 +329,7 @@ class TrainSection(Section):
 
     @property
     def held_out_rollouts(self) -> int:
-        """The number of rollouts per held-out prompt."""
+        """The number of rollouts per held-out prompt: `evaluation_samples`, or by default the number in training."""
         return self.evaluation_samples or self.rollouts_per_prompt
 
 
@@ -312,7 +338,10 @@ Device = Literal["auto", "cpu", "cuda"]
 
 
 class LocalEngine(Section):
-    """One process, torch and transformers."""
+    """One process, torch and transformers.
+
+    This is olr's own sampler and trainer, on a CPU or a GPU. The keys set its precision, threads and use of memory.
+    """
 
     name: Literal["local"] = "local"
     device: Device = default("auto", "`auto` takes a GPU if there is one.")
@@ -343,7 +372,10 @@ class LocalEngine(Section):
 
 
 class OpenRlhfEngine(Section):
-    """OpenRLHF on Ray, vLLM and DeepSpeed, from one GPU to many nodes."""
+    """OpenRLHF on Ray, vLLM and DeepSpeed, from one GPU to many nodes.
+
+    The keys say which GPUs hold the policy, the reference model and vLLM. `flags` are further options of OpenRLHF.
+    """
 
     name: Literal["openrlhf"] = "openrlhf"
     device: Literal["cuda", "cpu"] = default(
@@ -394,8 +426,9 @@ class OpenRlhfEngine(Section):
     @field_validator("flags")
     @classmethod
     def _flags_are_values(cls, flags: dict[str, Any]) -> dict[str, Any]:
-        """Raise for a value that begins with a dash: OpenRLHF would read it as another flag, which no check has
-        seen.
+        """Return the further flags of OpenRLHF; raise if a value begins with a dash, or is a list of lists.
+
+        OpenRLHF would read a value with a dash as another flag, one that olr has not checked.
         """
         for name, value in flatten(flags).items():
             # A list becomes several words on the command line, each of which could begin with a dash.
@@ -412,12 +445,12 @@ class OpenRlhfEngine(Section):
 
     @property
     def policy_gpus(self) -> int:
-        """The number of GPUs that hold the policy."""
+        """The number of GPUs that hold the policy, on all nodes together."""
         return self.nodes * self.gpus_per_node
 
     @property
     def engines(self) -> int:
-        """The number of vLLM engines."""
+        """The number of vLLM engines: `vllm_engines`, or by default 1, or as many as fit the GPUs with `colocate`."""
         if self.vllm_engines is not None:
             return self.vllm_engines
         return max(1, self.policy_gpus // self.tensor_parallel) if self.colocate else 1
@@ -431,7 +464,10 @@ class ExternalEngine(Section):
 
 
 class LoggingSection(Section):
-    """Where metrics go besides metrics.jsonl, which is always written."""
+    """Where metrics go besides metrics.jsonl, which is always written.
+
+    They can also go to TensorBoard's event files and to a project on Weights & Biases.
+    """
 
     tensorboard: bool = default(
         False, "Write TensorBoard event files into the run directory."
@@ -440,7 +476,11 @@ class LoggingSection(Section):
 
 
 class SweepSection(Section):
-    """Several runs from one recipe: every arm at every point of the grid."""
+    """Several runs from one recipe: every arm at every point of the grid.
+
+    An arm is a named set of keys with other values. The grid has a list of values for each of its keys; its points are
+    all their combinations.
+    """
 
     arms: dict[str, dict[str, Any]] = Field(
         default_factory=dict,

@@ -48,7 +48,10 @@ OTHER_NAMES: Mapping[str, str] = {
 
 
 def sentence_of(detail: Any) -> str:
-    """Return one of pydantic's errors as a sentence that names the key."""
+    """Return one of pydantic's errors about a recipe as a sentence: the dotted key, its value, and what is expected.
+
+    `detail` is an item of ``ValidationError.errors()``.
+    """
     place = dotted_key(detail["loc"])
     value = f"{place} is {shown(detail.get('input'))}"
     match detail["type"]:
@@ -73,7 +76,13 @@ def sentence_of(detail: Any) -> str:
 
 
 def _unknown_kind(place: str, section: Any, context: Any) -> str:
-    """Return the sentence for an unknown kind of a section."""
+    """Return the sentence for a section of an unknown kind, which lists the known kinds and suggests a similar one.
+
+    Args:
+        place: the section's name.
+        section: the section's keys, as the user wrote them.
+        context: the field ``ctx`` of pydantic's error, with the known kinds.
+    """
     tag = context.get("discriminator", "name").strip("'")
     expected = context.get("expected_tags") or context["expected"]
     hint = did_you_mean(str(section.get(tag)), expected.replace("'", "").split(", "))
@@ -81,7 +90,11 @@ def _unknown_kind(place: str, section: Any, context: Any) -> str:
 
 
 def _unknown_key(place: str) -> str:
-    """Return the sentence for an unknown key, with a suggestion."""
+    """Return the sentence for an unknown dotted key, which suggests the key that the user probably meant.
+
+    That may be the same name in another section, or our name of another trainer's setting. If the key exists only for
+    other kinds of its section, the sentence names these.
+    """
     if place.startswith("sweep."):
         example = f"sweep: {{grid: {{{place.removeprefix('sweep.')}: [1, 2]}}}}"
         return f"unknown key '{place}'; a sweep has a grid of keys and values, as {example}, or arms"
@@ -116,7 +129,10 @@ _TAGS = {
 
 
 def dotted_key(location: tuple[int | str, ...]) -> str:
-    """Return a location in pydantic's errors as the key that the user wrote, without names of kinds and types."""
+    """Return the location in one of pydantic's errors as the dotted key that the user wrote.
+
+    Parts that pydantic inserts for the chosen kind of a section, or for the type of a value, are left out.
+    """
     names = [str(part) for part in location]
     names[2:] = [name for name in names[2:] if not _TYPE.match(name)]
     if len(names) > 1 and names[1] in _TAGS.get(names[0], ()):
@@ -125,7 +141,7 @@ def dotted_key(location: tuple[int | str, ...]) -> str:
 
 
 def _known_keys() -> list[str]:
-    """Return the dotted keys of all sections and kinds."""
+    """Return all keys outside of sections, all sections' names, and the dotted keys of all kinds of each section."""
     keys: list[str] = []
     for name, field in Recipe.model_fields.items():
         keys.append(name)

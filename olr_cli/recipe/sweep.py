@@ -29,7 +29,7 @@ _LOGS = "logs"
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One run of a sweep."""
+    """One run of a sweep: its name without the seed (`arm`), its folder, and its recipe."""
 
     arm: str
     """Its arm and values of the grid, without the seed."""
@@ -41,7 +41,17 @@ class SweepRun:
 
 
 def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepRun]:
-    """Return every run of a recipe's ``sweep``: arms times grid, in the file's order."""
+    """Return the runs of a recipe's section ``sweep``: one for every arm at every point of its grid, in their order.
+
+    An arm is a named set of keys with other values, and a point of the grid one combination of the values listed there.
+
+    Args:
+        path: a recipe file, or the name of a recipe that comes with olr.
+        overrides: settings ``key=value`` for all runs; they cannot set a key that arms or the grid set.
+
+    Raises:
+        UserError: the recipe has no sweep, an override is refused, or two runs would have the same folder.
+    """
     overrides = list(overrides)
     whole, layers = with_layers(path, overrides)
     if whole.sweep is None:
@@ -68,7 +78,10 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
 
 
 def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
-    """Raise for an override of a key that arms or the grid set: it would apply to some runs and not to others."""
+    """Raise UserError if one of the settings ``key=value`` in `overrides` sets a key that an arm or the grid sets too.
+
+    It would apply to some runs and not to others.
+    """
     for key in (setting.partition("=")[0].strip() for setting in overrides):
         if key in sweep.grid:
             raise UserError(
@@ -86,7 +99,14 @@ def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
 def _sweep_runs(
     tree: dict[str, Any], sweep: SweepSection, source: str, layers: Sequence[Layer]
 ) -> Iterator[SweepRun]:
-    """Yield the runs of a sweep; arms are the outer loop, the grid the inner one."""
+    """Yield a run for every arm at every point of the grid; arms are the outer loop.
+
+    Args:
+        tree: the recipe's merged keys, without ``sweep``.
+        sweep: arms and grid.
+        source: the recipe's name in errors.
+        layers: the recipe's layers, which tell whether the user or a stored recipe has named its code.
+    """
     # A grid alone has one arm, without a name.
     for arm, settings in (sweep.arms or {"": {}}).items():
         for values in itertools.product(*sweep.grid.values()):

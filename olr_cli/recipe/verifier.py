@@ -13,7 +13,7 @@ _CONDITIONS = ("error", "relative_error", "answer", "response", "function")
 
 
 class VerifierRule(Section):
-    """Answers on which the verifier errs by rule: one condition, and the rates where it holds."""
+    """A systematic error of the verifier: a condition on answers, and how often it errs on those that meet it."""
 
     error: tuple[Exact, ...] | None = default(
         None, "Numbers that are off by exactly one of these distances, above or below."
@@ -36,7 +36,7 @@ class VerifierRule(Section):
 
     @property
     def conditions(self) -> list[str]:
-        """The keys that say where the rule holds; exactly one if the rule is valid."""
+        """The keys that are set among those that choose answers, such as `error`; exactly one, if the rule is valid."""
         return [name for name in _CONDITIONS if getattr(self, name) is not None]
 
     @model_validator(mode="after")
@@ -58,7 +58,10 @@ class VerifierRule(Section):
 
 
 class VerifierSection(Section):
-    """A verifier that errs, in rewards alone (R25)."""
+    """A verifier that errs, in rewards alone (R25).
+
+    It rewards some right answers with 0 and some wrong ones with 1: at random with two rates, or by rules.
+    """
 
     false_negative_rate: Ratio = default(
         Decimal(0), "rho_1: how often an answer that matches the label gets reward 0."
@@ -79,7 +82,10 @@ class VerifierSection(Section):
 
     @property
     def brief(self) -> str:
-        """``FN 0.3 FP 0.1 by answer, rules on error and answer``, as in names; empty if it makes no errors."""
+        """The errors in short: ``FN 0.3 FP 0.1 by answer, rules on error and answer``; empty if there are none.
+
+        FN and FP are the rates of false negatives and false positives. The last words are the conditions of the rules.
+        """
         rates = {"FN": self.false_negative_rate, "FP": self.false_positive_rate}
         words = [f"{name} {rate}" for name, rate in rates.items() if rate]
         words += ["by answer"] if words and self.draw == "answer" else []

@@ -16,7 +16,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Line:
-    """A line of text under a head: ``Audited     24 prompts, 6 visits of each``."""
+    """A line of a command's output: a heading and a text, as in ``Audited     24 prompts, 6 visits of each``."""
 
     head: str | None
     """Printed bold in the first `Answer.indent` columns. Empty continues the line above; None begins at the margin."""
@@ -34,9 +34,9 @@ class Line:
 
 @dataclass(frozen=True)
 class File:
-    """An output file, with the text that follows its path in the output.
+    """An output file of a command: its path, and the text that follows the path in the output.
 
-    It is not new if a file with the same bytes existed already.
+    `is_new` is False if the file existed already with the same bytes.
     """
 
     path: Path
@@ -45,13 +45,17 @@ class File:
 
     @classmethod
     def written(cls, path: Path, text: str = "", *, is_new: bool) -> File:
-        """Return a file that `olr_cli.files.write_new` has written, or has found with the same bytes."""
+        """Return the entry for a file that `olr_cli.files.write_new` has written, or has found with the same bytes.
+
+        `is_new` is what `write_new` returned. If it is False, the output says that the file was there, in place of
+        `text`.
+        """
         return cls(path, text if is_new else " is already there with these bytes", is_new)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command prints, before it becomes text or JSON: lines, tables, notes, files and next commands."""
+    """A command's output before it is printed as text or JSON: lines, tables, notes, files and next commands."""
 
     parts: Sequence[Line | Table | str] = ()
     """The output in a terminal, in order. A string is printed as it is; ``markdown``, ``latex`` and ``csv`` only show
@@ -73,11 +77,15 @@ class Answer:
 
     @property
     def tables(self) -> list[Table]:
-        """The tables among the parts."""
+        """The tables among `parts`, in their order."""
         return [part for part in self.parts if isinstance(part, Table)]
 
     def plain(self) -> dict[str, Any]:
-        """Return `result` with notes, files and next commands, unless they are empty or `result` has such a key."""
+        """Return the JSON object to print: the keys of `result`, the number of the schema, and three keys more.
+
+        These are ``notes``, ``written`` (the paths of files) and ``next`` (commands). Each is left out if it is empty,
+        or if `result` has a key of that name.
+        """
         rest = {
             "notes": self.notes,
             "written": [file.path for file in self.files],
@@ -93,9 +101,10 @@ class Answer:
 
 
 def as_json(value: Any) -> Any:
-    """Return a result as JSON values; a dataclass becomes its fields, without those that its ``repr`` leaves out.
+    """Convert a value, and all values inside it, to values that JSON can hold.
 
-    A data frame becomes a list of its rows, a cell its value and interval, a section of a recipe its keys. NaN becomes
+    A dataclass becomes its fields, without those declared with ``repr=False``. A data frame becomes a list of rows, a
+    `Cell` its value and interval (``mean``, ``low``, ``high``), a section of a recipe its keys. NaN and infinity become
     null.
     """
     match value:
@@ -124,7 +133,10 @@ def as_json(value: Any) -> Any:
 
 
 def one_line(text: str | None, width: int | None = None) -> str:
-    """Return a text from a data set on one line, without control characters, cut at `width`."""
+    """Return a text from a data set on one line, without control characters; a dash for None.
+
+    A text longer than `width` characters is cut and ends in an ellipsis; with a `width` of None, no text is cut.
+    """
     line = "\N{EN DASH}" if text is None else " ".join(text.split())
     # A data set could otherwise send escape sequences to the terminal.
     line = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line)

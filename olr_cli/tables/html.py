@@ -17,9 +17,10 @@ _NOT_HTML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 
 
 def element(tag: str, *children: Element | str | None, **attributes: str) -> Element:
-    """Build an HTML element; None among its children is left out.
+    """Build an HTML element with these children, elements or texts, and these attributes.
 
-    ``class_`` is the attribute ``class``, and other underscores become hyphens.
+    None among the children is left out. The argument ``class_`` sets the attribute ``class``; other underscores become
+    hyphens.
     """
     parent = Element(
         tag,
@@ -40,19 +41,17 @@ def element(tag: str, *children: Element | str | None, **attributes: str) -> Ele
 
 
 def isolated(value: str) -> Element:
-    """Wrap a text from a run, so that its direction of writing ends with it."""
+    """Wrap a text in ``<bdi>``, so that a text written from right to left does not reorder its surroundings."""
     return element("bdi", value)
 
 
 def text(value: str) -> str:
-    """Return the text with U+FFFD for characters that no HTML file may contain: controls and halves of surrogate
-    pairs.
-    """
+    """Return the text with U+FFFD for every character that HTML forbids: controls and halves of surrogate pairs."""
     return _NOT_HTML.sub("\N{REPLACEMENT CHARACTER}", value)
 
 
 def html(elements: Iterable[Element]) -> str:
-    """Return elements as HTML."""
+    """Return elements as HTML text, each on a new line."""
     # `method="html"`: XML's `<td />` would be read as an opening tag, and the next cells would land inside it.
     return "\n".join(
         ElementTree.tostring(element, encoding="unicode", method="html")
@@ -61,7 +60,11 @@ def html(elements: Iterable[Element]) -> str:
 
 
 def table_elements(table: Table, caption: str) -> Iterator[Element]:
-    """Yield the blocks of a table, each with its title in the caption, and the notes below."""
+    """Yield a table as HTML elements: each block with its notes below, then the notes of the whole table.
+
+    The caption of a block is `caption`, followed by the block's title if it has one. For a table without blocks, yield
+    its text for this case (`Table.nothing`).
+    """
     for block in table.shown("document"):
         yield _grid(block, f"{caption}: {block.title}" if block.title else caption)
         yield from map(_note, block.notes)
@@ -71,12 +74,15 @@ def table_elements(table: Table, caption: str) -> Iterator[Element]:
 
 
 def _note(sentence: str) -> Element:
-    """Build a paragraph for a note."""
+    """Build the paragraph (``<p class="note">``) for a sentence."""
     return element("p", isolated(sentence), class_="note")
 
 
 def _grid(block: Block, caption: str) -> Element:
-    """Build a block in a region that scrolls if it is wide or long; the first column names the rows."""
+    """Build a block as an HTML table, inside a region that scrolls if the table is too wide or long for the page.
+
+    The first cell of each row is a header, which names the row.
+    """
     columns, rows = block.grid("document")
     attributes = [
         {} if not place or column.is_text else {"class_": "number"}

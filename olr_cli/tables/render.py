@@ -30,8 +30,9 @@ _INDENT = " " * 4
 
 
 def print_table(table: Table, shape: str) -> None:
-    """Print a table on standard output as ``markdown``, ``latex``, ``csv``, or for a ``terminal`` with its
-    footnotes.
+    """Print a table on standard output; `shape` is ``markdown``, ``latex``, ``csv`` or ``terminal``.
+
+    Only a terminal gets the table's footnotes.
     """
     from rich.console import Console
 
@@ -49,7 +50,7 @@ def print_table(table: Table, shape: str) -> None:
 
 
 def terminal(table: Table) -> RenderableType:
-    """Return the blocks of a table below one another, in 80 columns if their numbers fit."""
+    """Return a table for rich to print: its blocks below one another, within 80 columns if the numbers fit."""
     from rich.console import Group
     from rich.text import Text
 
@@ -66,7 +67,7 @@ def terminal(table: Table) -> RenderableType:
 
 
 def _terminal_block(block: Block) -> Iterable[RenderableType]:
-    """Yield a block as tables of rich, with its titles and notes between them."""
+    """Yield a block for rich to print: column headings, then tables of rows, with titles and notes as text between."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -115,7 +116,12 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width of each column; the names get the room that the numbers leave of 80 columns."""
+    """Return the width of each column in characters; `rows` are the texts of the rows.
+
+    Each column but the first is as wide as its longest text. The first, which holds the rows' names, gets what then
+    remains of 80 columns; longer names wrap. If less than `_SHORTEST_NAME` remains, it gets up to `_LONGEST_NAME`, and
+    the table is wider.
+    """
     from rich.cells import cell_len
 
     widths = [
@@ -129,7 +135,10 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
 
 
 def markdown(table: Table) -> str:
-    """Return the blocks as Markdown tables under their titles, then the notes."""
+    """Return a table as Markdown: its blocks, each below its title, then the notes of the whole table.
+
+    A table with neither gives its text for this case (`Table.nothing`).
+    """
     parts = [_markdown_block(block) for block in table.shown("document")]
     if table.notes:
         parts.append("\n".join(f"- {note}" for note in table.notes))
@@ -137,7 +146,7 @@ def markdown(table: Table) -> str:
 
 
 def _markdown_block(block: Block) -> str:
-    """Return a block with its title above and its notes below."""
+    """Return a block as a Markdown table, with its title above and its notes below."""
     columns, rows = block.grid("document")
     heads = [_literally(column.text("document"), block) for column in columns]
     body = [
@@ -151,7 +160,10 @@ def _markdown_block(block: Block) -> str:
 
 
 def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
-    """Return the cells of a row of this width, marked by the kind of the row."""
+    """Return a row's texts for Markdown: bold in a title row, italics for the paper's published values, else unchanged.
+
+    `width` is the number of columns, to which a title row is filled up with empty cells.
+    """
     if row.kind == "title":
         return [f"**{texts[0]}**", *[""] * (width - 1)]
     if row.kind == "published":
@@ -160,9 +172,9 @@ def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
 
 
 def _literally(text: str, block: Block) -> str:
-    """Escape a cell's text so that Markdown shows it literally: names come from recipes and data.
+    """Escape a cell's text so that Markdown shows it literally, because names come from recipes and data.
 
-    A ``|`` would end the cell even in text that is Markdown already.
+    In a block whose texts are Markdown already, only ``|`` is escaped, which would end the cell.
     """
     return re.sub(r"\|" if block.is_markdown else r"[\\|*`<$]", r"\\\g<0>", text)
 
@@ -187,12 +199,15 @@ _ENDS = re.compile(r"(\S+) \[(.+), (.+)\]")
 
 
 def escaped(text: str) -> str:
-    """Escape the characters of a text that LaTeX would read as commands."""
+    """Escape the characters that LaTeX would not print literally, such as ``%`` and ``_``."""
     return text.translate(_ESCAPES)
 
 
 def _latex_number(text: str, column: Column) -> str:
-    """Return a number with its sd or interval, as in ``+4.3 [+1.1, +7.5]``, in math mode; any other text escaped."""
+    """Return a cell's text for LaTeX: numbers, such as ``+4.3 [+1.1, +7.5]``, in math mode, and other texts escaped.
+
+    If the column asks for it (`Column.has_ends`), the interval's ends become subscript and superscript.
+    """
     if _NUMBERS.fullmatch(text) is None:
         return escaped(text)
     ends = _ENDS.fullmatch(text) if column.has_ends else None
@@ -203,7 +218,7 @@ def _latex_number(text: str, column: Column) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return one `tabular` per block, with the rules of booktabs; notes come first, as comments."""
+    """Return a table as LaTeX: one `tabular` per block, with the rules of booktabs; titles and notes are comments."""
     blocks = table.shown("document")
     parts = [
         _tabular(
@@ -216,7 +231,7 @@ def latex(table: Table) -> str:
 
 
 def _tabular(block: Block, notes: Iterable[str]) -> str:
-    """Return a block as a `tabular`."""
+    """Return a block as a LaTeX `tabular`, with each of the notes as a comment above it."""
     columns, rows = block.grid("document")
     has_ends = any(column.has_ends for column in columns)
     ends = (
@@ -239,7 +254,10 @@ def _tabular(block: Block, notes: Iterable[str]) -> str:
 
 
 def _group_heads(columns: Sequence[Column]) -> list[str]:
-    """Return the heads above columns that belong together, and the rules below them."""
+    """Return two lines of LaTeX: heads that each span the neighbouring columns of a group, and the rules below.
+
+    The list is empty if no column belongs to a group.
+    """
     if not any(column.group for column in columns):
         return []
     heads, rules, last = "", [], 1
@@ -255,7 +273,11 @@ def _group_heads(columns: Sequence[Column]) -> list[str]:
 def _latex_body(
     columns: Sequence[Column], rows: Sequence[tuple[Row, list[str]]]
 ) -> Iterable[str]:
-    """Yield the rows, with rules around compared rows and before titles."""
+    """Yield the lines of LaTeX for a block's rows, with a rule before each title and before compared rows.
+
+    `rows` has each row with its texts. Compared rows are those of kind ``compared``: a baseline and the differences to
+    it.
+    """
     for index, (row, (name, *numbers)) in enumerate(rows):
         # A chain of two comparisons: this row is `compared`, and the row before is not.
         if row.kind == "compared" != rows[index - 1][0].kind:
@@ -278,12 +300,12 @@ def _latex_body(
 
 
 def _latex_row(cells: Iterable[str]) -> str:
-    """Return cells as a row of a `tabular`."""
+    """Join cells, which are LaTeX already, to a row of a `tabular`."""
     return f"{' & '.join(cells)} \\\\"
 
 
 def comma_separated(table: Table) -> str:
-    """Return one line per row of the table, without a final line break; None is an empty cell."""
+    """Return the table's `rows` as CSV: a line of names, then a line per row; None is an empty cell."""
     # The values, not the texts of the cells: a program that reads CSV needs all digits.
     rows = as_json(table.rows)
     text = io.StringIO()

@@ -16,12 +16,12 @@ Ends: TypeAlias = tuple[float, float]
 
 
 def percent(share: float | None) -> str:
-    """Return a share from 0 to 1 in percent, with one decimal."""
+    """Return a share from 0 to 1 in percent, as text with one decimal and without a sign; a dash for None."""
     return NOTHING if share is None else f"{100 * share:.1f}"
 
 
 def three_digits(value: float) -> str:
-    """Return a number with three significant digits, or as a whole number from 100 on."""
+    """Return a number as text with three significant digits, or from 100 on as a whole number (``12,346``)."""
     # From 99.95 on, three digits round to 100, which `#.3g` would print as `100.`.
     return f"{value:,.0f}" if value >= 99.95 else f"{value:#.3g}"
 
@@ -32,7 +32,7 @@ def joined(*parts: str) -> str:
 
 
 def _duration(seconds: float) -> str:
-    """Return a duration with three digits, in the unit in which it is easiest to read."""
+    """Return a duration as text with three significant digits, in ms, s, min or h."""
     units = {"h": 3600.0, "min": 60.0, "s": 1.0}
     name, size = next(
         ((name, size) for name, size in units.items() if seconds >= size), ("ms", 0.001)
@@ -62,7 +62,7 @@ _TEXTS: Mapping[Kind, Callable[[Any], str]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A value and its uncertainty. Terminal, documents, CSV and JSON all derive from it."""
+    """A value in a table, with its uncertainty if known; it is printed in a terminal, a document, CSV or JSON."""
 
     value: float | str | None = None
     """A text if `kind` is ``text``; None if unknown."""
@@ -88,44 +88,47 @@ class Cell:
 
     @property
     def number(self) -> float:
-        """The value of a cell that holds a number."""
+        """The value as a number, for cells that are known to hold one."""
         assert isinstance(self.value, int | float)
         return self.value
 
     @property
     def low(self) -> float:
-        """The lower end of a cell that has an interval."""
+        """The lower end of the interval, for cells that are known to have one."""
         assert self.ends is not None
         return self.ends[0]
 
     @property
     def high(self) -> float:
-        """The upper end of a cell that has an interval."""
+        """The upper end of the interval, for cells that are known to have one."""
         assert self.ends is not None
         return self.ends[1]
 
     def text(self, value: float | str | None) -> str:
-        """Return a value of the same kind as it is printed."""
+        """Return any value as this cell would print it, which depends on the cell's `kind`; a dash for None."""
         return NOTHING if value is None else _TEXTS[self.kind](value)
 
     @property
     def brief(self) -> str:
-        """The value alone, for a terminal."""
+        """The text for a terminal: the value alone, or `short` if that is set."""
         return self.short or self.text(self.value)
 
     @property
     def interval(self) -> str:
-        """``[low, high]``, or empty without an interval."""
+        """The interval as text, ``[low, high]``; empty if the cell has none."""
         return f"[{self.text(self.low)}, {self.text(self.high)}]" if self.ends else ""
 
     @property
     def full(self) -> str:
-        """The value with its sd and interval, for media with room."""
+        """The text for a page: the value, and if known its standard deviation and interval."""
         sd = "" if self.sd is None else f"± {self.text(self.sd)}"
         return joined(self.text(self.value), sd, self.interval)
 
     def flat(self, *names: str) -> dict[str, Any]:
-        """Return the value and the ends of its interval under these names, for CSV and JSON."""
+        """Return the value, and the lower and upper end of its interval, under three given names.
+
+        The ends are None if the cell has no interval.
+        """
         return dict(zip(names, (self.value, *(self.ends or (None, None))), strict=True))
 
 
@@ -139,7 +142,7 @@ Medium: TypeAlias = Literal["terminal", "document"]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a block."""
+    """A column of a block: its headings, and how its cells are laid out."""
 
     head: str
     """Its heading; a terminal breaks it at its line breaks."""
@@ -163,7 +166,7 @@ class Column:
     """Whether LaTeX sets the ends of an interval as subscript and superscript."""
 
     def text(self, medium: Medium) -> str:
-        """Return the heading for a medium."""
+        """Return the heading for a terminal or a page; a page may have a longer one, without line breaks."""
         return (
             self.head if medium == "terminal" else self.full or self.head.replace("\n", " ")
         )
@@ -171,7 +174,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A row; its first cell is its name."""
+    """A row of a block. The first cell names the row, and `kind` tells rows apart that are laid out differently."""
 
     cells: Sequence[str | Cell]
     kind: Literal["", "title", "published", "average", "compared", "note"] = ""
@@ -187,13 +190,13 @@ class Row:
 
     @property
     def is_spanning(self) -> bool:
-        """Whether its only cell is as wide as the table."""
+        """Whether the row is a title or a note, which has a single cell as wide as the table."""
         return self.kind in ("title", "note")
 
 
 @dataclass(frozen=True)
 class Block:
-    """Rows under one heading; the first column has the rows' names."""
+    """A part of a table with columns and a title of its own; its first column holds the names of the rows."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -206,7 +209,10 @@ class Block:
     """Whether its texts are Markdown already and must not be escaped."""
 
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
-        """Return the columns that a medium shows, and each row with its texts in them, without control characters."""
+        """Return the columns that a terminal or page shows, and its rows, each with the row's texts in these columns.
+
+        A title or a note has one text. Pages leave out notes between rows. Control characters in texts are escaped.
+        """
         places = [
             place
             for place, column in enumerate(self.columns)
@@ -235,7 +241,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """Blocks below one another."""
+    """A table for printing: blocks, shown below one another, and the same contents as flat rows for CSV."""
 
     blocks: Sequence[Block] = field(repr=False)
     rows: Sequence[Any] = ()
@@ -254,5 +260,5 @@ class Table:
     """Printed if there are no blocks."""
 
     def shown(self, medium: Medium) -> list[Block]:
-        """Return the blocks that a medium shows."""
+        """Return the blocks that a terminal or a page shows."""
         return [block for block in self.blocks if block.only in (None, medium)]

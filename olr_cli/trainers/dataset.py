@@ -30,11 +30,14 @@ from olr_cli.trainers.grading import row_turns
 
 
 class PromptIndex:
-    """The prompts of a table, found by the row's id or by the prompt that a trainer passes to its reward.
+    """A look-up of a training table's prompts by the rows that a trainer passes to its reward function.
+
+    A row is identified by its id, or if it has none by its prompt.
 
     Args:
         table: rows in the interchange format, or with plain columns; the trainer samples from the column `prompt`.
-        recipe: its method may need labels, and it decides the noise type of sentinel rows.
+        recipe: its method may need labels. It also decides the noise type of rows whose label is the sentinel, which no
+            answer matches.
         place: the table's name in errors.
     """
 
@@ -52,7 +55,7 @@ class PromptIndex:
             self._require_different_prompts()
 
     def _require_different_prompts(self) -> None:
-        """Raise if rows without ids have the same prompt."""
+        """Raise UserError if two rows have the same prompt, which could not be told apart in a table without ids."""
         of_one_wording = chain.from_iterable(
             wordings.values() for wordings in self._by_question.values()
         )
@@ -66,11 +69,15 @@ class PromptIndex:
 
     @property
     def questions(self) -> set[str]:
-        """The prompts' questions in the form of `normal_question`."""
+        """The questions that the prompts ask, in the form of `normal_question`, by which texts can be compared."""
         return set(self._by_question)
 
     def of(self, row: Mapping[str, Any]) -> Prompt:
-        """Return the prompt of a row that the trainer passes on; the row needs an id or `prompt`."""
+        """Return the prompt of a row that comes from the trainer.
+
+        It is found by `prompt_id` or `extra_info.index`, else by the text in `prompt`. Raise UserError if no row of the
+        table, or more than one, has that text.
+        """
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
             if name is not None and str(name) in self._by_id:
                 return self._by_id[str(name)]
@@ -90,7 +97,10 @@ class PromptIndex:
 
 
 def _training_prompts(table: pa.Table, recipe: Recipe, place: str) -> Sequence[Prompt]:
-    """Return a prompt for every row of a table, with a label if the recipe's method needs one."""
+    """Return one prompt per row of a table; raise UserError if a row cannot be used, or lacks a label that is needed.
+
+    `place` is the table's name in errors.
+    """
     prompts = read_rows(
         Rows(table, Origins(place)),
         data_source=DATA_SOURCE,
@@ -117,9 +127,10 @@ def begin(
     table: pa.Table,
     place: str,
 ) -> tuple[OnlineLabelRefinement, PromptIndex]:
-    """Start the run of a trainer and read the prompts of its training data; print likely mistakes.
+    """Return the object that refines labels for a trainer's run, and the index of the prompts in its training data.
 
-    The arguments are those of `OnlineLabelRefinement` and `PromptIndex`.
+    Print a warning for each likely mistake in recipe or labels. Raise UserError if the method needs more than
+    responses. The arguments are those of `OnlineLabelRefinement` and `PromptIndex`.
     """
     olr = OnlineLabelRefinement(run_dir, recipe, trainer=trainer, settings=settings)
     _require_answers_only(olr.recipe)
@@ -137,7 +148,10 @@ def grade_held_out(
     rows: Sequence[Mapping[str, Any]],
     completions: Sequence[Any],
 ) -> list[float]:
-    """Return 1.0 for every completion that is right by its row of the evaluation data, else 0.0."""
+    """Return 1.0 for each completion that matches the answer in its row of the evaluation data, else 0.0.
+
+    `rows` has one row per completion. The recipe of `olr` says how answers are read.
+    """
     prompts = [_held_out_prompt(row) for row in rows]
     return olr.grade(
         completions,
@@ -148,7 +162,10 @@ def grade_held_out(
 
 
 def _require_answers_only(recipe: Recipe) -> None:
-    """Raise if a method needs more than responses, which are all that a reward function gets."""
+    """Raise UserError if a method needs more than the responses to one prompt, which is all that a reward gets.
+
+    More are token statistics, a second wording of the prompt, a choice among the step's prompts, or terms of the loss.
+    """
     section, method = recipe.method, compose(recipe.method)
     by_answers = method.score is None and not method.statistics and len(method.views) == 1
     # A choice needs all prompts of a step, which arrive here one by one.
@@ -163,7 +180,7 @@ def _require_answers_only(recipe: Recipe) -> None:
 
 
 def _held_out_prompt(row: Mapping[str, Any]) -> Prompt:
-    """Return a row of the evaluation data as a prompt; completions are graded by its `gold`."""
+    """Return a row of the evaluation data as a prompt; raise UserError if its `gold`, the right answer, is missing."""
     rows = read_rows(
         Rows(pa.Table.from_pylist([dict(row)]), Origins("the evaluation data")),
         data_source=DATA_SOURCE,

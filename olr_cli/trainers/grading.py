@@ -51,11 +51,21 @@ def accuracy_reward(
 
     The right answer is in the first of these columns that the data set has: `reward_model` (with ground_truth),
     `answer`, `label`, `ground_truth`, `final_answer`, `expected_answer`, `answer_number` and `solution`, as in files
-    (docs/data.md). Any of several answers is right. If there is no readable answer, the reward is None, and TRL leaves
-    it out. Completions are texts or chats; `extractor` says how to read them, like `data.extractor`.
+    (docs/data.md). If a row has several answers there, each of them is right.
 
-    If the chat template opens the thinking, pass the mark in `opened`, such as ``<think>``: TRL shows a reward function
-    the end of a prompt only if the prompt is plain text. Columns named `extractor` and `opened` arrive here too.
+    Args:
+        completions: texts or chats.
+        extractor: how to read answers, like `data.extractor`: one for all, or one per completion, as from a column of
+            this name.
+        prompts: texts or chats, one per completion. They show whether a percentage is asked for, and whether a prompt
+            opens the thinking.
+        opened: the mark with which the chat template opens the thinking, such as ``<think>``; one for all, or one per
+            completion. Pass it for chats, because TRL shows a reward function the end of a prompt only if the prompt is
+            plain text.
+        columns: the data set's other columns, with one value per completion.
+
+    Returns:
+        One reward per completion. It is None if the right answer cannot be read; TRL then leaves it out.
     """
     known = ("reward_model", *LABEL_COLUMNS)
     name = next((name for name in known if columns.get(name) is not None), None)
@@ -95,12 +105,19 @@ def compute_score(
 ) -> float:
     """Reward a right answer with 1.0 and any other with 0.0, for verl's `reward.custom_reward_function`.
 
-    `ground_truth` is read as in files (docs/data.md). Any of several answers is right, and at least one is required.
-    verl cannot leave out a reward. If no gold can be read, only a response with the gold's exact text gets 1, so that
-    the group usually teaches nothing. The question is known if the row has `extra_info.question`.
+    verl cannot leave out a reward. If no right answer can be read, only a response with its exact text gets 1, so that
+    the group usually teaches nothing. `extractor` and `opened` are set in `custom_reward_function.reward_kwargs`.
 
-    `custom_reward_function.reward_kwargs` sets `extractor`, like `data.extractor` (by default the row's `data_source`
-    decides how its answer is read), and `opened`, the mark such as ``<think>`` if the chat template opens the thinking.
+    Args:
+        data_source: decides how the answer is read, if no `extractor` is given.
+        solution_str: the response.
+        ground_truth: the right answer, read as in files (docs/data.md); of several, each is right.
+        extra_info: the row's column of that name; its `question`, if there, is the question that the response answers.
+        extractor: how to read the answer, like `data.extractor`.
+        opened: the mark with which the chat template opens the thinking, such as ``<think>``.
+
+    Raises:
+        UserError: there is no ground truth, or `opened` is no such mark.
     """
     golds: Sequence[str] = ()
     try:
@@ -133,10 +150,17 @@ def _verdicts(
     prompts: Sequence[Any],
     marks: Sequence[str | None],
 ) -> list[Verdict]:
-    """Return the verdict on each completion, which may match any of its golds, and count it.
+    """Return the verdict on each completion, which is right if it matches any of its golds, that is right answers.
 
-    A gold may contain its answer after the extractor's mark. `marks` are the marks that the chat template opened, if
-    known.
+    It also adds the verdicts, and some responses without an answer, to the counts that `_report` prints. Each argument
+    has one item per completion.
+
+    Args:
+        completions: texts or chats.
+        golds: right answers, or solutions that contain one after the extractor's mark, such as ``####``.
+        extractors: how answers are read.
+        prompts: texts or chats.
+        marks: the mark, such as ``<think>``, with which the chat template opened the thinking; empty if unknown.
     """
     for mark in {*marks} - {None, ""}:
         if not opened_by(str(mark)):
@@ -173,19 +197,26 @@ def _verdicts(
 
 
 def _answer_of_gold(gold: str, extractor: str) -> str:
-    """Return the answer in a gold, which may be a whole solution that ends like a response."""
+    """Return the answer that the extractor finds in a gold, that is a right answer in the data, or the gold itself.
+
+    A gold may be a whole solution, which ends like a response. Only extractors with a setting, such as ``after:####``,
+    are applied.
+    """
     # Only extractors with a setting, such as `after:####`: GSM8K's golds are solutions that end in `#### 72`.
     return (extract(gold, extractor) if ":" in extractor else None) or gold
 
 
 def row_turns(prompt: Any) -> tuple[Message, ...]:
-    """Return the turns of a row's prompt, a text or a sequence of messages; empty for anything else."""
+    """Return a row's prompt, a text or a sequence of messages, as messages; empty if it is neither."""
     return prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or ()
 
 
 @atexit.register
 def _report() -> None:
-    """Print how many responses could not be scored, and a hint how to read answers that were not found."""
+    """Print to standard error, at the end of the process, how many responses could not be scored and why.
+
+    If most of them have no answer that can be read, also print a hint which extractor would find one.
+    """
     if counted := unscorable(_counted):
         print(
             f"olr: of {_counted.total():,} responses these could not be scored: {counted}",

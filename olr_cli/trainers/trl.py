@@ -52,9 +52,10 @@ _IDENTITY = ("prompt", "prompt_id", "extra_info")
 class OlrReward(TrainerCallback, ExportableState):
     """Rewards from refined labels, for one call of `GRPOTrainer.train`; both the reward function and a callback.
 
-    The data set needs the column `prompt` (text or messages) and a column of labels: `answer`, `label`, `ground_truth`,
-    `solution`, or `reward_model.ground_truth` as in the files of `olr inject-noise`. During evaluation, completions are
-    graded by the labels of the evaluation data, and nothing is recorded.
+    Pass the same object as `reward_funcs` and in `callbacks`. The data set needs the column `prompt` (text or messages)
+    and a column of labels: `answer`, `label`, `ground_truth`, `solution`, or `reward_model.ground_truth` as in the
+    files of `olr inject-noise`. During evaluation, completions are graded by the labels of the evaluation data, and
+    nothing is recorded.
 
     Args:
         run_dir: the directory for labels, rollouts and metrics; by default `olr/` in the trainer's output_dir.
@@ -87,8 +88,16 @@ class OlrReward(TrainerCallback, ExportableState):
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float]:
-        """Return one reward per completion of this rank; `columns` are the data set's other columns and TRL's
-        extras.
+        """Return one reward per completion of this rank, from labels that are refined at every step.
+
+        While the model is in evaluation mode, grade by the labels of the evaluation data instead, and record nothing.
+
+        Args:
+            prompts: texts or chats, one per completion.
+            completions: texts or chats.
+            completion_ids: the tokens of each completion.
+            log_metric: gets the step's metrics of labels and rollouts, one at a time.
+            columns: the data set's other columns, and further arguments of TRL, which are ignored.
         """
         if self._model is None:
             raise UserError(
@@ -117,9 +126,10 @@ class OlrReward(TrainerCallback, ExportableState):
         return rewards
 
     def __reduce__(self) -> NoReturn:
-        """Refuse to be pickled: TRL's asynchronous trainer calls a copy of its rewards in another process.
+        """Raise UserError, because a pickled copy in another process would not share this object's state.
 
-        That copy would refine the labels, while checkpoints, metrics and resumes ask this object.
+        TRL's asynchronous trainer makes such a copy. The copy would refine the labels, while checkpoints, metrics and
+        resumes ask this object.
         """
         raise UserError(
             "OlrReward works in the process that trains, and cannot be copied into another one",
@@ -129,7 +139,11 @@ class OlrReward(TrainerCallback, ExportableState):
     def _supervise(
         self, samples: Sequence[tuple[Mapping[str, Any], Rollout]]
     ) -> tuple[list[float], Any]:
-        """Return the rewards of all ranks' completions, group by group, and the metrics to log."""
+        """Return one reward per sample for the samples of all ranks, and the metrics of labels and rollouts by name.
+
+        A sample is a data row and its rollout. The samples of a prompt come one after the other, `num_generations` of
+        them, and form a group; raise UserError if they do not.
+        """
         if self._olr is None or self._index is None:
             raise UserError(
                 "OlrReward has not seen training begin",
@@ -161,7 +175,10 @@ class OlrReward(TrainerCallback, ExportableState):
         }
 
     def _rollout(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> Rollout:
-        """Return a completion as a rollout, with its number of tokens and whether it was truncated."""
+        """Return a completion as a `Rollout`: its text, its number of tokens, and whether the length limit cut it off.
+
+        The last is None if TRL has no limit, or the tokenizer no end token. `tokens` are the completion's token ids.
+        """
         is_cut, end_token = None, getattr(self._tokenizer, "eos_token_id", None)
         if end_token is not None and self._args.max_completion_length is not None:
             is_cut = (
@@ -172,9 +189,10 @@ class OlrReward(TrainerCallback, ExportableState):
         )
 
     def _text(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> str:
-        """Return a completion as text with the marks of thinking that TRL removes (R6).
+        """Return a completion as text, including the marks of thinking, such as ``<think>``, that TRL removes (R6).
 
-        TRL removes marks that are special tokens, and does not say what the chat template opened.
+        TRL removes marks that are special tokens; they are restored from `tokens`, the completion's token ids. A mark
+        at the end of the prompt, put there by the chat template, is added in front.
         """
         text = completion_text(completion)
         if self._tokenizer is None:
@@ -193,14 +211,17 @@ class OlrReward(TrainerCallback, ExportableState):
     # The callback -------------------------------------------------------------------------------------------------
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Learn the model's object; TRL can also evaluate it without training."""
+        """Keep the trainer's arguments, model and tokenizer; needed here, because TRL may evaluate without training."""
         self._args, self._model = args, kwargs["model"]
         processor = kwargs.get("processing_class")
         # A processor for images and text wraps its tokenizer.
         self._tokenizer = getattr(processor, "tokenizer", processor)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Read the data set, and create or continue the run."""
+        """Read the training data, and begin the run or continue it after the checkpoint's step.
+
+        This is done on the first rank only, which decides all labels.
+        """
         self.on_init_end(args, state, control, **kwargs)
         self._micro_batches = 0
         if not state.is_world_process_zero:
@@ -236,13 +257,13 @@ class OlrReward(TrainerCallback, ExportableState):
             self._olr.load_state_dict(saved)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count micro-batches."""
+        """Count one more micro-batch; `state` learns from the count whether a generated batch is used up."""
         self._micro_batches += 1
 
     on_step_end = on_substep_end
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Store TRL's metrics of the step with ours."""
+        """Add TRL's metrics that olr has names for, such as the KL divergence, to the metrics of the latest step."""
         logs = kwargs.get("logs") or {}
         if self._olr is not None and state.is_world_process_zero:
             self._olr.log(
@@ -250,12 +271,17 @@ class OlrReward(TrainerCallback, ExportableState):
             )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Close the run."""
+        """Write what is still pending and close the run; ranks without a run do nothing."""
         if self._olr is not None:
             self._olr.close()
 
     def state(self) -> dict[str, Any]:
-        """Return the state for trainer_state.json (`transformers.trainer_callback.ExportableState`)."""
+        """Return what TRL's checkpoint stores about this object in trainer_state.json: the run's id and step.
+
+        They are in ``attributes.olr``, which is None without a run. If the checkpoint comes in the middle of a
+        generated batch, the step is the one before, because a resume generates that batch again. See
+        `transformers.trainer_callback.ExportableState`.
+        """
         saved = None
         if self._olr is not None:
             saved = self._olr.state_dict()
@@ -271,7 +297,7 @@ class OlrReward(TrainerCallback, ExportableState):
 
 
 def _rows(columns: Mapping[str, Any], size: int) -> list[dict[str, Any]]:
-    """Return the rows of those columns that are lists of this size."""
+    """Return columns as `size` rows, each a dictionary; values that are no list of this length are left out."""
     lists = {
         name: column
         for name, column in columns.items()
@@ -281,7 +307,10 @@ def _rows(columns: Mapping[str, Any], size: int) -> list[dict[str, Any]]:
 
 
 def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
-    """Return TRL's configuration as the `train` and `model` keys of a recipe."""
+    """Return TRL's configuration as the `train` and `model` keys of a recipe.
+
+    `args` is TRL's configuration, `state` the state of its trainer, and `model` the policy.
+    """
     adapter = next(iter((getattr(model, "peft_config", None) or {}).values()), None)
     schedule = str(args.lr_scheduler_type.value)
     train = {
@@ -325,9 +354,10 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
 def _on_first_rank(
     here: list[Any], decide: Callable[[Sequence[Any]], tuple[list[float], Any]]
 ) -> tuple[list[float], dict[str, float]]:
-    """Return the rewards of this rank's completions; the first rank decides over all ranks' completions, rank by rank.
+    """Return the rewards of this rank's samples and the step's metrics, which `decide` makes on the first rank for all.
 
-    An error on the first rank ends every rank, so that none waits for it.
+    `here` are this rank's samples. `decide` gets the samples of all ranks, rank by rank, and returns one reward for
+    each, and metrics. An error in it is raised on every rank, so that none waits for the first.
     """
     import torch.distributed as dist
 

@@ -49,7 +49,7 @@ _MOST_WAITING = 800
 
 
 class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
-    """Rewards from refined labels, group by group; `reward.reward_kwargs` has its settings.
+    """A reward manager for verl: rewards from refined labels, group by group; `reward.reward_kwargs` has its settings.
 
     | setting | meaning |
     |---|---|
@@ -81,7 +81,11 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
         _unwrapped(self._server.start.remote())
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Return the reward of one response as soon as its group is complete."""
+        """Return the reward of one response, once all responses of its group, that is to the same prompt, have arrived.
+
+        `data` is the response as verl has it. The result has the reward as `reward_score`, and again as `acc` in
+        `reward_extra_info`.
+        """
         # A trajectory may have several sequences; the last one holds the answer.
         item = data[len(data) - 1]
         tokens = item.batch["responses"]
@@ -110,14 +114,17 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
 
 @dataclass
 class _Group:
-    """The responses of a group so far, each with the future of its reward."""
+    """The responses to one prompt that have arrived so far, and the prompt's row.
+
+    Each is stored with its number in the group, and with the future that will hold its reward.
+    """
 
     row: Mapping[str, Any]
     rollouts: list[tuple[int, Rollout, asyncio.Future[float]]] = field(default_factory=list)
 
 
 class RewardServer:
-    """The one process per run that decides all labels, as a Ray actor."""
+    """A Ray actor, one per run, that collects the responses of all workers and decides labels and rewards."""
 
     def __init__(self, config: Any) -> None:
         self._config = config
@@ -126,7 +133,10 @@ class RewardServer:
         self._global_step = 0
 
     async def start(self) -> None:
-        """Read the data and the settings; every worker calls this, and the first call does the work."""
+        """Read verl's settings and data, and prepare the run.
+
+        Every worker calls this at its start, but only the first call does anything.
+        """
         if self._olr is not None:
             return
         from omegaconf import OmegaConf
@@ -166,7 +176,10 @@ class RewardServer:
         self._olr = olr
 
     async def reward(self, columns: Mapping[str, Any], rollout: Rollout) -> float:
-        """Return the reward of a response, after waiting for the other responses of its group."""
+        """Return the reward of a response after all responses of its group have arrived, or at once if it is held out.
+
+        `columns` are verl's columns of the response: those of its row, and ids of group, response and step.
+        """
         olr = self._olr
         assert olr is not None
         row = {**columns, "prompt": columns["raw_prompt"]}
@@ -188,8 +201,10 @@ class RewardServer:
     async def _waited(
         self, waiting: asyncio.Future[float], group: _Group, uid: str
     ) -> float:
-        """Return the reward; raise if the group does not grow for too long, because verl may have lost its other
-        responses.
+        """Wait for a response's reward and return it; raise UserError if its group stays incomplete for too long.
+
+        That is so if no response arrives for `group_timeout` seconds: verl may have lost some. `waiting` is the future
+        that will hold the reward, and `uid` the key of the group.
         """
         while True:
             size = len(group.rollouts)
@@ -208,7 +223,11 @@ class RewardServer:
     def _supervise(
         self, olr: OnlineLabelRefinement, group: _Group, global_step: int
     ) -> None:
-        """Decide a complete group; store each step once it is complete."""
+        """Decide the labels of a complete group, and hand the rewards to the calls that wait for them.
+
+        `global_step` is verl's number of the group's step. A step is stored when it is complete. If verl has resumed
+        from a checkpoint, the run is first taken back to that step.
+        """
         # The first group of a process that starts after step 1: verl has resumed from a checkpoint.
         if self._global_step == 0 and global_step > 1:
             self._go_back(olr, global_step - 1)
@@ -227,7 +246,10 @@ class RewardServer:
             waiting.set_result(reward)
 
     def _finish(self, olr: OnlineLabelRefinement) -> None:
-        """Store the current step, and close the run after the last one."""
+        """Store the groups received since the last step as one step, if there are any.
+
+        After verl's last step, also close the run.
+        """
         if olr.finish_step():
             olr.log({GLOBAL_STEP: self._global_step})
             olr.flush()
@@ -235,7 +257,10 @@ class RewardServer:
                 olr.close()
 
     def _go_back(self, olr: OnlineLabelRefinement, global_step: int) -> None:
-        """Continue the run in the run directory after verl's step `global_step`, of which verl has a checkpoint."""
+        """Continue the stored run after verl's step `global_step`, and remove later steps.
+
+        Raise UserError if the run ends before that step. It is then not the run that verl's checkpoint belongs to.
+        """
         path = run_path(self._config)
         require_run(path)
         steps = [
@@ -256,7 +281,7 @@ class RewardServer:
 
 
 def run_path(config: Any) -> Path:
-    """Return the run directory."""
+    """Return the run directory: `reward.reward_kwargs.run_dir`, or `olr/` in verl's own folder."""
     settings = config.reward.get("reward_kwargs") or {}
     return Path(
         settings.get("run_dir") or os.path.join(config.trainer.default_local_dir, "olr")
@@ -264,7 +289,7 @@ def run_path(config: Any) -> Path:
 
 
 def require_supported(config: Any) -> None:
-    """Raise unless groups arrive whole, and step after step."""
+    """Raise UserError unless verl runs its trainer v1 in the mode sync, in which responses of steps do not mix."""
     if not config.trainer.use_v1:
         raise UserError(
             "OlrRewardManager needs verl's trainer v1",
@@ -279,7 +304,10 @@ def require_supported(config: Any) -> None:
 
 
 def _require_free_or_resumed(config: Any) -> None:
-    """Raise, before anything is sampled, if the run directory holds a run that verl does not continue."""
+    """Raise UserError if the run directory holds a run, and verl is going to start from scratch.
+
+    It is meant to be called before anything is sampled.
+    """
     path, trainer = run_path(config), config.trainer
     checkpoints = os.path.join(
         trainer.default_local_dir, "latest_checkpointed_iteration.txt"
@@ -295,7 +323,10 @@ def _require_free_or_resumed(config: Any) -> None:
 
 
 def require_enough_workers(config: Any) -> None:
-    """Raise if the responses of a step cannot all wait for their groups at the same time."""
+    """Raise UserError if verl has too few reward workers for all responses of a step to wait at the same time.
+
+    A worker holds at most `_MOST_WAITING` responses.
+    """
     responses = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
     least = -(-responses // _MOST_WAITING)
     if config.reward.num_workers < least:
@@ -329,7 +360,7 @@ def trainer_settings(config: Any) -> dict[str, Any]:
 
 
 def read_data(files: str | Sequence[str], key: str) -> Any:
-    """Return the rows of verl's data files as one table with the prompts in the column `prompt`."""
+    """Return the rows of verl's data files as one table, whose prompts are in the column `prompt` instead of `key`."""
     names = [files] if isinstance(files, str) else list(files)
     table = read_table([Path(copy_to_local(name)) for name in names])
     return table.rename_columns(
@@ -338,7 +369,7 @@ def read_data(files: str | Sequence[str], key: str) -> Any:
 
 
 def _unwrapped(reference: Any) -> Any:
-    """Return the result of a remote call, or raise the error that ended it."""
+    """Wait for the result of a Ray call and return it; if the call failed, raise its error without Ray's wrapper."""
     try:
         return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
