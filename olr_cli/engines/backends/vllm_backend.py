@@ -148,7 +148,7 @@ class VllmBackend(Backend):
     ) -> Generator[Mapping[int, Sequence[Rollout | None]], None, None]:
         """Generate one response per seed of every request (see `Backend.stream`).
 
-        It yields after each step of the engine, mostly an empty mapping.
+        It yields after each step of the engine, often an empty mapping.
         """
         return whole_requests(requests, self._samples(requests, sampling))
 
