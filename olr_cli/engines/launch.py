@@ -51,7 +51,7 @@ from olr_cli.supervision import make_supervisor
 def engine_of(
     recipe: Recipe, missing: list[str] | None = None
 ) -> Callable[[Recipe, DataSets], Engine]:
-    """Return the class of the recipe's engine, or a function that makes one; import only the packages of that engine.
+    """Return what makes the recipe's engine: its class, or a function; import only the packages of that engine.
 
     Args:
         recipe: names the engine.
@@ -218,7 +218,7 @@ def launch(
         progress: shows notes, warnings and steps.
         kind: a run of the kind `rollouts` only samples and writes no checkpoints.
         resume: whether to continue an interrupted run.
-        arm: in a sweep, the common name of all runs that differ only in their seed.
+        arm: in a sweep, the common name of all runs that differ only in their seed; otherwise empty.
 
     Raises:
         UserError: something that the user can fix. Either nothing is written yet, or the run directory holds everything

@@ -346,10 +346,10 @@ def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
 
 
 def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> None:
-    """Raise UserError if one of the named weights holds NaN or infinity: such a model cannot answer.
+    """Raise UserError if one of the weights holds NaN or infinity: such a model cannot answer.
 
-    `place` names the model or file in the error. Each weight is read once, at the speed of the memory. That takes about
-    a tenth of the time of its sha256.
+    `weights` are pairs of a name and a tensor, and `place` is the model or file that the error names. Each weight is
+    read once, at the speed of the memory. That takes about a tenth of the time of its sha256.
     """
     import torch
 

@@ -351,7 +351,8 @@ def without_long(
 ) -> PromptSet:
     """Return the prompts that have at most `train.max_prompt_tokens` tokens in every view, that is in each wording.
 
-    If any are left out, the new set has a note that counts them, and their ids. UserError is raised if none is left.
+    If any are left out, the new set has a note that counts them, and their ids in `left_out`. UserError is raised if
+    none is left.
     """
     limit = recipe.train.max_prompt_tokens
     encoded = [token_ids_of(tokenizer, prompts.prompts, chat, view) for view in views]

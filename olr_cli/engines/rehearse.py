@@ -184,7 +184,10 @@ class Rehearsal:
         return [(path, settings) for _, path, settings in newest_first]
 
     def _prompt_lines(self, prompt: Prompt, views: Mapping[View, str]) -> Iterator[str]:
-        """Yield a prompt in each of its views, its label, and how answers to it are read."""
+        """Yield lines that show a prompt: its text in each view (wording), its label, and its extractor.
+
+        `views` has the texts as the policy reads them. An example prompt is shown without label and extractor.
+        """
         name = (
             "an example prompt (the data is missing)"
             if self.is_example

@@ -163,7 +163,7 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
 
 
 def _foreign_checkpoint(path: Path, step: int) -> str | None:
-    """Return why a checkpoint in the folder of `step` is not this run's or not of this step, or None if it is."""
+    """Return why a checkpoint in the folder of `step` is not of this run or not of this step, or None if it is both."""
     saved = read_json(checkpoint_path(path, step) / "trainer.json")
     if not isinstance(saved, dict) or saved.get("run", "") != run_id(path):
         return "it is of another run"

@@ -103,7 +103,8 @@ def rollouts_recipe(
 def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
     """Return the backend with which a run resumes: the one that it began with, not today's default.
 
-    `wanted` is the backend that the user asks for, or None; UserError is raised if it is another one.
+    `wanted` is the backend that the user asks for, or None for no preference. UserError is raised if it is another one
+    than the run's. It is returned if the run has recorded none.
     """
     before: BackendName | None = read_manifest(path).get("engine")
     if before is not None and wanted not in (None, before):
@@ -116,14 +117,15 @@ def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
 
 
 class RolloutSampler:
-    """The engine of `olr rollouts`, which samples and trains nothing (see `olr_cli.engines.run.Engine`)."""
+    """The engine of `olr rollouts`, which only samples (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(
         self, recipe: Recipe, data: DataSets, options: BackendOptions | None = None
     ) -> None:
         """Open the model and, unless a server holds it, check that every prompt leaves room for a response.
 
-        For a model that olr loads, the recipe gives the device and says whether the model's code may run.
+        `options` choose the backend. For a model that olr loads, the recipe gives the device and says whether the
+        model's code may run.
         """
         if not data.train.prompts:
             raise UserError(f"{data.train.source} has no prompts", "name other data")

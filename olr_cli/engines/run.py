@@ -122,14 +122,14 @@ class Engine(Protocol):
     def facts(self) -> dict[str, Any]:
         """Entries for the manifest.
 
-        These are engine, device, dtype, threads, departures from the authors' settings, and policy_digest, the digest
-        of the starting policy's weights.
+        These are engine, device, dtype, threads, departures from the settings of the paper's authors, and
+        policy_digest, the digest of the starting policy's weights.
         """
         ...
 
     @property
     def warnings(self) -> list[str]:
-        """Likely mistakes, a sentence each."""
+        """Likely mistakes in the recipe or the model that this engine has noticed, a sentence each."""
         ...
 
     @property

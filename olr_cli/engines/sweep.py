@@ -163,7 +163,10 @@ def _start(
 def _train_logged(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> None:
-    """Train run `number` in the forked process, one of `jobs` on a GPU; write its output to `log`."""
+    """Train run `number` and write its output to `log`; this is what each process of a sweep does.
+
+    If several `jobs` run at a time, each takes its share of the GPU's memory.
+    """
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
         # Redirect the process's file descriptors, not sys.stdout: libraries in C and child processes write to these.
         for stream, file in enumerate((nothing, output, output)):

@@ -71,10 +71,10 @@ def _require_no_codes(model: str | Path, stored: Headers) -> None:
 
 
 def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -> list[str]:
-    """Check transformers' report on loading a model, and return a sentence if the files hold surplus weights.
+    """Check transformers' report on loading a model; return at most one sentence, on surplus weights in the files.
 
-    UserError is raised if some are missing or have other shapes than the configuration asks for, or if the files hold
-    an adapter that is not merged. `report` is the second value of `from_pretrained` with `output_loading_info`.
+    UserError is raised if weights are missing or have other shapes than the configuration asks for, or if the files
+    hold an adapter that is not merged. `report` is the second value of `from_pretrained` with `output_loading_info`.
     """
     # The model's class may compute these buffers itself, so a file without them is complete.
     missing = [

@@ -40,7 +40,7 @@ def whole_requests(
     """Yield, after each part, the rollouts of the requests that now have all their samples.
 
     Args:
-        requests: all requests. Those without seeds come first of all, without rollouts.
+        requests: all requests. Those without seeds are yielded first, each with an empty list.
         parts: samples in the order in which they finish. Closing this generator closes `parts`.
 
     Yields:

@@ -652,8 +652,8 @@ def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
 def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | None:
     """Return the name of a setting that the server refuses and that the request can do without, or None.
 
-    It is the first word of the refusal that names a setting in `sent` with its neutral value, or the seed. It is
-    `max_tokens` if the server asks for `max_completion_tokens` instead.
+    It is the first word of the refusal that names the seed, or a setting whose value in `sent` is neutral, that is,
+    changes nothing. It is `max_tokens` if the server asks for `max_completion_tokens` instead.
     """
     if reply.status_code not in (400, 422):
         return None

@@ -93,9 +93,9 @@ def _attend(
 
     The copies would be of key and value, for the query heads that share them.
 
-    Query, key and value are (B, heads, T, width), with fewer heads in key and value. The result is (B, T, heads,
-    width), and None in place of attention weights. `_Dropped` is raised if `others` has an argument that would be
-    ignored.
+    Query, key and value are (B, heads, T, width); key and value may have fewer heads and more positions. The result is
+    (B, T, heads, width), and None in place of attention weights. `_Dropped` is raised if `others` has an argument that
+    would be ignored.
     """
     unknown = [
         name
@@ -159,7 +159,7 @@ def attend_folded(
 
 
 class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """A layer of transformers' cache in a buffer with free room, so that appending a token copies no earlier one.
+    """A layer of transformers' cache in a buffer with free room, so that appending a token seldom copies earlier ones.
 
     The buffer is doubled when it is full, so T single tokens cost copies of 2 T tokens and not of T * T / 2. It is for
     sampling: appended tokens have no gradient.

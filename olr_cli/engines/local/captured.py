@@ -149,7 +149,7 @@ class _Decoding:
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def advance(self, uniforms_LB: Tensor) -> None:
-        """Draw L tokens, at most `LOOK`, in every row; each uses one row of the random numbers `uniforms_LB`."""
+        """Draw L tokens, at most `LOOK`, in every row; the random numbers for one token are a row of `uniforms_LB`."""
         L = len(uniforms_LB)
         self._uniforms_LB[:L] = uniforms_LB.to(self.policy.device)
         self._draw.zero_()

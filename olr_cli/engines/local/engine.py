@@ -180,7 +180,7 @@ def keep_freed_memory() -> None:
 
 
 def set_up_torch(recipe: Recipe) -> None:
-    """Set torch's number of threads as the recipe says, and on a CPU deterministic algorithms, so that results repeat.
+    """Set torch's number of threads as the recipe says, and let results repeat on a CPU.
 
     Let the process also keep the memory that it frees (`keep_freed_memory`).
     """

@@ -43,7 +43,7 @@ from olr_cli.recipe.sections import TrainSection
 
 @dataclass(frozen=True)
 class _MicroBatch:
-    """The rollouts of some prompts, or some of one prompt's: the input of one forward and backward pass."""
+    """All rollouts of some prompts, or some rollouts of one prompt: the input of one forward and backward pass."""
 
     where: tuple[list[int], slice]
     """Index into the step's (P, G)."""

@@ -230,7 +230,7 @@ def sampled_step(
     step: int,
     views: Sequence[View],
 ) -> Step:
-    """Return the rollouts of P prompts, sampled as P * views rows, as a `Step`, which the supervisor reads."""
+    """Return the rollouts of P prompts, sampled as P * views rows, as a `Step`, the form that the supervisor reads."""
     columns = {
         name: values_PG.flatten().tolist() for name, values_PG in sampled.statistics.items()
     }
@@ -243,7 +243,7 @@ def sampled_step(
 def advantages_and_trains(
     decided: Decided, views: Sequence[View]
 ) -> tuple[torch.Tensor, list[bool]]:
-    """Return the advantages that were decided, (P * views, K), and whether each of these rows trains."""
+    """Return the advantages that the supervisor decided, (P * views, K), and whether each of these rows trains."""
     advantages = torch.tensor(decided.advantages, dtype=torch.float64)
     trains = [trains for trains in decided.trains for _ in views]
     return advantages.view(len(trains), -1), trains
@@ -260,7 +260,7 @@ def begin_step(policy: Policy) -> Stopwatch:
 def speed(
     policy: Policy, sampled: SampledRollouts, trains: Sequence[bool], metrics: Metrics
 ) -> dict[str, float | None]:
-    """Return the metrics of a step's throughput and its peak of GPU memory (see `throughput`).
+    """Return the metrics of a step's throughput and its peak of GPU memory, None on a CPU (see `throughput`).
 
     `trains` says of each row of `sampled` whether it trained; `metrics` has the seconds of the step's parts.
     """

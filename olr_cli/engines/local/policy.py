@@ -70,8 +70,8 @@ class Context:
 
         Args:
             times: number of rows per sequence.
-            room: the most tokens that will be appended, if none needs a gradient. Appending one then copies no earlier
-                token. 0 if a gradient is needed.
+            room: the most tokens that will be appended, so that appending one seldom copies earlier ones. 0 if their
+                number is unknown, or if any of them needs a gradient.
             dtype: in which keys and values are kept if there is `room`: that of the products which read them.
         """
         self.cache.batch_repeat_interleave(times)
@@ -176,7 +176,7 @@ class Policy:
         return policy
 
     def ending_at(self, stop: Sequence[str]) -> Policy:
-        """Return the policy with those stop texts as end tokens that are special tokens; the model is shared."""
+        """Return a copy, sharing the model, in which stop texts that are special tokens are end tokens too."""
         ending = copy.copy(self)
         ending.end_ids = sorted(
             {*self.end_ids, *prompt_text.stop_ids(self.tokenizer, stop)}

@@ -31,7 +31,7 @@ They exceed any local window that a configuration does not name, such as the 256
 
 
 def counts_tokens(policy: Policy) -> bool:
-    """Probe whether the scores stay the same if positions between two tokens of a prompt are left empty.
+    """Return whether scores stay the same if positions between two tokens of a prompt are left empty, by a few passes.
 
     Where they do, a beginning that prompts share needs to be read only once. They do not with a sliding window, which
     counts positions.
@@ -67,7 +67,7 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
     tokens = ordinary_tokens(policy)
 
     def scores(sequences: list[list[int]]) -> Tensor:
-        """Return the scores after each token of equally long sequences, from a plain pass without a cache."""
+        """Return the scores after each token of equally long sequences, (B, T, V), from one pass without a cache."""
         logits_BTV: Tensor = model(
             input_ids=torch.tensor(sequences, device=policy.device), use_cache=False
         ).logits
@@ -157,7 +157,7 @@ def has_plain_head(policy: Policy) -> bool:
 
 @torch.no_grad()
 def gives_scores_of(policy: Policy, other: Policy) -> bool:
-    """Return whether one policy's scores of a short text equal another's to the last bit; False if it cannot run."""
+    """Return whether two policies give a short text the same scores to the last bit; False if the first cannot run."""
     tokens_1T = torch.tensor([ordinary_tokens(policy)], device=policy.device)
     with policy.precision():
         expected = other.model(input_ids=tokens_1T, use_cache=False).logits

@@ -51,8 +51,8 @@ def self_certainty_of(log_pi_V: Tensor) -> Tensor:
 def truncated(pi_BV: Tensor, sampling: Sampling) -> Tensor:
     """Return the probabilities with 0 at the tokens that min_p, top_k and top_p exclude; they are not normalised.
 
-    The three are applied in vLLM's order, each to the result of the one before, and the most likely token always stays.
-    `top_k` also keeps any token as likely as the last of the k. Nucleus (`top_p`): Holtzman et al. 2020,
+    The three are applied in this order, which is vLLM's, each to the result of the one before. The most likely token
+    always stays. `top_k` also keeps any token as likely as the last of the k. Nucleus (`top_p`): Holtzman et al. 2020,
     arXiv:1904.09751. `min_p`: Nguyen et al. 2024, arXiv:2407.01082.
     """
     top_p, top_k = sampling.top_p, sampling.top_k

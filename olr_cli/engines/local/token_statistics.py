@@ -87,7 +87,7 @@ def response_statistics(
         return of(states_ND, place_PGT, tokens_PGT)
 
     def of_hidden(hidden_ND: Tensor, place_M: Tensor, tokens_M: Tensor) -> TokenStatistics:
-        """Return the statistics of M tokens, each drawn at one of N hidden states, `place_M`."""
+        """Return the statistics of M tokens, each drawn from the row of `hidden_ND` that `place_M` names."""
         with policy.precision():
             logits_NV = head(hidden_ND)
         return of(logits_NV, place_M, tokens_M)
