@@ -253,7 +253,10 @@ class RolloutSampler:
         step: int,
         sampled: Iterator[list[list[Rollout]]],
     ) -> Metrics:
-        """Take the next step's rollouts from `sampled`, label and store them, and return the step's metrics."""
+        """Take the next rollouts from `sampled`, let the supervisor label them, store them, and return the metrics.
+
+        `sampled` yields the rollouts of the remaining steps in order, a list for each prompt of the step.
+        """
         clock, visit = Stopwatch(), schedule.epoch(step)
         with clock.measure("rollouts"):
             rollouts_PG = next(sampled)

@@ -68,7 +68,10 @@ class DataSets:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Entries for the manifest: source, digest and size of each set, and the digest of the verified labels."""
+        """Entries for the manifest, by set: its source, digest and number of prompts.
+
+        For ``train`` there may also be the digest of the verified labels, and the ids of prompts left out as too long.
+        """
         sets = {"train": self.train, "validation": self.validation, "test": self.test}
         facts: dict[str, dict[str, Any]] = {
             name: {

@@ -52,6 +52,8 @@ def respond(
 ) -> Responses:
     """Sample G responses to each of P prompts, as one batch of B = P * G rows; replay a CUDA graph for each token.
 
+    Where a step cannot be recorded as a graph, it runs without one.
+
     Args:
         policy: the policy to sample from; it must allow fixed places (`Policy.has_fixed_places`).
         prompts: token ids of each prompt.
@@ -260,7 +262,7 @@ class _Decoding:
 
 
 class _FixedLayer(CacheLayerMixin):
-    """A layer of transformers' cache in a buffer that never moves, as a CUDA graph needs it.
+    """A layer of transformers' cache in a buffer that no appended token moves, as a CUDA graph needs it.
 
     The next token's keys and values are written at the position that the tensor `place` holds.
 

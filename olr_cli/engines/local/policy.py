@@ -205,7 +205,10 @@ class Policy:
                 layer.to(self.dtype)
 
     def save(self, folder: str | Path) -> None:
-        """Write weights (float32, safetensors), tokenizer, end tokens and processor in Hugging Face layout."""
+        """Write weights (float32, safetensors), tokenizer and generation config in Hugging Face layout.
+
+        The end tokens go into the generation config. A multimodal model's processor files are written too.
+        """
         ends = self.end_ids
         self.model.generation_config.eos_token_id = ends[0] if len(ends) == 1 else ends
         self.model.save_pretrained(folder)

@@ -31,7 +31,8 @@ _HEAD = 2**32
 def rows_to_sample(policy: Policy, longest: int) -> int:
     """Return how many responses to sample at once, if each has up to `longest` tokens, those of its prompt included.
 
-    On a GPU they fill half of the free memory.
+    On a GPU they fill half of the free memory; on a CPU they have at most `ON_A_CPU` tokens in all. There is at least
+    one.
     """
     if policy.device.type != "cuda":
         return max(1, ON_A_CPU // longest)
@@ -50,7 +51,8 @@ def rows_in(memory: int, policy: Policy, longest: int) -> int:
 def tokens_to_train(policy: Policy) -> int:
     """Return the most tokens, of prompts and responses, for one forward and backward pass.
 
-    On a GPU their activations fill half of the memory that the optimiser leaves free.
+    On a GPU their activations fill half of the memory that the optimiser leaves free; on a CPU the number is
+    `ON_A_CPU`.
     """
     if policy.device.type != "cuda":
         return ON_A_CPU
