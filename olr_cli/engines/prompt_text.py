@@ -116,7 +116,10 @@ def has_chat_template(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) ->
 
 
 def template_warnings(tokenizer: Any, recipe: Recipe) -> list[str]:
-    """Return a warning if the model has no chat template and the recipe does not ask for plain text, or nothing."""
+    """Return a warning if the model has no chat template and the recipe does not choose one either, or nothing.
+
+    A recipe also chooses by ``none``, which is for plain text.
+    """
     if recipe.model.chat_template is not None or has_chat_template(tokenizer):
         return []
     return [no_template(recipe.model.path)]
