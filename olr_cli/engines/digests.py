@@ -19,7 +19,13 @@ _MODEL_FILES = (*WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt")
 def model_digest(
     model: str, config: Any = None, names: Sequence[str] = _MODEL_FILES
 ) -> str:
-    """Identify a model: ``sha256:`` over a folder's files of these names, or ``commit:`` of a hub id."""
+    """Identify a model: ``sha256:`` with a digest of a folder's files, or ``commit:`` with the commit of a hub id.
+
+    Args:
+        model: the folder or the hub id.
+        config: the model's transformers configuration, which knows the commit; only for a hub id.
+        names: patterns for the names of the files that are digested; by default, all that a response depends on.
+    """
     folder = Path(model)
     if not folder.is_dir():
         return f"commit:{config._commit_hash}"

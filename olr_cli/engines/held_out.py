@@ -25,13 +25,13 @@ def held_out_metrics(
     judge: Judge,
     extractor: str | None,
 ) -> Metrics:
-    """Return the accuracies of all held-out sets.
+    """Return the accuracies of all held-out sets, as metrics such as ``eval/avg`` (see `held_out_accuracy`).
 
     Args:
-        sets: by the prefix of their metrics.
-        responses: by the same prefixes; for each prompt of the set the same number of responses.
+        sets: the held-out prompts, by the prefix of their metrics, such as ``eval``.
+        responses: for each prefix and each prompt of its set, the same number of responses.
         judge: decides which answers are right.
-        extractor: reads the answers; None: what each prompt's data source calls for.
+        extractor: name of the extractor that reads the answers; None for the one that suits each prompt's data source.
     """
     metrics: Metrics = {}
     for prefix, held_out in sets.items():
@@ -46,18 +46,19 @@ def held_out_accuracy(
     judge: Judge,
     extractor: str | None = None,
 ) -> dict[str, float]:
-    """Return how often a rollout, and the majority of a prompt's rollouts, is right.
+    """Return the share of rollouts, and of majority answers, that are right.
 
     Args:
         prompts: P prompts with a gold answer (`Prompt.gold`).
-        responses_PG: for each prompt the same number G of rollouts.
+        responses_PG: for each prompt the same number G of responses.
         judge: decides which answers are right.
-        extractor: reads the answers; None: what each prompt's data source calls for.
+        extractor: name of the extractor that reads the answers; None for the one that suits each prompt's data source.
 
     Returns:
-        ``avg`` and ``majority``, in [0, 1], and ``avg_stderr``. ``avg`` is avg@G, the mean over all rollouts; in
-        ``majority``, a tie is not right. ``avg_stderr`` is the standard error of ``avg`` over prompts, absent for a
-        single prompt: avg ± 1.96 standard errors is a 95 % interval.
+        ``avg`` and ``majority``, in [0, 1], and ``avg_stderr``. ``avg`` is avg@G, the mean over all rollouts.
+        ``majority`` is the share of prompts whose most frequent answer is right; a tie is not right. ``avg_stderr`` is
+        the standard error of ``avg`` over prompts, absent for a single prompt: avg ± 1.96 standard errors is a 95 %
+        interval.
     """
     grading = Grading(
         [
@@ -91,7 +92,10 @@ def held_out_accuracy(
 def _answers(
     prompt: Prompt, responses: Sequence[str], extractor: str | None
 ) -> list[str | None]:
-    """Return the answers in responses to a prompt."""
+    """Return the answer that the extractor reads from each response to a prompt, or None where it finds none.
+
+    Without an extractor, the default for the prompt's data source is used.
+    """
     read_as = extractor or default_extractor(prompt.data_source)
     return [
         read_answer(response, read_as, ending(prompt.messages)) for response in responses
@@ -99,7 +103,7 @@ def _answers(
 
 
 def _golds(prompt: Prompt) -> list[Gold]:
-    """Return the gold answers, any of which is right, in the form that the prompt asks for."""
+    """Return a prompt's gold answers, any of which is right, as the judge compares them; empty if it has none."""
     return (
         [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []
     )

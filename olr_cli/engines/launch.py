@@ -51,9 +51,15 @@ from olr_cli.supervision import make_supervisor
 def engine_of(
     recipe: Recipe, missing: list[str] | None = None
 ) -> Callable[[Recipe, DataSets], Engine]:
-    """Return the class of the recipe's engine; import only the packages of that engine.
+    """Return what makes the recipe's engine: its class, or a function; import only the packages of that engine.
 
-    In a dry run, the engine appends to `missing` a sentence for everything that this machine lacks.
+    Args:
+        recipe: names the engine.
+        missing: only for a dry run: a list to which the OpenRLHF engine, when it is made, appends a sentence for
+            everything that this machine lacks.
+
+    Raises:
+        UserError: the engine is external, so that another program trains.
     """
     require_engine(recipe)
     if isinstance(recipe.engine, OpenRlhfEngine):
@@ -66,7 +72,10 @@ def engine_of(
 
 
 def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
-    """Return likely mistakes in this recipe on these data, a sentence each."""
+    """Return likely mistakes in this recipe and these data, a sentence each.
+
+    A run of the kind `rollouts`, which only samples, gets only those about its data.
+    """
     # The notes count labels of one file, so they include a test set that was split off the training file, but none
     # that comes from a file of its own.
     own_test = (
@@ -101,7 +110,11 @@ _LONG_LABEL = 200
 
 
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
-    """Yield sentences about prompts that ask for no box, labels that no answer can match, and repeated questions."""
+    """Yield a sentence about each kind of mistake in the prompts.
+
+    The kinds are: prompts that do not ask for the box from which answers are read, labels too long to be final answers,
+    and questions that occur more than once.
+    """
     size = len(prompts)
     boxed = [
         row for row, it in enumerate(prompts.prompts) if extractor_of(recipe, it) == "boxed"
@@ -128,12 +141,12 @@ def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
 
 
 def extractor_of(recipe: Recipe, prompt: Prompt) -> str:
-    """Return the name of the extractor that reads answers to a prompt."""
+    """Return the name of the extractor that reads answers to a prompt: the recipe's, or its data source's."""
     return recipe.data.extractor or default_extractor(prompt.data_source)
 
 
 def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
-    """Return the first path of runs/<name>, runs/<name>-2, … that does not exist."""
+    """Return the first of the paths <name>, <name>-2, <name>-3, … below `root` that does not exist."""
     path, number = root / name, 2
     while path.exists():
         path, number = root / f"{name}-{number}", number + 1
@@ -144,6 +157,8 @@ def unfinished_run(
     recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "training"
 ) -> Path:
     """Return the only unfinished run below `root` that has this recipe, name and kind.
+
+    Runs that another process is working on do not count.
 
     Raises:
         UserError: there is no such run, or there are several.
@@ -168,7 +183,10 @@ def unfinished_run(
 
 
 def _is_unfinished(path: Path, recipe: Recipe, kind: Kind) -> bool:
-    """Whether a directory holds a run of this recipe, name and kind that lacks epochs."""
+    """Whether a directory holds a run of this name and kind that `recipe` can continue, with epochs left to do.
+
+    False for a directory that holds no run, or one that this version of olr cannot read.
+    """
     try:
         facts = read_manifest(path)
         is_this = facts["name"] == recipe.name and kind_of(facts) == kind
@@ -191,14 +209,20 @@ def launch(
     resume: bool = False,
     arm: str = "",
 ) -> None:
-    """Start a run at `path`, or with `resume` continue it, and complete it.
+    """Start a run at `path`, or with `resume` continue the one there, and complete it.
 
-    A run of the kind `rollouts` only samples and writes no checkpoints. `arm` is the sweep's name for runs that differ
-    only in their seed.
+    Args:
+        recipe: the recipe to run.
+        path: the run directory.
+        make_engine: makes the engine from the recipe and its data; nothing is written before it returns.
+        progress: shows notes, warnings and steps.
+        kind: a run of the kind `rollouts` only samples and writes no checkpoints.
+        resume: whether to continue an interrupted run.
+        arm: in a sweep, the common name of all runs that differ only in their seed; otherwise empty.
 
     Raises:
-        UserError: something that the user can fix. Either nothing is written yet, or the run directory holds
-            everything up to the last complete step.
+        UserError: something that the user can fix. Either nothing is written yet, or the run directory holds everything
+            up to the last complete step.
         Interrupted: a stop was asked for; everything up to the last complete step is stored.
         EngineFailed: a bug in another process; everything up to the last complete step is stored.
     """
@@ -248,7 +272,7 @@ def _opened(
     data: DataSets,
     progress: Progress,
 ) -> Engine:
-    """Return the engine with the starting policy, after saying how the data were read."""
+    """Make the engine, which loads the starting policy, and return it; tell the user how the data were read."""
     # A built-in model is there at once, and a hub shows its own progress.
     if Path(recipe.model.path).is_dir():
         progress.say(f"Loading {recipe.model.path} …")
@@ -261,7 +285,10 @@ def _opened(
 def _rolled_back(
     writer: RunWriter, data: DataSets, engine: Engine, progress: Progress, kind: Kind
 ) -> int:
-    """Check that a run can continue, remove the incomplete steps, and return the number of complete ones."""
+    """Check that a run can continue, remove what is stored after the step it continues from, and return that step.
+
+    The step is 0 if the run starts again. The user is told if hardware or versions have changed.
+    """
     check_same_start(writer.path, writer.recipe, data, engine)
     for sentence in other_conditions(writer.path, engine):
         progress.say(sentence)

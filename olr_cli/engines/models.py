@@ -48,7 +48,12 @@ def is_builtin(path: str) -> bool:
 
 
 def policy_path(name: str) -> Path:
-    """Return the folder, in Hugging Face layout, of a built-in policy, named with or without ``builtin:``."""
+    """Return the folder, in Hugging Face layout, of a built-in policy, named with or without ``builtin:``.
+
+    Raises:
+        NotHere: the pretrained policy has not been fetched to this machine.
+        UserError: there is no built-in policy of this name.
+    """
     plain = name.removeprefix(BUILTIN_PREFIX)
     if plain in TOYS:
         return Path(__file__).parent / "local" / "weights" / plain
@@ -68,7 +73,7 @@ def policy_path(name: str) -> Path:
 
 
 def smollm_path() -> Path:
-    """Return the folder into which `make smollm` puts the pretrained policy: it is in the user's cache."""
+    """Return the folder, in the user's cache, into which `make smollm` puts the pretrained policy; it may not exist."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "olr" / SMOLLM
 
 
@@ -82,9 +87,11 @@ _TRUST = "model.trust_remote_code"
 
 @contextmanager
 def loading(model: str | Path) -> Iterator[None]:
-    """Turn every exception that transformers raises about files of a folder or hub id into one sentence.
+    """Turn an exception that transformers raises in the block into a UserError that says why `model` cannot be loaded.
 
-    Call only transformers inside the block: an exception from our own code would be reported as a wrong file.
+    `model` is a folder or a hub id; for a hub id the error is mostly NotHere, because another machine may have it. An
+    error for lack of memory passes unchanged. Call only transformers inside the block: an exception from our own code
+    would be reported as a wrong file.
     """
     # Ask the hub before the call: the error afterwards does not always say that the network was missing.
     is_reachable = Path(model).is_dir() or hub_answers()
@@ -125,16 +132,21 @@ def open_model(
     runs_code: bool = False,
     checks_weights: bool = False,
 ) -> tuple[Any, Any, list[str]]:
-    """Return configuration, tokenizer and notes of a model whose weights can then be loaded, from safetensors only.
+    """Check that a model's weights can be loaded, and return its configuration, its tokenizer and notes.
 
-    The notes are sentences about weights that the files hold but the model lacks (`require_stored_weights`).
+    The notes are sentences about weights that the files hold but the model lacks (`require_stored_weights`). A folder
+    whose only weights are pickles is refused.
 
     Args:
         path: folder in Hugging Face layout, or hub id.
         trust_remote_code: whether code that comes with the model may run.
-        runs_code: whether the caller's library runs the model's code without asking.
+        runs_code: whether the caller's library runs the model's code without asking. Such a model is then refused
+            unless it is trusted.
         checks_weights: whether the caller checks that the weights are finite. If not, a folder's files are checked
             here.
+
+    Raises:
+        UserError: the model cannot be loaded, or should not be.
     """
     from transformers import AutoConfig, AutoTokenizer
 
@@ -168,9 +180,10 @@ def open_model(
 
 
 def _require_cached_weights(model: str | Path, folder: Path) -> None:
-    """Raise if the weights of a hub id are not in the hub's local cache; call it where the hub cannot be reached.
+    """Raise NotHere if `folder`, a hub id's place in the hub's local cache, holds no weights.
 
-    A dry run on a machine that reaches the hub puts only configuration and tokenizer into the cache.
+    Call it where the hub cannot be reached. A dry run on a machine that reaches the hub puts only configuration and
+    tokenizer into the cache.
     """
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         raise NotHere(
@@ -181,7 +194,7 @@ def _require_cached_weights(model: str | Path, folder: Path) -> None:
 
 
 def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
-    """Load a model's tokenizer."""
+    """Load the tokenizer of a folder or hub id; raise UserError if it cannot be loaded."""
     from transformers import AutoTokenizer
 
     require_known_code(model, trust_remote_code=trust_remote_code)
@@ -190,11 +203,12 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
 
 
 def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
-    """Raise if a model's files make transformers load an adapter or, without trust, a kernel from the hub.
+    """Raise UserError if loading a model would load an adapter or, without trust, run a kernel from the hub.
 
     With the package kernels, transformers 5 downloads and runs code that a configuration names: a value with a slash
-    under `attn_implementation` or `experts_implementation`. With peft, AutoModelForCausalLM follows an adapter's
-    `base_model_name_or_path`. Neither depends on `auto_map`, which transformers itself refuses without trust.
+    under `attn_implementation` or `experts_implementation`. With peft, AutoModelForCausalLM loads the model that an
+    adapter's `base_model_name_or_path` names. Neither depends on `auto_map`, which transformers itself refuses without
+    trust.
     """
     configuration = _file_of(model, _CONFIGURATION)
     if _file_of(model, _ADAPTER) is not None:
@@ -219,9 +233,10 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
 
 
 def _hub_kernel(value: object) -> str | None:
-    """Return the name of a hub kernel in a setting of implementations, or None if it names none.
+    """Return the hub kernel that the value of a setting such as `attn_implementation` names, or None.
 
-    The setting is one name for the whole model, or a mapping from its parts to names.
+    The value is one name for the whole model, or a mapping from its parts to names. A name with a slash is a hub
+    kernel.
     """
     values = value.values() if isinstance(value, dict) else [value]
     return next((text for text in values if isinstance(text, str) and "/" in text), None)
@@ -252,7 +267,7 @@ def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _file_of(model: str | Path, name: str) -> str | None:
-    """Return the local path of a model's file, or None if there is none; a hub id's file is fetched."""
+    """Return the local path of a model's file called `name`, or None if it has none; a hub id's file is fetched."""
     if os.path.isdir(model):
         file = Path(model, name)
         return str(file) if file.exists() else None
@@ -270,7 +285,7 @@ def _file_of(model: str | Path, name: str) -> str | None:
 
 
 def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
-    """Raise unless there is a tokenizer, and an embedding for every token that prompts and padding consist of.
+    """Raise UserError unless there is a tokenizer, and an embedding for every token that prompts and padding use.
 
     The usual mistake is a pad token that was added to a tokenizer without resizing the model. Unused tokens, such as
     those of images in a text model, may lie beyond the embeddings.
@@ -295,7 +310,10 @@ def require_tokenizer(model: str | Path, config: Any, tokenizer: Any) -> None:
 
 
 def _used_beyond(rows: int, tokenizer: Any) -> list[tuple[int, str]]:
-    """Return number and text of the added tokens from number `rows` on that prompts or padding consist of."""
+    """Return the id and text of each added token that prompts or padding use although it has no embedding.
+
+    `rows` is the number of embeddings, so ids from `rows` on have none.
+    """
     template = str(getattr(tokenizer, "chat_template", None) or "")
     special = {tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id}
     return sorted(
@@ -316,7 +334,10 @@ def context_length(config: Any) -> int | None:
 
 
 def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
-    """Return the files that turn images, videos and sounds into tokens, by name; none for a text model."""
+    """Return the contents of the files that turn images, videos and sounds into tokens, by file name.
+
+    A text model has none.
+    """
     names = _PROCESSORS if config.get_text_config() is not config else ()
     files = {name: _file_of(model, name) for name in names}
     return {
@@ -325,9 +346,10 @@ def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
 
 
 def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> None:
-    """Raise if a weight holds NaN or infinity: such a model cannot answer.
+    """Raise UserError if one of the weights holds NaN or infinity: such a model cannot answer.
 
-    Each weight is read once, at the speed of the memory. That takes about a tenth of the time of its sha256.
+    `weights` are pairs of a name and a tensor, and `place` is the model or file that the error names. Each weight is
+    read once, at the speed of the memory. That takes about a tenth of the time of its sha256.
     """
     import torch
 
@@ -345,7 +367,10 @@ def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> Non
 
 
 def require_finite_files(folder: str | Path) -> None:
-    """Raise if a folder's safetensors hold NaN or infinity. A hub id passes: its files need not be on this machine."""
+    """Raise UserError if a folder's safetensors cannot be read, or hold NaN or infinity.
+
+    A hub id passes: its files need not be on this machine.
+    """
     from safetensors import SafetensorError, safe_open
 
     if not os.path.isdir(folder):
@@ -362,7 +387,10 @@ def require_finite_files(folder: str | Path) -> None:
 
 
 def require_safetensors(folder: str | Path) -> None:
-    """Raise if a folder's only weights are pickles, because loading a pickle may run code."""
+    """Raise UserError if a folder's only weights are pickles, because loading a pickle may run code.
+
+    A hub id passes.
+    """
     if not os.path.isdir(folder) or any(Path(folder).glob("*.safetensors")):
         return
     pickles = (file for pattern in _PICKLES for file in sorted(Path(folder).glob(pattern)))

@@ -24,7 +24,7 @@ _MOST_TEMPLATE_BYTES = 256 * 1024
 
 @dataclass(frozen=True)
 class ChatFormat:
-    """How chat turns become the text that a model reads."""
+    """How chat turns become the text that a model reads: by which template, with which variables and which date."""
 
     template: str | None = None
     """A chat template (Jinja) that replaces the model's own. Empty: no template, plain text. None: the model's own."""
@@ -39,7 +39,13 @@ class ChatFormat:
     def read(
         cls, template: str | None, variables: Mapping[str, Any] | None = None
     ) -> ChatFormat:
-        """Return the format for a file with a template, for ``none`` (plain text), or for None (the model's own)."""
+        """Return the format that a user's choice of template asks for; raise UserError if its file cannot be used.
+
+        Args:
+            template: path of a file with a chat template (Jinja); ``none`` for plain text; None for the model's own
+                template.
+            variables: values for the template's variables.
+        """
         text = template
         if template == NONE:
             text = ""
@@ -57,23 +63,32 @@ class ChatFormat:
 
     @classmethod
     def of(cls, recipe: Recipe, day: date | None = None) -> ChatFormat:
-        """Return the format that a recipe's `model.chat_template` asks for, for a run that started on `day`."""
+        """Return the format that a recipe's `model.chat_template` asks for.
+
+        `day` is when the run started, for templates that write the date; None for today.
+        """
         with at("model.chat_template"):
             return replace(cls.read(recipe.model.chat_template), day=day)
 
     def put_into(self, tokenizer: Any) -> None:
-        """Store the template in a tokenizer, so that checkpoints are later prompted as they were trained."""
+        """Store the template in a tokenizer, so that checkpoints are later prompted as they were trained.
+
+        If the format keeps the model's own template, nothing changes.
+        """
         if self.template is not None:
             tokenizer.chat_template = self.template or None
 
     def template_of(self, tokenizer: Any) -> Any:
-        """Return the template that renders prompts, or None if they are plain text."""
+        """Return the template that renders prompts for this tokenizer, or None if prompts are plain text."""
         if self.template is not None:
             return self.template or None
         return getattr(tokenizer, "chat_template", None)
 
     def check(self, tokenizer: Any) -> None:
-        """Raise unless the template reads every variable: Jinja would silently ignore a misspelled one."""
+        """Raise UserError unless the tokenizer's template mentions every variable of this format.
+
+        Jinja would silently ignore a misspelled one.
+        """
         template = self.template_of(tokenizer)
         # Every word of the template counts as a variable. That catches misspellings without parsing Jinja.
         words = set(re.findall(r"[^\W\d]\w*", str(template)))
@@ -101,14 +116,17 @@ def has_chat_template(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) ->
 
 
 def template_warnings(tokenizer: Any, recipe: Recipe) -> list[str]:
-    """Return a sentence if the model has no chat template and the recipe does not say that it needs none."""
+    """Return a warning if the model has no chat template and the recipe does not choose one either, or nothing.
+
+    A recipe also chooses by ``none``, which is for plain text.
+    """
     if recipe.model.chat_template is not None or has_chat_template(tokenizer):
         return []
     return [no_template(recipe.model.path)]
 
 
 def no_template(model: str) -> str:
-    """Return the sentence for a model without a chat template if the user did not ask for plain text."""
+    """Return the warning that a model has no chat template, for users who did not ask for plain text."""
     return f"{model} has no chat template: prompts are given to it as plain text, roles left out"
 
 
@@ -138,7 +156,7 @@ def render_all(
 
 
 def _by_template(tokenizer: Any, messages: Sequence[Message], chat: ChatFormat) -> str:
-    """Render one prompt with the chat template."""
+    """Render one prompt with the chat template; raise UserError if the template fails on it."""
     turns = [{"role": message.role, "content": message.content} for message in messages]
     settings: dict[str, Any] = {
         "add_generation_prompt": True,
@@ -188,7 +206,7 @@ def _dated(template: Any, day: date) -> str | None:
 
 
 def _plain(messages: Sequence[Message]) -> str:
-    """Join messages into plain text."""
+    """Join messages into plain text, with a space before an assistant's turn and a blank line before others."""
     text = ""
     for message in messages:
         separator = " " if message.role == "assistant" else "\n\n"
@@ -199,7 +217,11 @@ def _plain(messages: Sequence[Message]) -> str:
 def tokenize(
     tokenizer: Any, texts: Sequence[str], chat: ChatFormat = AS_THE_MODEL_HAS_IT
 ) -> list[list[int]]:
-    """Return the token ids of rendered prompts. A chat template has already written its special tokens."""
+    """Return the token ids of rendered prompts; raise UserError if one of them is empty.
+
+    With a chat template no special tokens are added, because the template has written them. Without one, the tokenizer
+    adds those that it puts before a text, such as a start token.
+    """
     ids: list[list[int]]
     if has_chat_template(tokenizer, chat):
         ids = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
@@ -220,7 +242,7 @@ def token_ids_of(
     chat: ChatFormat = AS_THE_MODEL_HAS_IT,
     view: View = "original",
 ) -> list[list[int]]:
-    """Return the token ids of prompts in a view, exactly as the policy will read them."""
+    """Return the token ids of prompts in a view, that is a wording, exactly as the policy will read them."""
     texts = render_all(tokenizer, [prompt.turns(view) for prompt in prompts], chat)
     return tokenize(tokenizer, texts, chat)
 
@@ -229,7 +251,7 @@ _EXAMPLE_ANSWER = "The answer is 4."
 
 
 def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | None:
-    """Return the special token with which the chat template closes an assistant's turn, or None if there is none.
+    """Return the id of the special token with which the chat template closes an assistant's turn, or None.
 
     A base model's tokenizer and generation config need not list this token as an end. Without it, the model would
     continue with the next user's turn.
@@ -252,7 +274,7 @@ def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | No
 
 
 def _special_tokens(tokenizer: Any) -> dict[str, int]:
-    """Return the tokens that decoding leaves out, with their ids."""
+    """Return the ids of the special tokens, by their text; decoding leaves these tokens out."""
     special = dict(
         zip(tokenizer.all_special_tokens, tokenizer.all_special_ids, strict=True)
     )
@@ -265,7 +287,11 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
 
 
 def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
-    """Return the ids of the stop texts that are special tokens: no decoded response contains these."""
+    """Return the ids of those stop texts that are special tokens: a decoded response would never contain them.
+
+    Raises:
+        UserError: a stop text is more than a special token but contains one, so it could never be found.
+    """
     special = _special_tokens(tokenizer) if stop else {}
     for text in stop:
         # A special token of one character does not count: ordinary tokens may decode to that character.
@@ -280,7 +306,11 @@ def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
 
 
 def template_lines(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> list[str]:
-    """Return lines for a dry run: a date in the prompts, and a special token that also ends a response."""
+    """Return lines for a dry run about the chat template's date and its token for the end of a turn.
+
+    One line says that the template writes the date, if it does. Another names the token that closes an assistant's
+    turn, and so ends a response too, if it is not the tokenizer's end token.
+    """
     lines, token = [], turn_end(tokenizer, chat)
     if "strftime_now" in str(chat.template_of(tokenizer)):
         lines.append(
@@ -293,7 +323,10 @@ def template_lines(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> li
 
 
 def _without_end(tokenizer: Any, ids: list[list[int]]) -> list[list[int]]:
-    """Remove the end token, or others, that the tokenizer appends to every text: in a prompt, a response follows."""
+    """Return token ids without the tokens that the tokenizer appends to every text, such as an end token.
+
+    In a prompt they would be wrong, because a response follows it.
+    """
     # Compare one text with and without special tokens. `after` is how many of the added tokens follow the text; the
     # others, such as a start token, stay.
     bare, whole = (
@@ -319,7 +352,11 @@ def without_long(
     prompts: PromptSet,
     views: Sequence[View] = ("original",),
 ) -> PromptSet:
-    """Return the prompts that `train.max_prompt_tokens` allows in every view, with a note on the rest."""
+    """Return the prompts that have at most `train.max_prompt_tokens` tokens in every view, that is in each wording.
+
+    If any are left out, the new set has a note that counts them, and their ids in `left_out`. UserError is raised if
+    none is left.
+    """
     limit = recipe.train.max_prompt_tokens
     encoded = [token_ids_of(tokenizer, prompts.prompts, chat, view) for view in views]
     long = [
@@ -350,7 +387,15 @@ def require_room(
     context: int | None,
     view: View = "original",
 ) -> None:
-    """Raise unless every prompt and a response to it fit into the recipe's limits and the model's context."""
+    """Raise UserError if a prompt exceeds the recipe's limit, or with a full-length response the model's context.
+
+    Args:
+        prompts: the prompts, for the error.
+        token_ids: the tokens of each prompt in this view.
+        recipe: sets the limits on prompts and responses.
+        context: the most tokens that the model can read; None if it is unknown.
+        view: the wording of the prompts.
+    """
     limit = recipe.train.max_prompt_tokens
     what = "prompts" if view == "original" else "rephrased prompts"
     lengths = [*map(len, token_ids)]

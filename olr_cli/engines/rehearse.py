@@ -50,7 +50,10 @@ _ROW_BYTES = 50
 
 @dataclass(frozen=True)
 class Rehearsal:
-    """The parts of a run. Everything that is `missing` here has a stand-in; if `is_example`, the data have one too."""
+    """The parts of a run, made for a dry run, and sentences about what is `missing` on this machine.
+
+    If `is_example`, the data are missing, and example prompts stand in for them.
+    """
 
     recipe: Recipe
     data: DataSets
@@ -61,7 +64,10 @@ class Rehearsal:
 
     @property
     def amount(self) -> Mapping[str, int | None]:
-        """Numbers of prompts, of marked and verified ones, of steps and of rollouts; None if unknown."""
+        """The size of the run: how many ``prompts``, ``marked`` and ``verified`` labels, ``steps`` and ``rollouts``.
+
+        Marked labels are known to be noise. None stands for an unknown number.
+        """
         recipe, train = self.recipe, self.data.train
         if self.is_example and recipe.data.limit is None:
             return dict.fromkeys(("prompts", "marked", "verified", "steps", "rollouts"))
@@ -117,7 +123,10 @@ class Rehearsal:
         return Answer(lines, result)
 
     def amount_lines(self) -> Iterator[str]:
-        """Yield lines on the prompts, steps and rollouts of the run."""
+        """Yield lines about the run's size: prompts, labels, steps and rollouts.
+
+        If a comparable run is stored below runs/, the last line estimates the duration.
+        """
         amount, source = self.amount, self.data.train.source
         if amount["prompts"] is None:
             yield f"prompts, steps and rollouts: unknown without {source}"
@@ -147,9 +156,9 @@ class Rehearsal:
             yield f"about {rough_duration(seconds * (amount['rollouts'] or 0))}, as fast as {path}"
 
     def _earlier_run(self) -> tuple[Path, float] | None:
-        """Return the newest comparable run below runs/ and its seconds per rollout, or None if there is none.
+        """Return the path of the newest comparable run below runs/ and its seconds per rollout, or None.
 
-        Its policy, device and length of responses are the same.
+        A run is comparable if it has the same policy, device and longest response.
         """
         for path, settings in self._runs_alike():
             if settings.max_new_tokens != self.recipe.train.max_new_tokens:
@@ -161,7 +170,7 @@ class Rehearsal:
         return None
 
     def _runs_alike(self) -> list[tuple[Path, TrainSection]]:
-        """Return the runs below runs/ with this policy and device, and their settings, newest first."""
+        """Return path and `train` section of each run below runs/ with this policy, engine and device, newest first."""
         same = ("engine", "device", "dtype", "threads", "policy_digest")
         runs = []
         for file in Path("runs").glob("**/manifest.json"):
@@ -175,7 +184,10 @@ class Rehearsal:
         return [(path, settings) for _, path, settings in newest_first]
 
     def _prompt_lines(self, prompt: Prompt, views: Mapping[View, str]) -> Iterator[str]:
-        """Yield a prompt in each of its views, its label, and how answers to it are read."""
+        """Yield lines that show a prompt: its text in each view (wording), its label, and its extractor.
+
+        `views` has the texts as the policy reads them. An example prompt is shown without label and extractor.
+        """
         name = (
             "an example prompt (the data is missing)"
             if self.is_example
@@ -196,9 +208,13 @@ def rehearse(
     *,
     kind: Kind = "training",
 ) -> Rehearsal:
-    """Make every part of a run without writing anything.
+    """Make every part of a run without writing anything, and note what is missing on this machine.
 
-    An engine of `make_engine` raises if something is missing; the recipe's own engine notes it in `missing`.
+    Args:
+        recipe: the recipe of the run.
+        make_engine: makes the engine, and raises if something is missing for it. None for the recipe's engine;
+            OpenRLHF's notes what is missing instead of raising.
+        kind: the command that would make the run.
     """
     missing: list[str] = []
     try:
@@ -255,7 +271,9 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
 
 
 def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int | None]:
-    """Return the steps, rollouts and bytes that a run of a sweep takes at most; each is None if unknown.
+    """Return the steps, the rollouts and the bytes on the disk that one run of a sweep takes at most; None if unknown.
+
+    `first` is the rehearsal of the sweep's first run, whose data are taken if the recipe has the same.
 
     A run keeps checkpoints of the weights and Adam's two moments. On OpenRLHF they take 14 bytes a parameter, with
     weights of two bytes in the model's files. A response has at most four bytes a token.
@@ -283,7 +301,10 @@ def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int
 
 
 def _example_data(recipe: Recipe) -> DataSets:
-    """Return the example prompt, repeated as often as `data.limit` says, or else as one step takes."""
+    """Return data sets that consist of copies of the example prompt.
+
+    The training set has as many as `data.limit` says, or else as one step takes; a held-out set of the recipe has one.
+    """
     count = recipe.data.limit or recipe.train.prompts_per_step
     prompts = tuple(
         replace(_EXAMPLE, prompt_id=f"example {number}") for number in range(1, count + 1)

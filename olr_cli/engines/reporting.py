@@ -20,7 +20,7 @@ from olr_cli.supervision.rewards import SCORES
 
 
 def start_progress(run: Attempt, schedule: Schedule) -> None:
-    """Start the progress display after `run.done`, with the metrics of the epoch's steps so far."""
+    """Start the progress display after step `run.done`, with the metrics of the epoch's earlier steps."""
     epochs, steps = divmod(run.done, schedule.per_epoch)
     lines = read_metrics(run.path) if steps else []
     seen = [
@@ -30,7 +30,12 @@ def start_progress(run: Attempt, schedule: Schedule) -> None:
 
 
 def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
-    """Return signs of a wrong chat template or answer extractor, a sentence each, and an extractor that reads more."""
+    """Return a sentence for each sign that the chat template or the answer extractor is wrong.
+
+    The signs are equal rewards in more than 90 % of the groups, and no answer in more than 90 % of the responses. After
+    the second, another sentence names an extractor that reads more than half of the run's stored responses, if there is
+    one.
+    """
     signs = [
         f"{metrics[name]:.0%} {what}; the chat template or data.extractor"
         f" ({', '.join(EXTRACTORS)}) may be wrong; `olr train --dry-run` shows a prompt as the policy sees it"
@@ -46,7 +51,10 @@ def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
 
 
 def signs_of_no_reward(run: Path) -> list[str]:
-    """Return such signs at the end of a run in which no response was ever rewarded; none for any other run."""
+    """Return what `signs_of_a_wrong_template` finds in the last step of a run in which no response was ever rewarded.
+
+    The list is empty for any other run.
+    """
     lines = read_metrics(run, "rollout/reward")
     is_rewarded = any(line["rollout/reward"] for line in lines)
     return [] if is_rewarded or not lines else signs_of_a_wrong_template(lines[-1], run)
@@ -57,9 +65,10 @@ _LARGEST_GAP = 0.05
 
 
 def sign_of_other_weights(metrics: Metrics, top_p: float) -> str | None:
-    """Return a sentence if the sampler seems to have other weights than the policy, or None.
+    """Return a sentence if the program that samples seems to have other weights than the policy that trains, or None.
 
-    In a nucleus the sampler's log-probabilities are larger than the policy's, by at most -log(top_p).
+    The sign is a gap between their log-probabilities of the sampled tokens that rounding cannot explain. With `top_p`
+    below 1 the sampler's are larger by up to -log(top_p), which is allowed for.
     """
     gap, limit = metrics.get("rollout/sampler_gap", 0), _LARGEST_GAP - math.log(top_p)
     if gap <= limit:
@@ -78,7 +87,7 @@ MetricLog = Callable[[int, Metrics], None]
 
 
 def require_packages(recipe: Recipe) -> None:
-    """Raise if a package that only some recipes need is not installed."""
+    """Raise NotHere if a package that this recipe's settings need is not installed: tensorboard, wandb or peft."""
     for wanted, package, key in (
         (recipe.logging.tensorboard, "tensorboard", "logging.tensorboard"),
         (recipe.logging.wandb, "wandb", "logging.wandb"),
@@ -90,7 +99,11 @@ def require_packages(recipe: Recipe) -> None:
 
 @contextmanager
 def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog]]:
-    """Yield the logs that the recipe asks for besides metrics.jsonl; steps after `done` are logged once more."""
+    """Open the logs that the recipe asks for besides metrics.jsonl, and yield a function for each of them.
+
+    The function takes a step and its metrics. The logs are TensorBoard and Weights & Biases, and are closed after the
+    block. `done` is the number of steps that a resume keeps; TensorBoard then hides what was logged for later ones.
+    """
     with ExitStack() as stack:
         logs: list[MetricLog] = []
         if recipe.logging.tensorboard:
@@ -102,7 +115,7 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
 
 @contextmanager
 def reports(run: Attempt) -> Iterator[MetricLog]:
-    """Yield a function that logs and shows a step's metrics, and warns if something is clearly wrong."""
+    """Yield a function that logs and shows a step's metrics, and warns if they show that something is wrong."""
     signs = _Signs(run)
     with metric_logs(run.recipe, run.path, run.done) as logs:
 
@@ -117,7 +130,10 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
 
 
 class _Signs:
-    """Finds signs of trouble. It reports two of them only once: falling held-out accuracy, and other weights."""
+    """Finds signs of trouble in a run's metrics, step by step.
+
+    Falling held-out accuracy and a sampler with other weights are reported only once.
+    """
 
     def __init__(self, run: Attempt) -> None:
         self._run, self._has_other_weights = run, False
@@ -126,7 +142,7 @@ class _Signs:
         self._has_fallen = accuracy_fall(self._measured) is not None
 
     def after(self, step: int, metrics: Metrics) -> Iterator[str]:
-        """Yield a sentence for each sign that a step's metrics are the first to show."""
+        """Yield a sentence for each sign of trouble that appears with this step's metrics."""
         recipe = self._run.recipe
         if step == 1:
             yield from signs_of_a_wrong_template(metrics, self._run.path)
@@ -146,7 +162,7 @@ class _Signs:
 
 @contextmanager
 def _tensorboard(run: Path, done: int) -> Iterator[MetricLog]:
-    """Yield a log that writes a step's metrics for TensorBoard."""
+    """Yield a function that writes a step's metrics for TensorBoard; hide what was logged for steps after `done`."""
     from torch.utils.tensorboard import SummaryWriter
 
     with SummaryWriter(
@@ -164,7 +180,7 @@ def _tensorboard(run: Path, done: int) -> Iterator[MetricLog]:
 
 @contextmanager
 def _wandb(recipe: Recipe, run: Path) -> Iterator[MetricLog]:
-    """Yield a log that sends a step's metrics to Weights & Biases."""
+    """Yield a function that sends a step's metrics to Weights & Biases; a resumed run continues its curves."""
     import wandb
 
     session = wandb.init(

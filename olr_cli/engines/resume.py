@@ -25,7 +25,10 @@ from olr_cli.runs.writer import RunWriter
 
 
 def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> None:
-    """Raise unless a run can continue with this recipe: its own, or one that only asks for more epochs."""
+    """Raise UserError unless the run at `path` is of this kind and can continue with this recipe.
+
+    It can continue with its own recipe, or with one that only asks for more epochs.
+    """
     require_kind(path, kind)
     refused = refused_changes(read_recipe(path), recipe)
     if not refused:
@@ -44,7 +47,10 @@ def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> No
 
 
 def is_complete(path: Path, recipe: Recipe) -> bool:
-    """Whether a run has every epoch that a recipe it can continue with asks for."""
+    """Whether the run at `path` is finished and has as many epochs as the recipe asks for.
+
+    The recipe must be one with which the run can continue (`check_same_recipe`).
+    """
     return bool(
         read_manifest(path)["status"] == "finished"
         and read_recipe(path).train.epochs >= recipe.train.epochs
@@ -52,7 +58,7 @@ def is_complete(path: Path, recipe: Recipe) -> bool:
 
 
 def require_same_data(path: Path, data: DataSets) -> None:
-    """Raise if a data set has changed since the run was begun."""
+    """Raise UserError if one of the data sets, or the file of verified labels, has changed since the run was begun."""
     begun = read_manifest(path).get("data", {})
     for name, facts in data.facts.items():
         before = begun.get(name, {})
@@ -70,7 +76,7 @@ def require_same_data(path: Path, data: DataSets) -> None:
 
 
 def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine) -> None:
-    """Raise if data or starting weights have changed since the run was begun."""
+    """Raise UserError if a data set, or the weights of the starting policy, have changed since the run was begun."""
     require_same_data(path, data)
     before = read_manifest(path)
     policy = engine.facts["policy_digest"]
@@ -82,7 +88,10 @@ def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine)
 
 
 def other_conditions(path: Path, engine: Engine) -> list[str]:
-    """Return a warning if hardware or versions differ from the last attempt: results may differ in rounding (R18)."""
+    """Return a warning if hardware or versions differ from those of the run's last attempt, or an empty list.
+
+    Results may then differ in rounding (R18).
+    """
     before = read_manifest(path)
     then, now = before | before.get("versions", {}), engine.facts | versions()
     changed = [
@@ -108,10 +117,11 @@ def other_conditions(path: Path, engine: Engine) -> list[str]:
 
 
 def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
-    """Roll a run back to the step from which it continues, and return that step; 0 if it starts again.
+    """Remove everything that a run has stored after the step from which it continues, and return that step.
 
-    Training continues from its newest undamaged checkpoint. Rollouts need none: each depends only on its seed, prompt,
-    visit and number.
+    Training continues from its newest undamaged checkpoint; damaged ones are set aside. A run that only samples
+    continues after its last stored step, because each rollout depends only on its seed, prompt, epoch and number. Step
+    0 means that the run starts again.
     """
     path = writer.path
     damaged = _damaged_checkpoints(path) if kind == "training" else {}
@@ -132,7 +142,11 @@ def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
 
 
 def _damaged_checkpoints(path: Path) -> dict[int, str]:
-    """Return the damage of the newest checkpoints by their step, down to the first that is whole."""
+    """Return what is wrong with each checkpoint that is newer than the newest whole one, by its step.
+
+    Raises:
+        UserError: the run has checkpoints, and all of them are damaged.
+    """
     damage: dict[int, str] = {}
     for step in reversed(checkpoint_steps(path)):
         reason = damage_of(checkpoint_path(path, step)) or _foreign_checkpoint(path, step)
@@ -149,7 +163,7 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
 
 
 def _foreign_checkpoint(path: Path, step: int) -> str | None:
-    """Return why a checkpoint belongs to another run, or to another step than its name says, or None if it is right."""
+    """Return why a checkpoint in the folder of `step` is not of this run or not of this step, or None if it is both."""
     saved = read_json(checkpoint_path(path, step) / "trainer.json")
     if not isinstance(saved, dict) or saved.get("run", "") != run_id(path):
         return "it is of another run"
@@ -157,20 +171,23 @@ def _foreign_checkpoint(path: Path, step: int) -> str | None:
 
 
 def _recorded(path: Path) -> int:
-    """Return the last step that is stored and has its line of metrics, which is written after its shards."""
+    """Return the last step that is complete: it is stored and has its line in metrics.jsonl, which is written last.
+
+    Return 0 if there is none.
+    """
     measured = max((int(line["step"]) for line in read_metrics(path)), default=0)
     return min(measured, max(stored_steps(path), default=0))
 
 
 def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) -> None:
-    """Raise if more of a run is missing than an interruption can explain.
+    """Raise UserError if more of a run is missing than an interruption can explain.
 
     Args:
         path: the run directory.
         kind: a run of the kind `rollouts` has no checkpoints.
         done: the step after which the run would continue.
-        last: the last step with shards.
-        newest: the newest checkpoint, damaged or not.
+        last: the last step with stored tables (shards).
+        newest: the step of the newest checkpoint, damaged or not; without checkpoints, `done`.
     """
     measured = {int(line["step"]) for line in read_metrics(path)}
     missing = set(range(1, done + 1)) - (measured & set(stored_steps(path)))

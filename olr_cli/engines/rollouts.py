@@ -64,14 +64,14 @@ def rollouts_recipe(
     device: str = "auto",
     trust_remote_code: bool = False,
 ) -> Recipe:
-    """Build the recipe for sampling: GRPO's, because GRPO keeps every label as it is given.
+    """Build the recipe of a run that only samples. Its method is GRPO, which keeps every label as it is given.
 
     Args:
         model: as in `model.path`.
         data: keys of the section `data`.
         train: keys of the section `train`.
-        seed: the recipe's.
-        origin: the model that `model` was trained from, if `model` is a checkpoint of a run.
+        seed: the seed of the run.
+        origin: the model that `model` was trained from, if `model` is a checkpoint of a run. A toy runs on one thread.
         chat_template: as in `model.chat_template`.
         device: as in `engine.device`.
         trust_remote_code: as in `model.trust_remote_code`.
@@ -101,7 +101,11 @@ def rollouts_recipe(
 
 
 def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
-    """Return the backend with which a run resumes: the one that it began with, not today's default."""
+    """Return the backend with which a run resumes: the one that it began with, not today's default.
+
+    `wanted` is the backend that the user asks for, or None for no preference. UserError is raised if it is another one
+    than the run's. It is returned if the run has recorded none.
+    """
     before: BackendName | None = read_manifest(path).get("engine")
     if before is not None and wanted not in (None, before):
         raise UserError(
@@ -113,14 +117,15 @@ def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
 
 
 class RolloutSampler:
-    """Samples as the recipe says and trains nothing (see `olr_cli.engines.run.Engine`)."""
+    """The engine of `olr rollouts`, which only samples (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(
         self, recipe: Recipe, data: DataSets, options: BackendOptions | None = None
     ) -> None:
         """Open the model and, unless a server holds it, check that every prompt leaves room for a response.
 
-        For a model that olr loads, the recipe gives the device and says whether the model's code may run.
+        `options` choose the backend. For a model that olr loads, the recipe gives the device and says whether the
+        model's code may run.
         """
         if not data.train.prompts:
             raise UserError(f"{data.train.source} has no prompts", "name other data")
@@ -153,11 +158,14 @@ class RolloutSampler:
         }
 
     def _facts_of_server(self, *names: str) -> dict[str, Any]:
-        """Return the named facts that the backend has. Only servers have these."""
+        """Return those of the named facts that the backend has; only servers have the ones that are asked for here."""
         return {it: self._backend.facts[it] for it in names if it in self._backend.facts}
 
     def _set_up(self, recipe: Recipe, data: DataSets, threads: int | None) -> int:
-        """Check the prompts with the model's tokenizer. Return the number of threads; by default torch chooses it."""
+        """Check that every prompt leaves room for a response, add warnings about the template, and set torch's threads.
+
+        Return the number of threads. If `threads` is None, torch chooses it.
+        """
         prompts = self._backend.render([prompt.messages for prompt in data.train.prompts])
         self._backend.encode(prompts, self._sampling)
         self.warnings += template_warnings(self._backend.tokenizer, recipe)
@@ -182,7 +190,10 @@ class RolloutSampler:
         return self._backend.render([messages])[0]
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Sample all steps after `run.done`. If interrupted, everything up to the last complete step is stored."""
+        """Sample and store all steps after `run.done`, and return facts about the finished run for the manifest.
+
+        If a stop is asked for, the step in progress is completed, and Interrupted is raised.
+        """
         prompts = run.data.train.prompts
         run.supervisor.expect(prompts)
         schedule = Schedule.of(run.recipe, len(prompts))
@@ -221,7 +232,7 @@ class RolloutSampler:
     def _requests(
         self, run: Attempt, schedule: Schedule
     ) -> Iterator[list[GenerationRequest]]:
-        """Yield the requests of each step after `run.done`."""
+        """Yield, for each step after `run.done`, one request per prompt with the seeds of its rollouts."""
         train, prompts = run.recipe.train, run.data.train.prompts
         for step in schedule.after(run.done):
             batch = [prompts[row] for row in schedule.rows(step)]
@@ -242,7 +253,10 @@ class RolloutSampler:
         step: int,
         sampled: Iterator[list[list[Rollout]]],
     ) -> Metrics:
-        """Take the next step's rollouts from `sampled`, label and store them, and return the step's metrics."""
+        """Take the next rollouts from `sampled`, let the supervisor label them, store them, and return the metrics.
+
+        `sampled` yields the rollouts of the remaining steps in order, a list for each prompt of the step.
+        """
         clock, visit = Stopwatch(), schedule.epoch(step)
         with clock.measure("rollouts"):
             rollouts_PG = next(sampled)
@@ -266,7 +280,10 @@ class RolloutSampler:
 
 
 def rollouts_summary(run: Path, note: str | None) -> Answer:
-    """Summarise a run of sampling, with a `note` about its policy; shares are over all visits."""
+    """Summarise a finished run of sampling: shares of answers and of right majorities, and the next command.
+
+    Shares are over all visits, that is over each prompt in each epoch. `note` is a sentence about the policy, or None.
+    """
     recipe = read_recipe(run)
     shares = scan_labels(run).select(
         prompts=pl.col("prompt_id").n_unique(),
@@ -318,7 +335,7 @@ def rollouts_summary(run: Path, note: str | None) -> Answer:
 
 
 def _server_note(run: Path) -> str | None:
-    """Return a sentence on what a server leaves unknown about its responses, or None for a model that olr loaded."""
+    """Return a sentence on what is unknown about responses from a server, or None for a model that olr loaded."""
     manifest = read_manifest(run)
     if "url" not in manifest:
         return None

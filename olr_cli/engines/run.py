@@ -37,7 +37,7 @@ WEIGHT_DECAY = 0.01
 
 @dataclass(frozen=True)
 class DataSets:
-    """The prompts of a run: those that train, and those that are only measured."""
+    """The prompts of a run: those that train, and those that are only evaluated (validation and test)."""
 
     train: PromptSet
     validation: PromptSet | None
@@ -53,7 +53,10 @@ class DataSets:
 
     @property
     def held_out(self) -> dict[str, PromptSet]:
-        """The sets that are only measured, by the prefix of their metrics."""
+        """The sets that are only evaluated, by the prefix of their metrics.
+
+        The prefixes are ``eval``, for the test set, and ``validation``.
+        """
         sets = {"eval": self.test, "validation": self.validation}
         return {prefix: prompts for prefix, prompts in sets.items() if prompts is not None}
 
@@ -65,7 +68,10 @@ class DataSets:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Entries for the manifest: source, digest and size of each set, and the digest of the verified labels."""
+        """Entries for the manifest, by set: its source, digest and number of prompts.
+
+        For ``train`` there may also be the digest of the verified labels, and the ids of prompts left out as too long.
+        """
         sets = {"train": self.train, "validation": self.validation, "test": self.test}
         facts: dict[str, dict[str, Any]] = {
             name: {
@@ -85,7 +91,7 @@ class DataSets:
 
 @dataclass(frozen=True)
 class Attempt:
-    """An attempt at a run, ready for its first step or for the step after a resume."""
+    """Everything that one process needs to begin or resume a run and complete it."""
 
     recipe: Recipe
     path: Path
@@ -103,27 +109,30 @@ class Attempt:
 
 
 class EngineFailed(Exception):
-    """A bug ended one of the engine's processes; the message names the log that has its traceback."""
+    """Raised when a bug has ended one of the engine's processes; the message names the log that has its traceback."""
 
 
 class Engine(Protocol):
-    """An engine generates rollouts and optimises the policy. It is made before anything is written."""
+    """The interface of engines, which sample rollouts and train the policy.
+
+    An engine is made before anything of the run is written.
+    """
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
-        """Load the policy and check that the prompts fit it."""
+        """Load the starting policy and check that the prompts fit its context and the recipe's limits."""
 
     @property
     def facts(self) -> dict[str, Any]:
         """Entries for the manifest.
 
-        These are engine, device, dtype, threads, departures from the authors' settings, and policy_digest, the digest
-        of the starting policy's weights.
+        These are engine, device, dtype, threads, departures from the settings of the paper's authors, and
+        policy_digest, the digest of the starting policy's weights.
         """
         ...
 
     @property
     def warnings(self) -> list[str]:
-        """Likely mistakes, a sentence each."""
+        """Likely mistakes in the recipe or the model that this engine has noticed, a sentence each."""
         ...
 
     @property
@@ -136,7 +145,7 @@ class Engine(Protocol):
         ...
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Take all steps after `run.done`; return facts about the finished run for the manifest."""
+        """Take all steps after `run.done`, and return facts about the finished run, which go into its manifest."""
         ...
 
 
@@ -144,7 +153,7 @@ Section = TypeVar("Section", LocalEngine, OpenRlhfEngine)
 
 
 def engine_section(recipe: Recipe, kind: type[Section]) -> Section:
-    """Return the recipe's engine section as the class `kind`.
+    """Return the recipe's section `engine`, which must be of the class `kind`.
 
     Raises:
         ValueError: the recipe has another engine.
@@ -155,7 +164,7 @@ def engine_section(recipe: Recipe, kind: type[Section]) -> Section:
 
 
 def require_engine(recipe: Recipe) -> None:
-    """Raise if the recipe's engine is external: olr then computes rewards, and another program trains."""
+    """Raise UserError if the recipe's engine is external: olr then computes rewards, and another program trains."""
     if isinstance(recipe.engine, ExternalEngine):
         raise UserError(
             f"engine.name is external: {recipe.engine.trainer} trains and takes its rewards from olr",
@@ -169,7 +178,10 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
     Args:
         recipe: names the data sets.
         kind: a run of the kind `rollouts` trains nothing, so its prompts need no labels.
-        day: day on which the run started.
+        day: day on which the run started, for chat templates that write the date; None for today.
+
+    Raises:
+        UserError: the data cannot be read, or lack something that the recipe's method needs.
     """
     # A stored recipe may be a stranger's: code that only it names must not run unasked.
     recipe.require_named()
@@ -209,10 +221,10 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
 
 
 def loss_average_departure(recipe: Recipe) -> str:
-    """Return a sentence for the manifest that compares our average of the loss with the authors' (R17).
+    """Return a sentence for the manifest on how our mean of the loss differs from that of the paper's authors (R17).
 
-    Their `balance_batch` sorts samples by length, and mini-batches are cut without shuffling. Their loss is the mean
-    of the token means of micro-batches of 4. `benchmarks/step_order.py` shows the weight that each response then has.
+    Their `balance_batch` sorts samples by length, and mini-batches are cut without shuffling. Their loss is the mean of
+    the token means of micro-batches of 4. `benchmarks/step_order.py` shows the weight that each response then has.
     """
     authors = (
         "the authors' mean of token means over micro-batches of 4 responses of like length"
@@ -236,7 +248,10 @@ LOGITS, LOSS_OR_GRADIENT = "its logits are", "its loss or gradient is"
 
 
 class NonFinite(UserError):
-    """A loss, a gradient or logits are NaN or infinite. The message is for commands that do not train."""
+    """Raised when a loss, a gradient or logits are NaN or infinite.
+
+    The message is for commands that do not train; in training, `diverged` replaces it.
+    """
 
     def __init__(self, quantity: str, model: str = "the policy") -> None:
         super().__init__(
@@ -247,7 +262,7 @@ class NonFinite(UserError):
 
 
 class Diverged(UserError):
-    """A run ended because the policy diverged. Everything up to the last complete step is kept."""
+    """Raised when a run ends because its policy has diverged. Everything up to the last complete step is kept."""
 
     run_status: Status = "diverged"
 
@@ -255,14 +270,14 @@ class Diverged(UserError):
 def diverged(
     writer: RunWriter, error: NonFinite, *, step: int, epoch: int, failed: int
 ) -> Diverged:
-    """Record that a step could not be taken, as the last line of metrics, and return the error to raise.
+    """Record in metrics.jsonl that a step has met a value that is not finite, and return the error to raise.
 
     Args:
         writer: the run's.
         error: names the quantity that is not finite.
         step: the step that was not completed; 0 is before training.
         epoch: the epoch of that step.
-        failed: the step that made the policy. The error proposes the newest checkpoint before it.
+        failed: the step whose update made the policy that failed. The error proposes the newest checkpoint before it.
     """
     # The step itself is not kept, so this line of metrics is the run's only record of the failure.
     writer.log(step, epoch, {NONFINITE: 1})

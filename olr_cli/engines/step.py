@@ -28,7 +28,7 @@ Speed = Callable[[Metrics], Mapping[str, float | None]]
 
 @dataclass(frozen=True)
 class StepEnd:
-    """Records every step of a run, and saves or stops when due."""
+    """What follows each computed step: store and log it, evaluate, save a checkpoint and stop, each if it is due."""
 
     writer: RunWriter
     schedule: Schedule
@@ -47,16 +47,17 @@ class StepEnd:
     """Shows each step's metrics; None if another process follows metrics.jsonl."""
 
     def before_training(self) -> None:
-        """Measure the starting policy and log it as step 0."""
+        """Evaluate the starting policy on the held-out prompts, and log the metrics as step 0."""
         with self.stopping_if_diverged(0, failed=0):
             metrics = self.held_out()
         self._log(0, metrics)
 
     @contextmanager
     def stopping_if_diverged(self, step: int, *, failed: int) -> Iterator[None]:
-        """End the run if the block computes a value that is not finite. The step is not kept.
+        """Raise Diverged, which ends the run, if the block raises NonFinite; `step` is then not kept.
 
-        `failed` is the step that made the policy (see `diverged`). It equals `step` once this step is stored.
+        `failed` is the step whose update made the policy: `step` - 1 until `step` itself has updated it. If it is
+        `step`, the step's stored tables are removed.
         """
         try:
             yield
@@ -77,14 +78,15 @@ class StepEnd:
         measured: Mapping[str, float],
         speed: Speed,
     ) -> None:
-        """Store and log a computed step; save and stop if that is due.
+        """Store and log a computed step; evaluate, save and stop if that is due.
 
         Args:
             step: from 1.
             decided: its labels and rollouts.
             clock: has run since the step began.
             measured: metrics of the update.
-            speed: called last, so that it knows the time of everything else.
+            speed: computes the speed from all other metrics; called last, so that these include the time of everything
+                else.
 
         Raises:
             Diverged: the policy can no longer answer the held-out prompts.
@@ -114,7 +116,7 @@ class StepEnd:
             self._require_reward(train.stop_if_no_reward)
 
     def _require_reward(self, steps: int) -> None:
-        """Raise if none of the last `steps` steps rewarded a response."""
+        """Raise UserError if the run has taken `steps` steps and the last `steps` of them rewarded no response."""
         latest = read_metrics(self.writer.path, "rollout/reward")[-steps:]
         if len(latest) == steps and not any(line["rollout/reward"] for line in latest):
             raise UserError(

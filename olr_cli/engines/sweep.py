@@ -52,7 +52,7 @@ def train_all(
         runs: the sweep's runs.
         folder: run directories are made below it.
         jobs: number of processes at a time; they share a GPU's memory.
-        train_one: is called in each process with the number of a run, from 0, and ends the process. It must be
+        train_one: is called in each process with the index of its run in `runs`, and ends the process. It must be
             picklable.
 
     Returns:
@@ -85,7 +85,10 @@ def train_all(
 
 
 def _unfinished(runs: Sequence[SweepRun], folder: Path) -> dict[int, str]:
-    """Return number and path of every unfinished run; raise if one was begun with another recipe."""
+    """Return the place below `folder` of every unfinished run, by the run's index.
+
+    UserError is raised if a run was begun with another recipe.
+    """
     begun = [run for run in runs if (folder / run.place / "manifest.json").exists()]
     for run in begun:
         check_same_recipe(folder / run.place, run.recipe)
@@ -102,7 +105,11 @@ def _train_side_by_side(
     train_one: Callable[[int], object],
     stop: StopRequest,
 ) -> dict[str, int]:
-    """Train runs, `jobs` at a time, until all end or a stop is asked for; return their exit statuses by path."""
+    """Train runs, `jobs` at a time, until all end or a stop is asked for; return their exit statuses.
+
+    `runs` maps the index of each run to its place below `folder`; the statuses are by place. On a stop, running
+    processes are terminated and those that have not started are left out.
+    """
     waiting = list(runs.items())
     jobs = min(jobs, len(waiting))
     training: dict[str, BaseProcess] = {}
@@ -132,7 +139,7 @@ def _train_side_by_side(
 
 
 def _takes_all_gpus(recipe: Recipe) -> bool:
-    """Whether a run starts its own Ray, which knows nothing of other runs on the same GPUs."""
+    """Whether a run on OpenRLHF starts a Ray of its own, which takes GPUs that other runs already use."""
     engine = recipe.engine
     return (
         isinstance(engine, OpenRlhfEngine)
@@ -144,7 +151,7 @@ def _takes_all_gpus(recipe: Recipe) -> bool:
 def _start(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> BaseProcess:
-    """Start a run in a process of its own and return the process."""
+    """Start run `number`, one of `jobs` at a time, in a process of its own that writes to `log`; return the process."""
     # `_report` reads the log even if the process ends before it has opened it.
     with writing(log):
         log.touch()
@@ -156,7 +163,10 @@ def _start(
 def _train_logged(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> None:
-    """Train run `number` in the forked process, one of `jobs` on a GPU; write its output to `log`."""
+    """Train run `number` and write its output to `log`; this is what each process of a sweep does.
+
+    If several `jobs` run at a time, each takes its share of the GPU's memory.
+    """
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
         # Redirect the process's file descriptors, not sys.stdout: libraries in C and child processes write to these.
         for stream, file in enumerate((nothing, output, output)):
@@ -169,7 +179,7 @@ def _train_logged(
 
 
 def _report(folder: Path, place: str, child: BaseProcess) -> int:
-    """Wait for the end of a run, print a line about it, and return its exit status."""
+    """Wait for the process of the run at `place` to end, print a line about its outcome, and return its exit status."""
     child.join()
     status = child.exitcode or 0
     if status == 0:
@@ -183,7 +193,7 @@ def _report(folder: Path, place: str, child: BaseProcess) -> int:
 
 
 def _outcome(run: Path) -> str:
-    """Return the last metrics of a finished run, and whether its held-out accuracy fell."""
+    """Return a finished run's last metrics as text, with a remark if its held-out accuracy fell."""
     lines = read_metrics(run)
     if not lines:
         return ""
@@ -192,7 +202,7 @@ def _outcome(run: Path) -> str:
 
 
 def _last_words(log: Path) -> str:
-    """Return the last line of a run's log."""
+    """Return the last line of a log that is not blank, without "Error: " in front, or "no output"."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next(
         (line.removeprefix("Error: ") for line in reversed(lines) if line.strip()),
@@ -201,7 +211,11 @@ def _last_words(log: Path) -> str:
 
 
 def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
-    """Print the next command, or the logs of the failed runs; return the sweep's exit status."""
+    """Print the next command, or the logs of the runs that did not finish; return the sweep's exit status.
+
+    `statuses` has the exit status of each run by its place, and `runs` is the number of all runs. The result is 0 if
+    all are finished, 1 if a bug ended one, and 2 if the user can fix every cause.
+    """
     failed = {place: status for place, status in statuses.items() if status}
     if not failed:
         print(f"Next: olr analyze {quote(str(folder))}")
@@ -215,5 +229,5 @@ def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
 
 
 def _log(folder: Path, place: str) -> Path:
-    """Return the path of a run's log."""
+    """Return the path of the log of the run at `place`."""
     return folder / "logs" / f"{place}.txt"

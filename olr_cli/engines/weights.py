@@ -24,10 +24,10 @@ Headers = Mapping[str, tuple[str, Sequence[int]]]
 def require_stored_weights(
     model: str | Path, folder: Path, config: Any, *, trust_remote_code: bool
 ) -> list[str]:
-    """Return the notes of `require_weights` before anything is loaded, from the files in `folder`.
+    """Check from the files in `folder` that a model's weights are complete, before anything is loaded.
 
-    A model passes if it cannot be checked. Such models are quantised ones, whose names and shapes differ between
-    formats, and those for which transformers has no class.
+    Return and raise what `require_weights` does. A model passes, with no sentences, if it cannot be checked: a
+    quantised one, whose names and shapes differ between formats, or one for which transformers has no class.
     """
     stored = {} if _is_quantised(config) else _headers(model, folder)
     if not stored:
@@ -48,7 +48,10 @@ def require_stored_weights(
 
 
 def _require_no_codes(model: str | Path, stored: Headers) -> None:
-    """Raise if the stored weights are the codes of a quantised model."""
+    """Raise UserError if the stored weights are quantised, for a configuration that does not say so.
+
+    Quantised weights are integers, or float8 with a scale beside them.
+    """
     scales = [name for name in stored if "scale" in name]
     for name, (kind, _) in stored.items():
         # Experts that are stored in one weight end in `proj`. Masks and positions are skipped: they may be integers.
@@ -68,9 +71,10 @@ def _require_no_codes(model: str | Path, stored: Headers) -> None:
 
 
 def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -> list[str]:
-    """Return a sentence about surplus weights in the files; raise if weights are missing or have other shapes.
+    """Check transformers' report on loading a model; return at most one sentence, on surplus weights in the files.
 
-    `report` is the second value of `from_pretrained` with `output_loading_info`.
+    UserError is raised if weights are missing or have other shapes than the configuration asks for, or if the files
+    hold an adapter that is not merged. `report` is the second value of `from_pretrained` with `output_loading_info`.
     """
     # The model's class may compute these buffers itself, so a file without them is complete.
     missing = [
@@ -110,7 +114,10 @@ def _is_quantised(config: Any) -> bool:
 
 
 def _headers(model: str | Path, folder: Path) -> Headers:
-    """Return the headers of the files that transformers loads: the single file, or else all that the index names."""
+    """Return dtype and shape of each stored weight, by name, from the files that transformers loads.
+
+    Return nothing if a file cannot be read: the code that reads the weights will report it.
+    """
     from safetensors import SafetensorError, safe_open
 
     stored: dict[str, tuple[str, Sequence[int]]] = {}
@@ -130,7 +137,11 @@ def _headers(model: str | Path, folder: Path) -> Headers:
 
 
 def _loaded_files(model: str | Path, folder: Path) -> Iterator[str]:
-    """Yield the names of the files that transformers loads; raise if one that the index names is missing."""
+    """Yield the names of the weight files that transformers loads: the single file, or else those that the index names.
+
+    Raises:
+        UserError: the index cannot be used, or a file that it names is missing.
+    """
     index, whole = folder / "model.safetensors.index.json", "model.safetensors"
     if (folder / whole).is_file() or not index.is_file():
         yield whole
@@ -153,7 +164,10 @@ def _loaded_files(model: str | Path, folder: Path) -> Iterator[str]:
 def _rehearsed_load(
     config: Any, stored: Headers, *, trust_remote_code: bool
 ) -> Mapping[str, Any]:
-    """Load weights of these names and shapes without memory; return transformers' report, or raise its error."""
+    """Rehearse loading weights of these names and shapes, without memory for them, and return transformers' report.
+
+    The report names missing, unexpected and mismatched weights. An exception of transformers is passed on.
+    """
     import torch
     from transformers import AutoModelForCausalLM
     from transformers.utils import logging
@@ -185,5 +199,5 @@ def _rehearsed_load(
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first three names, sorted, as text."""
+    """Return the first three names, in sorted order, as text, with "…" if there are more."""
     return ", ".join(sorted(names)[:3]) + (", …" if len(names) > 3 else "")

@@ -34,7 +34,11 @@ BACKENDS: tuple[BackendName, ...] = ("vllm", "transformers", "openai")
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """How to open a model for generation."""
+    """The settings for opening a model for generation: which backend, which device, and the backend's own settings.
+
+    Raises:
+        UserError: a setting is not for this backend, such as `concurrency` without a server.
+    """
 
     name: BackendName | None = None
     """The backend; by default vLLM if it is installed and built for the device, or else transformers."""
@@ -79,7 +83,15 @@ class BackendOptions:
             )
 
     def open(self, model: str, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> Backend:
-        """Open a model: a folder in Hugging Face layout, a hub id, or the server's name for it."""
+        """Open a model with these options, and return a backend that is ready to generate.
+
+        Args:
+            model: a folder in Hugging Face layout, a hub id, or with `url` the server's name for the model.
+            chat: how prompts become the text that the model reads.
+
+        Raises:
+            UserError: the backend cannot run here, or the model or the chat template cannot be used.
+        """
         backend: Backend
         if self.url is not None:
             from olr_cli.engines.backends.openai_backend import OpenAIBackend
@@ -98,7 +110,11 @@ class BackendOptions:
 
 
 def _choose(name: BackendName | None, device: Device) -> BackendName:
-    """Return the backend to open, after checking that it can run."""
+    """Return `name`, or by default vLLM if it is built for the device on which models run here, or else transformers.
+
+    Raise UserError if `device` is cuda and there is no GPU, or if `name` is vllm and no vLLM for this device is
+    installed.
+    """
     made_for = _vllm_made_for()
     if made_for == "cpu":
         # vLLM's CPU worker warns through torch's C++ log, whose level torch reads when it is imported: set it before.
@@ -117,7 +133,10 @@ def _choose(name: BackendName | None, device: Device) -> BackendName:
 
 
 def _require_vllm(made_for: RunsOn | None, runs_on: RunsOn) -> None:
-    """Raise unless there is a vLLM, and it is built for the device on which models run here."""
+    """Raise UserError unless vLLM is installed and built for the device `runs_on`, on which models run here.
+
+    `made_for` is the device that the installed vLLM is built for, or None if there is no vLLM.
+    """
     if made_for is None:
         raise UserError(
             "vLLM is not installed",

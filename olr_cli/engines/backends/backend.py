@@ -20,7 +20,7 @@ from olr_cli.supervision import Rollout
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A prompt and the samples to draw for it."""
+    """A prompt, as messages and as text, and one seed for each sample to draw."""
 
     messages: Sequence[Message]
     seeds: Sequence[int]
@@ -37,9 +37,15 @@ Sampled: TypeAlias = tuple[int, int, Rollout | None]
 def whole_requests(
     requests: Sequence[GenerationRequest], parts: Generator[Sequence[Sampled], None, None]
 ) -> Generator[dict[int, list[Rollout | None]], None, None]:
-    """Yield after each part the requests that now have all their samples, as `Backend.stream` does.
+    """Yield, after each part, the rollouts of the requests that now have all their samples.
 
-    `parts` are the samples in the order in which they finish. Closing the iterator closes `parts`.
+    Args:
+        requests: all requests. Those without seeds are yielded first, each with an empty list.
+        parts: samples in the order in which they finish. Closing this generator closes `parts`.
+
+    Yields:
+        Rollouts by the request's index in `requests`, one per seed, None for a lost sample. A part that completes no
+        request gives an empty dict.
     """
     received: defaultdict[int, dict[int, Rollout | None]] = defaultdict(dict)
     # No part will ever name a request without seeds, so it would stay unfinished.
@@ -60,10 +66,14 @@ def in_order(
     stream: Generator[Mapping[int, Sequence[Rollout | None]], None, None],
     report: Callable[[int, int], None],
 ) -> Generator[list[list[Rollout]], None, None]:
-    """Yield the rollouts of each batch once it and all earlier ones are complete.
+    """Yield the rollouts of each batch, a list per request, once this batch and all earlier ones are complete.
 
-    `stream` responds to the requests of all batches. A batch that lacks a rollout is not yielded: the stream ends with
-    the error that says why it is lost.
+    If a rollout of a batch is lost, the rest of `stream` is read, which ends with the error that says why.
+
+    Args:
+        batches: the requests; they are numbered through all batches, from 0.
+        stream: yields rollouts by the number of their request, None for a lost one.
+        report: is called with the number of rollouts in the current batch's complete requests, and in the whole batch.
     """
     # The stream numbers the requests of all batches in one sequence.
     numbers = count()
@@ -84,7 +94,10 @@ def in_order(
 
 
 class Backend(AbstractContextManager["Backend"]):
-    """A model that is ready to respond. Leaving the context frees it."""
+    """A model, loaded here or held by a server, that generates responses to prompts.
+
+    It is a context manager, and leaving the context frees the model.
+    """
 
     model: str
     """Folder or hub id, for error messages."""
@@ -105,21 +118,22 @@ class Backend(AbstractContextManager["Backend"]):
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, Sequence[Rollout | None]], None, None]:
-        """Respond to every request as often as it has seeds. Requests start in this order, as far as the backend can.
+        """Generate one response per seed of every request, and yield the requests as they finish.
 
-        A response ends where the model's context ends, if that comes before the length limit. Closing the iterator
-        drops the requests that are not finished.
+        Requests are started in the given order as far as the backend can. A response is cut off at the length limit, or
+        where the model's context ends if that comes first. Closing the generator drops the requests that are not
+        finished.
 
         Yields:
-            The requests that have finished since the last time, by their number in `requests`: one rollout per seed, or
-            None for a lost one. While a backend works on long responses there may be none, so that the caller can do
+            The requests that have finished since the last time: rollouts by the request's index in `requests`, one per
+            seed, None for a lost one. While responses are long the mapping may be empty, so that the caller can do
             other work.
         """
 
     def requests(
         self, prompts: Sequence[Sequence[Message]], seeds: Sequence[Sequence[int]]
     ) -> list[GenerationRequest]:
-        """Return a request for every prompt, with its seeds."""
+        """Return one request per prompt, with the prompt's text and its seeds, one for each sample to draw."""
         parts = zip(prompts, seeds, self.render(prompts), strict=True)
         return [GenerationRequest(*request) for request in parts]
 
@@ -131,8 +145,9 @@ class Backend(AbstractContextManager["Backend"]):
     ) -> Generator[list[list[Rollout]], None, None]:
         """Yield the rollouts of each batch of requests, in order, as soon as it is complete; raise as `stream` does.
 
-        A batch starts when the one before it is taken. `report` receives, now and then, how many rollouts of the
-        current batch have arrived, and how many the batch has.
+        Here, a batch starts when the caller asks for it; a subclass may start it earlier. `report` is now and then
+        called with two numbers of rollouts: those of the current batch that have arrived, and those that the whole
+        batch has.
         """
         for requests in batches:
             yield from in_order([requests], self.stream(requests, sampling), report)
@@ -143,13 +158,19 @@ class Backend(AbstractContextManager["Backend"]):
         return prompt_text.has_chat_template(self.tokenizer, self.chat)
 
     def render(self, prompts: Sequence[Sequence[Message]]) -> list[str]:
-        """Return prompts as texts, exactly as the model will read them. A call may fork this process, so pass many."""
+        """Return each prompt, a list of chat messages, as the text that the model will read."""
         return prompt_text.render_all(self.tokenizer, prompts, self.chat)
 
     def encode(
         self, prompts: Sequence[str], sampling: Sampling
     ) -> tuple[list[list[int]], list[int]]:
-        """Return the token ids of rendered prompts, and for each prompt the largest number of tokens in a response."""
+        """Return the token ids of each rendered prompt, and the most tokens that the response to it may have.
+
+        This limit is `sampling.max_new_tokens`, or what the prompt leaves of the model's context if that is less.
+
+        Raises:
+            UserError: a prompt leaves no room for a response, or a stop text can never occur in one.
+        """
         # For its error alone: a stop text that no decoded response can contain would never be found.
         prompt_text.stop_ids(self.tokenizer, sampling.stop)
         tokens = prompt_text.tokenize(self.tokenizer, prompts, self.chat)

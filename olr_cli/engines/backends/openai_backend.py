@@ -120,23 +120,26 @@ _NO_JSON = (ValueError, KeyError, IndexError, TypeError, AttributeError, Recursi
 
 
 class _BadReply(Exception):
-    """A reply that is not an answer. The message says why."""
+    """Raised for a reply that holds no usable completion; the message says why. Another attempt may succeed."""
 
 
 class _Permanent(_BadReply):
-    """A reply of status 200 with an error that would be a refusal if the status were the error's own."""
+    """Raised for a reply of status 200 with an error that should have come with the status of a refusal, such as 400.
+
+    The request is retried all the same. If the last attempt ends so too, the run ends instead of losing this sample.
+    """
 
 
 @dataclass
 class _Losses:
-    """How many samples are lost, in total and in a row, and the reason of the last loss."""
+    """Counts lost samples, in total and since the last one that arrived, and keeps the reason of the last loss."""
 
     total: int = 0
     in_a_row: int = 0
     reason: str = ""
 
     def count(self, answer: Rollout | str) -> Rollout | None:
-        """Return the rollout, or count a loss and return None."""
+        """Return a rollout as it is; for the reason of a loss, count the loss and return None."""
         if isinstance(answer, Rollout):
             self.in_a_row = 0
             return answer
@@ -147,16 +150,19 @@ class _Losses:
 class OpenAIBackend(Backend):
     """Generation by a server that speaks the OpenAI API: vLLM, SGLang, llama.cpp or OpenAI itself.
 
-    Each sample is a request with its own seed, which some servers ignore.
+    Each sample is a chat completion of its own, requested with the sample's seed, which some servers ignore.
     """
 
     facts: dict[str, Any]
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
-        """Ask the server for its models.
+        """Ask the server at `options.url` for its list of models, and check that `model` is in it, if there is one.
 
         The URL may contain a user, a password and a query, which are not stored. `chat` may set variables for the
         server's chat template but cannot replace the template.
+
+        Raises:
+            UserError: no server answers, it refuses the key, or it does not have the model.
         """
         if chat.template is not None:
             raise UserError(
@@ -197,7 +203,7 @@ class OpenAIBackend(Backend):
         return True
 
     def render(self, prompts: Sequence[Sequence[Message]]) -> list[str]:
-        """Return the messages as plain text. Only the server knows the text that the model reads."""
+        """Return each prompt's messages as plain text: only the server knows the text that the model reads."""
         return prompt_text.render_all(None, prompts, ChatFormat(template=""))
 
     def __exit__(self, *error: object) -> None:
@@ -206,7 +212,11 @@ class OpenAIBackend(Backend):
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout | None]], None, None]:
-        """Respond to every request (see `Backend`). A lost sample is None; an error after all others says so."""
+        """Generate one response per seed of every request, and yield requests as they finish (see `Backend.stream`).
+
+        A sample is lost, and its rollout None, if all `ATTEMPTS` attempts fail. After all other samples, a UserError
+        says how many are lost. After `MOST_LOST` losses in a row it comes at once.
+        """
         return whole_requests(requests, self._samples(requests, sampling))
 
     def batches(
@@ -215,10 +225,11 @@ class OpenAIBackend(Backend):
         sampling: Sampling,
         report: Callable[[int, int], None],
     ) -> Generator[list[list[Rollout]], None, None]:
-        """Respond to all batches in one stream (see `Backend`): the server stays busy while a batch ends.
+        """Generate all batches in one stream, and yield their rollouts in order (see `Backend.batches`).
 
-        Requests run ahead of the oldest unfinished one by at most the size of the largest batch, or by the concurrency
-        if that is larger. After a lost sample no further request is sent.
+        The server stays busy while a batch ends, because requests of the next ones start early. They run ahead of the
+        oldest unfinished request by at most the size of the largest batch, or by the concurrency if that is larger.
+        After a lost sample no further request is sent.
         """
         parts = list(batches)
         requests = list(chain.from_iterable(parts))
@@ -232,7 +243,11 @@ class OpenAIBackend(Backend):
         sampling: Sampling,
         ahead: float = math.inf,
     ) -> Generator[list[Sampled], None, None]:
-        """Yield every `_POLL_SECONDS` the samples that arrived or were lost; `ahead` is passed on to `_ask_all`."""
+        """Yield, every `_POLL_SECONDS`, the samples that have arrived or were lost since the last time.
+
+        `ahead` limits how far requests run ahead of the oldest unfinished one (see `_ask_all`). UserError is raised
+        after `MOST_LOST` losses in a row, or at the end if any sample is lost.
+        """
         wanted = sum(len(request.seeds) for request in requests)
         again = (
             "run the same command again" if ahead == math.inf else "continue with --resume"
@@ -278,9 +293,10 @@ class OpenAIBackend(Backend):
         put: Callable[[_Answer], None],
         ahead: float,
     ) -> None:
-        """Request all samples, at most `ahead` requests beyond the oldest unfinished one.
+        """Request all samples, `concurrency` at a time, and call `put` with each rollout, or the reason of its loss.
 
-        If `ahead` is finite, the caller takes the responses in order, and none that follows a lost one. The first loss
+        A request starts only while it is at most `ahead` places after the oldest unfinished one in `requests`. If
+        `ahead` is finite, the caller takes the responses in order, and none that follows a lost one. The first loss
         therefore stops further requests.
         """
         begun: dict[tuple[int, int], None] = {}  # requests in flight, the oldest first
@@ -313,7 +329,11 @@ class OpenAIBackend(Backend):
         seed: int,
         sampling: Sampling,
     ) -> Rollout | str:
-        """Request one sample; return the rollout, or the reason why it is lost."""
+        """Request one sample, in up to `ATTEMPTS` attempts; return the rollout, or the reason why the sample is lost.
+
+        Raises:
+            UserError: the server refuses the request, so that another attempt would fail too.
+        """
         body: dict[str, Any] = {
             "model": self.model,
             "messages": [
@@ -361,7 +381,11 @@ class OpenAIBackend(Backend):
     async def _complete(
         self, client: httpx.AsyncClient, body: Mapping[str, Any]
     ) -> httpx.Response:
-        """Return the reply to a request, sent without the settings that the server turns out to refuse."""
+        """Request a chat completion with these settings, and return the reply.
+
+        If the server refuses a setting that it can do without, the request is repeated without it, and so are all later
+        ones.
+        """
         while True:
             sent = {
                 name: value for name, value in body.items() if name not in self._refused
@@ -385,7 +409,11 @@ class OpenAIBackend(Backend):
         timeout: float,
         body: Any = None,
     ) -> httpx.Response:
-        """Return the whole reply; raise one of `_FAILURES` or `_BadReply` if it is late, cut off or too large."""
+        """Send a request to the path `name` below the server's URL, and return the whole reply, decompressed.
+
+        Raise one of `_FAILURES` if the connection fails or the reply takes more than `timeout` seconds. Raise
+        `_BadReply` if the reply is too large or compressed in a way that was not asked for.
+        """
         content = bytearray()
         url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}/{name}")
         async with asyncio.timeout(timeout), client.stream(method, url, json=body) as reply:
@@ -404,7 +432,7 @@ class OpenAIBackend(Backend):
         )
 
     def client(self) -> httpx.AsyncClient:
-        """Return a client for the server."""
+        """Return an HTTP client that sends the server's key, with at most `concurrency` connections."""
         limits = httpx.Limits(
             max_connections=self.concurrency, max_keepalive_connections=self.concurrency
         )
@@ -414,7 +442,13 @@ class OpenAIBackend(Backend):
         return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits)
 
     async def _served(self) -> dict[str, Any]:
-        """Return the server's facts about the model: the name behind its alias."""
+        """Check that the server has the model, and return the name behind the model's alias as `served_model`.
+
+        The dict is empty if the server gives no such name or has no list of models.
+
+        Raises:
+            UserError: no server answers, it refuses the key, or its list lacks the model.
+        """
         try:
             async with self.client() as client:
                 reply = await self._send(
@@ -448,7 +482,7 @@ class OpenAIBackend(Backend):
         return {"served_model": storable(str(root))} if root else {}
 
     def _refusal(self, reply: httpx.Response) -> UserError:
-        """Return the error for a request that the server refuses."""
+        """Return the error to raise for a reply that refuses a request; status 401 and 403 concern the key."""
         said = self._words(reply)
         if reply.status_code in (401, 403):
             key = f"the key in {KEY}" if self.headers else "a request without a key"
@@ -462,7 +496,10 @@ class OpenAIBackend(Backend):
         )
 
     def _words(self, reply: httpx.Response, error: Any = None) -> str:
-        """Return the server's own words, or those of `error`, as the end of a parenthesis, without secrets."""
+        """Return the error message in a reply, shortened and without secrets, as `: message`; empty if there is none.
+
+        `error` is the reply's error if the caller knows it; by default it is looked up in the reply.
+        """
         try:
             content = reply.json()
             error = error or content.get("error", content)
@@ -479,20 +516,24 @@ class OpenAIBackend(Backend):
         return f": {text}" if text else ""
 
     def _without_secrets(self, text: str) -> str:
-        """Replace the key and the secret parts of the URL in a server's words, because some servers repeat them."""
+        """Replace the key and the secret parts of the URL in a server's text by `…`; some servers repeat them."""
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return text
 
     def _reason(self, error: Exception) -> str:
-        """Return why a request failed, in a few words."""
+        """Return why a request failed, in a few words and without secrets."""
         if isinstance(error, TimeoutError):
             return "no reply before the timeout"
         kind = "" if isinstance(error, _BadReply) else type(error).__name__
         return self._without_secrets(": ".join(filter(None, (kind, first_line(error)))))
 
     def _rollout(self, reply: httpx.Response) -> Rollout:
-        """Return the response in a completion; its token count is None if the server gives none or a wrong one."""
+        """Return the rollout in the reply to a chat completion; raise `_BadReply` if it has none.
+
+        A thought that the server sends beside the response is put back in front of it. The token count is None if the
+        server gives none or a wrong one.
+        """
         try:
             content = reply.json()
             choice = _choice(content)
@@ -529,7 +570,7 @@ class OpenAIBackend(Backend):
 
 
 def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the first choice of a completion, or an empty one if the reply is an error.
+    """Return the choice of lowest index in a completion, or an empty mapping if the reply reports an error.
 
     olr asks for one choice, but a server may send several, in any order.
     """
@@ -540,12 +581,15 @@ def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _error_of(content: Mapping[str, Any]) -> Any:
-    """Return the error in a reply: its `error`, or all of it (FastChat's), or None if it reports no error."""
+    """Return the error that a reply reports, or None.
+
+    It is the value of `error`, or the whole reply if its `object` is "error", as FastChat's is.
+    """
     return content.get("error") or (content if content.get("object") == "error" else None)
 
 
 def _is_permanent(error: Any) -> bool:
-    """Whether the code, status or type of an error says that it is permanent. Without any of them it may pass."""
+    """Whether an error's code, status or type says that another attempt cannot succeed; False if it has none."""
     if not isinstance(error, dict):
         return False
     marks = [str(error.get(name)).lower() for name in ("code", "status", "type")]
@@ -557,7 +601,7 @@ def _is_permanent(error: Any) -> bool:
 
 
 def _url(text: str) -> httpx.URL:
-    """Parse the address of a server."""
+    """Parse the address of a server; raise UserError unless it is an http or https URL with a host."""
     try:
         url = httpx.URL(text)
     except httpx.InvalidURL:
@@ -570,7 +614,11 @@ def _url(text: str) -> httpx.URL:
 
 
 def _secrets_in(url: httpx.URL) -> list[str]:
-    """Return the parts of a URL that may be secret: user and password, as written and as sent, and the query."""
+    """Return the parts of a URL that may be secret, so that they can be replaced in messages.
+
+    They are the login and its password, each as written and as sent, the query, and the query's values. Parts of three
+    or fewer characters are left out.
+    """
     login, query = url.userinfo.decode(), url.query.decode()
     basic = b64encode(f"{url.username}:{url.password}".encode()).decode()
     written, password = login.partition(":")[2], url.password
@@ -580,13 +628,20 @@ def _secrets_in(url: httpx.URL) -> list[str]:
 
 
 def _end_of(choice: Mapping[str, Any]) -> str:
-    """Return the reason why a response ended, in one spelling: `FinishReason.MAX_TOKENS` is `max_tokens`."""
+    """Return a choice's finish reason in one spelling, in lower case and without a prefix; empty if it has none.
+
+    For example, `FinishReason.MAX_TOKENS` becomes `max_tokens`.
+    """
     reason = str(choice.get("finish_reason") or "").rpartition(".")[2]
     return reason.lower().replace("-", "_").replace(" ", "_")
 
 
 def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
-    """Return `Rollout.ended_by` of a message. Some servers send the finish reason `stop` and mark it only by a key."""
+    """Return why the server ended a response early, as `Rollout.ended_by` stores it, or None if it did not.
+
+    `end` is the finish reason (`_end_of`). Some servers send `stop`, and only the message's key `refusal` or
+    `tool_calls` tells the reason.
+    """
     marks = [
         _WITHHELD.get(end),
         *(name for name in ("refusal", "tool_calls") if reply_message.get(name)),
@@ -595,7 +650,11 @@ def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
 
 
 def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | None:
-    """Return the first setting in the words of a refusal that a request can do without: a neutral one, or the seed."""
+    """Return the name of a setting that the server refuses and that the request can do without, or None.
+
+    It is the first word of the refusal that names the seed, or a setting whose value in `sent` is neutral, that is,
+    changes nothing. It is `max_tokens` if the server asks for `max_completion_tokens` instead.
+    """
     if reply.status_code not in (400, 422):
         return None
     if "max_tokens" in sent and "max_completion_tokens" in reply.text:
@@ -609,7 +668,7 @@ def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | No
 
 
 def _text(content: Any) -> str:
-    """Return the text of a message's content, which may be a list of parts."""
+    """Return the text of a message's content, a text or a list of parts; raise TypeError for anything else."""
     turn = message({"role": "assistant", "content": content})
     if turn is None:
         raise TypeError("content")
@@ -617,7 +676,10 @@ def _text(content: Any) -> str:
 
 
 def _wished(reply: httpx.Response, most: float) -> float | None:
-    """Return the seconds that the server asks to wait, at most `most`, or None if it names none, or a date."""
+    """Return the seconds to wait that the reply's Retry-After header asks for, but at most `most`.
+
+    Return None if there is no such header, or if it holds a date.
+    """
     try:
         seconds = float(reply.headers.get("retry-after", ""))
     except ValueError:

@@ -34,10 +34,13 @@ LEAST_ROWS = {"cpu": 64, "cuda": 256}
 
 
 class TransformersBackend(Backend):
-    """Generation with `olr_cli.engines.local`: slower than vLLM, and only for models of attention layers."""
+    """Generation by olr's own sampler (`olr_cli.engines.local`).
+
+    It is slower than vLLM, and only for models with attention in every layer.
+    """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
-        """Load the model."""
+        """Load the model, and note in `facts` everything that its responses depend on."""
         self.chat = chat
         self._policy = Policy.load(
             model,
@@ -70,7 +73,10 @@ class TransformersBackend(Backend):
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
-        """Respond batch by batch, the longest prompts first (see `Backend`)."""
+        """Generate one response per seed of every request in batches, longest prompts first (see `Backend.stream`).
+
+        After each batch, its requests are yielded. No rollout is lost.
+        """
         tokens, limits = self.encode([request.prompt for request in requests], sampling)
         # All prompts of a call to the sampler share one limit and one number of samples; similar lengths save padding.
         longest_first = sorted(
@@ -102,7 +108,11 @@ class TransformersBackend(Backend):
         *,
         rows: int,
     ) -> list[list[Rollout]]:
-        """Return the rollouts of requests with the same number of samples, drawn `rows` responses at a time."""
+        """Return the rollouts of each request, drawing at most `rows` samples of a request at a time.
+
+        All requests have the same number of seeds. `prompts` are their token ids, and `limit` is the most tokens of a
+        response.
+        """
         rollouts_PG: list[list[Rollout]] = [[] for _ in requests]
         for first in range(0, len(requests[0].seeds), rows):
             seeds_PG = [request.seeds[first : first + rows] for request in requests]
@@ -124,7 +134,7 @@ class TransformersBackend(Backend):
         return rollouts_PG
 
     def _rows(self, longest: int) -> int:
-        """Return how many responses fit in a batch, if prompt and response have up to `longest` tokens."""
+        """Return how many responses fit in a batch if each has up to `longest` tokens, those of its prompt included."""
         memory = free_memory(self._policy) // 2 if self._on_gpu else CPU_MEMORY
         wanted = max(BATCH // longest, LEAST_ROWS["cuda" if self._on_gpu else "cpu"])
         return min(rows_in(memory, self._policy, longest), wanted)

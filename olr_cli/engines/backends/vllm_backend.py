@@ -85,17 +85,18 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 
 
 class VllmBackend(Backend):
-    """Generation by `vllm.LLM`.
+    """Generation by `vllm.LLM`, in this process.
 
     On a CPU it computes in float32, on a GPU in bfloat16 (float16 before Ampere), unless the settings say otherwise.
 
-    If every sample has its own seed, the rest of the batch changes a sample only through rounding: another batch shape
-    may turn a draw. vLLM draws such samples one after the other, which costs time at each token. Without seeds of their
-    own, the draws depend on the engine's seed and on everything that is sampled.
+    With a seed for each sample (`seed_each`, and always on a CPU), a sample depends on the rest of its batch only
+    through rounding, which now and then changes a drawn token. vLLM draws such samples one after the other, which costs
+    time at each token. Without seeds of their own, the draws depend on the engine's seed and on everything that is
+    sampled.
     """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
-        """Read tokenizer and configuration. The weights are loaded with the first prompts."""
+        """Check vLLM's settings, read tokenizer and configuration. The weights are loaded with the first prompts."""
         self.model, self.chat = model, chat
         self._remote = {"trust_remote_code": options.trust_remote_code}
         self._llm: Any = None
@@ -145,15 +146,19 @@ class VllmBackend(Backend):
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, Sequence[Rollout | None]], None, None]:
-        """Respond to every request (see `Backend`); yield once per step of the engine."""
+        """Generate one response per seed of every request (see `Backend.stream`).
+
+        It yields after each step of the engine, often an empty mapping.
+        """
         return whole_requests(requests, self._samples(requests, sampling))
 
     def _samples(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[list[Sampled], None, None]:
-        """Yield after each step of the engine the samples that have finished.
+        """Yield, after each step of the engine, the samples that it has finished, often none.
 
-        A sample is a request of its own. The engine always has `WAITING` of them ready for when others finish.
+        For vLLM, each sample is a request of its own. The engine holds up to `WAITING` of them beyond those that it
+        works on, so that one can start when another ends. Closing the generator aborts the unfinished ones.
         """
         from vllm.lora.request import LoRARequest
 
@@ -204,7 +209,7 @@ class VllmBackend(Backend):
         limits: Sequence[int],
         sampling: Sampling,
     ) -> Iterator[tuple[int, int, Any]]:
-        """Yield for every sample the number of its request, its own number, and vLLM's parameters."""
+        """Yield for every sample the index of its request, its index in this request, and its `SamplingParams`."""
         params_of = {limit: self._settings(sampling, limit) for limit in set(limits)}
         # A greedy sample draws nothing, and a seed would only slow it down.
         is_seeded = sampling.temperature and self._seed_each
@@ -217,7 +222,7 @@ class VllmBackend(Backend):
                 yield number, sample, params
 
     def _step(self, engine: Any) -> Any:
-        """Take one step of the engine."""
+        """Take one step of vLLM's engine and return its outputs; raise UserError if the engine fails."""
         try:
             return engine.step()
         except (RuntimeError, OSError) as error:
@@ -227,7 +232,10 @@ class VllmBackend(Backend):
             ) from error
 
     def _settings(self, sampling: Sampling, limit: int) -> Any:
-        """Return the parameters of samples with at most `limit` tokens; the engine makes a shallow copy for each."""
+        """Return vLLM's `SamplingParams`, without a seed, for samples of at most `limit` tokens.
+
+        All samples with this limit can share them, because the engine makes a shallow copy for each.
+        """
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
@@ -245,7 +253,11 @@ class VllmBackend(Backend):
         )
 
     def _rollout(self, completion: Any, opened: str, stop: Sequence[str]) -> Rollout:
-        """Return the rollout of a completion; `opened` is the part of the response that the prompt already holds."""
+        """Return the rollout of vLLM's completion; raise UserError if the engine gave the response up.
+
+        `opened` is the mark of thinking with which the prompt ends, or an empty text; it is put in front of the
+        response. The response ends before the first of the stop texts.
+        """
         if completion.finish_reason in ("abort", "error"):
             # The engine failed here. Scoring the response as wrong would blame the model.
             raise UserError(
@@ -260,7 +272,11 @@ class VllmBackend(Backend):
         return Rollout(opened + before_stop(text, stop), len(tokens), truncated)
 
     def _make_room(self, longest: int, sampling: Sampling) -> None:
-        """Start an engine unless the current one holds such long sequences and, for stop texts, reads text."""
+        """Start an engine for prompts of up to `longest` tokens, unless the current one can serve them.
+
+        It can if it holds sequences that long with their responses and, where there are stop texts, decodes tokens to
+        text.
+        """
         wanted, reads_text = longest + sampling.max_new_tokens, bool(sampling.stop)
         # No sequence is longer than the model's context.
         is_roomy = self._room >= min(wanted, self.context or wanted)
@@ -279,7 +295,7 @@ class VllmBackend(Backend):
             self._running = stack.pop_all()
 
     def _start(self) -> Any:
-        """Start vLLM's engine."""
+        """Load the model into a new `vllm.LLM` and return it; raise UserError if vLLM cannot run it here."""
         from vllm import LLM
 
         settings: dict[str, Any] = {
@@ -307,7 +323,7 @@ class VllmBackend(Backend):
             ) from error
 
     def _stop(self) -> None:
-        """End the engine if one runs."""
+        """End the engine, if one runs, and free its memory."""
         self._llm = None
         self._running.close()
         gc.collect()  # needed: engine and model form a reference cycle
@@ -316,7 +332,10 @@ class VllmBackend(Backend):
 
 
 def _import_vllm() -> Any:
-    """Import vLLM and return it; its logging level is read at import."""
+    """Import vLLM and return the module; raise UserError if the import fails.
+
+    It is imported within `_environment`, because vLLM reads its logging level at import.
+    """
     with _environment():
         try:
             import vllm
@@ -332,7 +351,10 @@ def _import_vllm() -> Any:
 
 @contextmanager
 def _environment() -> Iterator[None]:
-    """Set the environment variables that vLLM reads; at the end restore all, even those that vLLM sets itself."""
+    """Set the environment variables that vLLM reads, and restore the whole environment after the block.
+
+    Variables that vLLM itself sets within the block are removed too.
+    """
     before = dict(os.environ)
     # Run the engine in this process. It then schedules in a repeatable order, and its errors are exceptions. In another
     # process, a Ctrl-C that waits for the current samples would kill it.
@@ -350,7 +372,12 @@ def _environment() -> Iterator[None]:
 def read_model(
     model: str, *, trust_remote_code: bool, chat: ChatFormat = AS_THE_MODEL_HAS_IT
 ) -> tuple[Any, Any, list[int], Sequence[str]]:
-    """Return a model's configuration, tokenizer, end tokens, and notes about its surplus weights."""
+    """Read everything of a model but its weights, and check that these can be loaded.
+
+    Returns:
+        The configuration, the tokenizer, the ids of the tokens that end a response, and notes. Notes are sentences
+        about weights that the files hold but the model lacks.
+    """
     config, tokenizer, notes = open_model(model, trust_remote_code=trust_remote_code)
     with loading(model):
         try:
@@ -367,7 +394,10 @@ def read_model(
 
 
 def _reason(error: BaseException) -> str:
-    """Return the line that says what went wrong. In pydantic's errors it is the second: the first holds a count."""
+    """Return the line of an exception's message that says what went wrong.
+
+    It is the first line, or the second in pydantic's errors, whose first line only counts the problems.
+    """
     lines = str(error).strip().splitlines()
     return (
         lines[1] if len(lines) > 1 and "validation error" in lines[0] else first_line(error)
@@ -375,7 +405,11 @@ def _reason(error: BaseException) -> str:
 
 
 def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
-    """Raise unless vLLM has every setting and olr does not set it itself."""
+    """Raise UserError unless every setting is one of vLLM's engine that the user may set.
+
+    Refused are names that `engine_args`, vLLM's `EngineArgs`, does not have, and those that olr sets itself. So is a
+    `tensor_parallel_size` or `max_model_len` below 1.
+    """
     names = {field.name for field in fields(engine_args)} - _SET_BY_OLR | {LORA}
     for key in settings:
         if key in _SET_BY_OLR:
@@ -400,7 +434,11 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
 
 
 def adapter_rank(folder: str) -> int:
-    """Return the smallest rank of `_RANKS` that holds the adapter in a folder."""
+    """Return the smallest rank that vLLM can reserve (`_RANKS`) and that holds the LoRA adapter in a folder.
+
+    Raises:
+        UserError: the folder holds no adapter, its weights are not usable, or its rank is larger than vLLM takes.
+    """
     file = Path(folder) / "adapter_config.json"
     if not Path(folder).is_dir():
         raise no_path(folder, "give the folder of a LoRA adapter (PEFT)")

@@ -45,16 +45,17 @@ The mask contains the windows, and transformers' function computes a bias.
 
 
 class _Dropped(Exception):
-    """Raised when a model passes its attention an argument that torch's sdpa ignores, such as soft-capped scores."""
+    """Raised when a model passes its attention an argument that torch's sdpa ignores, such as a cap on scores."""
 
 
 def set_up_attention(model: Any) -> bool:
-    """Make a model with transformers' "sdpa" use our attention, or "eager" if sdpa would drop an argument.
+    """Replace a model's "sdpa" attention by `_attend`, or by "eager" if sdpa would ignore one of its arguments.
 
     transformers' function ignores every argument that it does not know, so the scores would be wrong without an error.
+    A model with another attention than sdpa is left as it is.
 
     Returns:
-        Whether the model uses our attention, which takes a mask of any form.
+        Whether the model now uses `_attend`, which takes a mask of any form.
     """
     if (
         model.config._attn_implementation != "sdpa"
@@ -88,10 +89,13 @@ def _attend(
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Compute `sdpa_attention_forward` without copies where possible.
+    """Compute attention as transformers' `sdpa_attention_forward` does, without copies where possible.
 
-    Query, key and value are (B, heads, T, width), with fewer heads in key and value; the result is (B, T, heads,
-    width).
+    The copies would be of key and value, for the query heads that share them.
+
+    Query, key and value are (B, heads, T, width); key and value may have fewer heads and more positions. The result is
+    (B, T, heads, width), and None in place of attention weights. `_Dropped` is raised if `others` has an argument that
+    would be ignored.
     """
     unknown = [
         name
@@ -132,9 +136,19 @@ def _attend(
 def attend_folded(
     query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, scaling: float | None
 ) -> Tensor:
-    """Compute the attention of one token per row, (B, heads, 1, width), to (B, 1, heads, width); no key is copied.
+    """Compute the attention of one query token per row, without copying keys for the query heads that share them.
 
     The query heads that share a head of keys become tokens of that head: (B, key heads, heads of each, width).
+
+    Args:
+        query: (B, heads, 1, width).
+        key: (B, key heads, positions, width), with fewer heads.
+        value: in the shape of `key`.
+        attention_mask: which positions each row attends to.
+        scaling: factor of the scores; None for torch's default.
+
+    Returns:
+        The attended values, (B, 1, heads, width).
     """
     B, heads, _, width = query.shape
     folded = query.view(B, key.shape[1], -1, width)
@@ -145,14 +159,14 @@ def attend_folded(
 
 
 class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """Keys and values of one layer in a buffer with room for more, so that appending a token moves no other.
+    """A layer of transformers' cache in a buffer with free room, so that appending a token seldom copies earlier ones.
 
     The buffer is doubled when it is full, so T single tokens cost copies of 2 T tokens and not of T * T / 2. It is for
     sampling: appended tokens have no gradient.
     """
 
     def __init__(self, layer: Any, room: int, dtype: torch.dtype) -> None:
-        """Continue the `DynamicLayer` `layer`, for at most `room` more tokens."""
+        """Take over the keys and values of a `DynamicLayer`, converted to `dtype`, for at most `room` more tokens."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.lazy_initialization(layer.keys, layer.values)
         self._places = [layer.keys.to(dtype), layer.values.to(dtype)]
@@ -162,7 +176,7 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     def update(
         self, key_states: Tensor, value_states: Tensor, *_args: Any, **_kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Append keys and values, (B, heads, T, width) each; return all so far."""
+        """Append the keys and values of T tokens, (B, heads, T, width) each, and return those of all tokens so far."""
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         if end > self._places[0].shape[-2]:
@@ -173,13 +187,13 @@ class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
         return self._show(end)
 
     def batch_select_indices(self, indices: Tensor) -> None:
-        """Keep only these rows."""
+        """Keep only the rows of the batch with these indices."""
         used = self.get_seq_length()
         self._places = [place[indices, :, :used] for place in self._places]
         self._show(used)
 
     def _show(self, tokens: int) -> tuple[Tensor, Tensor]:
-        """Expose the first `tokens` positions as the layer's keys and values."""
+        """Make the first `tokens` positions of the buffer the layer's keys and values, and return both."""
         keys, values = (place[:, :, :tokens] for place in self._places)
         self.keys, self.values = keys, values
         return keys, values

@@ -50,7 +50,16 @@ def respond(
     sampling: Sampling,
     report: Callable[[int], None],
 ) -> Responses:
-    """Return the responses of one batch, B = P * G.
+    """Sample G responses to each of P prompts, as one batch of B = P * G rows; replay a CUDA graph for each token.
+
+    Where a step cannot be recorded as a graph, it runs without one.
+
+    Args:
+        policy: the policy to sample from; it must allow fixed places (`Policy.has_fixed_places`).
+        prompts: token ids of each prompt.
+        keys_PG: one random key per rollout.
+        sampling: how tokens are drawn and where a response ends.
+        report: is called every `LOOK` tokens with the number of rollouts that have ended.
 
     Raises:
         NonFinite: logits are NaN or infinite.
@@ -89,17 +98,20 @@ def respond(
 
 
 def _uniforms(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
-    """Return the rollouts' uniform random numbers for tokens `start` to `end`, (L, B) float64."""
+    """Return a uniform random number per rollout for each token from `start` up to `end`, (L, B) float64.
+
+    Each depends only on the rollout's key and the token's position in the response.
+    """
     return torch.from_numpy(
         np.stack([uniform_streams(keys_B, position) for position in range(start, end)])
     )
 
 
 class _Decoding:
-    """The tensors that a step reads and writes, and the graph that replays it.
+    """A batch of responses in progress: the tensors that each step reads and writes, and the CUDA graph of a step.
 
     Attributes:
-        rows_B: the row of `written` that each row here continues.
+        rows_B: for each row that is still sampled, the row of `written`, the responses, that it continues.
     """
 
     def __init__(
@@ -110,7 +122,7 @@ class _Decoding:
         written: Responses,
         sampling: Sampling,
     ) -> None:
-        """Continue each of P sequences in G rows."""
+        """Continue each of the P sequences in `context` in G rows, whose tokens are stored in `written`."""
         self.policy, self.written, self.sampling = policy, written, sampling
         self.entropy_BT = torch.zeros_like(written.logprobs_BT)
         self._end_ids = torch.tensor(policy.end_ids, device=policy.device)
@@ -139,7 +151,7 @@ class _Decoding:
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def advance(self, uniforms_LB: Tensor) -> None:
-        """Draw L tokens in every row."""
+        """Draw L tokens, at most `LOOK`, in every row; the random numbers for one token are a row of `uniforms_LB`."""
         L = len(uniforms_LB)
         self._uniforms_LB[:L] = uniforms_LB.to(self.policy.device)
         self._draw.zero_()
@@ -158,7 +170,10 @@ class _Decoding:
         self._used += L
 
     def ends(self, start: int, end: int) -> Tensor:
-        """Return whether each token from `start` to `end` ends its row, (B, L), as an end token or by a stop text."""
+        """Return whether each drawn token from `start` up to `end` ends its row, (B, L).
+
+        A token does so if it is an end token or completes a stop text.
+        """
         tokens_BT, stop = self.written.tokens_BT, self.sampling.stop
         ends_BL = torch.isin(tokens_BT[self.rows_B, start:end], self._end_ids)
         if stop:
@@ -170,7 +185,7 @@ class _Decoding:
         return ends_BL
 
     def select(self, rows: Tensor) -> None:
-        """Keep only these rows, given by their numbers."""
+        """Continue only these of the current rows, given by their indices; the graph has to be recorded again."""
         self._replay = None
         for layer in self._layers:
             layer.keys, layer.values = layer.keys[rows], layer.values[rows]
@@ -179,7 +194,7 @@ class _Decoding:
         self._uniforms_LB = self._uniforms_LB[:, rows]
 
     def finished(self) -> Responses:
-        """Return the responses, with padding after their ends."""
+        """Return all responses, with padding in place of tokens after their ends, and statistics of 0 there."""
         written, (_, limit) = self.written, self.written.tokens_BT.shape
         is_after_BT = (
             torch.arange(limit, device=self.policy.device) >= written.lengths_B[:, None]
@@ -194,9 +209,10 @@ class _Decoding:
         return written._replace(entropy_B=self.entropy_BT.sum(-1))
 
     def _recorded(self) -> Callable[[], None]:
-        """Return a step as one launch, or as it is where it cannot be recorded.
+        """Record a step as a CUDA graph and return a function that replays it.
 
-        That is on a CPU, and where the model itself waits for the GPU, as experts may.
+        Return the plain step on a CPU, and where the model itself waits for the GPU, as experts may: that cannot be
+        recorded.
         """
         if self._pool is None:
             return self._step
@@ -211,7 +227,7 @@ class _Decoding:
         return graph.replay
 
     def _step(self) -> None:
-        """Draw a token of every row, store it, and read it."""
+        """Draw a token in every row, store it with its statistics, and let the model read it to score the next one."""
         written, window = self.written, self._window
         log_pi_BV = torch.log_softmax(
             self._logits_BV.float() / (self.sampling.temperature or 1.0), dim=-1
@@ -246,16 +262,18 @@ class _Decoding:
 
 
 class _FixedLayer(CacheLayerMixin):
-    """Keys and values of one layer at fixed places; a token's are written at `place`, a tensor.
+    """A layer of transformers' cache in a buffer that no appended token moves, as a CUDA graph needs it.
+
+    The next token's keys and values are written at the position that the tensor `place` holds.
 
     Attributes:
-        window: how many places attention sees.
+        window: number of positions, from the first on, that attention sees.
     """
 
     def __init__(
         self, layer: Any, G: int, room: int, dtype: torch.dtype, place: Tensor
     ) -> None:
-        """Copy the keys and values of a `DynamicLayer`, each sequence into G rows."""
+        """Copy the keys and values of a `DynamicLayer`, each sequence into G rows with `room` positions."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.window, self._place, self._room = room, place, room
         self.keys: Tensor = _spread(layer.keys, G, room, dtype)
@@ -265,7 +283,7 @@ class _FixedLayer(CacheLayerMixin):
     def update(
         self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store the keys and values of one token, (B, heads, 1, width); return all in the window."""
+        """Store the keys and values of one token, (B, heads, 1, width) each, and return those of the whole window."""
         for places, added in ((self.keys, key_states), (self.values, value_states)):
             places.index_copy_(2, self._place, added.to(places.dtype))
         return self.keys[:, :, : self.window], self.values[:, :, : self.window]
@@ -274,20 +292,23 @@ class _FixedLayer(CacheLayerMixin):
         """Do nothing: the constructor has allocated every place."""
 
     def get_seq_length(self) -> int:
-        """Return 0; no caller needs the length, because mask and positions are given."""
+        """Return 0: no caller needs the length, because mask and positions are given."""
         return 0
 
     def get_max_length(self) -> int:
-        """Return the number of all places."""
+        """Return the number of positions in the buffer."""
         return self._room
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Return the number of places in the window, and the first of them."""
+        """Return the number of positions in the window, and the index of the first, 0."""
         return self.window, 0
 
 
 def _spread(states: Tensor, G: int, room: int, dtype: torch.dtype) -> Tensor:
-    """Copy (P, heads, S, width) to (P * G, heads, room, width), with zeros at the end."""
+    """Copy keys or values of P sequences into G rows each: (P, heads, S, width) to (P * G, heads, room, width).
+
+    The positions from S on are filled with zeros.
+    """
     P, heads, S, width = states.shape
     places = states.new_zeros(P, G, heads, room, width, dtype=dtype)
     places[:, :, :, :S] = states[:, None]

@@ -15,7 +15,10 @@ from olr_cli.files import is_out_of_memory, system_problem
 
 
 def save_checkpoint(run: Attempt, step: int, grpo: Grpo) -> None:
-    """Write weights and tokenizer in Hugging Face layout, the optimiser, and torch's random state."""
+    """Write the run's checkpoint after a step: weights and tokenizer, the optimiser's state, and torch's random state.
+
+    Weights and tokenizer are in Hugging Face layout.
+    """
 
     def fill(folder: Path) -> None:
         grpo.policy.save(folder)
@@ -27,7 +30,11 @@ def save_checkpoint(run: Attempt, step: int, grpo: Grpo) -> None:
 
 
 def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
-    """Restore the optimiser, and torch's random state, from a checkpoint."""
+    """Restore the optimiser's state and torch's random state from a checkpoint's folder, but not the weights.
+
+    Raises:
+        UserError: they cannot be read, or belong to another optimiser.
+    """
     optimizer, device = grpo.optimizer, grpo.policy.device
     try:
         state = torch.load(

@@ -48,10 +48,10 @@ def processor() -> str:
 
 
 class LocalRunner:
-    """The engine for one machine: loads the policy, then trains it (see `olr_cli.engines.run.Engine`)."""
+    """The engine `local`, for one machine: loads the policy, then trains it (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
-        """Load the starting policy and encode every prompt."""
+        """Load the starting policy and encode every prompt; raise UserError if one does not fit."""
         require_packages(recipe)
         set_up_torch(recipe)
         self.policy = policy = load_policy(recipe, day=data.day)
@@ -94,7 +94,10 @@ class LocalRunner:
         self._start = policy
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Train from step `run.done` to the end; raise the errors of `train`."""
+        """Train from step `run.done` to the end; raise the errors of `train`.
+
+        Return two facts for the manifest: the number of ``steps``, and the last checkpoint's path as ``policy``.
+        """
         # The verifier's workers start in the background while the optimiser and the checkpoint are loaded.
         run.supervisor.expect(run.data.train.prompts)
         train(run, self._grpo(run), self.token_ids, self.held_out)
@@ -102,7 +105,11 @@ class LocalRunner:
         return {"steps": last, "policy": str(checkpoint_path(run.path, last))}
 
     def _grpo(self, run: Attempt) -> Grpo:
-        """Return policy, reference and optimiser as they are after `run.done` steps."""
+        """Return the trainer, that is policy, reference and optimiser, as it is after `run.done` steps.
+
+        Policy and optimiser come from the checkpoint of that step, if it is not 0. The reference is always the starting
+        policy.
+        """
         recipe, settings = run.recipe, run.recipe.train
         checkpoint = checkpoint_path(run.path, run.done) if run.done else None
         if isinstance(self.policy, LoraPolicy):
@@ -137,7 +144,10 @@ _OPERATIONS = 8
 
 
 def too_much_for_a_cpu(parameters: int, prompts: int, recipe: Recipe) -> list[str]:
-    """Return a warning if responses of full length would take days; toys and small models get none."""
+    """Return a warning if, on a CPU, responses of full length would take a day or more; otherwise an empty list.
+
+    `parameters` is the number of the model's weights, and `prompts` the number of training prompts.
+    """
     settings = recipe.train
     tokens = (
         prompts * settings.epochs * settings.rollouts_per_prompt * settings.max_new_tokens
@@ -170,7 +180,10 @@ def keep_freed_memory() -> None:
 
 
 def set_up_torch(recipe: Recipe) -> None:
-    """Set torch up as the recipe says, so that results repeat and memory costs little time."""
+    """Set torch's number of threads as the recipe says, and let results repeat on a CPU.
+
+    Let the process also keep the memory that it frees (`keep_freed_memory`).
+    """
     engine = engine_section(recipe, LocalEngine)
     if engine.threads is not None:
         torch.set_num_threads(engine.threads)
@@ -187,7 +200,11 @@ def set_up_torch(recipe: Recipe) -> None:
 def load_policy(
     recipe: Recipe, checkpoint: Path | None = None, day: date | None = None
 ) -> Policy:
-    """Return the recipe's starting policy, or the one in a checkpoint; chat templates see `day` as the date."""
+    """Load the recipe's starting policy, or the one in the folder `checkpoint`, onto the recipe's device.
+
+    `day` is the date that chat templates see, None for today. Stop texts of the recipe that are special tokens become
+    end tokens.
+    """
     model, engine = (
         checkpoint or model_location(recipe.model.path),
         engine_section(recipe, LocalEngine),
@@ -206,7 +223,11 @@ def load_policy(
 def encode_prompts(
     policy: Policy, prompts: PromptSet, recipe: Recipe, view: View = "original"
 ) -> list[list[int]]:
-    """Return the token ids of every prompt in one view; raise if a prompt leaves no room for its response."""
+    """Return the token ids of every prompt in one view, that is in one wording.
+
+    Raises:
+        UserError: a prompt exceeds the recipe's limit, or leaves no room for its response.
+    """
     token_ids = policy.encode([prompt.turns(view) for prompt in prompts.prompts])
     require_room(prompts, token_ids, recipe, policy.context_length, view)
     return token_ids

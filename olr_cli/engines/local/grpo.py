@@ -43,7 +43,7 @@ from olr_cli.recipe.sections import TrainSection
 
 @dataclass(frozen=True)
 class _MicroBatch:
-    """Some rollouts of some prompts: the input of one forward and backward pass."""
+    """All rollouts of some prompts, or some rollouts of one prompt: the input of one forward and backward pass."""
 
     where: tuple[list[int], slice]
     """Index into the step's (P, G)."""
@@ -65,7 +65,10 @@ class _MicroBatch:
 
 
 class Grpo:
-    """Takes the optimiser's steps, and owns the optimiser, whose state belongs in a checkpoint."""
+    """The GRPO update: computes the loss of sampled rollouts and takes the optimiser's steps.
+
+    It owns the optimiser, whose state belongs in a checkpoint.
+    """
 
     def __init__(
         self,
@@ -84,7 +87,8 @@ class Grpo:
             reference: the frozen starting policy of the KL term; None without that term.
             train: the settings of the loss and the mini-batches.
             method: sets the confidence penalty and the label smoothing.
-            views: number of views per prompt, neighbours in the rollouts; a mini-batch has all views of its prompts.
+            views: number of views (wordings) of each prompt, which are neighbouring rows of the rollouts. A mini-batch
+                has all views of its prompts.
             micro_batch_tokens: the most tokens of one forward and backward pass, with padding; at least one rollout.
                 None to measure how many fit (`olr_cli.engines.local.room`).
         """
@@ -121,7 +125,8 @@ class Grpo:
         Returns:
             ``policy/{kl,entropy,clip_fraction,grad_norm,lr,nonfinite}``. The KL is averaged as the loss is, over the
             rollouts that train. The entropy is that of the policy that sampled, over the tokens of all rollouts.
-            Metrics without a value are left out: the KL without a reference; KL, clip and gradient if no prompt trains.
+            Without a reference there is no KL; if no prompt trains, there are neither KL nor clip fraction nor gradient
+            norm.
 
         Raises:
             NonFinite: a loss or the gradient is NaN or infinite; the weights are those before this optimiser step.
@@ -181,7 +186,8 @@ class Grpo:
             mini_batch: rows of the prompts that train.
 
         Returns:
-            The loss, and sums over these tokens: weighted KL estimates, and tokens where the clip holds.
+            A tensor of three numbers: the loss, the weighted sum of the tokens' KL estimates, and the number of tokens
+            where the clip holds.
         """
         weights_PG = token_weights(rollouts.lengths_PG, self.train.loss_average)
         # Sum over the whole mini-batch. In the authors' runs of verl, each micro-batch of 4 responses of similar length
@@ -214,7 +220,11 @@ class Grpo:
     def _token_losses(
         self, batch: _MicroBatch, old_logprobs_PGT: Tensor | None, advantages_PG: Tensor
     ) -> TokenLosses:
-        """Return the losses of a micro-batch's tokens, from one pass of the policy and one of the reference."""
+        """Return the losses of a micro-batch's tokens, from one pass of the policy and one of the reference, if any.
+
+        If `old_logprobs_PGT` is None, the policy still is the one that sampled, and its present log-probabilities are
+        taken.
+        """
         now = self._statistics(
             self.policy,
             batch,
@@ -239,7 +249,11 @@ class Grpo:
     def _statistics(
         self, policy: Policy, batch: _MicroBatch, **wanted: bool
     ) -> TokenStatistics:
-        """Return the statistics of a micro-batch's tokens; `wanted` names those beyond the log-probability."""
+        """Return the statistics of a micro-batch's response tokens under `policy`.
+
+        `wanted` has the flags `entropy` and `self_certainty` of `response_statistics`; the log-probability is always
+        there.
+        """
         prompts, tokens_PGT, lengths_PG = batch.prompts, batch.tokens_PGT, batch.lengths_PG
         return response_statistics(
             policy,
@@ -251,9 +265,10 @@ class Grpo:
         )
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """Return the prompts of a mini-batch whose loss has a gradient.
+        """Return the prompts of a mini-batch whose loss has a gradient: those with an advantage that is not 0.
 
-        The others are not computed, but their tokens still count in the mean.
+        With a KL term or a confidence penalty, these are all prompts. The others are not computed, but their tokens
+        still count in the mean.
         """
         # The KL term and the penalty have a gradient even where all advantages are 0.
         if self.reference is not None or self.method.penalty_weight > 0:
@@ -263,9 +278,9 @@ class Grpo:
 
     @property
     def _computes_old_logprobs(self) -> bool:
-        """Whether the update computes the surrogate's old log-probabilities itself.
+        """Whether the update computes the surrogate's old log-probabilities itself instead of taking the sampler's.
 
-        In float32 the sampler's are used. In bfloat16 the sampler's one-token products and the update's long ones round
+        In float32 it takes the sampler's. In bfloat16 the sampler's one-token products and the update's long ones round
         differently, by more than the clip tolerates.
         """
         return self.policy.dtype != torch.float32
@@ -276,10 +291,10 @@ class Grpo:
         mini_batches: list[list[int]],
         advantages_PG: Tensor,
     ) -> Tensor:
-        """Return the surrogate's log-probabilities under the policy that sampled, which the policy still is.
+        """Return the log-probabilities under the policy that sampled, for the surrogate's ratios, (P, G, T).
 
-        If the update computes them itself, they are filled in only for the passes that will need them. The first
-        mini-batch that trains computes them in its own pass.
+        It must be called before the first optimiser step. If the update computes them itself, only those for the second
+        and later mini-batches that train are filled in; the first one computes its own in its own pass.
         """
         if not self._computes_old_logprobs:
             return self._surrogate_logprobs(
@@ -300,7 +315,7 @@ class Grpo:
         return old_logprobs_PGT
 
     def _surrogate_logprobs(self, statistics: TokenStatistics) -> Tensor:
-        """Return the log-probabilities of the surrogate, smoothed if the method smooths labels."""
+        """Return the log-probabilities that enter the surrogate: the tokens', smoothed if the method smooths labels."""
         return smoothed(
             statistics.logprobs, statistics.self_certainty, self.method.smoothing
         )
@@ -308,7 +323,11 @@ class Grpo:
     def _micro_batches(
         self, rollouts: SampledRollouts, chosen: list[int]
     ) -> Iterator[_MicroBatch]:
-        """Yield the rollouts of the chosen prompts in as few pieces as fit: whole groups, or parts of one."""
+        """Split the rollouts of the chosen prompts into as few micro-batches as fit in memory, and yield these.
+
+        A micro-batch has all rollouts of one or more prompts or, where those of one do not fit, some of them. `chosen`
+        are rows of the step's prompts.
+        """
         _, G, T = rollouts.tokens_PGT.shape
         V = self.policy.model.get_output_embeddings().weight.shape[0]
         longest = max(map(len, rollouts.prompts)) + T
@@ -340,7 +359,11 @@ class Grpo:
         sums: Tensor,
         grad_norms: list[Tensor],
     ) -> dict[str, float]:
-        """Return the metrics of an update; sums and norms have values only if a prompt trained."""
+        """Return the metrics of an update, as `update` describes them.
+
+        `training` are the rows of the prompts that trained, `sums` the total of what `_accumulate` returned, and
+        `grad_norms` the gradient's norm at each optimiser step.
+        """
         entropy = (
             rollouts.entropy_PG * rollouts.lengths_PG
         ).sum() / rollouts.lengths_PG.sum()

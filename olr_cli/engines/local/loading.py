@@ -19,7 +19,13 @@ from olr_cli.recipe.sections import Device
 
 
 def load_model(path: str | Path, *, trust_remote_code: bool) -> tuple[Any, list[str]]:
-    """Return the model of a folder or hub id in float32, and sentences about surplus weights in its files."""
+    """Load the model of a folder or hub id in float32, and return it with notes.
+
+    The notes are sentences about weights that the files hold but the model lacks.
+
+    Raises:
+        UserError: weights are missing or not finite, or the local engine cannot run a model of this architecture.
+    """
     with loading(path):
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             path,
@@ -40,7 +46,7 @@ def load_model(path: str | Path, *, trust_remote_code: bool) -> tuple[Any, list[
 
 
 def end_ids(model: Any, tokenizer: Any) -> list[int]:
-    """Return the ids of the tokens that end a response.
+    """Return the ids of the tokens that end a response; raise UserError if there is none.
 
     They are those in the generation config (one, several or none), the tokenizer's own, and the one that ends a turn.
     """
@@ -60,7 +66,11 @@ def end_ids(model: Any, tokenizer: Any) -> list[int]:
 
 
 def device_of(name: Device) -> torch.device:
-    """Return the torch device that `engine.device` names; `auto` is the GPU if there is one."""
+    """Return the torch device that `engine.device` names; `auto` is the GPU if there is one.
+
+    Raises:
+        UserError: it names the GPU, and there is none.
+    """
     has_gpu = torch.cuda.is_available()
     if name == "cuda" and not has_gpu:
         raise UserError(
@@ -70,7 +80,7 @@ def device_of(name: Device) -> torch.device:
 
 
 def _make_savable(model: Any) -> None:
-    """Repair a published generation config that sets sampling values but not sampling, so that it can be saved."""
+    """Turn sampling on in a generation config that sets sampling values without it: it could not be saved otherwise."""
     try:
         model.generation_config.validate(strict=True)
     except ValueError:
@@ -89,9 +99,9 @@ def _untie_two_heads(model: Any) -> None:
 
 
 def _check_architecture(model: Any, path: str | Path) -> None:
-    """Raise UserError unless the model has keys and values to copy, and takes position ids.
+    """Raise UserError unless every layer keeps keys and values in a cache, and the model takes position ids.
 
-    Sharing a prompt among rows needs both.
+    Both are needed to read a prompt once for all of its responses.
     """
     with loading(path):
         layers = DynamicCache(config=model.config).layers

@@ -78,8 +78,8 @@ def train(
     Args:
         run: the attempt to train; its supervisor decides the labels.
         grpo: policy, reference and optimiser as they are after `run.done` steps.
-        token_ids: tokens of each training prompt, in each of its views.
-        held_out: tokens of each prompt that is only measured, by the prefix of its metrics.
+        token_ids: for each training prompt, its token ids in each of its views (wordings).
+        held_out: the token ids of each prompt that is only evaluated, by the prefix of its metrics.
 
     Raises:
         Diverged: a loss, gradient or logit is not finite; everything before that step is kept.
@@ -129,7 +129,19 @@ def roll_out(
     step: int,
     clock: Stopwatch,
 ) -> tuple[SampledRollouts, Step]:
-    """Sample K rollouts of each view of a step's prompts; return them for the update and for the supervisor."""
+    """Sample K rollouts of each view, that is each wording, of a step's prompts.
+
+    Args:
+        run: the run, whose recipe sets K.
+        policy: the policy to sample from.
+        token_ids: for each training prompt, its token ids in each of its views.
+        schedule: says which prompts the step takes.
+        step: the step, from 1.
+        clock: measures the time of sampling and of reading the responses.
+
+    Returns:
+        The rollouts twice: in tensors for the update, and as a `Step` for the supervisor.
+    """
     recipe, views, epoch, rows = (
         run.recipe,
         run.data.views,
@@ -149,7 +161,11 @@ def roll_out(
 def measure_held_out(
     run: Attempt, policy: Policy, token_ids: Mapping[str, TokenIds]
 ) -> Metrics:
-    """Measure the accuracy on the recipe's held-out prompts."""
+    """Sample responses to the held-out prompts, and return the accuracy of each set as metrics.
+
+    Every measurement uses the same random numbers. `token_ids` are the tokens of each prompt, by the prefix of its
+    metrics.
+    """
     recipe, held_out, responses = run.recipe, run.data.held_out, {}
     for prefix, texts in token_ids.items():
         names = [prompt.prompt_id for prompt in held_out[prefix].prompts]
@@ -174,7 +190,10 @@ def sample_texts(
     *,
     what: str = "rollouts",
 ) -> SampledRollouts:
-    """Sample as many rollouts of each of P texts as it has keys; the progress display calls them `what`."""
+    """Sample a rollout for each of the keys `keys_PG`, G for each of P texts, and show the progress.
+
+    The texts are token ids. `what` is the name of the rollouts in the progress display.
+    """
     return sample(
         policy,
         texts,
@@ -188,7 +207,10 @@ def sample_texts(
 def training_keys(
     recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: Sequence[View]
 ) -> Any:
-    """Return the keys of a step's rollouts, (prompts * views, K); the views of a prompt are neighbours."""
+    """Return the random keys of a step's rollouts, (prompts * views, K); the views of a prompt are neighbours.
+
+    A key depends on the recipe's seed, the epoch, the prompt's id, the view, and the number of the rollout.
+    """
     # Each view has a purpose of its own, or both wordings would be sampled with the same random numbers.
     purposes = {"original": "rollout", "rephrased": "rollout of the rephrased prompt"}
     names, rollouts = (
@@ -208,7 +230,7 @@ def sampled_step(
     step: int,
     views: Sequence[View],
 ) -> Step:
-    """Convert the rollouts of P prompts, sampled as P * views rows, to the supervisor's form."""
+    """Return the rollouts of P prompts, sampled as P * views rows, as a `Step`, the form that the supervisor reads."""
     columns = {
         name: values_PG.flatten().tolist() for name, values_PG in sampled.statistics.items()
     }
@@ -221,14 +243,14 @@ def sampled_step(
 def advantages_and_trains(
     decided: Decided, views: Sequence[View]
 ) -> tuple[torch.Tensor, list[bool]]:
-    """Return the advantages, (P * views, K), and whether each row trains."""
+    """Return the advantages that the supervisor decided, (P * views, K), and whether each of these rows trains."""
     advantages = torch.tensor(decided.advantages, dtype=torch.float64)
     trains = [trains for trains in decided.trains for _ in views]
     return advantages.view(len(trains), -1), trains
 
 
 def begin_step(policy: Policy) -> Stopwatch:
-    """Start the clock of a step, and count its peak of GPU memory from here."""
+    """Start a step: return a running clock, and let torch measure the peak of GPU memory from here."""
     clock = Stopwatch()
     if policy.device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(policy.device)
@@ -238,7 +260,10 @@ def begin_step(policy: Policy) -> Stopwatch:
 def speed(
     policy: Policy, sampled: SampledRollouts, trains: Sequence[bool], metrics: Metrics
 ) -> dict[str, float | None]:
-    """Return the throughput of a step, and its peak of GPU memory; `trains` has a value per row of `sampled`."""
+    """Return the metrics of a step's throughput and its peak of GPU memory, None on a CPU (see `throughput`).
+
+    `trains` says of each row of `sampled` whether it trained; `metrics` has the seconds of the step's parts.
+    """
     rollouts = sampled.lengths_PG.shape[1]
     prompts = [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)]
     training = [row for row in trains for _ in range(rollouts)]

@@ -30,10 +30,10 @@ It is far above the rounding of float32 weights.
 
 
 class LoraPolicy(Policy):
-    """A policy of which only an adapter trains."""
+    """A policy of which only a LoRA adapter trains, while the model's own weights stay frozen."""
 
     def __init__(self, policy: Policy, model: Any) -> None:
-        """Wrap `policy`; `model` is the peft model that has changed the policy's model in place."""
+        """Make a LoRA policy from `policy` and the peft model around its model, which peft has changed in place."""
         # `super().__init__` would set up and probe the model a second time, so copy its results.
         vars(self).update(vars(policy))
         self.model = model
@@ -43,7 +43,13 @@ class LoraPolicy(Policy):
     def attach(
         cls, policy: Policy, recipe: Recipe, checkpoint: Path | None = None
     ) -> LoraPolicy:
-        """Return `policy` with a new adapter, which changes nothing yet, or with the adapter of a checkpoint."""
+        """Return `policy` with a new adapter, which changes no score yet, or with the adapter of a checkpoint.
+
+        The recipe sets rank, alpha and layers. The model of `policy` is changed in place.
+
+        Raises:
+            UserError: `train.lora_layers` fits no layer, or one whose weights another layer shares.
+        """
         import peft
 
         rank, alpha, layers = (
@@ -79,9 +85,9 @@ class LoraPolicy(Policy):
         return cls(policy, model.eval())._require_untied(layers)
 
     def _require_untied(self, layers: str) -> LoraPolicy:
-        """Return the policy; raise UserError if an adapter is on weights that another layer uses too.
+        """Return this policy; raise UserError if a layer with an adapter shares its weights with another layer.
 
-        Merging would change both layers.
+        Merging would change both layers. `layers` is `train.lora_layers`, for the error.
         """
         uses = Counter(
             weight for _, weight in self.model.named_parameters(remove_duplicate=False)
@@ -118,13 +124,17 @@ class LoraPolicy(Policy):
         )
 
     def frozen_copy(self) -> Policy:
-        """Return the policy without its adapter."""
+        """Return the starting policy, as the reference of the KL term: the same model, called without its adapter."""
         frozen = copy.copy(self)
         frozen.model = _WithoutAdapter(self.model)
         return frozen
 
     def save(self, folder: str | Path) -> None:
-        """Write the merged policy in Hugging Face layout, and the adapter in its own folder."""
+        """Write the policy with its adapter merged, in Hugging Face layout, and the adapter alone in a subfolder.
+
+        Raises:
+            UserError: the merged policy has other scores than this one.
+        """
         merged = copy.copy(self)
         # Merge a copy: to merge and undo it would leave rounding errors in the weights, which train on.
         merged.model = copy.deepcopy(self.model).merge_and_unload()
@@ -133,7 +143,7 @@ class LoraPolicy(Policy):
         Policy.save(merged, folder)
 
     def _require_equal(self, merged: Any) -> None:
-        """Raise UserError if one pass of the merged model in float32 differs from the policy's."""
+        """Raise UserError if the merged model scores a short text differently from this policy, beyond rounding."""
         tokens_1T = torch.tensor([ordinary_tokens(self)], device=self.device)
         with torch.inference_mode():
             scores = [
@@ -151,7 +161,7 @@ class LoraPolicy(Policy):
 
 
 class _WithoutAdapter:
-    """Calls a peft model without its adapter."""
+    """A model that calls a peft model with its adapter turned off."""
 
     def __init__(self, model: Any) -> None:
         self._model, self.config = model, model.config

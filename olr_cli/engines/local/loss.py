@@ -31,7 +31,11 @@ from olr_cli.recipe.sections import LossAverage, TrainSection
 
 
 class TokenStatistics(NamedTuple):
-    """Statistics of each response token at the sampling temperature, in nats, (P, G, T) float32."""
+    """Statistics of each response token at the sampling temperature, in nats, (P, G, T) float32.
+
+    They are its log-probability and, where needed, entropy and self-certainty of the distribution that it was drawn
+    from.
+    """
 
     logprobs: Tensor
     entropy: Tensor | None
@@ -42,7 +46,7 @@ class TokenStatistics(NamedTuple):
 
 
 class TokenLosses(NamedTuple):
-    """The parts of the loss of each response token, (P, G, T)."""
+    """The loss of each response token, its KL estimate, and whether the clip holds there, (P, G, T) each."""
 
     loss: Tensor
     """The token's loss, KL term included, without its weight in the mean."""
@@ -63,7 +67,7 @@ def token_losses(
     train: TrainSection,
     method: MethodSection,
 ) -> TokenLosses:
-    """Return each token's loss under the policy that trains, without its weight in the mean.
+    """Return each token's loss under the policy that trains, before it is weighted in the mean (`token_weights`).
 
     Args:
         now: statistics of the policy that trains, with entropy if it is penalised, and self-certainty if labels are
@@ -72,7 +76,7 @@ def token_losses(
         advantages: broadcastable to the log-probabilities.
         reference_logprobs: log-probabilities under the frozen starting policy; None without a KL term.
         train: sets the clip and the weight of the KL.
-        method: sets the weight of the penalty, and the smoothing.
+        method: sets the weight of the confidence penalty, and the smoothing.
     """
     loss, clipped = clipped_surrogate(
         smoothed(now.logprobs, now.self_certainty, method.smoothing),
@@ -97,7 +101,7 @@ def clipped_surrogate(
     clip: float,
     clip_high: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return minus the clipped surrogate of each token, and whether the clip holds there.
+    """Return the loss of each token, minus the clipped surrogate, and whether the clip holds there.
 
     PPO's clip bounds the gain of a token. The dual clip bounds its loss, which is large where the advantage is negative
     and the ratio large. (Ye et al. 2020, arXiv:1912.09729, Eq. 5; on by default in verl's `compute_policy_loss`.)
@@ -109,6 +113,9 @@ def clipped_surrogate(
         clip: allowed distance of the ratio from 1.
         clip_high: a different distance above 1, which lets unlikely tokens gain more (clip-higher; Yu et al. 2025,
             arXiv:2503.14476, Eq. 10); None for `clip`.
+
+    Returns:
+        The loss, and a mask of the tokens where PPO's clip makes it larger; the dual clip does not count.
     """
     # Clamp, because exp of a large difference would be infinite and its gradient NaN.
     ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
@@ -123,7 +130,7 @@ def clipped_surrogate(
 
 
 def k3_divergence(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
-    """Estimate KL(policy || reference) from each sampled token: r - 1 - log r, r = reference / policy.
+    """Estimate KL(policy || reference) at each sampled token: r - 1 - log r, where r = reference / policy.
 
     The estimate is unbiased and never negative (Schulman, "Approximating KL divergence", 2020). It is bounded as in
     verl's `low_var_kl`: a token whose estimate exceeds 10 has no gradient.
@@ -133,12 +140,16 @@ def k3_divergence(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
 
 
 def smoothed(logprobs: Tensor, self_certainty: Tensor | None, smoothing: float) -> Tensor:
-    """Return (1 - s) log pi(token) + s mean_v log pi(v), up to a constant that no ratio depends on.
+    """Return label-smoothed log-probabilities: (1 - s) log pi(token) + s mean_v log pi(v), plus s log V.
 
-    mean_v log pi(v) is -KL(uniform || pi) - log V. New and old policy are smoothed alike in the ratio of the clipped
-    surrogate. At the old policy, the gradient is therefore the advantage times that of the smoothed log-likelihood. The
-    clip bounds it as it does without smoothing. Log-likelihoods and self-certainty, KL(uniform || pi), are those of the
-    same tokens; without smoothing no self-certainty is needed.
+    The constant s log V cancels in the ratio of new and old policy, which are smoothed alike. At the old policy, the
+    gradient of the clipped surrogate is therefore the advantage times that of the smoothed log-likelihood. The clip
+    bounds it as it does without smoothing.
+
+    Args:
+        logprobs: log pi(token).
+        self_certainty: KL(uniform || pi) = -log V - mean_v log pi(v) at the same tokens; None without smoothing.
+        smoothing: s; with 0 the log-probabilities are returned as they are.
     """
     if smoothing == 0 or self_certainty is None:
         return logprobs
@@ -146,10 +157,15 @@ def smoothed(logprobs: Tensor, self_certainty: Tensor | None, smoothing: float) 
 
 
 def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
-    """Return the weight of each token of a response in the loss, relative to the tokens of other responses.
+    """Return the weight of each token of a response in the loss, which is the weighted mean over a mini-batch's tokens.
 
-    The loss of a mini-batch is the weighted mean over its response tokens. Either all tokens have the same weight, or
-    all responses do. `lengths`, of any shape, are at least 1.
+    Args:
+        lengths: number of tokens of each response, at least 1; any shape.
+        average: ``token`` gives every token the weight 1; ``sequence`` gives every response the same weight, so that
+            each of its tokens has 1 / length.
+
+    Returns:
+        One weight per response, in the shape of `lengths`.
     """
     return (
         1 / lengths

@@ -48,7 +48,10 @@ disable_progress_bar()  # type: ignore[no-untyped-call]
 
 @dataclass
 class Context:
-    """The sequences that the policy has read so far, one per row (B rows, S positions, V words)."""
+    """The sequences that the policy has read so far, one per row, with the scores of the token that comes next.
+
+    There are B rows, S positions and V words.
+    """
 
     cache: Any
     """Keys and values of the tokens read, a `DynamicCache` of transformers."""
@@ -63,10 +66,13 @@ class Context:
     """Number of tokens read, without padding; also the position of the next token."""
 
     def repeat(self, times: int, room: int = 0, dtype: torch.dtype = torch.float32) -> None:
-        """Continue every sequence in `times` rows, which stay neighbours.
+        """Copy every sequence into `times` neighbouring rows, so that each can be continued differently.
 
-        `room` is the largest number of tokens to be appended, if none of them needs a gradient. Appending a token then
-        moves none of those before it. Keys and values are kept in `dtype`, that of the products which read them.
+        Args:
+            times: number of rows per sequence.
+            room: the most tokens that will be appended, so that appending one seldom copies earlier ones. 0 if their
+                number is unknown, or if any of them needs a gradient.
+            dtype: in which keys and values are kept if there is `room`: that of the products which read them.
         """
         self.cache.batch_repeat_interleave(times)
         for index, layer in enumerate(self.cache.layers if room else ()):
@@ -78,7 +84,7 @@ class Context:
             self.mask_BS = self.mask_BS.repeat_interleave(times, dim=0)
 
     def select(self, rows: Tensor) -> None:
-        """Keep only these rows, given by their numbers."""
+        """Keep only the rows with these indices, in this order; an index may occur more than once."""
         self.cache.batch_select_indices(rows)
         self.logits_BV = self.logits_BV[rows]
         self.lengths_B = self.lengths_B[rows]
@@ -96,10 +102,12 @@ class Policy:
         end_ids: tokens that end a response.
         takes_any_mask: whether scores are right under a mask of any form, with empty positions between tokens.
         reads_trees: whether `read_tree` gives the right scores and saves work.
-        has_fixed_places: whether sampling moves no tensor, so that a token can be one launch (captured.py).
+        has_fixed_places: whether sampling can keep all tensors in place, so that a token is one launch of a CUDA graph
+            (captured.py).
         has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
         notes: sentences about surplus weights in the model's files.
-        recomputes: whether the update's passes keep only the values between layers, and compute the rest again.
+        recomputes: whether the update uses gradient checkpointing: it keeps only the values between layers, and
+            computes the rest again.
         chat: how prompts are rendered.
         cache_name: the keyword argument by which the model takes its cache.
         processor: contents of the files that describe how images become tokens, by name; only for multimodal models.
@@ -148,10 +156,10 @@ class Policy:
         trust_remote_code: bool = False,
         chat: ChatFormat = AS_THE_MODEL_HAS_IT,
     ) -> Policy:
-        """Load a folder in Hugging Face layout, or a hub id; weights come from safetensors only.
+        """Load the policy in a folder in Hugging Face layout, or of a hub id; weights come from safetensors only.
 
         Device ``auto`` uses the GPU if there is one. By default the computation is in float32 on a CPU, and in bfloat16
-        on a GPU that supports it.
+        on a GPU that supports it. `chat` says how prompts become text.
         """
         _, tokenizer, _ = open_model(
             path, trust_remote_code=trust_remote_code, checks_weights=True
@@ -168,7 +176,7 @@ class Policy:
         return policy
 
     def ending_at(self, stop: Sequence[str]) -> Policy:
-        """Return the policy with more end tokens: those of the stop texts that are special tokens."""
+        """Return a copy, sharing the model, in which stop texts that are special tokens are end tokens too."""
         ending = copy.copy(self)
         ending.end_ids = sorted(
             {*self.end_ids, *prompt_text.stop_ids(self.tokenizer, stop)}
@@ -176,7 +184,7 @@ class Policy:
         return ending
 
     def frozen_copy(self) -> Policy:
-        """Return a copy of the policy that never changes: the reference of the KL term."""
+        """Return a copy of the policy that never changes, for the reference of the KL term."""
         frozen = copy.copy(self)
         frozen.model = copy.deepcopy(self.model).requires_grad_(False)
         if self.dtype != torch.float32:
@@ -187,7 +195,7 @@ class Policy:
         return frozen
 
     def _round_weights(self) -> None:
-        """Store the weights that autocast would round in every pass in rounded form.
+        """Round the weights of linear layers to `dtype` for good, because autocast would round them in every pass.
 
         Other weights stay float32, such as embeddings, because autocast does not round them.
         """
@@ -197,7 +205,10 @@ class Policy:
                 layer.to(self.dtype)
 
     def save(self, folder: str | Path) -> None:
-        """Write weights (float32, safetensors), tokenizer, end tokens and processor in Hugging Face layout."""
+        """Write weights (float32, safetensors), tokenizer and generation config in Hugging Face layout.
+
+        The end tokens go into the generation config. A multimodal model's processor files are written too.
+        """
         ends = self.end_ids
         self.model.generation_config.eos_token_id = ends[0] if len(ends) == 1 else ends
         self.model.save_pretrained(folder)
@@ -212,7 +223,8 @@ class Policy:
     def context_length(self) -> int | None:
         """The most tokens, prompt and response together, that the model is made for; None if it does not say.
 
-        Beyond its original length, "longrope" changes the rotation of every position in a batch, even in short prompts.
+        For the position encoding "longrope" it is the original length. Beyond that, the encoding would change every
+        position in a batch, even in short prompts.
         """
         config = self.model.config
         rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
@@ -222,7 +234,7 @@ class Policy:
 
     @cached_property
     def bytes_per_token(self) -> int:
-        """Size of a token's keys and values during sampling."""
+        """The number of bytes that the keys and values of one token take during sampling."""
         with torch.inference_mode(), self.precision():
             layers = self.read([[self.pad_id]]).cache.layers
         numbers: int = sum(layer.keys.numel() + layer.values.numel() for layer in layers)
@@ -238,27 +250,30 @@ class Policy:
         return prompt_text.render(self.tokenizer, messages, self.chat)
 
     def encode(self, prompts: Sequence[Sequence[Message]]) -> list[list[int]]:
-        """Return the token ids of every prompt."""
+        """Return the token ids of every prompt, given as chat messages, exactly as the policy reads it."""
         texts = prompt_text.render_all(self.tokenizer, prompts, self.chat)
         return prompt_text.tokenize(self.tokenizer, texts, self.chat)
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
-        """Return the responses as text (`ResponseTexts`)."""
+        """Return the text of each response, given as token ids, without special tokens other than marks of thinking."""
         return self.texts.decode(responses)
 
     def precision(self) -> AbstractContextManager[Any]:
-        """Return the context of every computation; use one for a whole generation, so that weights are cast once."""
+        """Return the context in which the model must compute: autocast to `dtype`, which does nothing for float32.
+
+        Enter it once for a whole generation, so that each weight is cast only once.
+        """
         return torch.autocast(
             self.device.type, self.dtype, enabled=self.dtype != torch.float32
         )
 
     @contextmanager
     def without_gradients(self) -> Iterator[None]:
-        """Enter the context of a whole generation, in which each weight is cast at most once.
+        """Turn gradients off, and autocast on, within the block; enter it once for a whole generation.
 
-        Autocast keeps its casts until its context ends, but only those of weights that require a gradient. Frozen
-        weights, such as LoRA's base, therefore require one for the time being. Under `inference_mode` autocast keeps no
-        casts at all, so only float32 uses it; there it is a little faster.
+        Autocast casts each weight at most once until its context ends, but only if the weight requires a gradient.
+        Frozen weights, such as LoRA's base, are therefore made to require one within the block. Under `inference_mode`
+        autocast keeps no casts at all, so only float32 uses it; there it is a little faster.
         """
         if self.dtype == torch.float32:
             with torch.inference_mode():
@@ -276,7 +291,7 @@ class Policy:
 
     @contextmanager
     def without_head(self) -> Iterator[None]:
-        """Make the model return, within the context, the hidden states that its head would take in place of scores."""
+        """Make the model return hidden states within the block, those that its output layer turns into logits."""
         head = self.model.get_output_embeddings()
         head.forward = lambda hidden: hidden
         try:
@@ -285,7 +300,7 @@ class Policy:
             del head.forward
 
     def recompute(self) -> None:
-        """Make the update's passes compute activations twice in order to keep fewer (`recomputing`).
+        """Turn on gradient checkpointing: the update's passes keep fewer activations and compute the others twice.
 
         Raises:
             UserError: transformers does not say which modules are the layers of this architecture.
@@ -300,7 +315,7 @@ class Policy:
 
     @property
     def _layers(self) -> list[Any]:
-        """The modules between which `recomputing` keeps values."""
+        """The model's layers for gradient checkpointing; empty if transformers does not mark them."""
         return [
             module
             for module in self.model.modules()
@@ -309,7 +324,10 @@ class Policy:
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
-        """Make passes without a cache keep only the values between layers, if `recompute` was called."""
+        """Apply gradient checkpointing to the passes in the block, if `recompute` was called and gradients are on.
+
+        A pass then keeps only the values between layers until its backward pass. It must use no cache.
+        """
         # Not transformers' own switch: that needs training mode, which brings dropout, and was renamed in 5.24.
         layers = self._layers if self.recomputes and torch.is_grad_enabled() else []
         for layer in layers:
@@ -323,7 +341,10 @@ class Policy:
                 del layer.forward
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
-        """Read every prompt (token ids) once, and a beginning that all of them share once for all."""
+        """Read every prompt (token ids) and return the context that continues them.
+
+        A beginning that all prompts share is read only once, if the model allows that.
+        """
         return self.read_together(
             prompts, shared_prefix(prompts) if self._counts_tokens else 0
         )
@@ -331,9 +352,9 @@ class Policy:
     def read_together(
         self, prompts: Sequence[Sequence[int]], shared: int, empty: int = 0
     ) -> Context:
-        """Read prompts whose first `shared` tokens are the same; read these tokens once.
+        """Read prompts whose first `shared` tokens are the same, and return the context that continues them.
 
-        After them, `empty` positions are left that nothing attends to.
+        The shared tokens are read only once. After them, `empty` positions are left that nothing attends to.
         """
         # A row of the cache: shared tokens | empty positions | padding | the rest of a prompt.
         cache: Any = DynamicCache(config=self.model.config)
@@ -370,8 +391,12 @@ class Policy:
 
         Each prompt is read with each of its responses, and padding comes after both, so a causal mask is enough.
 
+        Args:
+            prompts: token ids of P prompts.
+            tokens_PGT: response tokens, with padding after the end.
+
         Returns:
-            logits_BTV: scores, (P * G, T, V).
+            logits_BTV: the scores from which each response token is drawn, (P * G, T, V).
         """
         P, G, T = tokens_PGT.shape
         lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
@@ -390,10 +415,10 @@ class Policy:
         ]
 
     def extend(self, context: Context, tokens_BT: Tensor) -> Tensor:
-        """Append T tokens to every row of `context`.
+        """Append T tokens to every row of `context`, and return the scores of the token after each of them.
 
         Returns:
-            logits_BTV: scores of the token after each of them.
+            logits_BTV: scores, (B, T, V).
         """
         added = tokens_BT.shape[1]
         if context.mask_BS is not None:
@@ -407,16 +432,18 @@ class Policy:
         return logits_BTV
 
     def reads_whole(self, prompts: Sequence[Sequence[int]], response: int) -> bool:
-        """Return whether the update reads each prompt anew with each response of so many tokens, by `read_whole`.
+        """Return whether the update uses `read_whole`, which reads each prompt again with each of its responses.
 
-        On a GPU, one causal pass has faster kernels, which save more than reading short prompts again costs.
+        It does so on a GPU if no prompt is longer than `response`, the number of response tokens. One causal pass has
+        faster kernels there, which save more than reading short prompts again costs. With gradient checkpointing it
+        always does.
         """
         return self.recomputes or (
             self.device.type == "cuda" and max(map(len, prompts)) <= response
         )
 
     def read_tree(self, tree: PrefixTree, nodes: Sequence[int]) -> Tensor:
-        """Return the scores of the token after each of these nodes, (len(nodes), V), by one pass over all nodes."""
+        """Return the scores of the token after each of these nodes, (len(nodes), V), by one pass over the tree."""
         logits_1NV: Tensor = self.model(
             input_ids=torch.tensor([tree.tokens], device=self.device),
             attention_mask=torch.from_numpy(tree.is_visible_NN())[None, None].to(
@@ -436,9 +463,10 @@ class Policy:
         positions_BT: Tensor | None = None,
         logits_to_keep: int = 0,
     ) -> Tensor:
-        """Return the logits of the last `logits_to_keep` positions of every row (0: all).
+        """Let the model read tokens after those in `cache`, and return the logits of each row's last positions.
 
-        The tokens are appended to `cache`.
+        `logits_to_keep` is the number of these positions, 0 for all. The tokens are appended to `cache`. `mask_BS` is
+        False at positions, cached or new, that nothing may attend to.
         """
         logits_BTV: Tensor = self.model(
             input_ids=tokens_BT,
@@ -461,7 +489,8 @@ _LEAST_SHARED = 16
 def shared_prefix(prompts: Sequence[Sequence[int]]) -> int:
     """Return how many tokens all prompts begin with, such as a system message or examples.
 
-    It is 0 if they are too few to gain anything.
+    Return 0 if there is only one prompt, or if reading so few tokens once would gain nothing. Every prompt keeps at
+    least one token of its own.
     """
     if len(prompts) < 2:
         return 0

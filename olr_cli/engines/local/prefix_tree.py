@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 
 
 class PrefixTree:
-    """Sequences of tokens as N nodes, each after its parent.
+    """Sequences of tokens as a tree of N nodes: equal beginnings share their nodes, one for each token.
+
+    Nodes are numbered from 0 in the order in which they are added.
 
     Attributes:
         tokens: token id of each node.
@@ -34,7 +36,10 @@ class PrefixTree:
         return len(self.tokens)
 
     def add(self, tokens: Sequence[int], after: int = -1) -> list[int]:
-        """Add a sequence that continues at the node `after` (-1: at the root); return the node of each token."""
+        """Add a sequence of tokens below the node `after` (-1: at the root); return the number of each token's node.
+
+        Nodes that are there already are shared, not added again.
+        """
         path = []
         for token in tokens:
             child = self._children.get((after, token))
@@ -47,7 +52,7 @@ class PrefixTree:
         return path
 
     def is_visible_NN(self) -> NDArray[np.bool_]:
-        """Return whether a node (row) attends to another (column): to itself and its ancestors."""
+        """Return the attention mask: each node (row) attends to itself and its ancestors (columns)."""
         visible = np.eye(len(self), dtype=np.bool_)
         for node, parent in enumerate(self._parents):
             # A parent is added before its children, so its row is complete here.

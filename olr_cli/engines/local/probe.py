@@ -31,7 +31,10 @@ They exceed any local window that a configuration does not name, such as the 256
 
 
 def counts_tokens(policy: Policy) -> bool:
-    """Return whether empty positions between two tokens of a prompt leave the scores unchanged.
+    """Return whether scores stay the same if positions between two tokens of a prompt are left empty, by a few passes.
+
+    Where they do, a beginning that prompts share needs to be read only once. They do not with a sliding window, which
+    counts positions.
 
     Raises:
         UserError: the scores depend on later tokens, or on padding before a prompt, or a pass fails.
@@ -59,12 +62,12 @@ def counts_tokens(policy: Policy) -> bool:
 
 @torch.no_grad()
 def _counts_tokens(policy: Policy, kind: str) -> bool:
-    """Probe the model with a few short passes; see `counts_tokens`."""
+    """Probe the model with a few short passes, as `counts_tokens` describes; `kind` names the model in errors."""
     model = policy.model
     tokens = ordinary_tokens(policy)
 
     def scores(sequences: list[list[int]]) -> Tensor:
-        """Return the scores after each token, as the model gives them without our help."""
+        """Return the scores after each token of equally long sequences, (B, T, V), from one pass without a cache."""
         logits_BTV: Tensor = model(
             input_ids=torch.tensor(sequences, device=policy.device), use_cache=False
         ).logits
@@ -101,7 +104,11 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
     )
 
     def are_as_alone(shared: int, empty: int = 0) -> bool:
-        """Return whether prompts read together get the scores that each gets alone."""
+        """Return whether two prompts, read together and then continued, get the scores that each gets alone.
+
+        The prompts are of unequal length. Their first `shared` tokens are read once for both, and are followed by
+        `empty` positions.
+        """
         context = policy.read_together(prompts, shared, empty)
         logits = [context.logits_BV[:, None]]
         # Do what sampling does: continue each prompt in two rows, then drop one. Empty positions fill memory, so with
@@ -135,7 +142,7 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
 
 @torch.no_grad()
 def has_plain_head(policy: Policy) -> bool:
-    """Return whether logits are those of the model's linear head and nothing more, such as a cap or a scale."""
+    """Return whether logits are a linear layer of the hidden states and nothing more, such as a cap or a scale."""
     head = policy.model.get_output_embeddings()
     if type(head) is not torch.nn.Linear:
         return False
@@ -150,7 +157,7 @@ def has_plain_head(policy: Policy) -> bool:
 
 @torch.no_grad()
 def gives_scores_of(policy: Policy, other: Policy) -> bool:
-    """Return whether a policy's scores of a short text equal another's to the last bit."""
+    """Return whether two policies give a short text the same scores to the last bit; False if the first cannot run."""
     tokens_1T = torch.tensor([ordinary_tokens(policy)], device=policy.device)
     with policy.precision():
         expected = other.model(input_ids=tokens_1T, use_cache=False).logits
@@ -164,12 +171,12 @@ def gives_scores_of(policy: Policy, other: Policy) -> bool:
 
 
 def _distance(scores: Tensor, others: Tensor) -> Tensor:
-    """Return the largest absolute difference; NaN, as of two equal infinities, counts as 0."""
+    """Return the largest absolute difference of two tensors; NaN, as between equal infinities, counts as 0."""
     return (scores - others).abs().nan_to_num(0).max()
 
 
 def ordinary_tokens(policy: Policy) -> list[int]:
-    """Return token ids from all over the vocabulary, none of them special."""
+    """Return some token ids from all over the vocabulary, none of them special, as the text of a probe."""
     size = min(len(policy.tokenizer), policy.model.get_input_embeddings().weight.shape[0])
     special = {
         *policy.tokenizer.all_special_ids,

@@ -15,7 +15,7 @@ from olr_cli.recipe.sampling import Sampling
 
 
 class Responses(NamedTuple):
-    """B responses of up to T tokens."""
+    """B responses of up to T tokens, with statistics of the distributions that the tokens were drawn from."""
 
     tokens_BT: Tensor
     logprobs_BT: Tensor
@@ -28,7 +28,7 @@ class Responses(NamedTuple):
 
     @classmethod
     def none(cls, rollouts: int, limit: int, policy: Policy) -> Responses:
-        """Allocate room for responses of at most `limit` tokens; nothing is written yet."""
+        """Allocate room for B responses, B = `rollouts`, of at most `limit` tokens; all are empty at first."""
         B, device = rollouts, policy.device
         return cls(
             tokens_BT=torch.full((B, limit), policy.pad_id, device=device),
@@ -41,18 +41,18 @@ class Responses(NamedTuple):
 
 
 def self_certainty_of(log_pi_V: Tensor) -> Tensor:
-    """Compute KL(uniform || pi) = -log V - mean_v log pi(v), in nats.
+    """Compute KL(uniform || pi) = -log V - mean_v log pi(v), in nats, over the last dimension.
 
-    The last dimension is a distribution over V tokens.
+    That dimension of `log_pi_V` holds the log-probabilities of V tokens.
     """
     return -math.log(log_pi_V.shape[-1]) - log_pi_V.mean(-1)
 
 
 def truncated(pi_BV: Tensor, sampling: Sampling) -> Tensor:
-    """Return `pi_BV` with 0 at the tokens that must not be drawn, of V; it is not normalised.
+    """Return the probabilities with 0 at the tokens that min_p, top_k and top_p exclude; they are not normalised.
 
-    `top_k` also keeps any token as likely as the last of the k. The three ways come in vLLM's order, each applied to
-    the result of the one before, and the most likely token always stays. Nucleus (`top_p`): Holtzman et al. 2020,
+    The three are applied in this order, which is vLLM's, each to the result of the one before. The most likely token
+    always stays. `top_k` also keeps any token as likely as the last of the k. Nucleus (`top_p`): Holtzman et al. 2020,
     arXiv:1904.09751. `min_p`: Nguyen et al. 2024, arXiv:2407.01082.
     """
     top_p, top_k = sampling.top_p, sampling.top_k
@@ -79,16 +79,19 @@ _BELOW_1 = 1 - 2**-53
 
 
 def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
-    """Return the first token whose cumulative share of its row exceeds a uniform number, (B,).
+    """Draw a token for each of B rollouts: the first whose cumulative share of its row exceeds a uniform number.
 
     In a large vocabulary, a draw first selects a block of words by the blocks' cumulative distribution, then a word
     within the block. The cumulative distribution of all words would take several times the memory of the probabilities.
     Sums are in float64, or rare tokens would get lost. In a row of NaN, the last token is returned.
 
     Args:
-        pi_DV: probabilities of V words, which need not add up to 1.
-        rows_B: the row from which each token is drawn.
-        uniform_B: a float64 below 1 for each.
+        pi_DV: D rows of probabilities of V words, which need not add up to 1.
+        rows_B: the row of `pi_DV` from which each token is drawn.
+        uniform_B: a random number in [0, 1) for each, float64.
+
+    Returns:
+        The ids of the tokens, (B,).
     """
     V = pi_DV.shape[-1]
     if V <= _BLOCK:
@@ -111,7 +114,7 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
 
 
 def _block_sums(pi_DV: Tensor) -> Tensor:
-    """Sum every `_BLOCK` words, and the words that are left, in float64."""
+    """Return the sum of each block of `_BLOCK` words, and last that of the remaining words, (D, blocks + 1) float64."""
     whole = pi_DV.shape[-1] // _BLOCK * _BLOCK
     blocks_DKW = pi_DV[:, :whole].view(len(pi_DV), -1, _BLOCK)
     sums_DK = blocks_DKW.sum(-1, dtype=torch.float64)
@@ -120,13 +123,16 @@ def _block_sums(pi_DV: Tensor) -> Tensor:
 
 
 def _place(cumulative_BN: Tensor, threshold_B1: Tensor) -> Tensor:
-    """Return the first index whose cumulative share exceeds the threshold; the last one in a row of NaN."""
+    """Return each row's first index whose cumulative sum exceeds the threshold, (B, 1); the last if it is NaN."""
     place_B1 = torch.searchsorted(cumulative_BN, threshold_B1, right=True)
     return place_B1.clamp(max=cumulative_BN.shape[-1] - 1)
 
 
 def ends_with_stop_text(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:
-    """Return whether the last token of each response completes a stop text, (B,)."""
+    """Return whether each response, none of which had a stop text before its last token, now has one, (B,).
+
+    Only the last tokens are decoded, enough for the longest stop text.
+    """
     # Decode only the tail. A token is at least one byte of text, except special tokens, for which a few more are read.
     tail = max(len(text.encode()) for text in stop) + 4
     ends = policy.decode(tokens_BT[:, -tail:].tolist())

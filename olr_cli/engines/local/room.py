@@ -29,7 +29,11 @@ _HEAD = 2**32
 
 
 def rows_to_sample(policy: Policy, longest: int) -> int:
-    """Return how many responses fit into half of the free memory, at `longest` tokens with their prompts."""
+    """Return how many responses to sample at once, if each has up to `longest` tokens, those of its prompt included.
+
+    On a GPU they fill half of the free memory; on a CPU they have at most `ON_A_CPU` tokens in all. There is at least
+    one.
+    """
     if policy.device.type != "cuda":
         return max(1, ON_A_CPU // longest)
     # Sampling keeps the weights as its products round them.
@@ -39,15 +43,16 @@ def rows_to_sample(policy: Policy, longest: int) -> int:
 
 
 def rows_in(memory: int, policy: Policy, longest: int) -> int:
-    """Return how many responses of `longest` tokens fit into `memory` bytes; at least one."""
+    """Return how many responses fit into `memory` bytes, at `longest` tokens with their prompts; at least one."""
     words: int = policy.model.config.get_text_config().vocab_size
     return max(1, memory // (longest * policy.bytes_per_token + words * _BYTES_PER_WORD))
 
 
 def tokens_to_train(policy: Policy) -> int:
-    """Return how many prompt and response tokens to train on at once.
+    """Return the most tokens, of prompts and responses, for one forward and backward pass.
 
-    Their activations fill half of the memory that the optimiser leaves free.
+    On a GPU their activations fill half of the memory that the optimiser leaves free; on a CPU the number is
+    `ON_A_CPU`.
     """
     if policy.device.type != "cuda":
         return ON_A_CPU
@@ -64,7 +69,7 @@ def tokens_to_train(policy: Policy) -> int:
 
 
 def free_memory(policy: Policy) -> int:
-    """Return the bytes of this run's share of the GPU that are unused, torch's cache included."""
+    """Return the unused bytes of this run's share of the GPU; what torch holds in its cache counts as unused."""
     free, total = torch.cuda.mem_get_info(policy.device)
     used = torch.cuda.memory_allocated(policy.device)
     return max(
@@ -77,7 +82,7 @@ def free_memory(policy: Policy) -> int:
 
 
 def _kept_bytes(policy: Policy, tokens: int) -> int:
-    """Return the bytes that one pass over so many tokens keeps for its backward pass, up to the head."""
+    """Return the bytes that a pass over `tokens` tokens keeps for its backward pass, without the output layer's."""
     tokens_PGT = torch.full((1, 1, tokens), policy.pad_id, device=policy.device)
     before = torch.cuda.memory_allocated(policy.device)
     with policy.precision(), policy.recomputing(), policy.without_head():

@@ -71,7 +71,10 @@ class SampledRollouts:
 
     @property
     def statistics(self) -> dict[str, Tensor]:
-        """All fields of a `Rollout` besides its response, by name, (P, G) each."""
+        """What a `Rollout` stores about its response, by the name of its field, (P, G) each.
+
+        These are the number of tokens, whether the length limit cut it off, and means over its tokens.
+        """
         return {
             "tokens": self.lengths_PG,
             "truncated": self.truncated_PG,
@@ -147,7 +150,20 @@ def _respond(
     sampling: Sampling,
     report: Callable[[int], None],
 ) -> Responses:
-    """Return the responses of one batch, B = P * G."""
+    """Sample G responses to each of P prompts, as one batch of B = P * G rollouts.
+
+    Rollouts of a prompt share their computation as long as they have the same tokens (`_extend`).
+
+    Args:
+        policy: the policy to sample from.
+        prompts: token ids of each prompt.
+        keys_PG: one random key per rollout.
+        sampling: how tokens are drawn and where a response ends.
+        report: is called at every token with the number of rollouts that have ended.
+
+    Raises:
+        NonFinite: logits are NaN or infinite.
+    """
     limit, temperature, stop = sampling.max_new_tokens, sampling.temperature, sampling.stop
     keys_B, B, device = keys_PG.ravel(), keys_PG.size, policy.device
     written = Responses.none(B, limit, policy)
@@ -211,10 +227,10 @@ def _respond(
 def _extend(
     policy: Policy, context: Context, context_rows_B: Tensor, tokens_B: Tensor
 ) -> Tensor:
-    """Append each rollout's token to the row that it continues; return the row of each rollout.
+    """Append each rollout's token to the row of `context` that it continues; return the row that it continues next.
 
-    A row that its rollouts continue in different ways is split. Rows that no rollout continues leave the context once
-    they are half of it: moving keys and values costs about as much as the rows that are saved.
+    Rollouts with the same tokens share a row, which is split where they differ. Rows that no rollout continues leave
+    the context once they are half of it: moving keys and values costs about as much as the rows that are saved.
 
         rollout             0    1    2    3
         its row before      r0   r0   r0   r2        r1: all of its rollouts have ended
@@ -244,10 +260,10 @@ def _texts(
     lengths_PG: Tensor,
     stop: Sequence[str],
 ) -> list[list[str]]:
-    """Return each response as text.
+    """Return the G responses to each of P prompts as text, up to the end token or a stop text, which is left out.
 
-    If its prompt ends with the mark that opens the thinking, a text begins with that mark. It ends before the end token
-    or a stop text.
+    If a prompt ends with a mark that opens the thinking, such as <think>, the texts of its responses begin with that
+    mark.
     """
     G = lengths_PG.shape[1]
     last_PG = tokens_PGT.gather(-1, lengths_PG[..., None] - 1)[..., 0]

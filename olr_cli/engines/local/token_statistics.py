@@ -41,15 +41,26 @@ def response_statistics(
     entropy: bool = False,
     self_certainty: bool = False,
 ) -> TokenStatistics:
-    """Return statistics of given responses, differentiably; each prompt is read once.
+    """Return statistics of the tokens of given responses, with gradients.
 
-    Where tokens are costly, every equal beginning of responses is read once too. Padding after a response has no
-    influence on it; positions past the end of a response hold arbitrary values. Responses have T tokens, unless
-    `lengths_PG` gives their lengths.
+    Equal beginnings are computed only once where that saves time.
+
+    Args:
+        policy: the policy whose statistics are computed.
+        prompts: token ids of P prompts.
+        tokens_PGT: tokens of G responses to each prompt. Padding after a response has no influence on it; the
+            statistics there are arbitrary.
+        temperature: divides the logits.
+        lengths_PG: number of tokens of each response; None if all have T.
+        entropy: whether to compute the entropy of each token's distribution.
+        self_certainty: whether to compute its self-certainty, KL(uniform || pi).
     """
 
     def of(logits_NV: Tensor, place: Tensor, tokens: Tensor) -> TokenStatistics:
-        """Return the statistics of tokens of any shape, each drawn by the logits of one of N places."""
+        """Return the statistics of tokens, each drawn from one of N rows of logits.
+
+        `place` has the row of each token. `place` and `tokens` have the same shape, which the statistics get.
+        """
         # In float32: the ratios of the update come from these numbers.
         logits_NV = logits_NV.float()
         if temperature != 1:
@@ -76,7 +87,7 @@ def response_statistics(
         return of(states_ND, place_PGT, tokens_PGT)
 
     def of_hidden(hidden_ND: Tensor, place_M: Tensor, tokens_M: Tensor) -> TokenStatistics:
-        """Return the statistics of tokens from the hidden states of N places."""
+        """Return the statistics of M tokens, each drawn from the row of `hidden_ND` that `place_M` names."""
         with policy.precision():
             logits_NV = head(hidden_ND)
         return of(logits_NV, place_M, tokens_M)
@@ -93,9 +104,10 @@ def _in_pieces(
     tokens_PGT: Tensor,
     size: int,
 ) -> TokenStatistics:
-    """Return statistics from the hidden states of `size` places at a time.
+    """Return the statistics of all tokens, by calling `of` with `size` rows of hidden states at a time.
 
-    The backward pass computes the logits of each piece again, so that only one piece's are in memory.
+    `place_PGT` is the row of `hidden_ND` that each token was drawn from. The backward pass computes the logits of each
+    piece again, so that only one piece's are in memory.
     """
     # Sort the tokens by place, so that the tokens of a piece are neighbours.
     place_M, order_M = place_PGT.flatten().sort(stable=True)
@@ -124,9 +136,10 @@ def _in_pieces(
 def _scores_of_rows(
     policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return logits before every token of every response, (N, V), and the row of each token, (P, G, T).
+    """Return N rows of logits, (N, V), and for each response token the index of the row it was drawn from, (P, G, T).
 
-    Responses to a prompt that are equal, padding included, share their rows.
+    Equal responses to a prompt, padding included, may share their rows. Within `Policy.without_head` the rows are
+    hidden states.
     """
     P, G, T = tokens_PGT.shape
     if policy.reads_whole(prompts, T):
@@ -154,10 +167,10 @@ def _scores_of_tree(
     tokens_PGT: Tensor,
     lengths_PG: Tensor | None,
 ) -> tuple[Tensor, Tensor] | None:
-    """Return `_scores_of_rows` with equal beginnings computed once, or None if a prompt's tree is too large.
+    """Return what `_scores_of_rows` does, with equal beginnings computed once, or None if a prompt's tree is too large.
 
-    A response's tokens are scored by the nodes before them, from the last one of its prompt on. With prompt ab, the
-    responses cd and ce need only the scores after b and after c, and c's once for both:
+    A token is scored at the node before it, and a response's first token at the last node of its prompt. With prompt
+    ab, the responses cd and ce need only the scores after b and after c, and those after c once for both:
 
         a ── b ── c           the node of each token:  [[b, c],
                                                         [b, c]]
