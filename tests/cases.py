@@ -10,10 +10,10 @@ from olr_cli.errors import UserError
 def each(
     names: str, *rows: object, ids: Callable[[object], object] | list[str] | None = None
 ) -> pytest.MarkDecorator:
-    """Parametrise a test: run it once for each of `rows`.
+    """Return a decorator that runs a test once for each of `rows`.
 
     `names` are the test's arguments, separated by commas, and a row is a tuple of their values. With a single name, a
-    row is the value itself.
+    row is the value itself. `ids` are pytest's.
     """
     return pytest.mark.parametrize(names, rows, ids=ids)
 

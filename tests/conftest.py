@@ -64,7 +64,7 @@ def sampled(request: pytest.FixtureRequest) -> Callable[[int], int]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In `make test-slow`, mark tests as slow, and so run them, that `make test` runs with only some of their cases.
+    """In `make test-slow`, also run the tests of which `make test` tries only some cases, by marking them as slow.
 
     These are tests of hypothesis, and those that use `sampled`.
     """

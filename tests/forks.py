@@ -133,7 +133,7 @@ class Command:
 
     @property
     def out(self) -> str:
-        """Its standard output so far; empty if nothing reads it."""
+        """Its standard output so far; empty if `is_read` was False."""
         return self._out.read_text()
 
     @property

@@ -101,7 +101,7 @@ def write_history(
         ratio: share of prompts with noise.
         method: the recipe's section; by default OLR with threshold 0.02 after 3 epochs.
         prompts: number of prompts.
-        epochs: number of times that each prompt is visited.
+        epochs: number of times that each prompt is visited, that is sampled and trained on.
         rollouts: number of rollouts per prompt and visit.
         prompts_per_step: as in the recipe.
         seed: the seed of every draw here.

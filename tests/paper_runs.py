@@ -75,7 +75,10 @@ def write_grid(folder):
 
 
 def table_of(*places, name="baselines", models=()):
-    """Return the paper's table `name`, filled from the runs below these paths and the evaluations in `models`."""
+    """Return the paper's table `name`, filled from the runs below these paths.
+
+    `models` are folders of evaluations of policies before training.
+    """
     return PaperTable(name, arms_of(*places), models, with_published=True)
 
 

@@ -28,7 +28,7 @@ UNSTABLE = {
 def transcript(lines, monkeypatch, **slots):
     """Run lines as a user types them after ``olr``, and return each, after ``$``, with its output below.
 
-    A line ``cat FILE`` shows a file. `slots` are words of the lines -> what to run in their place.
+    A line ``cat FILE`` shows a file. A word that is a key of `slots` is shown, but its value is run.
     """
     texts = []
     for line in lines:

@@ -90,7 +90,7 @@ def _another(golds: Sequence[str], index: int) -> str | None:
 def _characters(gold: str) -> str:
     """Return the sorted characters of a gold without brackets, styles, units and final .0.
 
-    Golds that mean the same have equal characters; other golds may too.
+    Two golds that differ only in style have the same characters.
     """
     plain = re.sub(
         r"\\(?:text|mbox)\s*\{[^{}]*\}(?:\^\d)?|\^\{?\\circ\}?|\\!|\\\$|[\s${}()\\]|_\d$",

@@ -153,7 +153,7 @@ class SmoothedLoss:
 
 
 class FiniteSteps:
-    """Wrap OpenRLHF's strategy so that an optimiser step with an infinite or NaN loss or gradient raises `NonFinite`.
+    """Wrap OpenRLHF's DeepSpeed strategy so that an infinite or NaN loss or gradient raises `NonFinite`.
 
     With ZeRO 1 and 2, DeepSpeed silently skips such a step (`check_grad_overflow`) and reports the norm of the step
     before. With ZeRO 3 it takes the step: `get_grad_norm_direct` replaces a norm that is not finite by -1, and every
@@ -220,8 +220,8 @@ def _norms_checked(zero: Any) -> Iterator[None]:
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     """Update the policy on one rank as OpenRLHF does, with label smoothing and with prompts that do not train.
 
-    Its means leave out the tokens and responses that do not train. A loss or gradient that is infinite or NaN raises
-    `NonFinite`.
+    A method may leave prompts out of the update: their tokens are masked, and no mean counts them. A loss or gradient
+    that is infinite or NaN raises `NonFinite`.
     """
 
     actor_loss_fn: Any
@@ -237,7 +237,7 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
         """Run OpenRLHF's update on this rank's share of a step, in the order that balance.py dealt, without shuffling.
 
-        Return OpenRLHF's metrics of the update.
+        `kl_ctl` is OpenRLHF's coefficient of the KL. Return OpenRLHF's metrics of the update.
         """
         # OpenRLHF looks the class up in its own module and always passes shuffle=True.
         ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
@@ -249,12 +249,14 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any]
     ) -> dict[str, Any]:
-        """Train on one micro-batch as OpenRLHF does and return its status, with metrics that average correctly.
+        """Train on one micro-batch and return OpenRLHF's status of it, with `metrics` and the number of tokens.
 
-        If none of its tokens train, the micro-batch adds nothing to the gradient or to any mean. OpenRLHF weights each
-        micro-batch's part of a mean by its tokens, so long micro-batches would count twice. The correction makes a mean
-        over tokens that of the whole step. A mean over responses becomes that of a mini-batch, and a step's
-        mini-batches are weighted by their tokens.
+        A micro-batch in which no token trains adds nothing to the gradient or to a mean.
+
+        OpenRLHF reports each micro-batch's part of a mini-batch's mean, and averages these parts weighted by tokens, so
+        long micro-batches would count twice. Loss, entropy and KL are corrected for that: a mean over tokens becomes
+        that of the whole step. A mean over responses becomes that of a mini-batch, and a step's mini-batches are still
+        weighted by their tokens.
         """
         # If no prompt of a whole mini-batch trains, divide its sums by 1: 0 / 0 would make every weight NaN.
         totals = {

@@ -100,9 +100,9 @@ Around = Callable[[ModuleType], Iterator[None]]
 
 
 def around_import(name: str, around: Around) -> None:
-    """Run `around`, a generator function of a module, when the module `name` is imported; its code runs at the `yield`.
+    """Run `around` when the module `name` is imported: up to its `yield` before the module's code, the rest after it.
 
-    If the module is already imported, run all of `around` now.
+    `around` is a generator function that gets the module. If the module is already imported, all of it runs now.
     """
     loaded = sys.modules.get(name)
     if loaded is not None:
@@ -113,7 +113,10 @@ def around_import(name: str, around: Around) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Find one module, for a single import, and run its code at the `yield` of the generator `around`."""
+    """Find a module when it is first imported, and run its code at the `yield` of the generator function `around`.
+
+    The finder then removes itself, so later imports are Python's own.
+    """
 
     def __init__(self, name: str, around: Around) -> None:
         self._name, self._around = name, around

@@ -237,7 +237,11 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
     """Raise `UserError` if the recipe's `engine.flags` has a flag that OpenRLHF lacks or that olr decides itself.
 
     Values that cannot work here are refused too: an advantage estimator without groups, or a comparison of policies
-    together with label smoothing. `parser` is OpenRLHF's. None, where OpenRLHF is missing: unknown flags pass.
+    together with label smoothing.
+
+    Args:
+        recipe: the recipe.
+        parser: OpenRLHF's own; None, where OpenRLHF is not installed, lets unknown flags pass.
     """
     flags = set() if parser is None else _flags_of(parser)
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():

@@ -116,7 +116,7 @@ def _parser_here(
 ) -> ArgumentParser | None:
     """Check the installed packages and return OpenRLHF's command-line parser; None if OpenRLHF is missing.
 
-    What is missing is appended to `missing`, for a dry run; if that is None, it raises `NotHere`.
+    For a dry run, sentences about what is missing are appended to `missing`. If `missing` is None, `NotHere` is raised.
     """
     parser = None
     with noting(missing):
@@ -130,8 +130,8 @@ def _parser_here(
 def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
     """Check that the machine has the GPUs and, unless the job joins a cluster, that it can start a Ray of its own.
 
-    That is: no stale build lock, a short enough temporary folder, GPUs that torch can use. What is missing is appended
-    to `missing`, for a dry run; if that is None, it raises `NotHere`.
+    That is: no stale build lock, a short enough temporary folder, GPUs that torch can use. For a dry run, sentences
+    about what is missing are appended to `missing`. If `missing` is None, `NotHere` is raised.
     """
     has_cluster = cluster_address(recipe) is not None
     with noting(missing):
@@ -158,8 +158,8 @@ class OpenRlhfRunner:
     ) -> None:
         """Check everything that can be checked before Ray starts, and render the prompts.
 
-        With `missing`, for a dry run, a sentence for each thing that this machine lacks is appended. If it is None, the
-        first one raises `NotHere`.
+        For a dry run, sentences about what this machine lacks are appended to `missing`. If `missing` is None,
+        `NotHere` is raised for the first lack. Mistakes in the recipe raise `UserError` in any case.
         """
         self._recipe, self._data = recipe, data
         self._engine = engine_section(recipe, OpenRlhfEngine)

@@ -42,7 +42,8 @@ def response_texts(
 ) -> list[str]:
     """Return the response of each single sample as text, without the first text of `stop` and what follows it.
 
-    If a prompt ends by opening a thought, such as ``<think>``, the response begins with that opening.
+    If a prompt ends by opening a thought, such as ``<think>``, the response begins with that opening. `texts` decodes
+    token ids.
     """
     openings = texts.opened([_prompt_tokens(sample) for sample in samples])
     decoded = texts.decode([response_tokens(sample) for sample in samples])
@@ -58,8 +59,8 @@ def token_means(
     """Return for each of the step's `samples` rollouts the mean of its response tokens' values; None if it has none.
 
     Args:
-        values: for each micro-batch the values of its tokens, (B, A).
-        experiences: micro-batches with `index`, the numbers of their B rollouts, and `action_mask` (B, A).
+        values: for each micro-batch of B rollouts the values at A token positions, (B, A).
+        experiences: micro-batches with `index`, the numbers of their rollouts, and `action_mask` (B, A).
         samples: number of rollouts in the step; rollout i's mean is at position i.
     """
     means: list[float | None] = [None] * samples
@@ -77,15 +78,12 @@ def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> floa
     """Return the mean over response tokens of |log-probability by vLLM - that by the policy|, in nats.
 
     While vLLM has the policy's weights, the gap is only the difference in rounding of two programs. With other weights
-    it is much larger.
+    it is much larger. It is None if vLLM gave no log-probability.
 
     Args:
-        experiences: micro-batches with `action_mask` and vLLM's `rollout_log_probs`, both (B, A); NaN: vLLM was not
-            asked.
+        experiences: micro-batches of B rollouts with A token positions: `action_mask`, and `rollout_log_probs` by vLLM.
+            Both are (B, A). A log-probability of NaN was not asked for and does not count.
         log_probs: the policy's log-probabilities of each micro-batch, (B, A).
-
-    Returns:
-        The gap, or None if vLLM gave no log-probability.
     """
     total, tokens = 0.0, 0
     for batch, log_probs_BA in zip(experiences, log_probs, strict=True):
@@ -184,9 +182,9 @@ def with_statistics(
     """Return the step with further statistics of its rollouts.
 
     Args:
-        step: the step, with its R rollouts.
-        order: for each rollout of the step, the number of its sample.
-        means: for each name of a statistic the values by number of the sample, as `token_means` returns them.
+        step: the step.
+        order: for each rollout of the step, its position among OpenRLHF's samples, which are in another order.
+        means: by name of the statistic, the mean of each of OpenRLHF's samples, as from `token_means`.
     """
     measured = {
         name: [values[sample] for sample in order] for name, values in means.items()
@@ -195,9 +193,9 @@ def with_statistics(
 
 
 def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
-    """Return a bool for each sample: whether its prompt takes part in the update.
+    """Return a bool tensor that tells of each of OpenRLHF's samples whether its prompt takes part in the update.
 
-    `order` has, for each rollout of `decided`, the number of its sample, which is its position in the result.
+    `order` has, for each rollout of `decided`, its position among these samples, which are in another order.
     """
     trains = torch.zeros(len(order), dtype=torch.bool)
     # All prompts of a step have the same number of rollouts.
@@ -215,9 +213,9 @@ def step_work(
     Call it before `give_rewards`, which clears the action masks of prompts that do not train.
 
     Args:
-        experiences: micro-batches with `index` (sample numbers), `attention_mask` (B, T) and `action_mask` (B, A).
+        experiences: micro-batches with `index` (numbers of OpenRLHF's samples), `attention_mask` and `action_mask`.
         decided: the supervisor's decisions.
-        order: for each rollout of `decided`, the number of its sample.
+        order: for each rollout of `decided`, its position among OpenRLHF's samples, which are in another order.
     """
     trains = trains_by_sample(decided, order)
     prompts, responses = [], []
@@ -241,14 +239,15 @@ def give_rewards(
 ) -> None:
     """Write the supervisor's decisions into micro-batches, where OpenRLHF computes advantages and loss from them.
 
-    OpenRLHF divides by the standard deviation of float32 rewards, which would inflate the rounding of equal rewards. It
-    gets the supervisor's advantages instead, exactly 0 in that case; for all others, normalising twice changes nothing.
-    The action mask of a prompt that does not train is cleared, so no sum and no count of the update has its tokens.
+    OpenRLHF divides by the standard deviation of float32 rewards, which would inflate the rounding of equal rewards.
+    Instead of rewards it gets the supervisor's advantages, exactly 0 in that case. For all others, normalising twice
+    changes nothing. The action mask of a prompt that does not train is cleared, so no sum and no count of the update
+    has its tokens.
 
     Args:
-        experiences: micro-batches with `index` (sample numbers) and `action_mask`; changed in place.
+        experiences: micro-batches with `index` (numbers of OpenRLHF's samples) and `action_mask`; changed in place.
         decided: the supervisor's decisions.
-        order: for each rollout of `decided`, the number of its sample.
+        order: for each rollout of `decided`, its position among OpenRLHF's samples, which are in another order.
         normalised: whether OpenRLHF divides a group's rewards by their standard deviation. If not, it gets the rewards.
     """
     rewards, inputs = torch.zeros(len(order)), torch.zeros(len(order))

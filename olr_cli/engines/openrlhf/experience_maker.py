@@ -42,9 +42,9 @@ class PromptOrder:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
-        """Yield the rows of the steps that are left in the current epoch, each as a batch of one row.
+        """Yield the rows that are left of the current epoch: (source, text, label, images), each a list of one value.
 
-        At the end these steps count as done, so the next iteration yields the next epoch.
+        At the end the epoch's steps count as done, so the next iteration yields the next epoch.
         """
         epoch = self._schedule.epoch(self._done + 1)
         steps = [
@@ -100,7 +100,7 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def make_experience(self, samples_list: list[Any]) -> list[Any]:
         """Run OpenRLHF's forward passes and verify the answers meanwhile, then label and reward the whole step.
 
-        Return the micro-batches with their rewards.
+        `samples_list` are the step's micro-batches. Return them with their rewards.
         """
         # The models compute in other processes, so this process is free to verify answers.
         with ThreadPoolExecutor(max_workers=1) as beside:
@@ -131,10 +131,10 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return returns
 
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
-        """Return OpenRLHF's list of results, one per micro-batch, from the forward passes of all ranks.
+        """Return the results of forward passes, one per micro-batch, from the references `refs` to all ranks' results.
 
-        For the policy these are only the log-probabilities, which OpenRLHF expects. Entropies and self-certainties are
-        kept in `_forwards` for the supervisor.
+        For the policy these are only the log-probabilities, which OpenRLHF expects. The full results are kept in
+        `_forwards`, for the supervisor. `duplicate_factor` is the number of ranks with equal results.
         """
         results: list[Any] = super()._flatten_results(refs, duplicate_factor)
         if not isinstance(results[0], PolicyForward):  # results of the reference

@@ -193,15 +193,14 @@ def recipe_flags(
 ) -> dict[str, Any]:
     """Return OpenRLHF's flags for a recipe, by name without dashes; those of `engine.flags` take precedence.
 
+    A value of True stands for a flag without a value, None and False for a flag that is left out, and a tuple for
+    several values.
+
     Args:
         recipe: the recipe.
         places: paths, and sizes that come from the data.
         attention: transformers' name of the attention implementation.
         done: number of complete steps, which changes vLLM's seed.
-
-    Returns:
-        The value of each flag: True for a flag without a value, None or False for one to leave out, a tuple for
-            several.
     """
     engine, train, keys = (
         engine_section(recipe, OpenRlhfEngine),

@@ -123,7 +123,7 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
 def _variables(recipe: Recipe) -> dict[str, str]:
     """Return the environment variables for every process of the job, by name.
 
-    If the model is not a folder here and the Hugging Face hub does not answer, they forbid to ask the hub.
+    If the model is not a folder here and the Hugging Face hub does not answer, they keep processes from asking the hub.
     """
     variables = environment(
         trusts_code=recipe.model.trust_remote_code,
@@ -136,7 +136,7 @@ def _variables(recipe: Recipe) -> dict[str, str]:
 
 
 def _check_room(wanted: int, files: JobFiles | None) -> None:
-    """Raise `UserError` unless Ray has `wanted` GPUs and as many CPUs in all.
+    """Raise `UserError` unless Ray has `wanted` GPUs and as many CPUs in total.
 
     If other jobs hold some of them now, announce in `files` that this job waits, as OpenRLHF does so silently. `files`
     is None for a Ray of the job's own, where nothing is announced.

@@ -149,8 +149,8 @@ def _process_in(text: str) -> Process | None:
 def _last_words(died: Process, text: str, log: str) -> str:
     """Return a sentence that explains why a process died, from what it printed last.
 
-    That is the first exception that does not merely report another one; or that vLLM says one of its own processes was
-    killed; or else the last line. The sentence of a `UserError` is returned as it is.
+    It quotes the first exception that does not merely report another one, or else the last line. A `UserError` is
+    returned as its own sentence. If vLLM says that one of its processes was killed, the sentence says that.
 
     Args:
         died: the process.
@@ -181,9 +181,9 @@ def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
     """Return the name of the vLLM process that a signal killed, or None if none was.
 
     Args:
-        printed: lines of the process that had started vLLM's.
-        has_cause: whether they have an exception that may explain the death. Then only a line with a signal's number
-            counts.
+        printed: lines that the parent of vLLM's processes printed.
+        has_cause: whether the lines have an exception that may explain the death. If so, only a line that names a
+            signal counts.
     """
     for killed in filter(None, map(_KILLED_PROCESS.search, printed)):
         if killed["code"] != "None" or not has_cause:

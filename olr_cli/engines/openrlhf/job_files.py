@@ -87,7 +87,7 @@ class JobFiles:
         write_text(self._end, json.dumps(asdict(end)))
 
     def announce(self, sentence: str) -> None:
-        """Add a sentence for the command that started the job to show at once."""
+        """Have the command that started the job show a sentence at once."""
         with writing(self._announced), self._announced.open("a", encoding="utf-8") as file:
             file.write(f"{sentence}\n")
 

@@ -42,7 +42,7 @@ def _first_kernel_port() -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Whether no process listens on a port."""
+    """Return whether no process listens on a TCP port."""
     with socket.socket() as listening:
         try:
             listening.bind(("", port))

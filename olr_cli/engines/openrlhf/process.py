@@ -76,7 +76,7 @@ class Job:
             )
 
     def has_ended(self) -> bool:
-        """Whether the job has ended, for any reason."""
+        """Return whether the job has ended, for any reason."""
         return self._process.poll() is not None
 
     def note_memory(self) -> None:
@@ -159,7 +159,7 @@ def shared_memory(processes: Iterable[int]) -> set[Path]:
 
 
 def temporary_folder() -> Path:
-    """Return the folder in which Ray makes its own folder, `ray`, for its sessions."""
+    """Return the folder in which Ray makes its own folder, `ray`: RAY_TMPDIR, else TMPDIR, else /tmp."""
     return Path(os.environ.get("RAY_TMPDIR", os.environ.get("TMPDIR", "/tmp")))
 
 

@@ -313,10 +313,13 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     ) -> None:
         """Record the step `global_step`, which is complete, in place of OpenRLHF's own logs and checkpoints.
 
-        `logs_dict` is OpenRLHF's status of the step. Held-out evaluation and checkpoint follow if they are due.
+        `logs_dict` is OpenRLHF's status of the step; `client_states` is ignored. Held-out evaluation and checkpoint
+        follow if they are due.
 
         Raises:
             JobStopped: a stop was asked for.
+            Diverged: the policy can no longer answer the held-out prompts.
+            UserError: no response was rewarded in as many steps as the recipe allows.
         """
         step = self._supervised
         assert step is not None
@@ -352,7 +355,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         )
 
     def _openrlhf_metrics(self, status: dict[str, Any], step: SupervisedStep) -> Metrics:
-        """Return metrics of a step under olr's names: what OpenRLHF measured, the entropy, and the gap to vLLM.
+        """Return metrics of a step under olr's names: OpenRLHF's, the entropy, and the gap to vLLM's log-probabilities.
 
         `status` is what OpenRLHF reports of the step. Metrics that were not measured are left out.
         """

@@ -101,9 +101,9 @@ ROLLOUT = RolloutRecord(
 
 
 def label(prompt_id, visit, step, **changes):
-    """Return the label record of a clean prompt whose majority is right, at this visit and step.
+    """Return the label record of a clean prompt whose majority is right.
 
-    `changes` are other values for its columns.
+    `visit` counts how often the prompt has been sampled, from 1. `changes` are other values for columns of the record.
     """
     return replace(LABEL, prompt_id=prompt_id, visit=visit, step=step, **changes)
 
@@ -111,7 +111,7 @@ def label(prompt_id, visit, step, **changes):
 def rollout(prompt_id, visit, step, sample, **changes):
     """Return the record of a right response, number `sample` of its prompt at this visit and step.
 
-    `changes` are other values for its columns.
+    `visit` counts how often the prompt has been sampled, from 1. `changes` are other values for columns of the record.
     """
     return replace(
         ROLLOUT, prompt_id=prompt_id, visit=visit, step=step, sample=sample, **changes

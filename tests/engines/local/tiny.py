@@ -42,7 +42,7 @@ def tiny_policy(seed=0, dtype=torch.float32):
 
 
 def keys(prompts, rollouts, purpose="test"):
-    """Return an array (prompts, rollouts) of keys for random draws; `purpose` gives others."""
+    """Return an array (prompts, rollouts) of keys for random draws, all different; `purpose` is a part of each."""
     return np.array(
         [[seeding.key(purpose, p, g) for g in range(rollouts)] for p in range(prompts)],
         dtype=np.uint64,
