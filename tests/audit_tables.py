@@ -4,7 +4,11 @@ import json
 
 
 def rollouts(prompt_id, visits, **labels):
-    """Return rows of one prompt: for each visit a list of answers, None for a response without one."""
+    """Return rows of rollouts of one prompt, as `olr audit` reads them.
+
+    `visits` holds for each visit, that is each time the prompt was sampled, a list of answers; None is a response
+    without an answer. `labels` are columns that every row gets.
+    """
     rows = []
     for visit, answers in enumerate(visits, start=1):
         for answer in answers:
@@ -22,7 +26,10 @@ def write(file, rows):
 
 
 def many(size, *, wrong=(), visits=4):
-    """Return rows of `size` prompts that mostly answer 7; those in `wrong` have the label 8, all others 7."""
+    """Return rows of `size` prompts, p0, p1, …, whose majority answer is 7 at every visit.
+
+    The prompts whose numbers are in `wrong` have the given label 8, all others 7.
+    """
     rows = []
     for number in range(size):
         answers = [
@@ -33,5 +40,5 @@ def many(size, *, wrong=(), visits=4):
 
 
 def with_questions(rows):
-    """Return the rows with the question of their prompt."""
+    """Return the rows with a column ``question``, which names their prompt."""
     return [{**row, "question": f"What is {row['prompt_id']}?"} for row in rows]

@@ -10,7 +10,11 @@ from olr_cli.errors import UserError
 def each(
     names: str, *rows: object, ids: Callable[[object], object] | list[str] | None = None
 ) -> pytest.MarkDecorator:
-    """Run the test for each row, whose values are its arguments of these names; a single name takes a value a row."""
+    """Return a decorator that runs a test once for each of `rows`.
+
+    `names` are the test's arguments, separated by commas, and a row is a tuple of their values. With a single name, a
+    row is the value itself. `ids` are pytest's.
+    """
     return pytest.mark.parametrize(names, rows, ids=ids)
 
 
@@ -19,7 +23,7 @@ tenth_or_whole = each("nth", 10, pytest.param(1, marks=pytest.mark.slow))
 
 
 def refusal(call: Callable[..., object], *arguments: object, **named: object) -> str:
-    """Return the one sentence with which a call is refused."""
+    """Make a call that must raise a `UserError` of one line; return its text."""
     with pytest.raises(UserError) as caught:
         call(*arguments, **named)
     assert "\n" not in str(caught.value)

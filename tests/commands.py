@@ -11,7 +11,10 @@ from olr_cli.cli import app
 
 
 def olr(*words: object) -> Result:
-    """Run a command; return its end and output, or raise the exception of a bug."""
+    """Run an `olr` command in this process; return its exit code and output.
+
+    Any exception but SystemExit is a bug of the command and is raised.
+    """
     result = CliRunner().invoke(app, [str(word) for word in words])
     # typer ends commands with SystemExit. Any other exception is a bug, and CliRunner would hide it.
     if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -20,14 +23,17 @@ def olr(*words: object) -> Result:
 
 
 def done(*words: object) -> Result:
-    """Run a command that must succeed."""
+    """Run an `olr` command, assert that it succeeds, and return its exit code and output."""
     result = olr(*words)
     assert result.exit_code == 0, result.output
     return result
 
 
 def refused(*words: object) -> str:
-    """Run a command that must be refused; return its one sentence, without the notes before it."""
+    """Run an `olr` command and assert that it is refused with exit code 2; return the line ``Error: …``.
+
+    It must be the last line on standard error; the lines before it are notes.
+    """
     result = olr(*words)
     assert result.exit_code == 2, result.output
     assert not result.stdout or ("--json" in words and "error" in json.loads(result.stdout))
@@ -39,12 +45,12 @@ def refused(*words: object) -> str:
 
 
 def answered(*words: object) -> tuple[Any, str]:
-    """Run a command with --json; return its JSON and its output on standard error."""
+    """Run an `olr` command with --json; return the parsed answer and the text on standard error."""
     result = done(*words, "--json")
     return json.loads(result.stdout), result.stderr
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Return the bytes of an evaluation's scores and generations, by file name."""
+    """Return the bytes of scores.json and all generations in an evaluation's folder, by file name."""
     files = [folder / "scores.json", *sorted((folder / "generations").iterdir())]
     return {file.name: file.read_bytes() for file in files}

@@ -31,7 +31,7 @@ settings.register_profile("brief", settings.get_profile("olr"), **few)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options of these tests."""
+    """Add the options ``--long`` and ``--rewrite`` to pytest."""
     parser.addoption(
         "--long", action="store_true", help="the long version of the tests that have one"
     )
@@ -47,13 +47,16 @@ def is_long(request: pytest.FixtureRequest) -> bool:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose hypothesis's profile: fewer examples in `make test`."""
+    """Choose hypothesis's profile: `brief`, with 25 examples, in `make test`, and `olr` otherwise."""
     settings.load_profile("brief" if config.option.markexpr == "not slow" else "olr")
 
 
 @pytest.fixture(scope="session")
 def sampled(request: pytest.FixtureRequest) -> Callable[[int], int]:
-    """Return a function of a number of random cases: a quarter of it in `make test`, all in `make test-slow`."""
+    """Return a function that tells how many of a number of random cases to try.
+
+    That is a quarter of them in `make test`, and all in other runs.
+    """
     return lambda number: (
         number // 4 if request.config.option.markexpr == "not slow" else number
     )
@@ -61,7 +64,10 @@ def sampled(request: pytest.FixtureRequest) -> Callable[[int], int]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Add the tests that `make test` only samples to `make test-slow` too."""
+    """In `make test-slow`, also run the tests of which `make test` tries only some cases, by marking them as slow.
+
+    These are tests of hypothesis, and those that use `sampled`.
+    """
     for item in items if config.option.markexpr == "slow" else []:
         # hypothesis marks its tests with this attribute.
         is_law = getattr(getattr(item, "function", None), "is_hypothesis_test", False)
@@ -71,7 +77,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def is_as_stored(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
-    """Return a comparison of a text with a file below tests/fixtures; with `--rewrite`, it writes the file."""
+    """Return a function that asserts that a text equals the stored file of this name below tests/fixtures.
+
+    With pytest's option ``--rewrite`` it first writes the text to the file.
+    """
 
     def compare(name: str, text: str) -> None:
         file = Path(__file__).parent / "fixtures" / name
@@ -84,14 +93,17 @@ def is_as_stored(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return an empty folder, which is the working folder of commands."""
+    """Change to an empty folder for the test, and return it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """Start an OpenAI-compatible server (`served.Server`); clients retry without long pauses."""
+    """Start an OpenAI-compatible server for the test, and make olr's client retry without long pauses.
+
+    Yield the `served.Server`.
+    """
     from served import Server
 
     from olr_cli.engines.backends import openai_backend
@@ -106,7 +118,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def judge() -> Iterator[object]:
-    """Return a judge of answers that many tests share, for tests that do not depend on its earlier verdicts."""
+    """Return a judge of answers that all tests of a session share; it may know verdicts from earlier tests."""
     from olr_cli.answers import Judge
 
     with Judge(workers=1) as judge:
@@ -119,7 +131,7 @@ _SERVERS: list[Any] = []
 
 @pytest.fixture(autouse=True)
 def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Share one process that forks the workers of all judges, without a warm-up: that saves 1.5 s a judge."""
+    """Have all judges share one process that forks their workers, without a warm-up; this saves 1.5 s a judge."""
     from olr_cli.answers import pool
 
     class Kept(pool.Server):
@@ -139,7 +151,10 @@ def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def quick_figures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Draw figures with 72 dpi, and only the first line of a PDF, except in tests of the files (`real_figures`)."""
+    """Make tests draw figures with 72 dpi, and write only the first line of a PDF.
+
+    Tests with the marker `real_figures` draw them as users get them.
+    """
     # A test without figures should not wait for the import of matplotlib.
     if "matplotlib.figure" not in sys.modules or request.node.get_closest_marker(
         "real_figures"

@@ -16,7 +16,7 @@ from olr_cli.supervision import Decided, LabelRecord, RolloutRecord
 
 
 def make_method(name: str, **keys: Any) -> MethodSection:
-    """Return the section of a built-in method."""
+    """Return the recipe section of a built-in method, with these `keys` in it."""
     return METHODS[name].section(name=name, **keys)
 
 
@@ -49,7 +49,13 @@ ROLLOUT = RolloutRecord(
 
 @dataclass(frozen=True)
 class Group:
-    """The decisions for a group."""
+    """What was decided for one group, that is one prompt's rollouts at one step.
+
+    Attributes:
+        label: the record about its label.
+        rollouts: a record per rollout.
+        advantages: one per rollout.
+    """
 
     label: LabelRecord
     rollouts: tuple[RolloutRecord, ...]
@@ -57,7 +63,7 @@ class Group:
 
     @property
     def rewards(self) -> tuple[float, ...]:
-        """One reward per rollout."""
+        """The reward of each rollout."""
         return tuple(rollout.reward for rollout in self.rollouts)
 
     @property
@@ -67,7 +73,7 @@ class Group:
 
 
 def by_group(decided: Decided) -> list[Group]:
-    """Return the decisions of a step, in the order of its groups."""
+    """Return the decisions of a step, which are stored by column, as a `Group` for each prompt, in the step's order."""
     labels = [LabelRecord(*row) for row in zip(*decided.labels.values(), strict=True)]
     rollouts = [RolloutRecord(*row) for row in zip(*decided.rollouts.values(), strict=True)]
     return [
@@ -77,7 +83,7 @@ def by_group(decided: Decided) -> list[Group]:
 
 
 def columns(kind: type, records: Sequence[Any]) -> dict[str, list[Any]]:
-    """Return the columns of records of one class."""
+    """Turn records of the dataclass `kind` into columns: by field name, the values of all records."""
     return {
         field.name: [getattr(record, field.name) for record in records]
         for field in fields(kind)
@@ -85,14 +91,14 @@ def columns(kind: type, records: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def table_of(name: str, records: Sequence[Any]) -> Any:
-    """Return records as the table in which they are stored."""
+    """Return records as the Arrow table in which olr stores them; `name` is ``labels`` or ``rollouts``."""
     return arrow_table(
         name, columns({"labels": LabelRecord, "rollouts": RolloutRecord}[name], records)
     )
 
 
 def stored_tables(run: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the labels and the rollouts of a run, each sorted."""
+    """Return the labels table and the rollouts table of a run, sorted by step and prompt (and sample)."""
     order = ["step", "prompt_id"]
     labels, rollouts = scan_labels(run).sort(order), scan_rollouts(run)
     return labels.collect(), rollouts.sort([*order, "sample"]).collect()
@@ -105,7 +111,7 @@ def assert_same_tables(run: Path, other: Path) -> None:
 
 
 def untimed(lines: Sequence[Metrics]) -> list[Metrics]:
-    """Return the metrics that an equal run on another machine shares: all but time, speed and memory."""
+    """Return lines of metrics without times, speeds and memory, which differ between two equal runs."""
     of_the_machine = ("time/", "speed/", "memory/")
     return [
         {name: value for name, value in line.items() if not name.startswith(of_the_machine)}

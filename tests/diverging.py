@@ -16,10 +16,11 @@ SETTINGS = {
 
 
 def save_diverging_model(folder: Path, scaling: float = 3e-37, *, heads: int = 4) -> Path:
-    """Write the model: Granite divides logits by `scaling`, and the weights before that are as small as its root.
+    """Write a Granite model whose logits overflow after some steps of training with `SETTINGS`; return the folder.
 
-    The logits are therefore ordinary at first. Once Adam has moved these weights to about 1, the logits are 1 /
-    scaling. A few steps later they exceed float32 and bfloat16.
+    Granite divides logits by `scaling`. The weights before that are as small as its root, so the logits are ordinary at
+    first. Once Adam has moved these weights to about 1, the logits are 1 / scaling. A few steps later they exceed
+    float32 and bfloat16.
 
     Args:
         folder: the new folder.

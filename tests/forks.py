@@ -38,7 +38,7 @@ _EVENTS = {"open", "os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncat
 
 @dataclass(frozen=True)
 class Plan:
-    """A fault at a file operation of a command."""
+    """A fault to cause just before a certain file operation of an `olr` command; or a request to log its operations."""
 
     folder: Path
     """Operations below it count."""
@@ -64,26 +64,33 @@ class Plan:
 
 
 def preload(*modules: str) -> None:
-    """Let the server import further modules; call it before the first process."""
+    """Make the server from which processes are forked import further modules; call it before the first process."""
     _SERVER.set_forkserver_preload([*_PRELOADED, *modules])
 
 
 def is_alive(process: int | str) -> bool:
-    """Whether a process exists and is not a zombie."""
+    """Return whether the process with this id exists and is not a zombie."""
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
         return "State:\tZ" not in Path(f"/proc/{process}/status").read_text()
     return False
 
 
 def fork(function: Callable[..., object], *arguments: object) -> BaseProcess:
-    """Start a process that calls a function of a module."""
+    """Start a process that calls a function, forked from a server that has imported torch and olr.
+
+    The function must be one that a module defines at its top level.
+    """
     process = _SERVER.Process(target=function, args=arguments, daemon=True)
     process.start()
     return process
 
 
 def status(process: BaseProcess) -> int:
-    """Wait for a process; return its exit status, or the negative number of the signal that killed it."""
+    """Wait for a process; return its exit status, or the negative number of the signal that killed it.
+
+    Raises:
+        TimeoutError: it has not ended within `PATIENCE` seconds, and was killed.
+    """
     process.join(PATIENCE)
     if process.exitcode is None:
         process.kill()
@@ -92,13 +99,13 @@ def status(process: BaseProcess) -> int:
 
 
 class Command:
-    """`olr` with some words, started in a folder, which receives its output.
+    """An `olr` command in a process of its own, which starts at once.
 
     Args:
-        folder: the working folder.
-        words: the command line.
-        plan: a fault.
-        is_read: whether its standard output is read. Otherwise it goes into a closed pipe.
+        folder: the working folder, which also receives the output: N.out and N.err for the Nth command.
+        words: the command line after ``olr``.
+        plan: a fault to cause, or a request to log file operations.
+        is_read: whether its standard output is read. If not, it is a pipe whose reader is gone.
     """
 
     _count = 0
@@ -121,35 +128,46 @@ class Command:
             os.kill(self.pid, number)
 
     def wait(self) -> int:
-        """Return its exit status, or the negative number of the signal that killed it."""
+        """Wait for the command; return its exit status, or the negative number of the signal that killed it."""
         return status(self._process)
 
     @property
     def out(self) -> str:
+        """Its standard output so far; empty if `is_read` was False."""
         return self._out.read_text()
 
     @property
     def err(self) -> str:
+        """Its standard error so far."""
         return self._err.read_text()
 
 
 def olr(
     folder: Path, *words: object, plan: Plan | None = None, is_read: bool = True
 ) -> tuple[int, Command]:
-    """Run `olr` to its end; return its exit status and the command with its output."""
+    """Run an `olr` command to its end; return its exit status, as of `Command.wait`, and the `Command`.
+
+    The arguments are those of `Command`.
+    """
     command = Command(folder, *words, plan=plan, is_read=is_read)
     return command.wait(), command
 
 
 def kind_of_operation(line: str) -> str:
-    """Return an operation of a log without its numbers: all writes of one kind have this text in common."""
+    """Return an operation, a line of a plan's log, with its numbers replaced by ``#``.
+
+    All operations of one kind, such as writes of a step's table, have this text in common (`Plan.kind`).
+    """
     return re.sub(r"\d+", "#", line)
 
 
 def _be_olr(
     folder: Path, words: list[str], out: Path, err: Path, plan: Plan | None, is_read: bool
 ) -> None:
-    """Run the command in the process that was forked for it; never return."""
+    """Run an `olr` command in this process, which was forked for it, and exit with its status; never return.
+
+    Its output goes to the files `out` and `err`. The other arguments are those of `Command`.
+    """
     os.chdir(folder)
     # Wide enough that no line of the output wraps.
     os.environ["COLUMNS"] = "200"
@@ -185,7 +203,7 @@ def _be_olr(
 
 
 def _watch(plan: Plan) -> None:
-    """Count the file operations of this process, and cause the planned fault."""
+    """Watch the file operations of this process from now on, and log them or cause the fault, as planned."""
     count, is_busy = 0, False
 
     def watch(event: str, arguments: Sequence[Any]) -> None:
@@ -212,7 +230,10 @@ def _watch(plan: Plan) -> None:
 
 
 def _do(deed: str, log: Path, folder: Path) -> None:
-    """Cause a fault."""
+    """Cause the fault that a `Plan.deed` names: kill this process, fill the disk, limit files, move or remove `folder`.
+
+    To fill the disk, the file `log` grows.
+    """
     if deed == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if deed == "move":
@@ -227,7 +248,7 @@ def _do(deed: str, log: Path, folder: Path) -> None:
 
 
 def fill_disk(ballast: Path, room: int = 0) -> None:
-    """Fill a file system except for `room` bytes."""
+    """Fill the file system that holds the file `ballast` by writing to it, until only `room` bytes are free."""
     with ballast.open("ab", buffering=0) as file:
         size = 1 << 20
         while size:
@@ -240,12 +261,12 @@ def fill_disk(ballast: Path, room: int = 0) -> None:
 
 
 def _writes(event: str, arguments: Sequence[Any]) -> bool:
-    """Whether an audit event changes a file."""
+    """Return whether an audit event of Python is about changing a file or folder; an ``open`` may only read."""
     return event != "open" or bool(isinstance(arguments[2], int) and arguments[2] & _WRITES)
 
 
 def _path(event: str, arguments: Sequence[Any]) -> str:
-    """Return the path that an operation changes, as far as the event tells."""
+    """Return the absolute path that an audit event changes; for a rename, the new one."""
     place = arguments[1] if event == "os.rename" else arguments[0]
     if isinstance(place, int):
         return os.readlink(f"/proc/self/fd/{place}")

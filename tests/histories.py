@@ -52,7 +52,10 @@ _CACHE = tempfile.TemporaryDirectory()
 
 
 def _once(write: Callable[..., Path]) -> Callable[..., Path]:
-    """Copy a run that was written before with the same name and settings, which saves 0.1 s of processor time."""
+    """Wrap `write_history` so that equal calls write a run once and copy it from then on.
+
+    Calls are equal if the name of the run directory and the settings are. That saves 0.1 s of processor time.
+    """
     made: dict[str, Path] = {}
 
     @functools.wraps(write)
@@ -93,24 +96,24 @@ def write_history(
     """Write a run directory as `olr train` would leave it, without checkpoints, and return `run`.
 
     Args:
-        run: the new directory.
+        run: the new directory; its name is the recipe's name.
         noise: type of the noise; None: clean labels.
         ratio: share of prompts with noise.
-        method: the section; by default OLR with threshold 0.02 after 3 epochs.
+        method: the recipe's section; by default OLR with threshold 0.02 after 3 epochs.
         prompts: number of prompts.
-        epochs: number of visits.
-        rollouts: K.
+        epochs: number of times that each prompt is visited, that is sampled and trained on.
+        rollouts: number of rollouts per prompt and visit.
         prompts_per_step: as in the recipe.
         seed: the seed of every draw here.
-        arm: as in the manifest of a sweep's run.
+        arm: name of the arm of a sweep that the run belongs to.
         steps: steps after which the run was stopped; None: it is finished.
         knows_truth: whether the data have true answers.
         knows_noise: whether the data say which labels are noise.
         store_rollouts: whether the shards of rollouts have rows.
-        kind: `rollouts` for a policy that was not trained.
-        data: further keys of the section.
-        train: further keys of the section.
-        verifier: the section.
+        kind: ``training``, or ``rollouts`` for a policy that was not trained.
+        data: further keys of the recipe's section.
+        train: further keys of the recipe's section.
+        verifier: the recipe's section; None: it has none.
     """
     tree: dict[str, Any] = {
         "name": run.name,
@@ -162,7 +165,10 @@ def write_history(
 
 
 class _History:
-    """All prompts of a run; arrays are (P,), (P, K) or (P, classes)."""
+    """The simulated policy and the decisions about all P prompts of a run, epoch by epoch.
+
+    Arrays are (P,), (P, K) for K rollouts, or (P, classes) for the classes of answers.
+    """
 
     def __init__(
         self, recipe: Recipe, prompts: int, noise: str | None, ratio: float
@@ -190,7 +196,10 @@ class _History:
     def step(
         self, step: int, *, knows_truth: bool, knows_noise: bool
     ) -> tuple[Columns, Columns]:
-        """Return the label and rollout columns of one step; begin a new epoch if it is due."""
+        """Return the columns of the labels table and of the rollouts table for one step, from 1.
+
+        Call it for each step in order. The first step of an epoch draws the answers of the whole epoch.
+        """
         visit, part = divmod(step - 1, self.steps_per_epoch)
         if visit + 1 > self.visit:
             self.visit = visit + 1
@@ -202,7 +211,7 @@ class _History:
         return labels, self._rollouts(rows, step, knows_truth=knows_truth)
 
     def held_out(self, step: int) -> dict[str, float]:
-        """Return what a held-out evaluation might give: the share of the true answer."""
+        """Return held-out accuracies after a step, by metric, near the policy's mean probability of the true answer."""
         share = float(_softmax(self.preference)[:, TRUE].mean())
         wobble = seeding.uniform("held out", self.recipe.seed, step) * 0.02
         return {
@@ -211,7 +220,10 @@ class _History:
         }
 
     def _epoch(self, *, knows_truth: bool, knows_noise: bool) -> None:
-        """Draw the answers of every prompt and decide labels and rewards (R9 to R16)."""
+        """Draw the answers to every prompt at its next visit, decide labels and rewards, and learn from them.
+
+        Decisions follow the rules R9 to R16 in docs/concepts.md and go into `columns`.
+        """
         everyone = np.arange(self.prompts)
         # A draw falls into the class whose part of the cumulated probabilities holds it.
         draws = self.rng.random((self.prompts, self.k))
@@ -285,7 +297,11 @@ class _History:
         }
 
     def _slope(self) -> tuple[np.ndarray, int]:
-        """Return R12 as numerators (P,) and one denominator, small enough for a correctly rounded quotient."""
+        """Return each prompt's slope (rule R12) as an integer numerator, (P,), and the common denominator.
+
+        It is the slope of the majority's share over the visits. The integers are small enough for a correctly rounded
+        quotient.
+        """
         t = self.visit
         if t == 1:
             return np.zeros(self.prompts, dtype=np.int64), 1
@@ -297,7 +313,10 @@ class _History:
         )
 
     def _historical(self) -> np.ndarray:
-        """Return the historical majority (R13) as classes; -1 on a tie or without one."""
+        """Return each prompt's historical majority (rule R13) as the number of a class; -1 on a tie or without one.
+
+        It is the answer that was the majority most often, over all visits so far.
+        """
         past = np.stack(self.majorities, axis=1)
         counts = (past[:, :, None] == np.arange(NONE)).sum(axis=1)
         top = counts.max(axis=1)
@@ -307,7 +326,14 @@ class _History:
     def _selected(
         self, majority: Any, rise: Any, scale: int, consistent: Any
     ) -> np.ndarray:
-        """Return which prompts have their label replaced."""
+        """Return for each prompt whether OLR replaces its label by the majority; always False for another method.
+
+        Args:
+            majority: each prompt's majority as a class, -1 for none.
+            rise: numerators of the slopes.
+            scale: denominator of the slopes.
+            consistent: whether each majority is the historical one.
+        """
         method = self.recipe.method
         if not isinstance(method, OlrMethod) or self.visit <= method.warmup_epochs:
             return np.zeros(self.prompts, dtype=bool)
@@ -320,7 +346,10 @@ class _History:
         return selected & consistent if "consistency" in method.criteria else selected
 
     def _noisy_label(self, votes: np.ndarray) -> np.ndarray:
-        """Draw R3 uniformly from the wrong classes of the visit; -1 if there is none."""
+        """Draw for each prompt with active noise one of the wrong classes among its answers (rule R3); -1 for others.
+
+        `votes` (P, classes) counts the answers of each class. A prompt without a wrong answer also has -1.
+        """
         wrong = (votes > 0) & (np.arange(NONE) != TRUE)
         draw = np.where(wrong, self.rng.random(wrong.shape), -1.0)
         return np.where(
@@ -328,7 +357,11 @@ class _History:
         )
 
     def _learn(self, effective: np.ndarray) -> None:
-        """Move every prompt's preferences toward its effective label."""
+        """Raise each prompt's preference for its effective label, if that earned a reward, and for the true answer.
+
+        The true answers rise by the share of effective labels that are true. `effective` has labels as classes, -1 for
+        none.
+        """
         # The total pull does not depend on the number of epochs.
         pull = 2.5 / self.recipe.train.epochs
         reinforced = (effective >= 0) & (self.rewards.sum(axis=1) > 0)
@@ -336,7 +369,7 @@ class _History:
         self.preference[:, TRUE] += pull * (effective == TRUE).mean()
 
     def _rollouts(self, rows: slice, step: int, *, knows_truth: bool) -> Columns:
-        """Return the rollout columns of some prompts."""
+        """Return the columns of the rollouts table for the prompts in `rows`, at the current visit."""
         answers, rewards = self.answers[rows].ravel(), self.rewards[rows].ravel()
         prompts = np.repeat(np.arange(self.prompts)[rows], self.k)
         spelling = list(_spelling(np.where(answers == NONE, -1, answers)))
@@ -364,17 +397,18 @@ class _History:
 
 
 def _softmax(preference: np.ndarray) -> np.ndarray:
+    """Return the probabilities of each prompt's answer classes, from its preferences (P, classes)."""
     weights = np.exp(preference - preference.max(axis=1, keepdims=True))
     return weights / weights.sum(axis=1, keepdims=True)
 
 
 def _spelling(classes: np.ndarray) -> np.ndarray:
-    """Return the answers as text, or None for no answer."""
+    """Return the answers that stand for these classes as text; None for the class of no answer and for -1."""
     return np.array(["10", "11", "12", "13", "14", None, None], dtype=object)[classes]
 
 
 def _table(kind: str, columns: Columns) -> pa.Table:
-    """Return columns as the table that olr stores."""
+    """Return columns as the Arrow table in which olr stores them; `kind` is ``labels`` or ``rollouts``."""
     schema = arrow_schema({"labels": LabelRecord, "rollouts": RolloutRecord}[kind])
     marks = {"olr.table": kind, "olr.schema_version": str(SCHEMA_VERSION)}
     return pa.table(
@@ -383,14 +417,14 @@ def _table(kind: str, columns: Columns) -> pa.Table:
 
 
 def _write(run: Path, kind: str, step: int, columns: Columns) -> None:
-    """Write a shard."""
+    """Write a step's columns as a Parquet file of the run; `kind` is ``labels`` or ``rollouts``."""
     pq.write_table(
         _table(kind, columns), run / kind / f"step-{step:06d}.parquet", compression="zstd"
     )
 
 
 def _metrics(labels: Columns) -> dict[str, float]:
-    """Return the metrics of a step from its labels."""
+    """Return the metrics that olr computes from a step's labels, by name."""
     import polars as pl
 
     frame = pl.from_arrow(_table("labels", labels))
@@ -399,7 +433,7 @@ def _metrics(labels: Columns) -> dict[str, float]:
 
 
 def replayed(history, judge) -> list[LabelRecord]:
-    """Return the decisions of a replay as records."""
+    """Replay a stored history, and return the decisions about labels as records."""
     return [
         LabelRecord(**row)
         for table in label_tables(history, judge)
@@ -408,11 +442,11 @@ def replayed(history, judge) -> list[LabelRecord]:
 
 
 def arms_of(*places: Path) -> list[Arm]:
-    """Return the arms of the runs below these paths."""
+    """Return the arms, that is groups of runs that differ only in their seed, of the runs below these paths."""
     return group(find_runs(places))
 
 
 def drawn(figure: str, *places: Path):
-    """Return the only chart of a figure of these runs."""
+    """Return the chart of a figure of the runs below these paths; the figure must have only one."""
     (chart,) = charts_of(figure, arms_of(*places))
     return chart

@@ -19,7 +19,17 @@ NINE = {name: 0.2 + 0.05 * place for place, name in enumerate(PAPER)}
 def write_run(
     path, method="grpo", end=0.6, *, start=0.4, seed=1, noise="active", **changes
 ):
-    """Write a run of one step, with held-out accuracy `start` before and `end` after training."""
+    """Write a run of one step with held-out accuracy `start` before and `end` after training; None: not measured.
+
+    Args:
+        path: the new run directory.
+        method: name of the method, or its section.
+        end: the accuracy after training.
+        start: the accuracy before.
+        seed: the recipe's.
+        noise: type of the noise.
+        changes: other arguments of `histories.write_history`.
+    """
     section = {"name": method} if isinstance(method, str) else method
     run = write_history(path, method=section, seed=seed, noise=noise, **{**TINY, **changes})
     lines = [
@@ -34,7 +44,10 @@ def write_run(
 
 
 def write_grid(folder):
-    """Write two seeds of every method except Co-Reward, and runs that are not in the paper's table."""
+    """Write runs with two seeds of every method except Co-Reward into a folder, and return it.
+
+    Among them are runs that do not belong in the paper's table: a mixed method, and another share of noise.
+    """
     ends = {
         "ttrl": 0.7, "self_certainty": 0.2, "token_entropy": 0.1, "sequence_entropy": 0.05,
         "grpo": 0.5, "confidence_penalty": 0.55, "label_smoothing": 0.45, "small_loss_selection": 0.3,
@@ -62,12 +75,15 @@ def write_grid(folder):
 
 
 def table_of(*places, name="baselines", models=()):
-    """Return one of the paper's tables of the runs below these paths."""
+    """Return the paper's table `name`, filled from the runs below these paths.
+
+    `models` are folders of evaluations of policies before training.
+    """
     return PaperTable(name, arms_of(*places), models, with_published=True)
 
 
 def row(table, label, block=None):
-    """Return the only row of a table with this label."""
+    """Return the row of a table with this label, and in this block if one is given; there must be exactly one."""
     (found,) = (
         each for each in table.rows if each.name == label and block in (None, each.block)
     )
@@ -75,7 +91,16 @@ def row(table, label, block=None):
 
 
 def write_evaluated(folder, shares, *, name="model", step=None, problems=None, samples=1):
-    """Write an evaluation as `olr evaluate` leaves it, as far as tables read it."""
+    """Write the files of an evaluation that tables read, and return its folder.
+
+    Args:
+        folder: the new folder.
+        shares: accuracy of each benchmark, by its name.
+        name: the model's.
+        step: the step of a run that was evaluated; None: a model that is of no run.
+        problems: number of problems evaluated of each benchmark; None: all.
+        samples: number of samples per problem.
+    """
     folder.mkdir(parents=True)
     scores = []
     for benchmark, share in shares.items():

@@ -9,7 +9,7 @@ from olr_cli import tables
 
 
 def rendered(table, width=80):
-    """Return the text of a table; assert that nothing is cut and that it fits the terminal."""
+    """Return a table as a terminal of this width shows it; assert that nothing is cut and no line is too long."""
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(tables.terminal(table))
     text = console.export_text()
@@ -18,7 +18,7 @@ def rendered(table, width=80):
 
 
 def in_full(table, width=200):
-    """Return a table as a wide terminal shows it, with its footnotes, and in every other format."""
+    """Return a table as a wide terminal shows it with its footnotes, then as Markdown, LaTeX and CSV, in one text."""
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(tables.terminal(table))
     lines = [line.rstrip() for line in console.export_text().splitlines()]
@@ -28,5 +28,5 @@ def in_full(table, width=200):
 
 
 def few_digits(text):
-    """Round digits that depend on versions of libraries."""
+    """Round numbers with seven or more decimals to six digits, because the rest depends on versions of libraries."""
     return re.sub(r"\b\d+\.\d{7,}(e-\d+)?", lambda number: f"{float(number[0]):.6g}", text)

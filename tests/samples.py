@@ -42,5 +42,5 @@ SAME_QUESTION: Mapping[str, Callable[[str], str]] = {
 
 
 def questions(size: int) -> list[str]:
-    """Return questions of which no two are equal in any spelling of `SAME_QUESTION`."""
+    """Return `size` questions that stay different in all spellings of `SAME_QUESTION`."""
     return [f"What is {number} plus {number + 1}? caf\u00e9" for number in range(size)]

@@ -11,7 +11,12 @@ MODEL = "org/adder"
 
 
 class Server:
-    """Answers sums, except where `troubles` holds something else for a request, first to last."""
+    """A server on a free port of this machine that answers sums by OpenAI's protocol, for models in `models`.
+
+    What it was asked is collected in `asked` (bodies), `keys` (Authorization headers) and `paths`. `troubles` is a
+    queue of replies other than an answer: ``hang up``, ``cut``, (status, content[, headers]), or a function of the
+    answer. `refusal` is a function that makes such a reply from the body when the queue is empty.
+    """
 
     def __init__(self):
         self.asked, self.keys, self.paths, self.troubles, self.most_at_once = (
@@ -95,13 +100,16 @@ class Server:
         ).start()
 
     def close(self):
-        """Stop the server."""
+        """Stop the server and free its port."""
         self._server.shutdown()
         self._server.server_close()
 
 
 def completion(body, wrong=3):
-    """Return a completion; one in `wrong` is wrong and one in eleven cut, by the seed."""
+    """Return the JSON of a chat completion that answers the sum in the last line of the request `body`.
+
+    The seed decides: one in `wrong` is wrong, and one in eleven counts as cut off.
+    """
     question = body["messages"][-1]["content"].splitlines()[-1]
     seed = body.get("seed", 1)
     value = sum(map(int, question.removesuffix(" = ?").split(" + "))) + (seed % wrong == 0)

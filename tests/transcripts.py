@@ -26,7 +26,10 @@ UNSTABLE = {
 
 
 def transcript(lines, monkeypatch, **slots):
-    """Return the lines with their answers. `cat FILE` answers with the file; `slots` replace words of a line."""
+    """Run lines as a user types them after ``olr``, and return each, after ``$``, with its output below.
+
+    A line ``cat FILE`` shows a file. A word that is a key of `slots` is shown, but its value is run.
+    """
     texts = []
     for line in lines:
         if line.startswith("cat "):
@@ -39,7 +42,10 @@ def transcript(lines, monkeypatch, **slots):
 
 
 def shown(words):
-    """Return standard output, then standard error."""
+    """Run an `olr` command; return its standard output, then its standard error with a bar before each line.
+
+    An exit status other than 0 follows.
+    """
     result = olr(*words)
     text = result.stdout + "".join(f"| {line}\n" for line in result.stderr.splitlines())
     if result.exit_code:
@@ -48,7 +54,7 @@ def shown(words):
 
 
 def stable(text):
-    """Replace unstable text, strip lines, and round digits that depend on versions of libraries."""
+    """Replace what differs between runs and machines, such as digests; round long decimals; strip the ends of lines."""
     for pattern, name in UNSTABLE.items():
         text = re.sub(pattern, name, text)
     text = few_digits(text)

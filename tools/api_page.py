@@ -28,7 +28,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def page() -> str:
-    """Return the whole page."""
+    """Return docs/api.md as Markdown: all names in `PAGE`, with their signatures and docstrings."""
     parts = [
         "# Python API",
         "Made from docstrings by `python tools/api_page.py > docs/api.md`. How these are used:"
@@ -42,7 +42,7 @@ def page() -> str:
 
 
 def found(module: str, name: str) -> Definition:
-    """Return the definition of a name; follow it through imports.
+    """Return the syntax node that defines `name`, from the module's source or from where the module imports it.
 
     Raises:
         LookupError: the module neither defines nor imports it.
@@ -64,7 +64,10 @@ def found(module: str, name: str) -> Definition:
 
 
 def _described(node: Definition, level: int) -> Iterator[str]:
-    """Yield a heading, the signature and the docstring; for a class also its fields and public methods."""
+    """Yield the Markdown parts for a definition: a heading of this `level`, the signature and the docstring.
+
+    For a class, the fields and the public methods follow, with headings one level deeper.
+    """
     yield f"{'#' * level} `{node.name}`"
     yield f"```text\n{_signature(node)}\n```"
     yield _text(ast.get_docstring(node) or "")
@@ -79,7 +82,7 @@ def _described(node: Definition, level: int) -> Iterator[str]:
 
 
 def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Yield the name of each field of a class that has a docstring under it, and that text on one line."""
+    """Yield (name, text) for each annotated field of a class that has a docstring below it; the text is on one line."""
     for field, below in pairwise(node.body):
         match field, below:
             case (
@@ -90,7 +93,10 @@ def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 
 
 def _signature(node: Definition) -> str:
-    """Return the signature as code. A class is shown by its `__init__`, or else by its fields."""
+    """Return how to call a function, or to make an object of a class, as code.
+
+    A property is shown as ``name: type``. A class without an `__init__` is shown with its annotated fields.
+    """
     if isinstance(node, ast.ClassDef):
         makers = [
             it
@@ -125,7 +131,7 @@ def _signature(node: Definition) -> str:
 
 
 def _text(docstring: str) -> str:
-    """Return a docstring as Markdown: its sections become lists."""
+    """Return a docstring as Markdown: sections such as ``Args:`` become bold headings with lists."""
     lines = []
     for line in docstring.splitlines():
         if re.fullmatch(r"(Args|Attributes|Returns|Raises|Yields):", line):

@@ -44,7 +44,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True)
 class Measured:
-    """One function: where it is, and how much a reader must keep in mind."""
+    """How much a reader of one function must keep in mind, and where the function is."""
 
     place: str
     """File, line and name."""
@@ -64,7 +64,7 @@ class Measured:
 
 @dataclass
 class Room:
-    """The sums over a folder of the package, or over a single file in it."""
+    """The sums over a room, that is a folder of the package, or a file directly in it."""
 
     name: str
     files: int = 0
@@ -74,6 +74,7 @@ class Room:
     functions: list[Measured] = field(default_factory=list)
 
     def __add__(self, other: Room) -> Room:
+        """Return the sums of two rooms, under the name of the first."""
         return Room(
             self.name,
             self.files + other.files,
@@ -84,7 +85,7 @@ class Room:
         )
 
     def row(self) -> str:
-        """Return the room's line of the table."""
+        """Return the room's line of the table, in the columns of `HEAD`."""
         body = sum(function.lines for function in self.functions)
         branches = sum(function.branches for function in self.functions)
         hard = sum(function.branches > MANY_BRANCHES for function in self.functions)
@@ -106,11 +107,11 @@ HEAD = (
 
 
 def measure(source: str, name: str) -> Room:
-    """Measure one file.
+    """Measure one file, as a `Room` of its own.
 
     Args:
         source: the text of the file.
-        name: prefix of its functions' places.
+        name: its path, with which the places of its functions begin.
     """
     tree = ast.parse(source)
     lines = source.split("\n")
@@ -129,7 +130,7 @@ def measure(source: str, name: str) -> Room:
 
 
 def _measured(function: Function, name: str) -> Measured:
-    """Measure one function."""
+    """Measure one function, in the file called `name`."""
     docstring = ast.get_docstring(function)
     body = function.body if docstring is None else function.body[1:]
     end = function.end_lineno or function.lineno
@@ -146,7 +147,7 @@ def _measured(function: Function, name: str) -> Measured:
 
 
 def _own_nodes(function: Function) -> Iterator[ast.AST]:
-    """Yield the nodes of a function, without the nodes of functions and classes inside it."""
+    """Yield the syntax nodes in a function, without those inside nested functions and classes."""
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
         node = waiting.pop()
@@ -156,7 +157,7 @@ def _own_nodes(function: Function) -> Iterator[ast.AST]:
 
 
 def _is_text(statement: ast.stmt) -> bool:
-    """Whether a statement is the docstring of a module, class, function or field."""
+    """Return whether a statement is only a string: the docstring of a module, class, function or field."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
@@ -165,13 +166,17 @@ def _is_text(statement: ast.stmt) -> bool:
 
 
 def _is_verb(docstring: str) -> bool:
-    """Whether a docstring seems to begin with an imperative: no article, pronoun, plural or participle."""
+    """Return whether a docstring seems to begin with an imperative.
+
+    Its first word must be no article, pronoun or the like (`NO_VERBS`), and must not end like a plural, participle or
+    noun.
+    """
     word = re.split(r"\W", docstring.strip(), maxsplit=1)[0].lower()
     return word.isalpha() and word not in NO_VERBS and not word.endswith(NO_VERB_ENDINGS)
 
 
 def rooms_of(package: Path) -> list[Room]:
-    """Measure the folders of a package, and the files that lie in none, by name."""
+    """Measure all files of a package; return a `Room` for each folder and each file directly in it, sorted by name."""
     rooms: dict[str, Room] = {}
     for file in sorted(package.rglob("*.py")):
         place = file.relative_to(package)
@@ -181,7 +186,7 @@ def rooms_of(package: Path) -> list[Room]:
 
 
 def main() -> None:
-    """Print the table, and on request the functions with the most branches."""
+    """Print the table of all rooms and, with ``--worst N``, the N functions with the most branches."""
     parser = argparse.ArgumentParser(
         description="How dense the code is to read, room by room."
     )

@@ -33,7 +33,10 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages of `PAGES`, and the other files of the repository to which a page links."""
+    """Add to the site the pages of `PAGES`, and every file of the repository to which a page links.
+
+    mkdocs calls this with the files below docs/, and takes the result in their place. `config` is its own.
+    """
     # mkdocs would make docs/README.md the first page.
     files.remove(next(file for file in files if file.src_uri == "README.md"))
     sources = {file.src_uri: Path(file.abs_src_path) for file in files}
@@ -50,7 +53,10 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Make links point to their targets on the site."""
+    """Return a page's Markdown with its links to files of the repository replaced by relative paths on the site.
+
+    mkdocs calls this for each page. Links elsewhere, and broken ones, stay as they are.
+    """
     source = Path(page.file.abs_src_path)
     start = Path(page.file.src_uri).parent
 
@@ -64,18 +70,21 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _file(source: Path, site_path: str, config: Any) -> File:
-    """Return a file of the site with the content of `source`."""
+    """Return mkdocs' entry for a file that has the content of `source` and the path `site_path` on the site."""
     return File.generated(config, site_path, abs_src_path=str(source))
 
 
 def _linked(page: Path) -> list[Path]:
-    """Return the files of the repository to which a page links."""
+    """Return the files of the repository to which a Markdown page links."""
     found = (_target(page, link[2]) for link in _LINK.finditer(page.read_text("utf-8")))
     return [target for target in found if target is not None]
 
 
 def _target(page: Path, link: str) -> Path | None:
-    """Return the file of the repository to which a link leads, or the README if it leads to a folder."""
+    """Return the file to which a page's link leads; the README if it leads to a folder.
+
+    None: the link is a URL or mail address, leads out of the repository, or nowhere.
+    """
     # A colon means a URL, or a mail address.
     if ":" in link:
         return None
@@ -87,6 +96,6 @@ def _target(page: Path, link: str) -> Path | None:
 
 
 def _site_path(target: Path) -> str:
-    """Return the path on the site of a file of the repository."""
+    """Return the path that a file of the repository has on the site."""
     path = target.relative_to(ROOT).as_posix()
     return PAGES.get(path, path.removeprefix("docs/"))

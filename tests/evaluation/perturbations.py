@@ -32,7 +32,10 @@ _NO_SCALAR = re.compile(
 
 @dataclass(frozen=True)
 class Perturbed:
-    """An answer made from the gold of problem number `index`."""
+    """An answer that a rule of this `kind` made from the gold (the right answer) of problem number `index`.
+
+    Answers of the kinds in `RIGHT` must be graded right, those of the kinds in `WRONG` wrong.
+    """
 
     index: int
     kind: str
@@ -40,7 +43,10 @@ class Perturbed:
 
 
 def perturbed(golds: Sequence[str]) -> Iterator[Perturbed]:
-    """Yield every answer that the rules make from a benchmark's golds."""
+    """Yield, for each gold of a benchmark, every right or wrong answer that the rules make from it.
+
+    An answer has the position of its gold in `golds` as its `index`.
+    """
     bare = [_bare(gold) for gold in golds]
     for index, gold in enumerate(bare):
         yield Perturbed(index, "itself", golds[index])
@@ -55,14 +61,14 @@ def perturbed(golds: Sequence[str]) -> Iterator[Perturbed]:
 
 
 def _bare(gold: str) -> str:
-    """Return `gold` without dollar signs around it."""
+    """Return a gold without the dollar signs around it, if it is a single formula."""
     gold = gold.strip()
     inner = gold[1:-1]
     return inner.strip() if gold[:1] == gold[-1:] == "$" and "$" not in inner else gold
 
 
 def _restyled(gold: str) -> str:
-    r"""Return the gold as a policy may write it: ``$...$``, \dfrac, \left and \right, spaces, numbers without .0."""
+    r"""Return the gold in another style that means the same: ``$...$``, \dfrac, \left and \right, no final .0."""
     text = re.sub(r"\\[dt]?frac(?![a-z])", r"\\dfrac", re.sub(r"(?<=\d)\.0$", "", gold))
     if not re.search(r"\\left|\\right|\\[|\\]", text) and text.count("(") == text.count(
         ")"
@@ -72,14 +78,20 @@ def _restyled(gold: str) -> str:
 
 
 def _another(golds: Sequence[str], index: int) -> str | None:
-    """Return the gold of the next problem whose gold differs by more than style."""
+    """Return the first gold after number `index` that differs from it by more than style; None without one.
+
+    The search goes on at the first gold after the last.
+    """
     own = _characters(golds[index])
     following = (*golds[index + 1 :], *golds[:index])
     return next((other for other in following if _characters(other) != own), None)
 
 
 def _characters(gold: str) -> str:
-    """Return the characters that distinguish golds, sorted: no brackets, styles, units or .0."""
+    """Return the sorted characters of a gold without brackets, styles, units and final .0.
+
+    Two golds that differ only in style have the same characters.
+    """
     plain = re.sub(
         r"\\(?:text|mbox)\s*\{[^{}]*\}(?:\^\d)?|\^\{?\\circ\}?|\\!|\\\$|[\s${}()\\]|_\d$",
         "",
@@ -90,7 +102,10 @@ def _characters(gold: str) -> str:
 
 
 def _sign(gold: str) -> str | None:
-    """Return -x for x."""
+    """Return the gold with the opposite sign: -x for x, or (-a, b) for (a, b).
+
+    None: the rule makes no surely wrong answer of it, such as from 0.
+    """
     quantity, pair, assignment = (
         _QUANTITY.fullmatch(gold),
         _PAIR.fullmatch(gold),
@@ -109,7 +124,10 @@ def _sign(gold: str) -> str | None:
 
 
 def _off_by_one(gold: str) -> str | None:
-    """Return a number that is one further from 0, or x + 1 for an expression x."""
+    """Return a number one further from 0, (a + 1, b) for (a, b), or x + 1 for an expression x.
+
+    None: the rule makes no surely wrong answer of it.
+    """
     quantity, pair, assignment = (
         _QUANTITY.fullmatch(gold),
         _PAIR.fullmatch(gold),
@@ -130,7 +148,7 @@ def _off_by_one(gold: str) -> str | None:
 
 
 def _last_digit(gold: str) -> str | None:
-    """Return 20.38 for 20.39, 0.4 for 0.5: a decimal that is not precise enough."""
+    """Return a decimal with another last digit, such as 20.38 for 20.39; None if the gold is no decimal."""
     quantity = _QUANTITY.fullmatch(gold)
     if (
         not quantity
@@ -144,7 +162,7 @@ def _last_digit(gold: str) -> str | None:
 
 
 def _swapped(gold: str) -> str | None:
-    """Return (b, a) for (a, b)."""
+    """Return (b, a) for (a, b); None if the gold is no pair, or a and b are equal."""
     pair = _PAIR.fullmatch(gold)
     if not pair or pair["a"].strip() == pair["b"].strip() or "," in pair["b"]:
         return None
@@ -152,7 +170,10 @@ def _swapped(gold: str) -> str | None:
 
 
 def _incomplete(gold: str) -> str | None:
-    """Return 1, 2 for 1, 2, 3."""
+    """Return a list without its last item, such as 1, 2 for 1, 2, 3.
+
+    None: the gold is no list, or its last item also occurs before.
+    """
     if re.fullmatch(rf"(?:\\\$)?{_THOUSANDS}", gold) or "=" in gold:
         return None
     depth, cuts = 0, []
@@ -168,7 +189,7 @@ def _incomplete(gold: str) -> str | None:
 
 
 def _other_letter(gold: str) -> str | None:
-    r"""Return \text{(D)} for \text{(C)}."""
+    r"""Return the next of the letters A to E, such as \text{(D)} for \text{(C)}; None if the gold is no such letter."""
     # The next letter of A to E, and A after E.
     letter = _LETTER.fullmatch(gold)
     return (
@@ -178,7 +199,7 @@ def _other_letter(gold: str) -> str | None:
 
 
 def _is_scalar(gold: str) -> bool:
-    """Whether -x and x + 1 are surely wrong for the gold x."""
+    """Return whether a gold is a single number or formula x, for which -x and x + 1 are surely wrong."""
     return not _NO_SCALAR.search(gold) and not re.search(r"\d\s*_|\\?%|\$", gold)
 
 

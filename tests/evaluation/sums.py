@@ -25,7 +25,11 @@ FACTS = {
 
 
 class Backend:
-    """Right in two of three samples, by the sample's seed; `asked` holds the requests."""
+    """A backend that answers sums without a model: wrongly if the sample's seed is divisible by 3.
+
+    `asked` collects the questions, a list for each chunk of problems. `before_chunk` is called with the chunk's number,
+    from 1. `facts` replace entries of `FACTS`.
+    """
 
     def __init__(
         self, before_chunk=lambda number: None, *, has_chat_template=True, **facts
@@ -42,9 +46,11 @@ class Backend:
         pass
 
     def render(self, prompts):
+        """Return each prompt's messages, joined by line breaks."""
         return ["\n".join(message.content for message in messages) for messages in prompts]
 
     def stream(self, requests, sampling):
+        """Yield for each chunk of requests a dict: number of the request -> its rollouts, one per seed."""
         for first in range(0, len(requests), CHUNK):
             self._before_chunk(len(self.asked) + 1)
             chunk = range(first, min(first + CHUNK, len(requests)))
@@ -58,12 +64,13 @@ class Backend:
             }
 
     def _answer(self, question, seed):
+        """Return a rollout that answers ``a + b = ?``; the seed decides its tokens, truncation and rightness."""
         value = sum(map(int, question.removesuffix(" = ?").split(" + "))) + (seed % 3 == 0)
         return Rollout(f"It is \\boxed{{{value}}}.", 5 + seed % 7, seed % 11 == 0)
 
 
 class Silent:
-    """A display that shows nothing and keeps every call."""
+    """A progress display that shows nothing; `told` collects its calls as tuples, name first."""
 
     def __init__(self):
         self.told = []
@@ -87,7 +94,11 @@ class Silent:
 def sample(
     response: str, gold: str, choices: int | None = None, problem_id: str = ""
 ) -> Generation:
-    """Return a sample to grade; the problem's id is by default ``with gold <gold>``."""
+    """Return a generation with this response, ready to be graded against `gold`.
+
+    The problem's id is by default ``with gold <gold>``. `choices` is the number of choices of a multiple-choice
+    problem.
+    """
     return Generation(
         benchmark="sums", problem_id=problem_id or f"with gold {gold}", sample=0, prompt="", response=response,
         gold=gold, choices=choices, tokens=1, truncated=False, seed=0,
@@ -97,7 +108,10 @@ def sample(
 def write_sums(
     folder: Path, name: str = "sums", problems: int = PROBLEMS, first: int = 0, **keys
 ) -> Path:
-    """Write a benchmark's YAML file and its problems."""
+    """Write a benchmark of sums, `first` + 7 and so on: its YAML file, which is returned, and its problems.
+
+    `keys` are further or other entries of the YAML file.
+    """
     rows = [
         {"question": f"{number} + 7 = ?", "answer": str(number + 7)}
         for number in range(first, first + problems)
@@ -112,14 +126,18 @@ def write_sums(
 
 
 def sums(folder: Path, name: str = "sums", **keys) -> Benchmark:
-    """Write and read a benchmark of sums."""
+    """Write a benchmark of sums as `write_sums` does, and return it as read by olr."""
     return read_benchmark(write_sums(folder, name, **keys))
 
 
 def run(
     folder, benchmarks, backend=None, *, model="someone/model", progress=None, **settings
 ):
-    """Evaluate with a backend, or without one, where loading a model is a failure."""
+    """Evaluate some benchmarks in `folder` and return a score for each, without showing progress unless asked to.
+
+    `backend` answers. Without one, everything must be stored already: loading a model would fail the test. `settings`
+    are those of an `EvaluationRequest`.
+    """
 
     def no_model():
         # An evaluation whose samples are all stored must not need its model.

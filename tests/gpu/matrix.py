@@ -74,7 +74,7 @@ AWAKE, NOT_COLOCATED = "engine.sleep=false", "engine.colocate=false"
 
 @dataclass(frozen=True)
 class Size:
-    """A model and the work that it gets. The learning rate is as high as the policy bears."""
+    """A model's size, the length of its responses, and a learning rate, which is as high as the policy bears."""
 
     parameters: float
     vocabulary: int
@@ -92,7 +92,7 @@ TINY = Size(1e5, vocabulary=512, hidden=64, layers=2, new_tokens=16, learning_ra
 
 @dataclass(frozen=True)
 class Case:
-    """A run of the matrix."""
+    """A run of the matrix: its settings, and what it needs to be shown."""
 
     number: int
     """The number for `--case`."""
@@ -121,17 +121,23 @@ class Case:
         return f"{self.number}. {self.what}"
 
     def gpus_of(self, here: int) -> int:
-        """Return how many of `here` GPUs the policy takes, so that its mini-batches divide among them."""
+        """Return how many of the machine's `here` GPUs the case uses: 8, 4, 2 or 1, if it takes as many as there are.
+
+        Its mini-batches divide among such a number. A case with a fixed number returns that, even if there are fewer.
+        """
         return self.gpus or next(
             number for number in (8, 4, 2, 1) if number <= max(1, here)
         )
 
     def policy_gpus(self, gpus: int) -> int:
-        """Return how many of `gpus` are the policy's; one is vLLM's if they are not colocated."""
+        """Return how many of the case's `gpus` the policy uses: all, or one if the other is vLLM's (not colocated)."""
         return 1 if NOT_COLOCATED in self.settings else gpus
 
     def memory(self, size: Size, *, gpus: int, card: float) -> float:
-        """Return the bytes that it takes of a card of `card` bytes, by recipes/paper/README.md#memory."""
+        """Estimate the bytes that the case takes on its fullest card, by recipes/paper/README.md#memory.
+
+        `gpus` is the number of GPUs of the case, and `card` the bytes of a card, of which vLLM takes a share.
+        """
         is_zero_3, part = ZERO_3 in self.settings, size.parameters / self.policy_gpus(gpus)
         models = 4 * (part if is_zero_3 else size.parameters)
         gradients = 4 if FLOAT32_GRADIENTS in self.settings else 2
@@ -194,7 +200,10 @@ LOCAL = 10
 
 @dataclass(frozen=True)
 class Finding:
-    """A property that a case must show; `is_right` is None if it is only measured, or left out."""
+    """A row of the report: what a case shows, what was measured, and what was wanted.
+
+    `is_right` is None if it is only measured, or if the case was left out.
+    """
 
     case: str
     shows: str
@@ -204,7 +213,7 @@ class Finding:
 
 
 def configuration(size: Size, tokenizer: Any) -> Any:
-    """Return the configuration of a Qwen3; as in the small published models, the LM head is the embedding."""
+    """Return the configuration of a Qwen3 of this size, whose LM head shares the embedding's weights."""
     from transformers import Qwen3Config
 
     return Qwen3Config(
@@ -224,7 +233,10 @@ def configuration(size: Size, tokenizer: Any) -> Any:
 
 
 def random_model(folder: Path, size: Size) -> Path:
-    """Write a Qwen3 with random weights, and a tokenizer of characters that fills its vocabulary."""
+    """Write a Qwen3 with random weights in bfloat16, and a tokenizer of characters; return the folder.
+
+    The tokenizer has meaningless further tokens, so that the vocabulary has the wanted size.
+    """
     import torch
     from transformers import Qwen3ForCausalLM
 
@@ -242,7 +254,10 @@ def random_model(folder: Path, size: Size) -> Path:
 def settings_of(
     case: Case, model: Path, size: Size, device: str, gpus: int
 ) -> tuple[str, ...]:
-    """Return settings for `laptop/openrlhf` on `gpus` GPUs: 4 steps of 16 prompts x 4, two updates each."""
+    """Return a case's changes to the recipe `laptop/openrlhf`, as ``key=value``.
+
+    A run has 4 steps of 16 prompts x 4 rollouts, with two updates each. `gpus` is the number of GPUs of the case.
+    """
     return (
         f"model.path={model}",
         "method={name: sequence_entropy}",
@@ -268,7 +283,7 @@ def settings_of(
 
 
 def ask_nvidia_smi(field: str) -> list[str]:
-    """Return a field of every GPU; none without a driver."""
+    """Return what nvidia-smi says of a field, such as ``name``, a text per GPU; empty without a driver."""
     words = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits"]
     with suppress(OSError, subprocess.SubprocessError):
         return subprocess.run(
@@ -278,7 +293,7 @@ def ask_nvidia_smi(field: str) -> list[str]:
 
 
 def memory_of_cards(field: str) -> list[float]:
-    """Return the bytes of every GPU, "used" or "total".
+    """Return the bytes of memory of each GPU that are in use (`field` "used") or that it has ("total").
 
     Cards that share the host's memory answer "[N/A]" and are left out.
     """
@@ -290,10 +305,9 @@ def memory_of_cards(field: str) -> list[float]:
 
 
 class Report:
-    """The findings so far and the name of the running case. Each finding is printed and written at once.
+    """Collects findings, prints each one, and writes all of them at once, with the case that is running.
 
-    The report is therefore of use after any end of the matrix, even after `kill -9` or the end of the time on a
-    machine.
+    The report is therefore of use after any end of the matrix, even after `kill -9`. `write` receives all findings.
     """
 
     def __init__(self, write: Callable[[Sequence[Finding]], None]) -> None:
@@ -301,14 +315,17 @@ class Report:
         self._write, self._running = write, ""
 
     def say(self, finding: Finding) -> None:
-        """Add a finding."""
+        """Add a finding, print it, and write the report anew."""
         self.findings.append(finding)
         print(" ".join(_cells(finding)), flush=True)
         self._update()
 
     @contextmanager
     def running(self, name: str) -> Iterator[None]:
-        """Turn every error in the block into a finding; raise only if it came from outside."""
+        """Name in the report the case that runs in the block, and turn an error in it into a finding.
+
+        Only what comes from outside, such as Ctrl-C, is raised again.
+        """
         self._running = name
         self._update()
         try:
@@ -331,6 +348,7 @@ class Report:
             self._update()
 
     def _update(self) -> None:
+        """Write all findings and, if a case is running, a row for it."""
         running = [Finding(self._running, "runs", "no end yet")] if self._running else []
         self._write([*self.findings, *running])
 
@@ -338,7 +356,14 @@ class Report:
 def compile_adam(
     cases: Iterable[Case], device: str, extensions: Path, log: Path
 ) -> Finding:
-    """Compile, in a process of its own, the operations that DeepSpeed would compile during the first case."""
+    """Compile the operations that DeepSpeed would compile during the first of the cases; return how it went.
+
+    Args:
+        cases: decide which operations are needed.
+        device: cuda or cpu.
+        extensions: the folder for compiled operations.
+        log: file that receives the compiler's output.
+    """
     optimizers = {
         "CPUAdamBuilder" if OFFLOAD in case.settings else "FusedAdamBuilder"
         for case in cases
@@ -383,7 +408,10 @@ def compile_adam(
 
 
 def unlock(extensions: Path, say: Callable[[Finding], None]) -> None:
-    """Remove the locks of killed builds, on which every later start would hang."""
+    """Remove the locks that killed builds have left in `extensions`, and report each with `say`.
+
+    Every later start would wait for such a lock for ever.
+    """
     for lock in stale_locks(extensions):
         lock.unlink(missing_ok=True)
         say(
@@ -407,9 +435,18 @@ def run_case(
     gpus: int = 1,
     extensions: Path | None = None,
 ) -> None:
-    """Train as the case says, on `gpus` GPUs, and report its findings.
+    """Train as the case says, kill and resume the run if the case is about that, and report its findings.
 
-    A run without progress for `patience` seconds counts as hanging.
+    Args:
+        case: the case.
+        folder: for the run.
+        model: folder of the starting policy.
+        size: its size.
+        device: cuda or cpu.
+        say: receives each finding.
+        patience: seconds without progress after which the run counts as hanging.
+        gpus: number of GPUs to use.
+        extensions: the folder for operations that DeepSpeed compiles; None: torch's own.
     """
     run = folder / "run"
     settings = settings_of(case, model, size, device, gpus)
@@ -446,7 +483,10 @@ def run_case(
 
 @contextmanager
 def _memory_measured(case: Case, say: Callable[[Finding], None]) -> Iterator[None]:
-    """Report at the end of the block the most bytes in use on any GPU, beyond those in use before."""
+    """Measure GPU memory during the block; at its end, report the most that any GPU used beyond what was used before.
+
+    Nothing is reported without nvidia-smi.
+    """
     before, peak, over = memory_of_cards("used"), 0.0, threading.Event()
 
     def watch() -> None:
@@ -473,10 +513,7 @@ def _memory_measured(case: Case, say: Callable[[Finding], None]) -> Iterator[Non
 
 @contextmanager
 def _logs_kept(run: Path, logs: Path) -> Iterator[None]:
-    """Copy the files that a reader of the report may ask for, after any end of the case.
-
-    Its checkpoints are large and are removed.
-    """
+    """At any end of the block, copy a run's log, metrics and output to the folder `logs`; remove its checkpoints."""
     try:
         yield
     finally:
@@ -494,7 +531,10 @@ def _logs_kept(run: Path, logs: Path) -> Iterator[None]:
 
 @contextmanager
 def _killed_at_the_end(run: Path) -> Iterator[None]:
-    """Kill the remaining processes of a run, found by descent or by their environment: they would keep their GPUs."""
+    """At the end of the block, kill all processes that a run has left, which would keep their GPUs.
+
+    They are found by the run's path in their environment, or as children of such processes.
+    """
     try:
         yield
     finally:
@@ -509,12 +549,15 @@ def _killed_at_the_end(run: Path) -> Iterator[None]:
 
 
 def _below(processes: Iterable[int]) -> list[int]:
-    """Return the descendants: a process that gives itself a title may have overwritten its environment."""
+    """Return the ids of all descendants of these processes.
+
+    Their own environment may not name the run, because a process that gives itself a title may overwrite it.
+    """
     return [child for process in processes for child in descendants(process)]
 
 
 def _left_nothing(case: Case, run: Path) -> Finding:
-    """Check that the job and its Ray end with the command that was killed."""
+    """Find out whether the job and its Ray end within a minute after the command that started them was killed."""
     deadline = time.monotonic() + 60
     while (left := processes_of(run)) and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -524,12 +567,12 @@ def _left_nothing(case: Case, run: Path) -> Finding:
 
 
 def _in_a_cell(text: str) -> str:
-    """Return a text that fits a cell of a Markdown table."""
+    """Return a text on one line and of at most 600 characters, for a cell of a Markdown table."""
     return " ".join(text.split()).replace("|", "\\|")[:600]
 
 
 def _last_words(run: Path, output: str) -> str:
-    """Return the end of a run's output and the errors of its log."""
+    """Return the last two lines of a command's output and the last three of its log that have an error, on one line."""
     log = run / "openrlhf" / "log.txt"
     lines = [line for line in output.splitlines() if line.strip()][-2:]
     if log.exists():
@@ -541,7 +584,7 @@ def _last_words(run: Path, output: str) -> str:
 
 
 def _continued(case: Case, run: Path) -> Finding:
-    """Check the step after a checkpoint, which ZeRO 3 with sleep once could not make."""
+    """Find out whether a run has saved its checkpoint and taken the step after it, which once failed with ZeRO 3."""
     after = max(line["step"] for line in metrics(run))
     has = checkpoint_steps(run) == [CHECKPOINT]
     measured = (
@@ -553,7 +596,7 @@ def _continued(case: Case, run: Path) -> Finding:
 
 
 def _resumed(case: Case, run: Path) -> Finding:
-    """Check that the second attempt began at the checkpoint."""
+    """Find out whether a run's second attempt began after the checkpoint."""
     begun = [attempt["from_step"] for attempt in read_manifest(run)["attempts"]]
     wanted = [0, CHECKPOINT]
     measured = f"attempts from step {begun}"
@@ -563,7 +606,10 @@ def _resumed(case: Case, run: Path) -> Finding:
 
 
 def _weights_arrive(case: Case, run: Path) -> Finding:
-    """Check that vLLM's log-probabilities are the policy's, after the policy has moved away from its start."""
+    """Find out whether vLLM samples with the policy's current weights, by the log-probabilities of its tokens.
+
+    They must agree with the policy's, and the policy must have moved much further from its start than they differ.
+    """
     lines = [line for line in metrics(run) if line["step"]]
     gap = max(line["rollout/sampler_gap"] for line in lines)
     # The k3 estimate is about r^2 / 2, where r is how far a token's log-probability has moved from the start's.
@@ -578,7 +624,7 @@ def _weights_arrive(case: Case, run: Path) -> Finding:
 
 
 def _speeds(case: Case, run: Path) -> Iterator[Finding]:
-    """Yield the speed of the last step, when everything is warm."""
+    """Yield tokens generated and trained per second, and the seconds for the weights, of the last step."""
     import polars as pl
 
     line = metrics(run)[-1]
@@ -594,7 +640,10 @@ def _speeds(case: Case, run: Path) -> Iterator[Finding]:
 
 
 def local_engine(model: Path, device: str) -> list[Finding]:
-    """Compare the local engine in bfloat16 on this device with itself in float32 on the CPU."""
+    """Compare the local engine in bfloat16 on this device with itself in float32 on the CPU.
+
+    Return findings about log-probabilities, gradients and sampling.
+    """
     import torch
 
     from olr_cli.data.chat import Message
@@ -626,7 +675,10 @@ def local_engine(model: Path, device: str) -> list[Finding]:
 
 
 def _same_draws(model: Path, device: str, prompts: Sequence[list[int]]) -> Finding:
-    """Compare sampling by a recorded step, where nothing moves, with sampling as on a CPU, in float32."""
+    """Find out whether sampling gives the same responses with a token step recorded once (a CUDA graph) as without.
+
+    Both are in float32. `prompts` are token ids.
+    """
     import numpy as np
     import torch
 
@@ -658,7 +710,7 @@ def _same_draws(model: Path, device: str, prompts: Sequence[list[int]]) -> Findi
 
 
 def local_engine_elsewhere(model: Path, device: str) -> list[Finding]:
-    """Run `local_engine` in a process of its own, which may hang or crash and returns its memory.
+    """Run `local_engine` in a process of its own and return its findings; a hang or crash cannot harm this process.
 
     Raises:
         subprocess.SubprocessError: it hung or crashed.
@@ -671,7 +723,10 @@ def local_engine_elsewhere(model: Path, device: str) -> list[Finding]:
 
 
 def _cosine_of_gradients(one: Any, other: Any) -> float:
-    """Return the cosine of all gradients as one vector, in float64: float32 loses the sum of so many products."""
+    """Return the cosine between the gradients of two models of equal shape, all parameters taken as one vector.
+
+    It is computed in float64, because float32 loses the sum of so many products.
+    """
     products = [0.0, 0.0, 0.0]
     for first, second in zip(one.parameters(), other.parameters(), strict=True):
         a, b = first.grad.double().cpu(), second.grad.double().cpu()
@@ -683,7 +738,15 @@ def _cosine_of_gradients(one: Any, other: Any) -> float:
 def left_out(
     case: Case, size: Size, *, gpus: int, cards: Sequence[float], device: str
 ) -> str | None:
-    """Return why this machine, whose cards have `cards` bytes, cannot show a case, or None if it can."""
+    """Return the reason why this machine cannot show a case, or None if it can.
+
+    Args:
+        case: the case.
+        size: size of its model.
+        gpus: number of GPUs here.
+        cards: bytes of memory of each; empty if unknown.
+        device: cuda or cpu.
+    """
     if device == "cpu":
         return None if case.on_cpu else "a CPU cannot show it"
     if case.needs_flash_attention and not has_flash_attention():
@@ -707,7 +770,16 @@ def run_all(
     report: Report,
     logs: Path,
 ) -> None:
-    """Run the cases with these numbers."""
+    """Run the cases with these numbers, one after the other, and report findings and the cases left out.
+
+    Args:
+        folder: an empty folder for models and runs.
+        size: size of the model.
+        device: cuda or cpu.
+        numbers: of the cases; `LOCAL` is the local engine.
+        report: receives the findings.
+        logs: the folder for the cases' logs.
+    """
     import torch
 
     gpus, cards = (
@@ -757,13 +829,13 @@ def run_all(
 
 
 def _cells(finding: Finding) -> tuple[str, str, str, str, str]:
-    """Return a finding as the cells of its row."""
+    """Return a finding as the five cells of its row: case, shows, measured, wanted, verdict."""
     verdict = {True: "ok", False: "**WRONG**", None: ""}[finding.is_right]
     return finding.case, finding.shows, finding.measured, finding.wanted, verdict
 
 
 def machine() -> dict[str, str]:
-    """Return the GPUs and the versions, which a reader of the report needs first."""
+    """Return the rows of the report's table about the machine: its GPUs, Python, and versions of packages."""
     gpus = " / ".join(
         ", ".join(ask_nvidia_smi(field))
         for field in ("name", "memory.total", "driver_version")
@@ -776,7 +848,7 @@ def machine() -> dict[str, str]:
 
 
 def markdown(findings: Sequence[Finding], machine: Mapping[str, str], size: Size) -> str:
-    """Return the report as Markdown."""
+    """Return the report as Markdown: a count of right and wrong, the findings, and the machine."""
     wrong = sum(finding.is_right is False for finding in findings)
     right = sum(finding.is_right is True for finding in findings)
     head = [
@@ -795,7 +867,10 @@ def markdown(findings: Sequence[Finding], machine: Mapping[str, str], size: Size
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run as a program; a machine without a GPU is no error."""
+    """Run the program with these arguments and return its exit status: 1 if a finding is wrong, otherwise 0.
+
+    A machine without a GPU is no error.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -842,7 +917,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _signals_end_it() -> Iterator[None]:
-    """Raise at SIGTERM and SIGHUP, so that a signal to the matrix also ends the current case."""
+    """Within the block, raise SystemExit at SIGTERM and SIGHUP, so that a signal to the matrix also ends its case."""
     numbers = (signal.SIGTERM, signal.SIGHUP)
 
     def end(number: int, _: object) -> None:

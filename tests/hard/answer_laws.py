@@ -27,7 +27,7 @@ CORPUS = Path(__file__).parents[1] / "fixtures" / "answers"
 
 
 def corpus(name: str) -> list[str]:
-    """Return the texts kept for a law: each was the first to reach some part of the code."""
+    """Return the stored texts for the law `name`; when found, each was the first to reach some part of the code."""
     return [
         json.loads(line)
         for line in (CORPUS / f"{name}.jsonl").read_text("ascii").splitlines()
@@ -35,7 +35,10 @@ def corpus(name: str) -> list[str]:
 
 
 def extraction(text: str) -> None:
-    """Check that an extractor returns stripped text or nothing, and that boxes are found as R6 defines them."""
+    r"""Check that each extractor returns None or a text without spaces at its ends.
+
+    The default one must find the last ``\boxed{…}``, as rule R6 defines it.
+    """
     for name in EXTRACTORS:
         answer = extract(text, name)
         assert answer is None or (answer and answer == answer.strip())
@@ -43,7 +46,7 @@ def extraction(text: str) -> None:
 
 
 def _last_box(text: str) -> str | None:
-    """Return the last box, by R6 to the letter and in quadratic time."""
+    r"""Return the content of the last ``\boxed{…}``, or None, by a slow reading of rule R6 to the letter."""
     for box in reversed(list(re.finditer(r"\\boxed\s*\{", text))):
         position, depth = box.end(), 1
         while position < len(text):
@@ -64,7 +67,11 @@ def _last_box(text: str) -> str | None:
 
 
 def notation(text: str) -> None:
-    """Check that a form read without computer algebra is read again from its own spelling, and numbers as in Python."""
+    """Check how an answer is read without computer algebra.
+
+    Spaces around it must not matter. The form, that is what was read, must come out again when its spelling is read. A
+    plain number must have Python's value.
+    """
     tidied = tidy(text)
     assert tidied == tidied.strip() and normal_text(tidied) == normal_text(
         tidy(f" {text}\u200b ")
@@ -81,7 +88,7 @@ def notation(text: str) -> None:
 
 
 def _read_here(text: str) -> Form | None:
-    """Read a text without computer algebra; None if it needs some."""
+    """Return what a text is read as without computer algebra; None if it is no answer or needs computer algebra."""
     try:
         return read(text)
     except NeedsAlgebra:
@@ -89,7 +96,10 @@ def _read_here(text: str) -> Form | None:
 
 
 def _spelling(form: Form) -> str | None:
-    """Return the text of a form of exact numbers, or None for others and for ratios, whose terms are quotients."""
+    """Return a text that should be read as this form; None if none is easily written.
+
+    It is written for exact numbers and infinities, and for tuples, sets and intervals of these.
+    """
     if form.kind == "number":
         return None if len(form.label) > 300 else form.label
     if form.kind == "value":
@@ -104,9 +114,10 @@ def _spelling(form: Form) -> str | None:
 
 
 def comparison(text: str) -> None:
-    """Check that exact numbers share a class if and only if they are equal, and that one class gives one verdict.
+    """Check exact numbers among the lines of a text: two share a class (have equal keys) if and only if they are equal.
 
-    Percentages and forms with units are excepted.
+    Lines of one class must also match each other as gold and answer. Percentages and forms with units are excepted from
+    this.
     """
     lines = [line for line in text.split("\n")[:4] if _read_here(line) is not None]
     for a in lines:
@@ -137,11 +148,14 @@ _WITH_UNITS = (
 
 
 class _TooLong(BaseException):
-    """The time limit, in a test without a process to kill."""
+    """Raised when a text takes too long to parse, in place of killing the process as a judge would."""
 
 
 def parsing(text: str) -> None:
-    """Check that a text is parsed twice alike, that none of it is evaluated, and that a failure is no answer."""
+    """Check that lines of a text give the same key when parsed twice, and that Python evaluates none of their words.
+
+    The verdict on them must be True, False or None. A text that takes 2 seconds, or has long lines, passes.
+    """
     answers = [(line, tidy(line)) for line in text.split("\n")[:2]]
     if not all(0 < len(tidied) <= 120 for _, tidied in answers):
         return
@@ -170,7 +184,10 @@ def parsing(text: str) -> None:
 
 
 def _parsed_twice(answer: str, tidied: str) -> None:
-    """Check that a second parse, without the cache, gives the same key."""
+    """Check that an answer gets the same key when it is parsed again without the cache.
+
+    `tidied` is the answer after `tidy`.
+    """
     key = read(answer, algebra.leaf).key
     latex.parse.cache_clear()
     assert read(answer, algebra.leaf).key == key
@@ -188,7 +205,11 @@ _FORBIDDEN = re.compile(
 
 @contextlib.contextmanager
 def evaluated_by_python() -> Iterator[list[str]]:
-    """Yield the sources that Python compiles in the block, without sympy's; raise if it writes or starts a process."""
+    """Yield a list to which every source that Python compiles in the block is added, except for sympy's own.
+
+    Raises:
+        SystemError: the block starts a process, writes a file, or does something else that parsing must not do.
+    """
     if not _is_heard:
         sys.addaudithook(_hear)  # an audit hook cannot be removed
     _is_heard[:] = [True]
@@ -200,7 +221,7 @@ def evaluated_by_python() -> Iterator[list[str]]:
 
 
 def _hear(event: str, arguments: tuple[object, ...]) -> None:
-    """Record compiled sources, and raise for a forbidden operation."""
+    """Handle an audit event of Python: note the source that it compiles, or raise for a forbidden operation."""
     if not _is_heard[0]:
         return
     if event == "compile":
@@ -216,7 +237,11 @@ def _hear(event: str, arguments: tuple[object, ...]) -> None:
 
 
 def classes(text: str) -> None:
-    """Check that a key depends only on its text, and a verdict only on its pair, in any order of the questions."""
+    """Check a judge's keys and verdicts on the lines of a text.
+
+    A key must depend only on its answer, and a verdict only on its pair, whatever is asked besides and in which order.
+    Every answer matches itself. Exact numbers share a key only if they are equal.
+    """
     answers = [line for line in text.split("\n") if len(line) <= 200][:6]
     # The same text gives the same draws, so a failure repeats.
     rng = random.Random(text.encode("utf-8", "surrogatepass"))
@@ -248,7 +273,7 @@ _judges: list[Judge] = []
 
 
 def _the_judge() -> Judge:
-    """Return the judge of all laws."""
+    """Return the judge that all laws share, made on first use."""
     if not _judges:
         _judges.append(Judge(workers=1))
     return _judges[0]

@@ -35,7 +35,10 @@ STEPS = 10
 
 @dataclass
 class Workshop:
-    """A folder for typing commands, with data and a recipe."""
+    """A folder with data and a recipe in which tests run `olr` commands, some to be killed or disturbed.
+
+    A `command` is train, evaluate or rollouts, and stands for a whole command line.
+    """
 
     folder: Path
     """This process's own."""
@@ -47,7 +50,7 @@ class Workshop:
 
     @staticmethod
     def words(command: str, out: Path) -> list[str]:
-        """Return the words of a command that writes to `out`."""
+        """Return the command line of a command that writes to `out`."""
         if command == "train":
             return ["train", "tiny.yaml", "--run-dir", str(out)]
         if command == "evaluate":
@@ -84,34 +87,40 @@ class Workshop:
 
     @classmethod
     def words_to_go_on(cls, command: str, out: Path) -> list[str]:
-        """Return the words that continue a command after a stop at any point."""
+        """Return the command line that continues a command, wherever it stopped: with --resume if `out` has a run."""
         resumes = command != "evaluate" and (out / "manifest.json").exists()
         return cls.words(command, out) + ["--resume"] * resumes
 
     def place(self, name: str) -> Path:
-        """Return a free path below the folder."""
+        """Return a path of this name in the workshop where nothing is; what was there is removed."""
         place = self.folder / "places" / name
         shutil.rmtree(place, ignore_errors=True)
         place.parent.mkdir(exist_ok=True)
         return place
 
     def start(self, command: str, out: Path, plan: Plan | None = None) -> Command:
-        """Start or continue a command."""
+        """Start a command, or continue one that was stopped, without waiting for it; `plan` is a fault to cause."""
         return Command(self.folder, *self.words_to_go_on(command, out), plan=plan)
 
     def olr(
         self, *words: object, plan: Plan | None = None, is_read: bool = True
     ) -> tuple[int, Command]:
-        """Run `olr` in the folder; return its exit status and the command with its output."""
+        """Run `olr` in the workshop's folder; return its exit status and the command with its output.
+
+        The arguments are those of `forks.Command`.
+        """
         return olr(self.folder, *words, plan=plan, is_read=is_read)
 
     def finish(self, command: str, out: Path) -> None:
-        """Run or continue a command to its end, which must be a good one."""
+        """Run a command to its end, or continue one that was stopped, and assert that it succeeds."""
         done = self.start(command, out)
         assert done.wait() == 0, done.err
 
     def whole(self, command: str) -> Path:
-        """Return the output of a command that is never interrupted."""
+        """Return the output of a command that nothing has disturbed, to compare with.
+
+        It is run once for all tests; its time and its file operations are recorded.
+        """
         out, seconds = self.shared / f"whole-{command}", self.shared / f"{command}.seconds"
         # Processes of xdist share the output. The first one makes it, and the others wait.
         with FileLock(self.shared / f"{command}.lock"):
@@ -127,7 +136,10 @@ class Workshop:
         return out
 
     def seconds(self, command: str, *, is_long: bool) -> float:
-        """Return how long an undisturbed command takes; the long version measures again, as the first one is slower."""
+        """Return how long a command takes if nothing disturbs it.
+
+        With `is_long` it is run once more for this, because the first run is slower.
+        """
         self.whole(command)
         if is_long:
             began = time.monotonic()
@@ -136,14 +148,14 @@ class Workshop:
         return self._seconds[command]
 
     def operations(self, command: str) -> list[str]:
-        """Return the file operations of an undisturbed command, in order."""
+        """Return the file operations of an undisturbed command in order, as lines of a plan's log."""
         self.whole(command)
         return (self.shared / f"{command}.operations").read_text().splitlines()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that start whole commands as slow."""
+    """Mark tests as slow that use the `workshop`, as they start whole commands."""
     for item in items:
         if "workshop" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
@@ -151,7 +163,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    """Make the data and the recipe."""
+    """Make a workshop, with a dozen training prompts and a recipe, for all tests of the session."""
     folder, shared = tmp_path_factory.mktemp("workshop"), tmp_path_factory.getbasetemp()
     # Each worker of xdist has a folder inside that of all workers.
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -167,5 +179,5 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 
 @pytest.fixture
 def run(workshop: Workshop, tmp_path: Path) -> Path:
-    """Return a copy of a finished run."""
+    """Copy the run directory of a finished training, which the test may damage, and return it."""
     return Path(shutil.copytree(workshop.whole("train"), tmp_path / "run"))

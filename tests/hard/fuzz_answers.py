@@ -51,17 +51,20 @@ TOKENS = (*_TOKENS.split(), "\\ ", "\n", " ")
 
 
 def text_of(data: bytes) -> str:
-    """Return any bytes as a text, which may have lone surrogates."""
+    """Return the text that libFuzzer's bytes stand for, any bytes; it may have lone surrogates."""
     return data.decode("utf-8", "surrogateescape")
 
 
 def bytes_of(text: str) -> bytes:
-    """Return bytes from which `text_of` makes nearly the same text."""
+    """Return bytes for libFuzzer's corpus, of which `text_of` makes the same text unless it has lone surrogates."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def fuzz(law: str, arguments: list[str], runs: int) -> None:
-    """Give the process to libFuzzer, which ends it."""
+    """Try `runs` texts on a law, in this process, which libFuzzer ends; print the memory in use at times.
+
+    `arguments` are libFuzzer's flags and folders.
+    """
     import atheris
 
     with atheris.instrument_imports(include=["olr_cli.answers", "latex2sympy2_extended"]):
@@ -82,7 +85,7 @@ def fuzz(law: str, arguments: list[str], runs: int) -> None:
 
 
 def _resident() -> dict[str, int]:
-    """Return the megabytes of this process and of those that it started."""
+    """Return the resident megabytes of this process (``own``) and of all its descendants (``workers``)."""
     processes = [os.getpid()]
     for process in processes:
         children = Path(f"/proc/{process}/task/{process}/children")
@@ -96,7 +99,9 @@ def _resident() -> dict[str, int]:
 
 
 def run(law: str, runs: int, *, keep: bool) -> dict[str, object]:
-    """Fuzz one law in a process of its own.
+    """Fuzz one law with `runs` texts in a process of its own; return its name, the texts, the seconds and the memory.
+
+    With `keep`, store a smallest corpus that covers the same code, of texts that are short and quick.
 
     Raises:
         SystemExit: the law was broken.
@@ -136,7 +141,7 @@ def run(law: str, runs: int, *, keep: bool) -> dict[str, object]:
 
 
 def _is_quick(law: str, text: str) -> bool:
-    """Whether a text is quick enough for ordinary tests."""
+    """Return whether a law takes less than `KEPT_SECONDS` for a text, so that ordinary tests may try it."""
     from answer_laws import LAWS
 
     began = time.perf_counter()
@@ -145,7 +150,13 @@ def _is_quick(law: str, text: str) -> bool:
 
 
 def _child(law: str, runs: int, flags: list[str], folder: Path) -> str:
-    """Run libFuzzer in a process of its own and return its output."""
+    """Run libFuzzer on a law in a process of its own, with these flags, and return its output.
+
+    `folder` is a temporary one for its files.
+
+    Raises:
+        SystemExit: a text broke the law; the text and the output are printed.
+    """
     # A program with a path: to merge, libFuzzer starts itself again by its name.
     fuzzer = folder / "fuzzer"
     command = shlex.join(
@@ -166,12 +177,12 @@ def _child(law: str, runs: int, flags: list[str], folder: Path) -> str:
 
 
 def _escaped(token: str) -> str:
-    """Return a token as libFuzzer's dictionaries spell it."""
+    r"""Return a token in the notation of libFuzzer's dictionaries: ``\x41`` for each byte."""
     return "".join(f"\\x{byte:02x}" for byte in token.encode())
 
 
 def main() -> None:
-    """Fuzz one law after the other."""
+    """Fuzz the laws that the command line names, by default all, and print a JSON line for each."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -15,12 +15,16 @@ from olr_cli.runs.store import scan_labels, scan_rollouts
 
 
 def reopen(run: Path, **changes: Any) -> None:
-    """Change a finished run's manifest: it was interrupted, and has these facts."""
+    """Change a finished run's manifest so that it seems interrupted; `changes` are other entries."""
     write_manifest(run, read_manifest(run) | {"status": "interrupted"} | changes)
 
 
 def differences(command: str, out: Path, whole: Path) -> list[str]:
-    """Return how the output at `out` differs from the undisturbed `whole`, apart from times."""
+    """Return how a command's output `out` differs from that of an undisturbed command, `whole`, apart from times.
+
+    `command` is train, evaluate or rollouts. Each difference is a few words; an empty list means none. Temporary files
+    left in `out` count.
+    """
     found = (
         _of_evaluations(out, whole)
         if command == "evaluate"
@@ -36,7 +40,7 @@ def differences(command: str, out: Path, whole: Path) -> list[str]:
 
 
 def _of_runs(command: str, run: Path, whole: Path) -> Iterator[str]:
-    """Yield how two runs differ."""
+    """Yield how a run directory differs from `whole`, and what its manifest says amiss."""
     for name, scan, order in (
         ("labels", scan_labels, ["step", "prompt_id"]),
         ("rollouts", scan_rollouts, ["step", "prompt_id", "sample"]),
@@ -61,14 +65,14 @@ def _of_runs(command: str, run: Path, whole: Path) -> Iterator[str]:
 
 
 def _of_evaluations(folder: Path, whole: Path) -> Iterator[str]:
-    """Yield how two evaluations differ."""
+    """Yield how an evaluation's folder differs from `whole`, and whether it has no scores."""
     yield from _of_folders(folder, whole)
     if "scores.json" not in {file.name for file in folder.iterdir()}:
         yield "no scores"
 
 
 def _of_folders(ours: Path, theirs: Path) -> Iterator[str]:
-    """Yield the files in which two folders differ."""
+    """Yield ``other NAME`` for each file that only one folder has or whose contents differ."""
     here, there = (
         {
             str(file.relative_to(each)): _content(file)
@@ -83,7 +87,10 @@ def _of_folders(ours: Path, theirs: Path) -> Iterator[str]:
 
 
 def _content(file: Path) -> Any:
-    """Return the part of a file that two runs share: no random state of torch, which nothing uses, and no run id."""
+    """Return what two equal runs have in common of a file: its bytes, or less.
+
+    Left out are the random state and run id in trainer.json and the values in files.json.
+    """
     if file.name == "trainer.json":
         return {
             key: value
@@ -98,7 +105,10 @@ def _content(file: Path) -> Any:
 
 
 def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list[str]:
-    """Return faults that would mislead a reader of a command's output; `is_idle`: no process is writing to it."""
+    """Return faults in a command's output, perhaps unfinished, that would mislead its readers; empty if there are none.
+
+    `is_idle`: no process is writing to it, so the tables must have the same steps.
+    """
     if command == "evaluate":
         return _faults_of_evaluation(out)
     if not (out / "manifest.json").exists():
@@ -125,7 +135,7 @@ def faults_for_readers(command: str, out: Path, *, is_idle: bool = True) -> list
 
 
 def _faults_of_evaluation(folder: Path) -> list[str]:
-    """Return the faults of an evaluation's folder."""
+    """Return a fault if an evaluation cannot be scored, or if its stored scores are not those of its generations."""
     from olr_cli.evaluation.store import EvaluationStore
     from olr_cli.tables import as_json
 

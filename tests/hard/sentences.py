@@ -14,7 +14,7 @@ HOSTILE = Path(__file__).parents[1] / "fixtures" / "hostile"
 
 
 def cases(name: str) -> list[Any]:
-    """Return the cases of a file in tests/fixtures/hostile, often an input and the words of its refusal."""
+    """Return the cases in tests/fixtures/hostile/<name>.jsonl, often an input and the words of its refusal."""
     return [
         json.loads(line)
         for line in (HOSTILE / f"{name}.jsonl").read_text("ascii").splitlines()
@@ -22,21 +22,21 @@ def cases(name: str) -> list[Any]:
 
 
 def sentence(message: object, *, longest: int = 900) -> str:
-    """Return `message` as text, and assert that it is one sentence that a terminal can show."""
+    """Return `message` as text, and assert that it is one printable line with fewer than `longest` characters."""
     text = str(message)
     assert text and text.isprintable() and len(text) < longest, text[:2000]
     return text
 
 
 def refusal(call: Callable[[], object], *, longest: int = 900) -> str:
-    """Return the sentence with which a call is refused."""
+    """Make a call that must raise `UserError`; return its text, which must pass `sentence`."""
     with pytest.raises(UserError) as caught:
         call()
     return sentence(caught.value, longest=longest)
 
 
 def write(folder: Path, content: str | bytes, name: str) -> Path:
-    """Write a file with this content, which may have lone surrogates."""
+    """Write `content` to the file `name` in `folder`, and return its path; text may have lone surrogates."""
     path = folder / name
     path.write_bytes(
         content if isinstance(content, bytes) else content.encode("utf-8", "surrogatepass")
@@ -45,11 +45,14 @@ def write(folder: Path, content: str | bytes, name: str) -> Path:
 
 
 def options(*settings: str) -> list[str]:
-    """Return the words of a command line for these settings."""
+    """Return a command line's words for these settings: ``--set`` before each."""
     return [word for setting in settings for word in ("--set", setting)]
 
 
 def olr(*words: object) -> tuple[int, str]:
-    """Run a command in this process; return its exit status and output, or raise the exception of a bug."""
+    """Run an `olr` command in this process; return its exit status and output.
+
+    Any exception but SystemExit is a bug of the command and is raised.
+    """
     result = commands.olr(*words)
     return result.exit_code, result.output

@@ -44,15 +44,15 @@ def policy(
     """Return the policy actor of a recipe, with the engine and optimiser of DeepSpeed that OpenRLHF makes for it.
 
     Args:
-        zero_stage: DeepSpeed's.
+        zero_stage: DeepSpeed's stage of ZeRO.
         folder: for the files that OpenRLHF writes.
-        checkpoint: ours, to continue from.
-        samples: samples of an update, one per micro-batch.
+        checkpoint: a checkpoint of olr to continue from; None: the built-in policy.
+        samples: samples of an optimiser step, one per micro-batch.
         flags: `engine.flags`.
-        sleep: whether its states sleep between updates, and at first.
+        sleep: whether DeepSpeed's states sleep between updates, and at first.
         learning_rate: Adam's.
-        rank: number of this rank.
-        ranks: number of GPUs of the policy.
+        rank: number of this process, from 0.
+        ranks: number of processes, each of which stands for a GPU of the policy.
         port: the port at which the ranks meet; None for a single rank.
     """
     section = {
@@ -86,7 +86,7 @@ def policy(
 
 
 def update(actor, number, *, samples=2, rank=0, ranks=1):
-    """Take one optimiser step on random samples, which the ranks share."""
+    """Take one optimiser step on `samples` random samples, drawn by `number`; this rank computes its share of them."""
     generator = torch.Generator().manual_seed(number)
     tokens_BT = torch.randint(3, 12, (samples, 16), generator=generator)
     for sample in range(rank, samples, ranks):
@@ -97,7 +97,7 @@ def update(actor, number, *, samples=2, rank=0, ranks=1):
 
 
 def main(rank, ranks, port, zero_stage, gradients, folder, checkpoint=None):
-    """Make, save and continue updates as the module says."""
+    """Make the updates and save the checkpoints that the module's docstring describes, with arguments as texts."""
     rank_keys = {"rank": int(rank), "ranks": int(ranks)}
     folder, begun = Path(folder), None if checkpoint is None else Path(checkpoint)
     actor = policy(

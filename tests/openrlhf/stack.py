@@ -25,9 +25,18 @@ START_SECONDS = 1200
 
 
 class Train:
-    """`olr train` in a process of its own, with a recipe that comes with olr, or as an argument of `launcher`.
+    """An `olr train laptop/openrlhf` in a process of its own, which starts at once.
 
-    Waiting for it ends with an error if the run has shown no progress for `patience` seconds.
+    Waiting for it raises `TimeoutError` if the run has shown no progress for `patience` seconds.
+
+    Args:
+        run: the run directory; the output goes to <run>-output.txt beside it.
+        settings: changes to the recipe, as ``key=value``.
+        options: further words of the command line.
+        environment: further environment variables.
+        folder: the working folder.
+        launcher: words before the command line, such as a program that runs it.
+        patience: in seconds.
     """
 
     def __init__(
@@ -58,27 +67,27 @@ class Train:
 
     @property
     def output(self) -> str:
-        """The output so far."""
+        """What the command has printed so far."""
         return self._output.read_text(encoding="utf-8")
 
     def await_step(self, step: int) -> None:
-        """Wait until a step is in metrics.jsonl."""
+        """Wait until the step, or a later one, is in metrics.jsonl."""
         self.await_(lambda: any(line["step"] >= step for line in metrics(self.run)))
 
     def await_(self, happened: Callable[[], bool]) -> None:
-        """Wait until a condition holds; raise if the process ends before."""
+        """Wait until `happened` returns True; fail if the command ends before."""
         while not happened():
             assert self.process.poll() is None, f"ended early: {self.output}"
             self._pause()
 
     def end(self) -> int:
-        """Wait for the end and return the exit status."""
+        """Wait until the command ends, and return its exit status."""
         while (status := self.process.poll()) is None:
             self._pause()
         return status
 
     def _pause(self) -> None:
-        """Wait a moment; raise if the run has made no progress for too long."""
+        """Wait 0.2 seconds; raise `TimeoutError` if the run has made no progress for too long."""
         if self._progress.seconds_of_silence() > self._patience:
             raise TimeoutError(
                 f"{self.output}\nnothing new in its log for {self._patience:.0f} s"
@@ -86,7 +95,7 @@ class Train:
         time.sleep(0.2)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to this process alone."""
+        """Send a signal to the command's process alone, not to its job."""
         self.process.send_signal(number)
 
 
@@ -106,7 +115,7 @@ class Progress:
         self._last = clock()
 
     def seconds_of_silence(self) -> float:
-        """Return the seconds since the last progress, as seen by calls of this function."""
+        """Look for progress, and return the seconds since a call last found some, or since this object was made."""
         text = b""
         with suppress(FileNotFoundError), self._log.open("rb") as log:
             log.seek(self._read)
@@ -123,14 +132,17 @@ class Progress:
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
-    """Return the complete lines of metrics.jsonl."""
+    """Return the lines of a run's metrics.jsonl, without one that is still being written; empty without the file."""
     file = run / "metrics.jsonl"
     lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
     return [json.loads(line) for line in lines]
 
 
 def processes_of(run: Path) -> dict[int, str]:
-    """Return the living processes, with their titles, of the Ray session that the run's job has started."""
+    """Return the living processes that a `Train` of this run has started, by id, with their command lines.
+
+    They are found by a variable in their environment.
+    """
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -9,7 +9,10 @@ METHOD = {"slope_threshold": 0.02, "warmup_epochs": 3}
 
 
 def batches(run):
-    """Yield (step, arguments of a call) for every step of a run, the completions of its prompts in turn."""
+    """Yield for each step of a stored run its number and the keyword arguments of a call of `OnlineLabelRefinement`.
+
+    The completions of a prompt are adjacent.
+    """
     labels = scan_labels(run).collect()
     facts = {row["prompt_id"]: row for row in labels.iter_rows(named=True)}
     rollouts = scan_rollouts(run).sort("step", "sample", maintain_order=True).collect()
@@ -32,7 +35,7 @@ def batches(run):
 
 
 def feed(olr, run, after=0, until=None):
-    """Call `olr` with the recorded steps from `after` + 1 to `until`; return the last result."""
+    """Call `olr` with each recorded step after step `after`, up to `until` (None: the last); return the last result."""
     for step, batch in batches(run):
         if step > after and (until is None or step <= until):
             result = olr(**batch, step=step)

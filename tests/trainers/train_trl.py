@@ -19,7 +19,7 @@ RECIPE = {"method": {"warmup_epochs": 1, "slope_threshold": 0.0}}
 
 
 class Kill(TrainerCallback):
-    """Kills the process at the end of a step."""
+    """A callback of the trainer that kills the process at the end of a step, as `kill -9` would."""
 
     def __init__(self, step):
         self.step = step
@@ -31,7 +31,17 @@ class Kill(TrainerCallback):
 
 
 def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None, adapter=None):
-    """Return a trainer of the built-in policy; an epoch of 16 prompts has two steps of two micro-batches."""
+    """Return TRL's GRPOTrainer for the built-in policy; an epoch of 16 prompts has two steps of two micro-batches.
+
+    Args:
+        out: folder for its output.
+        data: a Parquet file of prompts, or a data set.
+        settings: changes to GRPOConfig, and ``eval_dataset``, which is removed from it.
+        callbacks: further callbacks.
+        recipe: changes to olr's recipe.
+        reward: the reward; None: an `OlrReward`.
+        adapter: configuration of a PEFT adapter.
+    """
     torch.set_num_threads(1)
     reward = reward or OlrReward(recipe={**RECIPE, **(recipe or {})})
     config = {
@@ -64,7 +74,11 @@ def make_trainer(out, data, settings, callbacks=(), recipe=None, reward=None, ad
 
 
 def train(out, data, settings=None, *, kill=None, resume=False, ranks=1):
-    """Train with a process per rank; return whether all finished, instead of being killed after step `kill`."""
+    """Train with TRL in a process per rank; return True if all finished, and False if a step `kill` ended them.
+
+    `resume` continues from the last checkpoint. The other arguments are those of `make_trainer`. A rank that fails
+    otherwise fails the test.
+    """
     # The kernel chooses a port that is free now, and the ranks meet there a moment later.
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
@@ -78,7 +92,7 @@ def train(out, data, settings=None, *, kill=None, resume=False, ranks=1):
 
 
 def _train(out, data, settings, kill, resume, rank, ranks, port):
-    """Train as one rank, in the process that was forked for it."""
+    """Train as number `rank` of `ranks` in this process, which was forked for it; output goes to log<rank>.txt."""
     with (out / f"log{rank}.txt").open("w") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)

@@ -41,7 +41,11 @@ _CHUNK_LOGITS = 2**24
 
 
 class PolicyForward(NamedTuple):
-    """The results of one forward pass of the policy over B sequences: (B, A), 0 if no response token follows."""
+    """What one forward pass of the policy measures at each response token, as CPU tensors.
+
+    Each tensor is (B, A): B sequences, and the A positions of OpenRLHF's action mask. Entropies and self-certainties
+    are 0 where the mask is 0.
+    """
 
     log_probs: Tensor
     """log pi(token). OpenRLHF asks only for these."""
@@ -54,14 +58,18 @@ class PolicyForward(NamedTuple):
 
 
 def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
-    """Return the values at the positions before the actions, (B, A): logits predict the token that follows."""
+    """Return, for each of the last `actions` tokens, the value at the position before it, (B, A).
+
+    The logits there predict the token. T counts all tokens of a sequence, and A is `actions`.
+    """
     return values_BT[:, :-1][:, -actions:]
 
 
 def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor, Tensor]:
-    """Return entropy and self-certainty of every response token, (B, A), without gradient.
+    """Return the entropies and the self-certainties of the distributions that response tokens come from.
 
-    The rows of logits are processed in small chunks, which saves memory.
+    Both are (B, A), in nats, without gradient, and 0 where the mask is 0. The rows of logits are processed in small
+    chunks, which saves memory.
     """
     B, T, V = logits_BTV.shape
     actions = action_mask_BA.shape[1]
@@ -82,10 +90,10 @@ def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor
 def self_certainties(
     logits_BTV: Tensor, sequences_BT: Tensor, log_probs_BA: Tensor
 ) -> Tensor:
-    """Return the self-certainty of every response token, (B, A), differentiable.
+    """Return the self-certainty, KL(uniform || policy) in nats, at each response token, (B, A), with gradient.
 
-    Values at other positions are meaningless. log pi(v) is log pi(token) + logit(v) - logit(token), so `logits_BTV` and
-    `log_probs_BA` suffice, without a second softmax.
+    `log_probs_BA` are the log-probabilities of the response tokens. For a token t, log pi(v) is log pi(t) + logit(v) -
+    logit(t), so no second softmax is needed. Values at padding are meaningless.
     """
     # At each position the token that follows. The last one gets the first token, but `_at_actions` drops it.
     tokens_BT1 = sequences_BT.roll(-1, dims=1)[..., None]
@@ -95,19 +103,20 @@ def self_certainties(
 
 
 def averaged(loss: Any) -> Any:
-    """Wrap OpenRLHF's `PolicyLoss` so that it ignores `token_level_loss`, which it was given when it was made.
+    """Wrap an instance of OpenRLHF's `PolicyLoss` so that a call may pass `token_level_loss`, which is ignored.
 
-    OpenRLHF's flag `actor.loss_agg_mode` reaches only the policy loss. KL and penalty learn the mode from the entries
-    of a batch (`PolicyUpdate.training_step`), and the policy loss does not accept this entry.
+    The instance already has this setting from OpenRLHF's flag `actor.loss_agg_mode`. KL and entropy penalty lack it, so
+    `PolicyUpdate.training_step` adds it to the entries that OpenRLHF passes to all of them.
     """
     return lambda *arguments, token_level_loss, **options: loss(*arguments, **options)
 
 
 class SmoothedLoss:
-    """OpenRLHF's policy loss on smoothed log-likelihoods (see `olr_cli.engines.local.loss.smoothed`).
+    """Compute OpenRLHF's policy loss from label-smoothed log-probabilities (see `olr_cli.engines.local.loss.smoothed`).
 
-    The experience already holds the sampling policy's. The training policy's come from the logits of its forward pass.
-    Everything else that OpenRLHF computes from log-probabilities, above all the KL, uses the policy without smoothing.
+    Those of the training policy are made here, from the logits of its forward pass. Those of the sampling policy are
+    already smoothed in the experience. Everything else that OpenRLHF computes from log-probabilities, above all the KL,
+    uses them without smoothing.
     """
 
     def __init__(self, loss: Any, actor: Any, smoothing: float) -> None:
@@ -117,7 +126,10 @@ class SmoothedLoss:
         actor.register_forward_hook(self._remember, with_kwargs=True)
 
     def __call__(self, log_probs_BA: Tensor, *arguments: Any, **options: Any) -> Any:
-        """Return OpenRLHF's loss and statistics for the last forward pass; `log_probs_BA` are not used."""
+        """Return OpenRLHF's loss and statistics, computed from the smoothed log-probabilities of the last forward pass.
+
+        `log_probs_BA`, which are not smoothed, are ignored; everything else is passed on.
+        """
         # Drop the reference, or the tensors of the pass would stay in memory until the next one.
         smoothed_BA, self._log_probs_BA = self._log_probs_BA, None
         return self._loss(smoothed_BA, *arguments, **options)
@@ -129,7 +141,10 @@ class SmoothedLoss:
         options: dict[str, Any],
         result: Any,
     ) -> None:
-        """Keep the smoothed log-probabilities of a forward pass of the update."""
+        """Keep the smoothed log-probabilities of a forward pass for the next loss; ignore passes without gradients.
+
+        torch calls this hook after each forward pass. `result` is (log-probabilities, the model's output).
+        """
         if not torch.is_grad_enabled():  # a pass of sampling statistics
             return
         log_probs_BA, output = result
@@ -138,7 +153,7 @@ class SmoothedLoss:
 
 
 class FiniteSteps:
-    """OpenRLHF's strategy, but an optimiser step with an infinite or NaN loss or gradient ends the run.
+    """Wrap OpenRLHF's DeepSpeed strategy so that an infinite or NaN loss or gradient raises `NonFinite`.
 
     With ZeRO 1 and 2, DeepSpeed silently skips such a step (`check_grad_overflow`) and reports the norm of the step
     before. With ZeRO 3 it takes the step: `get_grad_norm_direct` replaces a norm that is not finite by -1, and every
@@ -152,7 +167,10 @@ class FiniteSteps:
         return getattr(self._strategy, name)
 
     def backward(self, loss: Tensor, *arguments: Any, **options: Any) -> None:
-        """Run OpenRLHF's backward pass; turn the gradient of a loss that is not finite into NaN."""
+        """Run OpenRLHF's backward pass; if the loss is infinite or NaN, make its gradient NaN.
+
+        The NaN reaches all ranks, although only one of them may have seen the loss.
+        """
         # Only one rank may see the infinite loss. `1 + (value - value)` is 1 for a finite value and NaN otherwise, and
         # the NaN reaches every rank through the sum of the gradients.
         value = loss.detach()
@@ -175,7 +193,11 @@ class FiniteSteps:
 
 @contextmanager
 def _norms_checked(zero: Any) -> Iterator[None]:
-    """Make ZeRO 3's optimizer raise between computing its gradients' norms and its step; others check earlier."""
+    """Within the block, make DeepSpeed's ZeRO 3 optimiser raise `NonFinite` if a gradient norm is infinite or NaN.
+
+    It raises after computing the norms, before any weight changes. For other optimisers the block changes nothing:
+    those skip such a step and set `overflow`.
+    """
     norms = getattr(zero, "_get_norm_groups", None)
     if norms is None:
         yield
@@ -196,7 +218,11 @@ def _norms_checked(zero: Any) -> Iterator[None]:
 
 
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
-    """OpenRLHF's update with label smoothing; its means are over the tokens, or responses, that train."""
+    """Update the policy on one rank as OpenRLHF does, with label smoothing and with prompts that do not train.
+
+    A method may leave prompts out of the update: their tokens are masked, and no mean counts them. A loss or gradient
+    that is infinite or NaN raises `NonFinite`.
+    """
 
     actor_loss_fn: Any
     strategy: Any
@@ -209,7 +235,10 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
             self.actor_loss_fn = SmoothedLoss(self.actor_loss_fn, self.actor, smoothing)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
-        """Update as OpenRLHF does, but keep the samples in the order that balance.py dealt, without shuffling."""
+        """Run OpenRLHF's update on this rank's share of a step, in the order that balance.py dealt, without shuffling.
+
+        `kl_ctl` is OpenRLHF's coefficient of the KL. Return OpenRLHF's metrics of the update.
+        """
         # OpenRLHF looks the class up in its own module and always passes shuffle=True.
         ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
             *arguments, **options | {"shuffle": False}
@@ -220,12 +249,14 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any]
     ) -> dict[str, Any]:
-        """Train on one micro-batch as OpenRLHF does; if none of its tokens train, add nothing to gradient or means.
+        """Train on one micro-batch and return OpenRLHF's status of it, with `metrics` and the number of tokens.
 
-        OpenRLHF reports each micro-batch's part of a mini-batch's mean and averages these parts weighted by the
-        micro-batch's tokens, so long micro-batches would count twice. The correction makes a mean over tokens the mean
-        of the whole step. A mean over responses becomes a mini-batch's, and a step's mini-batches are still weighted by
-        their tokens.
+        A micro-batch in which no token trains adds nothing to the gradient or to a mean.
+
+        OpenRLHF reports each micro-batch's part of a mini-batch's mean, and averages these parts weighted by tokens, so
+        long micro-batches would count twice. Loss, entropy and KL are corrected for that: a mean over tokens becomes
+        that of the whole step. A mean over responses becomes that of a mini-batch, and a step's mini-batches are still
+        weighted by their tokens.
         """
         # If no prompt of a whole mini-batch trains, divide its sums by 1: 0 / 0 would make every weight NaN.
         totals = {
@@ -259,14 +290,14 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
 
 
 class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """One rank of the policy."""
+    """Run one rank of the policy: OpenRLHF's Ray actor with our update, token statistics and checkpoints."""
 
     smoothing = 0.0  # share of the uniform distribution in each token's target
     # OpenRLHF would take the kernel's choice, which may be given away before the process listens (ports.py).
     _get_free_port = staticmethod(free_port)
 
     def init_model_from_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """Load the model as OpenRLHF does, with our update."""
+        """Load the model as OpenRLHF does, and train it with `PolicyUpdate`."""
         # OpenRLHF makes its trainer from this name in its own module.
         ppo_actor.ActorPPOTrainer = partial(PolicyUpdate, smoothing=self.smoothing)
         super().init_model_from_pretrained(*args, **kwargs)
@@ -278,7 +309,10 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         attention_mask: Tensor,
         **images: Any,
     ) -> PolicyForward:
-        """Run OpenRLHF's forward pass on text; also return statistics of the tokens' distributions."""
+        """Run the policy without gradient; return log-probabilities, entropies and self-certainties of response tokens.
+
+        OpenRLHF passes `images`, which are ignored.
+        """
         device = torch.cuda.current_device()
         sequences, action_mask, attention_mask = (
             tensor.to(device) for tensor in (sequences, action_mask, attention_mask)
@@ -293,7 +327,7 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         return PolicyForward(*(tensor.to("cpu") for tensor in (log_probs_BA, *statistics)))
 
     def take_gpu_peak(self) -> int | None:
-        """Return the most bytes that torch has held on the GPU since the last call, or None on a CPU."""
+        """Return the most bytes that torch has allocated on the GPU since the last call; None without a GPU."""
         if not torch.cuda.is_available():
             return None
         peak = torch.cuda.max_memory_allocated()
@@ -303,7 +337,11 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     def save_checkpoint_to(
         self, folder: str, step: int, chat: ChatFormat = AS_THE_MODEL_HAS_IT
     ) -> None:
-        """Write this rank's part of the checkpoint after `step` steps into `folder`; call it on all ranks at once."""
+        """Write this rank's part of the checkpoint after `step` steps into `folder`; call it on all ranks at once.
+
+        The folder receives the model in Hugging Face's layout, with a tokenizer set up for `chat`, and DeepSpeed's
+        state.
+        """
         chat.put_into(self.tokenizer)
         model = self.strategy._unwrap_model(self.actor)
         model.generation_config.eos_token_id = end_ids(model, self.tokenizer)
@@ -324,16 +362,16 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         torch_dist_barrier_and_cuda_sync()
 
     def save_model(self) -> None:
-        """Save nothing: the last checkpoint is the model."""
+        """Do nothing in place of OpenRLHF's save at the end of training: the last checkpoint is the model."""
 
 
 @contextmanager
 def _without_offload_buffers(engine: Any) -> Iterator[None]:
-    """Leave the host buffers of sleeping states out of a checkpoint that is saved in the block.
+    """Within the block, remove from a DeepSpeed engine's optimiser the host buffers that it keeps for sleeping.
 
-    With ZeRO 3, DeepSpeed keeps them among the optimizer's states (`exp_avg_offload_buffer`, …) and reads them when it
-    wakes up (runtime/zero/offload_states.py). In a checkpoint they would double Adam's moments, and a resume would load
-    them onto the GPU. ZeRO 1 and 2 keep no such buffers there.
+    They do not belong in a checkpoint, where they would double Adam's moments, and a resume would load them onto the
+    GPU. Only ZeRO 3 keeps them among the optimiser's states (`exp_avg_offload_buffer`, …). DeepSpeed needs them again
+    when it wakes up (runtime/zero/offload_states.py).
     """
     states = getattr(getattr(engine.optimizer, "optimizer", None), "state", {})
     removed = {
@@ -350,7 +388,12 @@ def _without_offload_buffers(engine: Any) -> Iterator[None]:
 
 
 def policy_actor(smoothing: float, threads: int) -> object:
-    """Return the Ray actor class that replaces OpenRLHF's, for a recipe's label smoothing."""
+    """Return the Ray actor class that replaces OpenRLHF's policy.
+
+    Args:
+        smoothing: share of the uniform distribution in each token's target; 0: no smoothing.
+        threads: CPU threads of each of its processes (OMP_NUM_THREADS).
+    """
 
     # Ray pickles this class by value, with its attribute (see `trainer.trainer_actor`).
     class PolicyActorOfRun(PolicyActor):
@@ -362,11 +405,14 @@ def policy_actor(smoothing: float, threads: int) -> object:
 
 
 class _ReferenceActor(ReferenceModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """One rank of the reference. Its port stays free until it listens."""
+    """Run one rank of the reference model, with a port from `free_port` in place of the kernel's choice.
+
+    The kernel might give its own choice to another connection before this process listens on it.
+    """
 
     _get_free_port = staticmethod(free_port)
 
 
 def reference_actor() -> object:
-    """Return the Ray actor class that replaces OpenRLHF's reference."""
+    """Return the Ray actor class that replaces OpenRLHF's reference model."""
     return ray.remote(num_gpus=1)(_ReferenceActor)

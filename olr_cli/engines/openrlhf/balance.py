@@ -29,14 +29,16 @@ def deal(
     micro_batch: int,
     draw: Iterable[seeding.Part],
 ) -> list[list[int]]:
-    """Return the micro-batches of a step as numbers of samples: the first rank's, by mini-batch, then the second's, …
+    """Deal a step's samples out to ranks; return micro-batches, each a list of indices into `lengths`.
+
+    The micro-batches of the first rank come first, mini-batch after mini-batch, then those of the second, and so on.
 
     Args:
         lengths: tokens of each sample, prompt and response.
         ranks: number of ranks that hold a copy of the policy.
         mini_batch: samples of one optimiser step, on all ranks together; a divisor of the number of samples.
         micro_batch: samples of one forward and backward pass on one rank; times `ranks` a divisor of `mini_batch`.
-        draw: key of the random draw of the mini-batches (R18).
+        draw: key of the random draw of the mini-batches: an equal key gives equal mini-batches.
 
     Raises:
         ValueError: the sizes do not divide.
@@ -66,7 +68,10 @@ def deal(
 def _mini_batches(
     lengths: Sequence[int], count: int, draw: tuple[seeding.Part, ...]
 ) -> list[list[int]]:
-    """Return `count` mini-batches with like shares of short and long samples, each with its longest samples first."""
+    """Draw `count` mini-batches of equal size, each with a like mix of short and long samples.
+
+    Return the indices into `lengths` of each one's samples, the longest first. `draw` is the key of the random draw.
+    """
     by_length = sorted(range(len(lengths)), key=lambda sample: (-lengths[sample], sample))
     strata = [
         [stratum[place] for place in seeding.permutation(count, *draw, number)]

@@ -51,7 +51,11 @@ _ON_GPUS = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
 
 
 def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
-    """Return the environment variables for every process of a job."""
+    """Return the environment variables for every process of a job, by name.
+
+    Among them is what `bridge_process` needs to know: whether the recipe `trusts_code` of models, and the `device`, cpu
+    or cuda. The user's own values of some variables, such as NCCL_DEBUG, are kept.
+    """
     variables = {
         _TRUSTS_CODE: "1" if trusts_code else "0",
         _DEVICE: device,
@@ -68,7 +72,11 @@ def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
 
 
 def bridge_process() -> None:
-    """Bridge this process as its variables say. This is quick, because modules are patched when they are imported."""
+    """Have modules patched when this process imports them, as the variables of `environment` say.
+
+    Untrusted code of models is refused, a missing flash-attn gets a stand-in, and without a GPU CUDA's functions are
+    replaced. Nothing is imported yet, so the call is quick.
+    """
     if os.environ.get(_TRUSTS_CODE) != "1":
         # The job's processes know the recipe only by these variables.
         around_import("transformers.dynamic_module_utils", _refusing)
@@ -92,7 +100,10 @@ Around = Callable[[ModuleType], Iterator[None]]
 
 
 def around_import(name: str, around: Around) -> None:
-    """Run `around` when module `name` is imported, or at once if it already is."""
+    """Run `around` when the module `name` is imported: up to its `yield` before the module's code, the rest after it.
+
+    `around` is a generator function that gets the module. If the module is already imported, all of it runs now.
+    """
     loaded = sys.modules.get(name)
     if loaded is not None:
         with contextmanager(around)(loaded):
@@ -102,7 +113,10 @@ def around_import(name: str, around: Around) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds one module once, and makes its loader run the module's code within `around`."""
+    """Find a module when it is first imported, and run its code at the `yield` of the generator function `around`.
+
+    The finder then removes itself, so later imports are Python's own.
+    """
 
     def __init__(self, name: str, around: Around) -> None:
         self._name, self._around = name, around
@@ -132,10 +146,11 @@ _RUNS_CODE = ("get_class_in_module", "get_class_from_dynamic_module")
 
 
 def _refusing(module: ModuleType) -> Iterator[None]:
-    """Keep code of models from running, no matter which file of a model names it.
+    """Once transformers' module of dynamic code is imported, make its functions that run a model's own code raise.
 
-    OpenRLHF 0.11.2 always loads configurations, tokenizers and models with `trust_remote_code=True`. Code that a recipe
-    does not trust is refused before the job starts (engine.py), and once more here.
+    This holds for every kind of file that names such code. OpenRLHF 0.11.2 always loads configurations, tokenizers and
+    models with `trust_remote_code=True`. Code that a recipe does not trust is refused before the job starts
+    (engine.py), and once more here.
     """
     yield
     # Other modules of transformers may hold the functions under the same names already, so replace these too.
@@ -151,7 +166,7 @@ def _refusing(module: ModuleType) -> Iterator[None]:
 
 
 def _refuse(*_: object, **__: object) -> NoReturn:
-    """Raise in place of running a model's code."""
+    """Raise `UserError` in place of a function that would run a model's own code."""
     raise UserError(
         "the model comes with code of its own, which OpenRLHF was about to run",
         "set model.trust_remote_code to true if you trust its author",
@@ -174,23 +189,26 @@ _FLASH_ATTENTION_MODULES = {
 
 
 def has_flash_attention() -> bool:
-    """Whether the real flash-attn is installed."""
+    """Return whether flash-attn is installed; the stand-in does not count."""
     return find_spec("flash_attn") is not None
 
 
 def _stand_in_if_absent() -> None:
-    """Make it possible to import OpenRLHF without flash-attn.
+    """Make it possible to import OpenRLHF without flash-attn: empty modules stand in for it.
 
-    `openrlhf/models/ring_attn_utils.py` imports it at the top even if attention is torch's sdpa. None of it is then
-    called: packed samples and ring attention are refused (flags.py). The stand-in exists only during the import of that
-    one module, so no other package takes it for the real one.
+    `openrlhf/models/ring_attn_utils.py` imports flash-attn at the top even if attention is torch's sdpa. No function of
+    flash-attn is then called: packed samples and ring attention are refused (flags.py). The stand-in exists only during
+    the import of that one module, so no other package takes it for the real one.
     """
     if not has_flash_attention() and _FLASH_ATTENTION_USER not in sys.modules:
         around_import(_FLASH_ATTENTION_USER, _with_stand_in)
 
 
 def _with_stand_in(_module: ModuleType) -> Iterator[None]:
-    """Put empty modules in place of flash-attn during the import of its user."""
+    """Put stand-ins for flash-attn's modules into `sys.modules` up to the `yield`, and remove them after it.
+
+    Their functions raise if they are called.
+    """
     for name, functions in _FLASH_ATTENTION_MODULES.items():
         module = ModuleType(name)
         # `find_spec` raises for a module without a spec, and transformers looks for flash_attn that way.
@@ -207,7 +225,7 @@ def _with_stand_in(_module: ModuleType) -> Iterator[None]:
 
 
 def _not_there(*_: object, **__: object) -> NoReturn:
-    """Raise if a function of the stand-in is called after all."""
+    """Raise `RuntimeError` in place of a function of flash-attn, which is not installed."""
     raise RuntimeError("flash-attn is not installed")
 
 
@@ -216,7 +234,7 @@ _IDLE = ("set_device", "synchronize", "empty_cache", "current_stream")
 
 
 def _replace_in(module: str, **replacements: Callable[[Any], object]) -> None:
-    """Once a module is imported, replace each of the names by a function of its old value."""
+    """Once a module is imported, replace each named attribute by what the given function makes of its old value."""
 
     def around(loaded: ModuleType) -> Iterator[None]:
         yield
@@ -227,17 +245,20 @@ def _replace_in(module: str, **replacements: Callable[[Any], object]) -> None:
 
 
 def _idle(_function: object) -> Callable[..., None]:
-    """Return a new function that does nothing: torch's compiler rejects one function under two names."""
+    """Return a function that does nothing, in place of `_function`.
+
+    Each call returns a new one, because torch's compiler rejects one function under two names.
+    """
     return lambda *_args, **_kwargs: None
 
 
 def _mesh_of_cpus(init_device_mesh: Any) -> Any:
-    """Wrap `init_device_mesh` so that the mesh consists of CPUs."""
+    """Wrap torch's `init_device_mesh` so that it ignores the device asked for and makes a mesh of CPUs."""
     return lambda _device, *args, **kwargs: init_device_mesh("cpu", *args, **kwargs)
 
 
 class _TorchOnCpu:
-    """torch, except that every device is the CPU."""
+    """Stand in for the module torch: `device(…)` is always the CPU, and every other name is torch's own."""
 
     def __init__(self, torch: ModuleType) -> None:
         self._torch = torch

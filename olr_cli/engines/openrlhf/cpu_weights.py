@@ -10,7 +10,10 @@ WORKER_EXTENSION = f"{__name__}.CpuWeights"
 def join_group(
     master_address: str, master_port: int, rank: int, world_size: int, device: object = None
 ) -> TcpGroup:
-    """Join the group of the trainer and all vLLM workers, as OpenRLHF's `stateless_init_process_group` does."""
+    """Join the group of the trainer and all vLLM workers, once all are there.
+
+    This replaces OpenRLHF's `stateless_init_process_group` and takes the same arguments; `device` is ignored.
+    """
     from vllm.distributed.utils import StatelessProcessGroup
 
     # 0 seconds: the trainer waits for all engines after each weight, so a weight is not needed once the next is sent.
@@ -25,15 +28,16 @@ def join_group(
 
 
 class TcpGroup:
-    """The part of NCCL's communicator with which the trainer sends weights, over TCP."""
+    """Send weights over TCP, with the one method of NCCL's communicator that the trainer uses."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
 
     def broadcast(self, tensor: Any, src: int, stream: object = None) -> None:
-        """Send `tensor` from `src` to all, or receive into it.
+        """Send `tensor` to all others if this process has rank `src`; otherwise overwrite it with what that rank sends.
 
-        A copy is sent. DeepSpeed's weights are views of one buffer, and pickling a view would include the whole buffer.
+        `stream` is ignored. A copy is sent: DeepSpeed's weights are views of one buffer, and pickling a view would
+        include the whole buffer.
         """
         sent = tensor.detach().clone()
         received = self._group.broadcast(sent, src)
@@ -43,7 +47,10 @@ class TcpGroup:
 
 
 class CpuWeights:
-    """The part of OpenRLHF's vLLM worker that receives new weights; vLLM mixes it into its own worker class."""
+    """Receive new weights in a vLLM worker on a CPU, in place of OpenRLHF's worker extension.
+
+    vLLM adds this class to the bases of its own worker class.
+    """
 
     model_runner: Any
 
@@ -57,7 +64,10 @@ class CpuWeights:
         backend: str = "",
         use_ray: bool = False,
     ) -> None:
-        """Join the group of the trainer and all vLLM workers. OpenRLHF passes these parameters by position."""
+        """Join the group of the trainer and all vLLM workers, as rank `rank_offset` + the worker's own rank.
+
+        OpenRLHF passes these parameters by position; the last three are ignored.
+        """
         import torch.distributed
 
         rank = torch.distributed.get_rank() + rank_offset
@@ -67,7 +77,10 @@ class CpuWeights:
     def update_weight(
         self, name: str, dtype: Any, shape: Any, empty_cache: bool = False
     ) -> None:
-        """Receive one weight; with the last one (`empty_cache`) load all of them."""
+        """Receive the weight `name` from the trainer and keep it; with `empty_cache`, load all weights that were kept.
+
+        OpenRLHF sets `empty_cache` with the last weight. vLLM's CPU backend cannot replace a single one.
+        """
         import torch
 
         weight = torch.empty(shape, dtype=dtype)
@@ -80,7 +93,10 @@ class CpuWeights:
             self._tie_head()
 
     def _tie_head(self) -> None:
-        """Replace the LM head's weights if it is the embedding: vLLM 0.29.0 keeps its old, repacked copy."""
+        """If the model's LM head shares the embedding's weights, make the head use the new ones.
+
+        Otherwise vLLM 0.29.0 would go on computing with a repacked copy of the old weights.
+        """
         if not self.model_runner.model_config.hf_text_config.tie_word_embeddings:
             return
         from vllm.model_executor.layers.vocab_parallel_embedding import (

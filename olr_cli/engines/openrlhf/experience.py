@@ -28,7 +28,10 @@ def response_tokens(sample: Any) -> list[int]:
 
 
 def _prompt_tokens(sample: Any) -> list[int]:
-    """Return the token ids of a single sample before its response, or all of them, with padding, if it has none."""
+    """Return the token ids before a single sample's response: the prompt.
+
+    For an empty response, these are all tokens of the sequence, padding included.
+    """
     is_response = [False, *sample.action_mask[0].bool().tolist()]
     end = is_response.index(True) if any(is_response) else len(is_response)
     return list(sample.sequences[0][:end].tolist())
@@ -37,7 +40,11 @@ def _prompt_tokens(sample: Any) -> list[int]:
 def response_texts(
     samples: Sequence[Any], texts: ResponseTexts, stop: Sequence[str] = ()
 ) -> list[str]:
-    """Return the responses of single samples as text: the prompt's opened thought, then the text up to a stop text."""
+    """Return the response of each single sample as text, without the first text of `stop` and what follows it.
+
+    If a prompt ends by opening a thought, such as ``<think>``, the response begins with that opening. `texts` decodes
+    token ids.
+    """
     openings = texts.opened([_prompt_tokens(sample) for sample in samples])
     decoded = texts.decode([response_tokens(sample) for sample in samples])
     return [
@@ -49,10 +56,12 @@ def response_texts(
 def token_means(
     values: Sequence[Tensor], experiences: Sequence[Any], samples: int
 ) -> list[float | None]:
-    """Return the mean over every rollout's response tokens, in the order of sampling, or None without a token.
+    """Return for each of the step's `samples` rollouts the mean of its response tokens' values; None if it has none.
 
-    Values of tokens are (B, A) for each micro-batch. A micro-batch has `index` (the rollouts' numbers) and
-    `action_mask` (B, A), padded on the right.
+    Args:
+        values: for each micro-batch of B rollouts the values at A token positions, (B, A).
+        experiences: micro-batches with `index`, the numbers of their rollouts, and `action_mask` (B, A).
+        samples: number of rollouts in the step; rollout i's mean is at position i.
     """
     means: list[float | None] = [None] * samples
     for values_BA, batch in zip(values, experiences, strict=True):
@@ -66,11 +75,15 @@ def token_means(
 
 
 def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> float | None:
-    """Return the mean distance over response tokens between vLLM's log-probability and the policy's, in nats.
+    """Return the mean over response tokens of |log-probability by vLLM - that by the policy|, in nats.
 
-    While vLLM has the policy's weights, it is the difference in rounding of two programs. With other weights it is much
-    larger. vLLM's `rollout_log_probs` are (B, A), like `log_probs`, and NaN for tokens that it was not asked for. The
-    gap is None if all are NaN.
+    While vLLM has the policy's weights, the gap is only the difference in rounding of two programs. With other weights
+    it is much larger. It is None if vLLM gave no log-probability.
+
+    Args:
+        experiences: micro-batches of B rollouts with A token positions: `action_mask`, and `rollout_log_probs` by vLLM.
+            Both are (B, A). A log-probability of NaN was not asked for and does not count.
+        log_probs: the policy's log-probabilities of each micro-batch, (B, A).
     """
     total, tokens = 0.0, 0
     for batch, log_probs_BA in zip(experiences, log_probs, strict=True):
@@ -86,15 +99,17 @@ def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> floa
 def group_members(
     samples: Sequence[Any], views: Sequence[View], rollouts: int
 ) -> dict[str, list[int]]:
-    """Return the numbers of each complete group's samples, by prompt_id, in the order in which vLLM finished them.
+    """Return each prompt_id's samples as indices into `samples`, prompts in the order in which vLLM finished them.
+
+    Within a prompt, the samples of the first view come first, then those of the next.
 
     Args:
-        samples: an `Experience` for each rollout, with `prompt_label` as label.
-        views: every prompt's; the samples of the first view come first in a group.
-        rollouts: K of each view, next to each other, as OpenRLHF's advantages need them.
+        samples: an `Experience` for each rollout, with its `prompt_label` in `labels`.
+        views: the wordings in which every prompt was sampled.
+        rollouts: number of rollouts per view; those of a view must be adjacent, as OpenRLHF's advantages need them.
 
     Raises:
-        ValueError: a group is not complete.
+        ValueError: a prompt lacks rollouts or a view, or has too many.
     """
     labels = [sample.labels[0] for sample in samples]
     starts: dict[str, int] = {}
@@ -134,9 +149,18 @@ def sampled_step(
     step: int,
     stop: Sequence[str] = (),
 ) -> Step:
-    """Return a step of samples in the order of its rollouts, without the statistics of a forward pass.
+    """Return a step's rollouts as the supervisor takes them, with texts, token counts and whether each was cut off.
 
-    Responses end before the first text of `stop`.
+    Statistics of a forward pass, such as entropies, are not yet in it (`with_statistics` adds them).
+
+    Args:
+        samples: an `Experience` for each rollout, prompt by prompt, and view by view within a prompt.
+        prompts: the step's prompts.
+        texts: the decoder of token ids.
+        views: the wordings in which every prompt was sampled.
+        visit: number of the epoch, from 1.
+        step: number of the step, from 1.
+        stop: texts before the first of which a response ends.
     """
     statistics: dict[str, list[Any]] = {
         "tokens": [len(response_tokens(sample)) for sample in samples],
@@ -155,7 +179,13 @@ def sampled_step(
 def with_statistics(
     step: Step, order: Sequence[int], means: Mapping[str, Sequence[float | None]]
 ) -> Step:
-    """Return the step with `token_means`, by the names of the statistics; `order` has the samples of its rollouts."""
+    """Return the step with further statistics of its rollouts.
+
+    Args:
+        step: the step.
+        order: for each rollout of the step, its position among OpenRLHF's samples, which are in another order.
+        means: by name of the statistic, the mean of each of OpenRLHF's samples, as from `token_means`.
+    """
     measured = {
         name: [values[sample] for sample in order] for name, values in means.items()
     }
@@ -163,7 +193,10 @@ def with_statistics(
 
 
 def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
-    """Return for each sample whether its prompt trains."""
+    """Return a bool tensor that tells of each of OpenRLHF's samples whether its prompt takes part in the update.
+
+    `order` has, for each rollout of `decided`, its position among these samples, which are in another order.
+    """
     trains = torch.zeros(len(order), dtype=torch.bool)
     # All prompts of a step have the same number of rollouts.
     trains[list(order)] = torch.tensor(decided.trains).repeat_interleave(
@@ -175,10 +208,14 @@ def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
 def step_work(
     experiences: Sequence[Any], decided: Decided, order: Sequence[int]
 ) -> StepWork:
-    """Return the work of a step; call it before `give_rewards`, which removes the actions of prompts that do not train.
+    """Return the token counts of all rollouts, and which of them train: the base of throughput.
 
-    `order` has the samples of the rollouts of `decided`. Micro-batches have `index`, `attention_mask` (B, T) and
-    `action_mask` (B, A).
+    Call it before `give_rewards`, which clears the action masks of prompts that do not train.
+
+    Args:
+        experiences: micro-batches with `index` (numbers of OpenRLHF's samples), `attention_mask` and `action_mask`.
+        decided: the supervisor's decisions.
+        order: for each rollout of `decided`, its position among OpenRLHF's samples, which are in another order.
     """
     trains = trains_by_sample(decided, order)
     prompts, responses = [], []
@@ -200,15 +237,18 @@ def step_work(
 def give_rewards(
     experiences: Sequence[Any], decided: Decided, order: Sequence[int], *, normalised: bool
 ) -> None:
-    """Put the supervisor's decisions into the fields from which OpenRLHF computes advantages and loss.
+    """Write the supervisor's decisions into micro-batches, where OpenRLHF computes advantages and loss from them.
 
-    OpenRLHF divides by the standard deviation of float32 rewards, which would inflate the rounding of equal rewards. It
-    gets the supervisor's advantages instead, exactly 0 in that case; for all others, normalising twice changes nothing.
-    The response tokens of a prompt that does not train are no longer actions, so no sum and no count of the update has
-    them.
+    OpenRLHF divides by the standard deviation of float32 rewards, which would inflate the rounding of equal rewards.
+    Instead of rewards it gets the supervisor's advantages, exactly 0 in that case. For all others, normalising twice
+    changes nothing. The action mask of a prompt that does not train is cleared, so no sum and no count of the update
+    has its tokens.
 
-    Micro-batches have `index` and `action_mask`, and `order` has the samples of the rollouts of `decided`.
-    `normalised`: OpenRLHF's advantages are divided by a group's standard deviation.
+    Args:
+        experiences: micro-batches with `index` (numbers of OpenRLHF's samples) and `action_mask`; changed in place.
+        decided: the supervisor's decisions.
+        order: for each rollout of `decided`, its position among OpenRLHF's samples, which are in another order.
+        normalised: whether OpenRLHF divides a group's rewards by their standard deviation. If not, it gets the rewards.
     """
     rewards, inputs = torch.zeros(len(order)), torch.zeros(len(order))
     rewards[list(order)] = torch.tensor(decided.rewards)

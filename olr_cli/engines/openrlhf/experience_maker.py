@@ -23,10 +23,15 @@ if TYPE_CHECKING:
 
 
 class PromptOrder:
-    """Feeds OpenRLHF the prompts, epoch by epoch, in the order in which the local engine visits them (R18).
+    """Iterate over a run's prompts for OpenRLHF, in the order in which the local engine visits them.
 
-    It replaces OpenRLHF's data loader, whose state cannot be restored at the end of an epoch. `rows` are from
-    OpenRLHF's own data set: (source, text, label, images). A prompt's views are neighbours. `done` steps are complete.
+    It replaces OpenRLHF's data loader, whose state cannot be restored at the end of an epoch. Each iteration yields
+    what is left of one epoch.
+
+    Args:
+        schedule: which prompts each step has.
+        rows: OpenRLHF's data set of prompts, (source, text, label, images); the views of a prompt are adjacent.
+        done: number of complete steps.
     """
 
     def __init__(self, schedule: Schedule, rows: Any, done: int) -> None:
@@ -37,7 +42,10 @@ class PromptOrder:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
-        """Yield the rest of the epoch, a row at a time; the next call continues with the next epoch."""
+        """Yield the rows that are left of the current epoch: (source, text, label, images), each a list of one value.
+
+        At the end the epoch's steps count as done, so the next iteration yields the next epoch.
+        """
         epoch = self._schedule.epoch(self._done + 1)
         steps = [
             step
@@ -50,17 +58,24 @@ class PromptOrder:
         self._done += len(steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: the position follows from the number of complete steps."""
+        """Return an empty dict: unlike OpenRLHF's loader, this finds its place from the number of complete steps."""
         return {}
 
 
 class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
-    """Calls the supervisor for the rewards between the forward passes and the advantages."""
+    """Make experience as OpenRLHF does, with rewards from the supervisor in place of a reward model.
+
+    The supervisor decides them after the forward passes and before the advantages.
+    """
 
     trainer: SupervisedTrainer
 
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
-        """Make experience as OpenRLHF does; the supervisor fills in the rewards meanwhile."""
+        """Return a step's micro-batches with advantages, made from its single rollouts.
+
+        The rollouts begin with reward 0, without which OpenRLHF would ask a reward model. `make_experience` sets the
+        real ones.
+        """
         self._samples = rollout_samples
         for sample in rollout_samples:  # without rewards, OpenRLHF would ask a reward model
             sample.rewards = sample.sequences.new_zeros(1).float()
@@ -68,9 +83,10 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return batches
 
     def split_rollout_samples(self, rollout_samples: list[Any]) -> list[Any]:
-        """Return OpenRLHF's micro-batches of samples that are dealt out so that no rank waits for another (balance.py).
+        """Return OpenRLHF's micro-batches, with samples dealt out so that no rank waits for another (balance.py).
 
-        The samples of a group may be computed on any rank: the advantages find them again by their `index`.
+        The `index` of a micro-batch holds its samples' positions in `rollout_samples`. With it, advantages find the
+        members of a group, which may be on different ranks.
         """
         order = self.trainer.deal([int(sample.total_length) for sample in rollout_samples])
         batches: list[Any] = super().split_rollout_samples(
@@ -82,7 +98,10 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return batches
 
     def make_experience(self, samples_list: list[Any]) -> list[Any]:
-        """Run OpenRLHF's forward passes beside the verification, then label and reward the whole step."""
+        """Run OpenRLHF's forward passes and verify the answers meanwhile, then label and reward the whole step.
+
+        `samples_list` are the step's micro-batches. Return them with their rewards.
+        """
         # The models compute in other processes, so this process is free to verify answers.
         with ThreadPoolExecutor(max_workers=1) as beside:
             read = beside.submit(self.trainer.read, self._samples)
@@ -91,7 +110,10 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return batches
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
-        """Compute OpenRLHF's advantages from the inputs of `give_rewards`; its log keeps the rewards themselves."""
+        """Compute advantages as OpenRLHF does, from what `give_rewards` put into `rewards`.
+
+        The `info` of each micro-batch, which OpenRLHF logs, keeps the supervisor's rewards.
+        """
         rewards = [batch.info["reward"] for batch in experiences]
         batches: list[Any] = super().compute_advantages_and_returns(experiences)
         for batch, reward in zip(batches, rewards, strict=True):
@@ -101,12 +123,19 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def get_cumulative_returns(
         self, rewards: Tensor, action_mask: Tensor, gamma: float
     ) -> Tensor:
-        """Return OpenRLHF's returns, (B, A), without its loop over tokens: `gamma` is 1 without a critic."""
+        """Return at each response token the sum of its reward and all later ones, (B, A).
+
+        OpenRLHF computes the same in a loop over tokens. `gamma` is ignored, because it is 1 without a critic.
+        """
         returns: Tensor = (rewards * action_mask).flip(1).cumsum(1).flip(1)
         return returns
 
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
-        """Return OpenRLHF's results of each micro-batch's forward pass; keep the policy's further results here."""
+        """Return the results of forward passes, one per micro-batch, from the references `refs` to all ranks' results.
+
+        For the policy these are only the log-probabilities, which OpenRLHF expects. The full results are kept in
+        `_forwards`, for the supervisor. `duplicate_factor` is the number of ranks with equal results.
+        """
         results: list[Any] = super()._flatten_results(refs, duplicate_factor)
         if not isinstance(results[0], PolicyForward):  # results of the reference
             return results

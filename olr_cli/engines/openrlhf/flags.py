@@ -39,7 +39,7 @@ INSTALL = "docs/openrlhf-install.md tells how to install it"
 
 @dataclass(frozen=True)
 class Places:
-    """Input and output paths of OpenRLHF, and the sizes that come from the data."""
+    """The paths that OpenRLHF reads and writes, the most tokens of a sequence, and the number of views of a prompt."""
 
     model: str
     """Folder or hub id."""
@@ -60,7 +60,10 @@ class Places:
 
 
 def cluster_address(recipe: Recipe) -> str | None:
-    """Return a running Ray cluster's address, from the recipe or Ray's variable; None: the job starts its own Ray."""
+    """Return the address of the Ray cluster that the job joins, or None if the job starts a Ray of its own.
+
+    It comes from `engine.ray_address`, or else from the variable RAY_ADDRESS.
+    """
     return engine_section(recipe, OpenRlhfEngine).ray_address or os.environ.get(
         "RAY_ADDRESS"
     )
@@ -188,9 +191,16 @@ BY_OLR = {flag: reason for reason, flags in _REASONS.items() for flag in flags.s
 def recipe_flags(
     recipe: Recipe, places: Places, attention: str, done: int
 ) -> dict[str, Any]:
-    """Return a recipe as OpenRLHF's flags, without dashes; those of `engine.flags` come last and so win.
+    """Return OpenRLHF's flags for a recipe, by name without dashes; those of `engine.flags` take precedence.
 
-    True stands for a flag without a value, None and False for a flag that is left out, and a tuple for several values.
+    A value of True stands for a flag without a value, None and False for a flag that is left out, and a tuple for
+    several values.
+
+    Args:
+        recipe: the recipe.
+        places: paths, and sizes that come from the data.
+        attention: transformers' name of the attention implementation.
+        done: number of complete steps, which changes vLLM's seed.
     """
     engine, train, keys = (
         engine_section(recipe, OpenRlhfEngine),
@@ -260,7 +270,7 @@ def recipe_flags(
 
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
-    """Return flags as words of a command line."""
+    """Return flags (as of `recipe_flags`) as command-line arguments."""
     words: list[str] = []
     for name, value in flags.items():
         if value is None or value is False:
@@ -274,6 +284,9 @@ def arguments(flags: Mapping[str, Any]) -> list[str]:
 
 
 def divides_by_std(recipe: Recipe) -> bool:
-    """Whether OpenRLHF divides a group's rewards by their standard deviation."""
+    """Return whether OpenRLHF divides a group's rewards by their standard deviation.
+
+    It does, unless `engine.flags` chooses another advantage estimator than ``group_norm``.
+    """
     flags = flatten(engine_section(recipe, OpenRlhfEngine).flags)
     return bool(flags.get("algo.advantage.estimator", "group_norm") == "group_norm")

@@ -56,7 +56,10 @@ _SETTLE_SECONDS = 2
 
 
 def run(run_path: Path, flags: list[str]) -> JobEnd:
-    """Train; return how the job ended, which is also written into the run directory."""
+    """Train in this process; return how the job ended, and record it in the run directory.
+
+    `flags` are OpenRLHF's command-line arguments. An error of the training is not raised: it becomes part of the end.
+    """
     JobFiles(run_path).enter_working_folder()
     log = JobFiles(run_path).log
     begins = log.stat().st_size if log.exists() else 0  # before it are earlier attempts
@@ -81,7 +84,10 @@ def run(run_path: Path, flags: list[str]) -> JobEnd:
 
 
 def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
-    """Prepare this process and Ray, and run OpenRLHF's command line."""
+    """Set this process up, start or join Ray, put our classes in place, and run OpenRLHF's command line to its end.
+
+    `flags` are its arguments. If they ask for a universal checkpoint, the newest checkpoint is converted to one first.
+    """
     engine = engine_section(recipe, OpenRlhfEngine)
     variables = _variables(recipe)
     os.environ.update(variables)
@@ -115,7 +121,10 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
 
 
 def _variables(recipe: Recipe) -> dict[str, str]:
-    """Return the environment variables for every process of the job; processes may ask the hub only if it answers."""
+    """Return the environment variables for every process of the job, by name.
+
+    If the model is not a folder here and the Hugging Face hub does not answer, they keep processes from asking the hub.
+    """
     variables = environment(
         trusts_code=recipe.model.trust_remote_code,
         device=engine_section(recipe, OpenRlhfEngine).device,
@@ -127,9 +136,10 @@ def _variables(recipe: Recipe) -> dict[str, str]:
 
 
 def _check_room(wanted: int, files: JobFiles | None) -> None:
-    """Raise unless Ray has `wanted` GPUs, and a CPU with each; announce in `files` if other jobs hold them now.
+    """Raise `UserError` unless Ray has `wanted` GPUs and as many CPUs in total.
 
-    `files` is None for a Ray of the job's own. OpenRLHF silently waits for resources that others hold.
+    If other jobs hold some of them now, announce in `files` that this job waits, as OpenRLHF does so silently. `files`
+    is None for a Ray of the job's own, where nothing is announced.
     """
     import ray
 
@@ -149,7 +159,10 @@ def _check_room(wanted: int, files: JobFiles | None) -> None:
 
 
 def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
-    """Replace four of OpenRLHF's classes where its command line looks them up."""
+    """Replace OpenRLHF's classes of controller, policy, reference and vLLM actor by ours, before it imports them.
+
+    `node_id` is Ray's id of this node, on which the controller has to run.
+    """
     from openrlhf.trainer import ppo_trainer
     from openrlhf.trainer.ray import launcher, ppo_actor, vllm_engine
 
@@ -176,11 +189,11 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
 
 
 def sequences_at_once(recipe: Recipe) -> int:
-    """Return how many sequences an engine of vLLM samples at once: its share of a step's rollouts, within limits.
+    """Return how many sequences each vLLM engine may sample at once (`max_num_seqs`).
 
-    vLLM's defaults by card do not apply here. In the context in which OpenRLHF makes its engines, they would sample 128
-    sequences at once on any card, and read 2,048 prompt tokens a pass. If the key-value cache is full, more sequences
-    wait.
+    It is the engine's share of a step's rollouts, but at least 128 and at most 512. vLLM's defaults by card do not
+    apply here. In the context in which OpenRLHF makes its engines, they would sample 128 sequences at once on any card.
+    If the key-value cache is full, more sequences wait.
     """
     rollouts = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt
     views = len(compose(recipe.method).views)
@@ -189,10 +202,10 @@ def sequences_at_once(recipe: Recipe) -> int:
 
 
 def policy_threads(recipe: Recipe) -> int:
-    """Return the number of CPU threads of each policy process, in which Adam runs with ds.adam_offload.
+    """Return the number of CPU threads of each policy process, in which Adam runs if the flag ds.adam_offload is set.
 
-    Ray gives a process one thread by default. The policy's processes share the cores of their node, where nothing else
-    runs while they take a step. OMP_NUM_THREADS overrides it, except for 1, which Ray's job server sets unasked.
+    On GPUs it is the process's share of its node's cores, because Ray would give it one thread. OMP_NUM_THREADS
+    overrides it, except for 1, which Ray's job server sets unasked.
     """
     import ray
 
@@ -208,7 +221,10 @@ def policy_threads(recipe: Recipe) -> int:
 
 
 def _dead_actors() -> list[Process]:
-    """Return this job's actors that have died, the first one first; none if Ray does not answer in time."""
+    """Return this job's Ray actors that have died, the first death first.
+
+    The list is empty if Ray was not started or does not answer within 10 seconds.
+    """
     import ray
 
     if not ray.is_initialized():
@@ -222,7 +238,7 @@ def _dead_actors() -> list[Process]:
 
 
 def _deaths() -> list[Process]:
-    """Ask Ray for this job's actors that have died."""
+    """Ask Ray which of this job's actors have died; return them, the first death first."""
     import ray
     from ray._private.state import actors
 
@@ -237,7 +253,7 @@ def _deaths() -> list[Process]:
 
 
 def _rest_of(log: Path, start: int) -> str:
-    """Return a log from position `start` on, in bytes."""
+    """Return a log's text from byte `start` on; empty if there is no log."""
     if not log.exists():  # a user runs the command line that a dry run prints
         return ""
     with log.open("rb") as file:
@@ -246,7 +262,10 @@ def _rest_of(log: Path, start: int) -> str:
 
 
 def main() -> None:
-    """Run as a program."""
+    """Run the job: `job RUN_DIR FLAGS…`. Exit with 0 if it finished or was stopped, and with 1 otherwise.
+
+    If an olr command started the job, the job ends when that command is gone.
+    """
     # A job that a user has started by hand has no command to follow.
     if parent := os.environ.get(LEASH):
         end_with(int(parent))

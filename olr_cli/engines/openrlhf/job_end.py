@@ -49,19 +49,19 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Process(NamedTuple):
-    """A process of the job: its class, and its id on its node."""
+    """A process of the job: `name` is its actor class or task, `number` its process id on its node."""
 
     name: str
     number: int
 
 
 def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") -> JobEnd:
-    """Return how a job ended.
+    """Explain an error that ended a job: what kind of end it is, and a sentence for the user.
 
     Args:
         error: the exception that ended it; Ray may have wrapped it.
-        dead: the actors that have died, the first one first.
-        log: the job's output.
+        dead: Ray actors of the job that have died, the first death first.
+        log: the output of this attempt of the job, in which a dead process's last words are looked up.
     """
     cause = cause_of(error)
     match cause:
@@ -82,7 +82,11 @@ def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") ->
 def _death(
     cause: BaseException, error: BaseException, dead: Sequence[Process], log: str
 ) -> str | None:
-    """Return a sentence about a process of the job that died, or None if none did."""
+    """Return a sentence about the process whose death ended the job, or None if none died.
+
+    `error` is the exception that ended the job, `cause` the one that Ray has wrapped in it. `dead` are Ray's dead
+    actors, and `log` is the job's output.
+    """
     from ray.exceptions import OutOfMemoryError
 
     if isinstance(cause, OutOfMemoryError):
@@ -104,7 +108,10 @@ def _death(
 
 
 def _lack(cause: BaseException, error: BaseException) -> str | None:
-    """Return a sentence about a full GPU memory or disk, or None if neither is full."""
+    """Return a sentence if the job ran out of GPU memory or could not write to a disk; None for other causes.
+
+    `error` is the exception that ended the job, `cause` the one that Ray has wrapped in it.
+    """
     if "OutOfMemoryError" in type(cause).__name__ or "out of memory" in str(cause):
         return (
             f"a GPU ran out of memory ({first_line(cause)}); lower engine.micro_batch_samples if it was the update, and"
@@ -117,7 +124,7 @@ def _lack(cause: BaseException, error: BaseException) -> str | None:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the error that Ray has wrapped, perhaps more than once."""
+    """Return the original exception inside Ray's, which may be nested, or `error` itself if there is none."""
     from ray.exceptions import RayTaskError
 
     while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
@@ -126,7 +133,10 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def _process_in(text: str) -> Process | None:
-    """Return the process that an error of Ray names: the innermost one, if the error was passed on."""
+    """Return the process that the text of a Ray error names, or None.
+
+    If the error was passed on, the text names several; the last is the one in which it arose.
+    """
     matches = re.findall(
         r"class_name: (\w+).*?pid: (\d+)|ray::(\w+)\S* \(pid=(\d+)", text, re.DOTALL
     )
@@ -137,11 +147,15 @@ def _process_in(text: str) -> Process | None:
 
 
 def _last_words(died: Process, text: str, log: str) -> str:
-    """Return a sentence about a dead process with its last words.
+    """Return a sentence that explains why a process died, from what it printed last.
 
-    These are the first of its last exceptions, because vLLM's processes pass an exception on in their own words.
-    Without an exception, they are its last line. A killed process of vLLM takes precedence over the other processes'
-    words about it.
+    It quotes the first exception that does not merely report another one, or else the last line. A `UserError` is
+    returned as its own sentence. If vLLM says that one of its processes was killed, the sentence says that.
+
+    Args:
+        died: the process.
+        text: the text of the error that ended the job.
+        log: the job's output.
     """
     printed = _printed_by(died, log)[-_LINES_OF_AN_END:]
     exceptions = [raised["said"] for raised in map(_EXCEPTION.match, printed) if raised]
@@ -164,7 +178,13 @@ def _last_words(died: Process, text: str, log: str) -> str:
 
 
 def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
-    """Return the name of vLLM's process that was killed, or None if none was or an exception was the cause."""
+    """Return the name of the vLLM process that a signal killed, or None if none was.
+
+    Args:
+        printed: lines that the parent of vLLM's processes printed.
+        has_cause: whether the lines have an exception that may explain the death. If so, only a line that names a
+            signal counts.
+    """
     for killed in filter(None, map(_KILLED_PROCESS.search, printed)):
         if killed["code"] != "None" or not has_cause:
             return killed["name"]
@@ -176,7 +196,7 @@ def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
 
 
 def _printed_by(process: Process, log: str) -> list[str]:
-    """Return the lines of a job's log that one of its processes printed."""
+    """Return what one process of the job printed: its lines in Ray's log, without colours and Ray's prefix."""
     lines = map(_LINE_OF_PROCESS.match, _COLOUR.sub("", log).splitlines())
     return [
         line["said"] for line in lines if line and int(line["process"]) == process.number

@@ -33,12 +33,12 @@ _END_SECONDS = 2
 
 
 class JobStopped(Exception):
-    """The job was asked to stop; everything up to the last complete step is saved."""
+    """The job has stopped because it was asked to; everything up to the last complete step is saved."""
 
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a job ended."""
+    """How a job ended: its kind (finished, stopped, or one of four failures), and for a failure the reason."""
 
     kind: Literal["finished", "stopped", "user", "diverged", "worker", "bug"]
     """Kind of end.
@@ -52,7 +52,7 @@ class JobEnd:
 
 
 class JobFiles:
-    """The files of a run's job."""
+    """The files in ``<run>/openrlhf`` through which an olr command and the job that it started communicate."""
 
     def __init__(self, run: Path) -> None:
         self.run, self.folder = run, run / "openrlhf"
@@ -75,24 +75,24 @@ class JobFiles:
         )
 
     def note_working_folder(self) -> None:
-        """Record the command's working folder: paths in the recipe are relative to it."""
+        """Record this process's working folder for the job, because paths in the recipe are relative to it."""
         write_text(self._working_folder, os.getcwd())
 
     def enter_working_folder(self) -> None:
-        """Change to the command's working folder."""
+        """Change to the working folder that `note_working_folder` recorded."""
         os.chdir(self._working_folder.read_text(encoding="utf-8"))
 
     def write_end(self, end: JobEnd) -> None:
-        """Record how the job ended."""
+        """Record how the job ended, for the command that started it."""
         write_text(self._end, json.dumps(asdict(end)))
 
     def announce(self, sentence: str) -> None:
-        """Have the command show a sentence now."""
+        """Have the command that started the job show a sentence at once."""
         with writing(self._announced), self._announced.open("a", encoding="utf-8") as file:
             file.write(f"{sentence}\n")
 
     def announcements(self) -> list[str]:
-        """Return the sentences to show, the first one first."""
+        """Return all sentences announced in this attempt, in order, without one that is still being written."""
         if not self._announced.exists():
             return []
         text = self._announced.read_text(encoding="utf-8")
@@ -100,7 +100,10 @@ class JobFiles:
         return text.split("\n")[:-1]
 
     def read_end(self) -> JobEnd | None:
-        """Return how the job ended, or None if it had no time to record it."""
+        """Return how the job ended, or None if it was gone before it could record that.
+
+        Wait up to 2 seconds for a network file system to show the record.
+        """
         deadline = time.monotonic() + _END_SECONDS
         # List the folder: a network file system may answer `exists` from its cache.
         while self._end.name not in os.listdir(self.folder):
@@ -110,32 +113,35 @@ class JobFiles:
         return JobEnd(**json.loads(self._end.read_text(encoding="utf-8")))
 
     def forget_last_attempt(self) -> None:
-        """Remove the signs of an earlier attempt's end."""
+        """Remove the last attempt's recorded end, announcements, ready and stop files, and universal checkpoint."""
         for file in (self.ready, self.stop, self._end, self._announced):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.universal, ignore_errors=True)
 
 
 def held_out_label(prefix: str, row: int) -> str:
-    """Return the label of a prompt of the held-out set whose metrics begin with `prefix`."""
+    """Return the label by which OpenRLHF carries a held-out prompt: ``prefix:row``.
+
+    `prefix` begins the names of the set's metrics, and `row` is the prompt's row in the set.
+    """
     return f"{prefix}:{row}"
 
 
 def prompt_label(view: View, prompt_id: str) -> str:
-    """Return the label of a view of a training prompt."""
+    """Return the label by which OpenRLHF carries one view (wording) of a training prompt: ``view:prompt_id``."""
     return f"{view}:{prompt_id}"
 
 
 def read_prompt_label(label: str) -> tuple[View, str]:
-    """Return view and id of a training prompt from its `prompt_label`."""
+    """Split a label from `prompt_label` into the view and the prompt's id."""
     view, _, prompt_id = label.partition(":")
     return ("original" if view == "original" else "rephrased"), prompt_id
 
 
 def write_rows(file: Path, rows: Sequence[tuple[str, str]]) -> None:
-    """Write (text, label) rows as OpenRLHF reads them.
+    """Write (text, label) pairs as a Parquet file with the columns `input` and `label`, which OpenRLHF reads.
 
-    The format is Parquet, because the reader of JSON would turn texts that look like dates into dates.
+    It is not JSON, because that reader would turn texts that look like dates into dates.
     """
     columns = {"input": [text for text, _ in rows], "label": [label for _, label in rows]}
     table = pa.table(columns, schema=pa.schema(dict.fromkeys(columns, pa.string())))
@@ -143,7 +149,11 @@ def write_rows(file: Path, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def saved_parts(checkpoint: Path) -> int:
-    """Return the number of GPUs on which a checkpoint's optimiser state was saved: each wrote a file."""
+    """Return on how many GPUs a checkpoint's optimiser state was saved, which is the number of its files.
+
+    Raises:
+        UserError: there is none.
+    """
     parts = list((checkpoint / OPENRLHF_PART / "_actor").glob("*/*_optim_states.pt"))
     if not parts:
         raise UserError(
@@ -154,13 +164,12 @@ def saved_parts(checkpoint: Path) -> int:
 
 
 def put_together(checkpoint: Path, target: Path) -> None:
-    """Convert a checkpoint's DeepSpeed state to a universal checkpoint, which any number of GPUs can load.
+    """Convert a checkpoint's DeepSpeed state to a universal checkpoint in `target`, which any number of GPUs can load.
 
     With ZeRO, every GPU of the policy holds a part of the float32 weights and of Adam's moments and saves a file.
-    DeepSpeed loads these files only on the same number of GPUs (`DeepSpeedEngine._load_zero_checkpoint`). On another
-    number it loads its universal checkpoint, with a folder for each weight, which its own converter makes
-    (checkpoint/ds_to_universal.py). The result takes 12 bytes of disk per parameter, and as much again during the
-    conversion.
+    DeepSpeed loads these files only on the same number of GPUs (`DeepSpeedEngine._load_zero_checkpoint`). Its own
+    converter (checkpoint/ds_to_universal.py) makes a folder for each weight instead. The result takes 12 bytes of disk
+    per parameter, and as much again during the conversion.
 
     Raises:
         OSError: the disk is full or not writable.

@@ -41,7 +41,11 @@ _OPERATIONS = ("cpu_adam", "deepspeed_shm_comm", "fused_adam")
 
 
 def missing_here(recipe: Recipe) -> Iterator[str]:
-    """Yield a sentence for everything that the job would miss; `checks.py` has the requirements of a run."""
+    """Yield a sentence for each thing that this machine lacks for a job, for a dry run to show.
+
+    These are packages, a Ray that answers at the recipe's address, a C++ compiler and the CUDA toolkit. What stops a
+    run before it starts is checked by checks.py and the `require_…` functions here.
+    """
     device, address = engine_section(recipe, OpenRlhfEngine).device, cluster_address(recipe)
     # Without openrlhf, `require_openrlhf` says in one sentence how to install everything.
     if installed_version("openrlhf") is not None:
@@ -58,7 +62,10 @@ def missing_here(recipe: Recipe) -> Iterator[str]:
 
 
 def version_warnings() -> list[str]:
-    """Return a sentence if packages have other versions than the tested ones; `checks.py` refuses another OpenRLHF."""
+    """Return one sentence that names the packages whose versions are not the tested ones; empty if there are none.
+
+    OpenRLHF is left out, because checks.py refuses another version.
+    """
     installed = {
         package: installed_version(package)
         for package in WRITTEN_FOR
@@ -77,7 +84,7 @@ def version_warnings() -> list[str]:
 
 
 def require_unlocked() -> None:
-    """Raise if DeepSpeed would silently wait for ever for a build that was killed."""
+    """Raise `NotHere` if a killed build has left a lock on which DeepSpeed would silently wait for ever."""
     for lock in stale_locks():
         raise NotHere(
             f"{lock} is there and no process of this machine has it open: DeepSpeed's build was killed, and each start"
@@ -87,7 +94,7 @@ def require_unlocked() -> None:
 
 
 def require_usable_gpus() -> None:
-    """Raise if torch counts GPUs that it cannot use; in most cases the driver is too old."""
+    """Raise `NotHere` if there are GPUs that torch cannot use, most often because the driver is too old."""
     import torch
 
     # `device_count` asks only the driver, and `is_available` also CUDA.
@@ -101,14 +108,17 @@ def require_usable_gpus() -> None:
 
 
 def driver_version(file: Path = _DRIVER) -> str | None:
-    """Return the version of the NVIDIA driver, or None if it is unknown."""
+    """Return the version of the NVIDIA driver, such as ``580.65.06``, or None if it is unknown.
+
+    `file` is the driver's version file in /proc.
+    """
     text = file.read_text(encoding="utf-8") if file.exists() else ""
     release = re.search(r"Kernel Module\b.*?\s(\d+\.[\d.]+)", text)
     return release[1] if release else None
 
 
 def require_short_folder() -> None:
-    """Raise if Ray's sockets in the temporary folder would have longer names than Linux allows."""
+    """Raise `NotHere` if the temporary folder's name is so long that Ray's sockets in it would exceed Linux's limit."""
     name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
     folder = temporary_folder()
     if len(os.fsencode(folder)) > _LONGEST_FOLDER:
@@ -120,9 +130,10 @@ def require_short_folder() -> None:
 
 
 def stale_locks(folder: Path | None = None) -> list[Path]:
-    """Return locks of DeepSpeed's builds, in torch's folder of extensions, that no process of this machine has open.
+    """Return the lock files that killed builds of DeepSpeed's extensions have left: no process here has them open.
 
-    torch makes the file, keeps it open while it compiles, and removes it. A killed process leaves it.
+    They are looked for in `folder`, by default where torch keeps compiled extensions. torch makes the file, keeps it
+    open while it compiles, and removes it.
     """
     if folder is None and (kept := os.environ.get("TORCH_EXTENSIONS_DIR")):
         folder = Path(kept)
@@ -145,7 +156,7 @@ def stale_locks(folder: Path | None = None) -> list[Path]:
 
 
 def _is_open(file: Path) -> bool:
-    """Whether a process of this user has the file open."""
+    """Return whether a process of this machine has the file open, as far as this user may look."""
     for opened in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):  # closed meanwhile, or another user's
             if opened.samefile(file):
@@ -154,7 +165,10 @@ def _is_open(file: Path) -> bool:
 
 
 def _unanswered(address: str) -> Iterator[str]:
-    """Yield a sentence if no Ray answers at an address."""
+    """Yield a sentence if no connection to a Ray cluster's address succeeds within 5 seconds; otherwise nothing.
+
+    ``auto`` and ``local`` are no addresses and pass.
+    """
     if address in ("auto", "local"):  # no address: Ray itself looks for a cluster
         return
     try:
@@ -171,9 +185,9 @@ def _unanswered(address: str) -> Iterator[str]:
 
 
 def _other_toolkit() -> Iterator[str]:
-    """Yield a sentence unless the CUDA toolkit, with which DeepSpeed compiles, has torch's version.
+    """Yield a sentence if the CUDA toolkit with which DeepSpeed compiles is missing or is not of torch's version.
 
-    DeepSpeed refuses another version, but accepts any 12.x for any 12.x.
+    Like DeepSpeed, take any 12.x for any 12.x. Nothing is yielded if torch has no CUDA or DS_SKIP_CUDA_CHECK is 1.
     """
     import torch
 
@@ -195,7 +209,7 @@ def _other_toolkit() -> Iterator[str]:
 
 
 def _release_of(nvcc: str) -> str | None:
-    """Return the version of a CUDA compiler, or None if it does not run."""
+    """Return the version of a CUDA compiler, such as ``12.8``; None if it does not run. `nvcc` is its path."""
     try:
         ended = subprocess.run(
             [nvcc, "--version"], capture_output=True, text=True, timeout=60, check=False

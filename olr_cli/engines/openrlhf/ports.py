@@ -15,7 +15,7 @@ _TRIES = 100
 
 
 def free_port() -> int:
-    """Return a port without a listener, below those that the kernel gives to connections if possible.
+    """Return a TCP port on which nothing listens, if possible from 20000 up to where the kernel's own choices begin.
 
     OpenRLHF and vLLM ask the kernel for a port and listen on it seconds later, when their process has started. Until
     then the kernel may give the port to any connection. Ray makes hundreds of these, and the job ends with EADDRINUSE.
@@ -34,7 +34,7 @@ def free_port() -> int:
 
 
 def _first_kernel_port() -> int:
-    """Return the lowest port that the kernel gives to connections, or 0 if it is unknown."""
+    """Return the lowest port that the kernel chooses for outgoing connections, or 0 if it is unknown."""
     try:
         return int(_KERNEL_RANGE.read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
@@ -42,7 +42,7 @@ def _first_kernel_port() -> int:
 
 
 def _is_free(port: int) -> bool:
-    """Whether no process listens on a port."""
+    """Return whether no process listens on a TCP port."""
     with socket.socket() as listening:
         try:
             listening.bind(("", port))

@@ -27,12 +27,12 @@ _PATIENCE_SECONDS = 20
 
 
 def command(run: Path, flags: Sequence[str], python: str = sys.executable) -> list[str]:
-    """Return the command line of the job."""
+    """Return the command line that runs the job of run directory `run` with OpenRLHF's `flags`."""
     return [python, "-m", "olr_cli.engines.openrlhf.job", str(run), *flags]
 
 
 def path_with_own_programs() -> str:
-    """Return PATH as if this Python's environment were activated: torch compiles with the ninja in it."""
+    """Return PATH with this Python's folder of programs in front, so that torch finds the ninja installed there."""
     return os.pathsep.join(
         [str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
     )
@@ -40,7 +40,10 @@ def path_with_own_programs() -> str:
 
 @contextmanager
 def started(words: Sequence[str], log: Path) -> Iterator[Job]:
-    """Start a job, append its output to the run's log, and end it at the end of the block."""
+    """Start a job with the command line `words`, append its output to `log`, and yield it.
+
+    At the end of the block the job is ended, if it still runs, and its traces are removed (`Job.end`).
+    """
     job = Job(words, log)
     try:
         yield job
@@ -49,7 +52,10 @@ def started(words: Sequence[str], log: Path) -> Iterator[Job]:
 
 
 class Job:
-    """A process of this machine, in a session of its own so that Ctrl-C does not reach it."""
+    """A job as a process of this machine, in a session of its own so that Ctrl-C does not reach it.
+
+    It starts when the object is made, with the command line `words`, and appends its output to `log`.
+    """
 
     def __init__(self, words: Sequence[str], log: Path) -> None:
         self._memory: set[Path] = set()
@@ -70,17 +76,20 @@ class Job:
             )
 
     def has_ended(self) -> bool:
-        """Whether the job has ended, for any reason."""
+        """Return whether the job has ended, for any reason."""
         return self._process.poll() is not None
 
     def note_memory(self) -> None:
-        """Record the shared memory to remove if the processes that have it now are killed."""
+        """Remember the shared memory that the job's processes have now; `end` removes what a kill would leave."""
         self._memory |= shared_memory(
             [*leashed(os.getpid()), *descendants(self._process.pid)]
         )
 
     def end(self) -> None:
-        """End the job now, and remove its traces outside of the run."""
+        """End the job and all its processes, and remove Ray's session folder and shared memory.
+
+        SIGTERM asks it to end, and SIGKILL follows after 20 seconds. If the job has ended already, only its remains go.
+        """
         self.note_memory()
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self.has_ended():
@@ -98,7 +107,7 @@ class Job:
         remove_traces(self._process.pid, self._memory)
 
     def how(self) -> str:
-        """Return the reason of the end in a few words, for use without a `JobEnd`."""
+        """Return how the process ended, for a job that did not record it: its exit status, or the signal's name."""
         status = self._process.poll()
         if status is not None and status < 0:
             cause = ", often for want of memory" if -status == signal.SIGKILL else ""
@@ -107,7 +116,7 @@ class Job:
 
 
 def descendants(process: int) -> list[int]:
-    """Return the living children of a process, their children, and so on."""
+    """Return the ids of a process's living children, their children, and so on."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone meanwhile
@@ -121,9 +130,10 @@ def descendants(process: int) -> list[int]:
 
 
 def leashed(parent: int) -> list[int]:
-    """Return the living processes of all jobs that a process has started on this machine, the jobs included.
+    """Return the ids of all living processes of jobs that process `parent` has started on this machine.
 
-    Their environment names the parent. A process that gives itself a title may have overwritten it.
+    They carry the parent's id in their environment. One that gives itself a title may have overwritten it and is
+    missed.
     """
     mark, processes = f"{LEASH}={parent}".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -136,10 +146,9 @@ def leashed(parent: int) -> list[int]:
 
 
 def shared_memory(processes: Iterable[int]) -> set[Path]:
-    """Return the files in /dev/shm by which these Python processes share memory and semaphores.
+    """Return the files in /dev/shm through which these processes share memory and semaphores of Python.
 
-    vLLM's queue to its worker processes is one of them and has 160 MiB. Python removes them only if a process ends by
-    itself.
+    Python removes them only if a process ends by itself. One of them, vLLM's queue to its workers, has 160 MiB.
     """
     files: set[Path] = set()
     for process in processes:
@@ -150,12 +159,12 @@ def shared_memory(processes: Iterable[int]) -> set[Path]:
 
 
 def temporary_folder() -> Path:
-    """Return the folder in which Ray makes its own folder, `ray`, for its sessions."""
+    """Return the folder in which Ray makes its own folder, `ray`: RAY_TMPDIR, else TMPDIR, else /tmp."""
     return Path(os.environ.get("RAY_TMPDIR", os.environ.get("TMPDIR", "/tmp")))
 
 
 def remove_traces(job: int, memory: Iterable[Path]) -> None:
-    """Remove the folder of the Ray that the job with this process id has started, and the memory that it shared."""
+    """Remove the session folder of the Ray that process `job` has started, and the shared memory in `memory`."""
     for session in (temporary_folder() / "ray").glob(f"session_*_{job}"):
         shutil.rmtree(session, ignore_errors=True)
     for file in memory:
@@ -164,14 +173,14 @@ def remove_traces(job: int, memory: Iterable[Path]) -> None:
 
 
 def _send(number: signal.Signals, processes: Iterable[int]) -> None:
-    """Send a signal to the processes that are still there."""
+    """Send the signal `number` to processes by id, and skip those that are gone."""
     for process in processes:
         with suppress(ProcessLookupError):
             os.kill(process, number)
 
 
 def end_with(parent: int) -> None:
-    """End this process, and with it its Ray, when the command that started it is gone."""
+    """Watch in a thread the process `parent`, which started this one; once it is gone, end this process and its Ray."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -18,7 +18,7 @@ from olr_cli.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class StartingModel:
-    """The starting policy without its weights."""
+    """The path, tokenizer, context length and weight digest of the policy from which a run starts; no weights."""
 
     path: str
     tokenizer: Any
@@ -38,7 +38,10 @@ class StartingModel:
 
     @classmethod
     def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
-        """Read configuration and tokenizer; raise as `open_model` does, and for a model that reads images too."""
+        """Read a model's configuration and tokenizer, from a folder or by its id on the Hugging Face hub.
+
+        It raises as `olr_cli.engines.models.open_model` does, and `UserError` for a model that also reads images.
+        """
         config, tokenizer, notes = open_model(
             path, trust_remote_code=trust_remote_code, runs_code=True
         )
@@ -60,7 +63,19 @@ class StartingModel:
         view: View = "original",
         day: date | None = None,
     ) -> list[str]:
-        """Render every prompt as text that OpenRLHF, without adding special tokens, encodes to olr's tokens."""
+        """Render each prompt as a text that OpenRLHF encodes to the tokens of the local engine.
+
+        OpenRLHF adds no special tokens, so the text has to contain them.
+
+        Args:
+            prompts: the prompts.
+            recipe: its limits on tokens.
+            view: the wording of each prompt.
+            day: the date that chat templates show; None: today's.
+
+        Raises:
+            UserError: a prompt does not fit, or no text gives its tokens.
+        """
         messages = [prompt.turns(view) for prompt in prompts.prompts]
         texts = prompt_text.render_all(
             self.tokenizer, messages, prompt_text.ChatFormat(day=day)
@@ -73,7 +88,11 @@ class StartingModel:
         ]
 
     def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:
-        """Return a prompt's text, with the start token in front if only that gives the right tokens."""
+        """Return the text that encodes to `tokens` without special tokens being added: `text`, or bos token + `text`.
+
+        Raises:
+            UserError: neither does; the message names `prompt_id`.
+        """
         # Without a chat template, many tokenizers add a start token. OpenRLHF does not, so the text must contain it.
         for candidate in (text, f"{self.tokenizer.bos_token or ''}{text}"):
             if (
@@ -91,7 +110,11 @@ class StartingModel:
 
 
 def _policy_digest(path: str, config: Any) -> str:
-    """Return the digest of a model's weights as in manifests: a bare sha256, or ``commit`` and the hub's."""
+    """Return the digest of a model's weights as in manifests: a sha256 in hex, or ``commit`` and the hub's commit.
+
+    Raises:
+        UserError: a folder has no weights in the format safetensors.
+    """
     folder = Path(path)
     if folder.is_dir() and not any(folder.glob("*.safetensors")):
         raise UserError(

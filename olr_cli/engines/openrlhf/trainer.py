@@ -75,7 +75,10 @@ _METRICS = {
 
 
 class ReadRollouts(NamedTuple):
-    """A step without the statistics of a forward pass, and the numbers of its rollouts' samples."""
+    """A step's rollouts before any forward pass.
+
+    `order` has, for each rollout, the number of its sample in OpenRLHF's list.
+    """
 
     step: Step
     order: list[int]
@@ -83,7 +86,7 @@ class ReadRollouts(NamedTuple):
 
 @dataclass(frozen=True)
 class SupervisedStep:
-    """The results of a supervised step until it is recorded."""
+    """A step's decisions, token counts, and the gap to vLLM's log-probabilities, kept until the step is recorded."""
 
     decided: Decided
     work: StepWork
@@ -92,7 +95,7 @@ class SupervisedStep:
 
 
 class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """The controller of a run."""
+    """The controller of a run: OpenRLHF's loop, with labels and rewards from the supervisor and with olr's records."""
 
     run_path: Path  # locked by the command that started the job
     _step: int  # the step in progress, from 1
@@ -143,13 +146,13 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
     @cached_property
     def texts(self) -> ResponseTexts:
-        """The decoder of responses' token ids."""
+        """Return the decoder of responses' token ids, made on first use."""
         return ResponseTexts(self.tokenizer)
 
     def get_max_steps(self) -> int:
-        """Return OpenRLHF's number of steps, once every vLLM has started.
+        """Wait until every vLLM engine has started, then return OpenRLHF's number of steps.
 
-        OpenRLHF asks for it before it makes the models. Without sleep it does not wait for the engines, and a policy
+        OpenRLHF asks for it before it makes the policy. Without sleep it would not wait for the engines, and a policy
         would wait many minutes for a dead one.
         """
         batch_vllm_engine_call(self.vllm_engines, "get_num_unfinished_requests")
@@ -157,7 +160,11 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return steps
 
     def init_checkpoint_states(self) -> dict[str, Any]:
-        """Return the state from which OpenRLHF's loop continues."""
+        """Return the entries from which OpenRLHF's loop continues: episode and step, from our last checkpoint.
+
+        Raises:
+            UserError: DeepSpeed has loaded the state of another step.
+        """
         states = ray.get(
             self.actor_model_group.async_run_method(method_name="get_checkpoint_states")
         )
@@ -177,7 +184,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         }
 
     def fit(self, global_step: int = 0) -> None:
-        """Train from the last checkpoint to the end."""
+        """Train from the step after the last checkpoint to the end; without one, first measure the untrained policy.
+
+        OpenRLHF passes `global_step`, the number of complete steps.
+        """
         shutil.rmtree(self.files.universal, ignore_errors=True)  # every rank has loaded it
         self.files.ready.touch()
         if self._done == 0:
@@ -187,10 +197,12 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def train_step(
         self, rollout_samples: list[Any], global_step: int
     ) -> tuple[dict[str, Any], int]:
-        """Take a step as OpenRLHF does; the supervisor fills in the rewards meanwhile (`supervise`).
+        """Take step `global_step` + 1 on its rollouts; return OpenRLHF's status of the step and its number.
+
+        The supervisor fills in the rewards between the forward passes and the update (`supervise`).
 
         Raises:
-            Diverged: logits, a loss or the gradient are not finite, and the step is not taken.
+            Diverged: logits, a loss or the gradient are not finite; the step is not recorded.
         """
         self._step, self._clock, self._supervised = global_step + 1, Stopwatch(), None
         with self._end.stopping_if_diverged(self._step, failed=global_step):
@@ -206,7 +218,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return result
 
     def deal(self, lengths: Sequence[int]) -> list[int]:
-        """Return the order in which OpenRLHF gets a step's samples, so that its chunks are balanced."""
+        """Return the order in which OpenRLHF is to cut a step's samples into chunks, so that ranks get like work.
+
+        It holds indices into `lengths`, the tokens of each sample.
+        """
         batches = deal(
             lengths,
             ranks=engine_section(self.recipe, OpenRlhfEngine).policy_gpus,
@@ -217,7 +232,11 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return [number for batch in batches for number in batch]
 
     def read(self, samples: list[Any]) -> ReadRollouts:
-        """Read a step's single rollouts and verify their answers. This can run beside the forward passes."""
+        """Read a step's rollouts and verify their answers; return the step in the order of its prompts.
+
+        `samples` are OpenRLHF's single rollouts, in the order in which vLLM finished them. The method runs in a thread
+        beside the forward passes.
+        """
         # OpenRLHF gives the samples as vLLM finished them.
         samples_of = group_members(
             samples, self.supervisor.method.views, self.recipe.train.rollouts_per_prompt
@@ -247,7 +266,16 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def supervise(
         self, read: Future[ReadRollouts], batches: list[Any], forwards: list[PolicyForward]
     ) -> None:
-        """Wait for a step's rollouts, decide its labels and rewards, and put these into its micro-batches."""
+        """Decide a step's labels and rewards, write the rewards into its micro-batches, and keep the decisions.
+
+        Args:
+            read: the result of `read`, which is waited for.
+            batches: OpenRLHF's micro-batches; changed in place.
+            forwards: the policy's forward pass over each micro-batch.
+
+        Raises:
+            NonFinite: a log-probability is NaN.
+        """
         with self._clock.measure("verification"):
             step, order = read.result()
             log_probs, entropies, self_certainties = zip(*forwards, strict=True)
@@ -283,10 +311,15 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def save_logs_and_checkpoints(
         self, global_step: int, logs_dict: Any = None, client_states: Any = None
     ) -> None:
-        """Record the complete step, in place of OpenRLHF's own logs and checkpoints.
+        """Record the step `global_step`, which is complete, in place of OpenRLHF's own logs and checkpoints.
+
+        `logs_dict` is OpenRLHF's status of the step; `client_states` is ignored. Held-out evaluation and checkpoint
+        follow if they are due.
 
         Raises:
             JobStopped: a stop was asked for.
+            Diverged: the policy can no longer answer the held-out prompts.
+            UserError: no response was rewarded in as many steps as the recipe allows.
         """
         step = self._supervised
         assert step is not None
@@ -297,7 +330,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._end.complete(global_step, step.decided, self._clock, measured, speed)
 
     def measure_held_out(self) -> Metrics:
-        """Return the accuracy on the recipe's held-out prompts."""
+        """Sample responses to all held-out prompts and return the accuracy metrics of each set; empty without a set."""
         if self.eval_dataloader is None:
             return {}
         settings = self.generate_kwargs | {
@@ -322,7 +355,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         )
 
     def _openrlhf_metrics(self, status: dict[str, Any], step: SupervisedStep) -> Metrics:
-        """Return a step's metrics that OpenRLHF measures, by our names."""
+        """Return metrics of a step under olr's names: OpenRLHF's, the entropy, and the gap to vLLM's log-probabilities.
+
+        `status` is what OpenRLHF reports of the step. Metrics that were not measured are left out.
+        """
         metrics = {
             name: float(status[theirs])
             for name, theirs in _METRICS.items()
@@ -339,9 +375,12 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _speed(
         self, status: dict[str, Any], work: StepWork, metrics: Metrics
     ) -> dict[str, float | None]:
-        """Return the seconds of the update and of the whole step, throughput, and GPU memory.
+        """Return the seconds of the update and of the whole step, the throughput, and the peak of GPU memory.
 
-        The seconds are sums of the parts that OpenRLHF has timed.
+        Args:
+            status: what OpenRLHF reports of the step, with the times of its parts, whose sums are returned.
+            work: the step's tokens.
+            metrics: the step's metrics so far, with olr's own times.
         """
         # OpenRLHF's time of make_experience includes our supervision, which has metrics of its own.
         supervision = metrics["time/verification"] + metrics["time/labels"]
@@ -356,7 +395,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return {**times, **throughput(work, metrics | times, peak)}
 
     def _save_checkpoint(self, step: int) -> None:
-        """Have every rank of the policy write its part of a checkpoint."""
+        """Write the checkpoint after `step` steps; every rank of the policy writes its part."""
 
         def fill(folder: Path) -> None:
             ray.get(
@@ -372,10 +411,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
 
 def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
-    """Return single rollouts of all held-out prompts; vLLM receives all prompts at once.
+    """Return single rollouts of all held-out prompts, sampled with `settings`; vLLM receives all prompts at once.
 
-    OpenRLHF's `SamplesGenerator` would pass as many prompts at a time as a training step has, and wait each time for
-    the longest response.
+    `generator` is OpenRLHF's `SamplesGenerator`. Otherwise it would pass as many prompts at a time as a training step
+    has, and wait each time for the longest response.
     """
     rollout = generator.args.rollout
     step_size, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)
@@ -387,7 +426,10 @@ def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
 
 
 def policy_entropy(decided: Decided) -> Metrics:
-    """Return the mean entropy over all response tokens of a step, of the policy that sampled them."""
+    """Return ``policy/entropy``, the mean entropy over a step's response tokens, in nats; empty if there are none.
+
+    It is the entropy of the policy that sampled them, before the update.
+    """
     columns = decided.step.statistics
     pairs = zip(columns["entropy"], columns["tokens"], strict=True)
     means = [
@@ -402,7 +444,10 @@ def policy_entropy(decided: Decided) -> Metrics:
 
 
 def trainer_actor(run_path: Path, node_id: str) -> Any:
-    """Return the Ray actor class that replaces OpenRLHF's, on the node that has the run directory."""
+    """Return the Ray actor class that replaces OpenRLHF's controller for a run.
+
+    Ray starts it only on the node `node_id`, which has the run directory.
+    """
 
     # Ray pickles a class that a function defines by value, with its attributes, and a module's class only by name.
     class Trainer(SupervisedTrainer):

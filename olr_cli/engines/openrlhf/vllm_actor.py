@@ -28,9 +28,10 @@ serves all sequences of a GPU.
 
 
 class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
-    """Asks vLLM for responses that also end at a stop text or with their turn, and for some log-probabilities.
+    """Ask vLLM for responses that also end at a stop text or at the end of their chat turn.
 
-    OpenRLHF has a flag for neither end. It asks for log-probabilities only if it corrects the update by them.
+    For one response in eight it also asks for the tokens' log-probabilities. OpenRLHF has no flag for such ends. It
+    asks for log-probabilities only if it corrects the update by them.
     """
 
     stop: Sequence[str] = ()
@@ -44,7 +45,10 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     async def execute(
         self, *args: Any, sampling_params: Any, hf_tokenizer: Any, **kwargs: Any
     ) -> Any:
-        """Return one response; tokens without a request for log-probabilities get NaN."""
+        """Return OpenRLHF's dict of one response, with a log-probability for each token in `rollout_log_probs`.
+
+        These are NaN for a response whose log-probabilities were not asked for.
+        """
         # OpenRLHF passes every argument by its name, so the names in the signature must be its own.
         if self._stop_token_ids is None:
             closing = turn_end(hf_tokenizer, self.chat)
@@ -71,7 +75,13 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 def rollout_actor(
     engine_arguments: dict[str, Any], stop: Sequence[str], chat: ChatFormat
 ) -> Any:
-    """Return a Ray actor class like OpenRLHF's `RolloutRayActor`, with engine arguments and ends that have no flag."""
+    """Return the Ray actor class that replaces OpenRLHF's `RolloutRayActor`.
+
+    Args:
+        engine_arguments: arguments for vLLM's engine for which OpenRLHF has no flag.
+        stop: texts at which a response ends.
+        chat: the chat format, whose turns end a response too.
+    """
 
     class RolloutActor(RolloutRayActor.__ray_metadata__.modified_class):  # type: ignore[misc]
         async def __init__(self, *args: Any, **kwargs: Any) -> None:  # type: ignore[misc]

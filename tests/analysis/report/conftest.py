@@ -15,7 +15,7 @@ document.addEventListener("securitypolicyviolation", (event) => violations.push(
 
 @pytest.fixture(scope="module")  # its event loop would be in the way of tests elsewhere
 def chromium():
-    """Start the system's Chromium, or else Playwright's own."""
+    """Start a headless Chromium for a test file, the system's or else Playwright's own; skip the tests without one."""
     playwright = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
     found = next(filter(None, map(shutil.which, INSTALLED)), None)
     # Chromium refuses to start as root unless its sandbox is off.
@@ -29,7 +29,13 @@ def chromium():
 
 
 class Tab:
-    """A page in the browser: Playwright's `page`, the `errors` in its console, and the `requests` for addresses."""
+    """A report that is open in the browser.
+
+    Attributes:
+        page: Playwright's page.
+        errors: errors of its console and scripts, and dialogs, as text.
+        requests: the addresses that it has asked for.
+    """
 
     def __init__(self, page, file):
         self.page, self.errors, self.requests = page, [], []
@@ -53,42 +59,47 @@ class Tab:
 
     @property
     def rows(self):
-        """The rows in the document."""
+        """Playwright's locator of the table rows that are in the document."""
         return self.page.locator("#rows .row")
 
     @property
     def count(self):
-        """The text about the number of prompts."""
+        """The text on the page about the number of prompts."""
         return self.page.locator("#count").text_content()
 
     def ids(self):
-        """Return the ids of the prompts in the document, from the top."""
+        """Return the prompt ids of the rows in the document, from the top."""
         return [
             text.strip() for text in self.page.locator("#rows .cell.id").all_text_contents()
         ]
 
     def search(self, words):
+        """Type words into the search field."""
         self.page.locator("#search").fill(words)
 
     def choose(self, control, value):
+        """Choose the option `value` of the select element with the id `control`."""
         self.page.locator(f"#{control}").select_option(value)
 
     def sort(self, name):
+        """Click on the head of the column `name`, which sorts the rows."""
         self.page.get_by_role("columnheader", name=name, exact=True).get_by_role(
             "button"
         ).click()
 
     def open(self, number=0):
+        """Open row `number` of the document, and wait until its responses are there."""
         self.rows.nth(number).locator(".open").click()
         self.page.locator(".response, .responses .note").first.wait_for()
 
     def violations(self):
+        """Return the directives of the content security policy that the page has violated."""
         return self.page.evaluate("violations")
 
 
 @pytest.fixture
 def open_page(chromium):
-    """Return a function that opens a file in a tab of its own."""
+    """Return a function that opens a file in a new tab (`Tab`), with Playwright's `settings` for its context."""
     contexts = []
 
     def opened(file, **settings):

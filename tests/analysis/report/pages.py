@@ -26,7 +26,14 @@ KINDS = {"u8": np.uint8, "u16": np.uint16, "u32": np.uint32}
 
 @dataclass
 class Page(html.parser.HTMLParser):
-    """The content of a page: elements in order, the text of each kind of element, and the data."""
+    """A parsed report.
+
+    Attributes:
+        source: its HTML.
+        elements: (tag, attributes) of each element, in order.
+        texts: by tag, the text inside all elements with this tag.
+        blocks: by element id, the unpacked data of elements with a ``data-kind``.
+    """
 
     source: str
     elements: list = field(default_factory=list)
@@ -56,23 +63,27 @@ class Page(html.parser.HTMLParser):
             self.blocks[attributes["id"]] = unpacked(attributes["data-kind"], data)
 
     def all(self, tag):
+        """Return the attributes of each element with this tag."""
         return [attributes for name, attributes in self.elements if name == tag]
 
 
 def unpacked(kind, text):
-    """Decode a block of data."""
+    """Decode a block of data: JSON if `kind` is ``json``, otherwise an array of that type in `KINDS`."""
     content = zlib.decompress(base64.b64decode(text))
     return json.loads(content) if kind == "json" else np.frombuffer(content, KINDS[kind])
 
 
 def report(*runs, out=None, notes=(), with_figures=False):
-    """Write the report of some runs beside the first one; without figures it takes no time."""
+    """Write the report of some runs and return its file; the folder is by default ``report`` beside the first run.
+
+    Figures are left out unless asked for, because drawing them takes time.
+    """
     arms, folder = arms_of(*runs), out or runs[0].parent / "report"
     return write_report(arms, folder, draw(["all"], arms) if with_figures else {}, notes)[0]
 
 
 def read(file):
-    """Parse a page."""
+    """Parse the HTML file of a report."""
     return Page(file.read_text("utf-8"))
 
 
@@ -90,25 +101,31 @@ ROLLOUT = RolloutRecord(
 
 
 def label(prompt_id, visit, step, **changes):
-    """Return a clean prompt's visit with the right majority, changed in some columns."""
+    """Return the label record of a clean prompt whose majority is right.
+
+    `visit` counts how often the prompt has been sampled, from 1. `changes` are other values for columns of the record.
+    """
     return replace(LABEL, prompt_id=prompt_id, visit=visit, step=step, **changes)
 
 
 def rollout(prompt_id, visit, step, sample, **changes):
-    """Return a right response, changed in some columns."""
+    """Return the record of a right response, number `sample` of its prompt at this visit and step.
+
+    `visit` counts how often the prompt has been sampled, from 1. `changes` are other values for columns of the record.
+    """
     return replace(
         ROLLOUT, prompt_id=prompt_id, visit=visit, step=step, sample=sample, **changes
     )
 
 
 def write_run(run, steps, *, rows=None, arm="", name="run", settings=None):
-    """Write a run directory with the given records.
+    """Write a run directory with the given records, and return it.
 
     Args:
         run: the new directory.
-        steps: for each step its labels and its rollouts.
-        rows: the training file's; by default the data are gone.
-        arm: as in a sweep's manifest.
+        steps: for each step its label records and its rollout records.
+        rows: rows of the training file; None: the file is not there.
+        arm: name of the arm of a sweep that the run belongs to.
         name: the recipe's.
         settings: other keys of the recipe.
     """

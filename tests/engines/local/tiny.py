@@ -18,6 +18,7 @@ PROMPTS = [
 
 
 def tiny_policy(seed=0, dtype=torch.float32):
+    """Return a Qwen3 policy with random weights that are far from a uniform distribution; `seed` decides them."""
     tokenizer = build_tokenizer(64)
     config = Qwen3Config(
         vocab_size=len(tokenizer),
@@ -41,6 +42,7 @@ def tiny_policy(seed=0, dtype=torch.float32):
 
 
 def keys(prompts, rollouts, purpose="test"):
+    """Return an array (prompts, rollouts) of keys for random draws, all different; `purpose` is a part of each."""
     return np.array(
         [[seeding.key(purpose, p, g) for g in range(rollouts)] for p in range(prompts)],
         dtype=np.uint64,
@@ -48,7 +50,10 @@ def keys(prompts, rollouts, purpose="test"):
 
 
 def plain_logprobs(policy, prompt, response, temperature=1.0):
-    """Log pi of each response token, by one forward pass over the whole sequence without cache or padding."""
+    """Compute log-probabilities of a response by one forward pass over the whole sequence, without cache or padding.
+
+    Return log pi of each response token (T,), and log pi of every token of the vocabulary at these positions (T, V).
+    """
     ids = torch.tensor([[*prompt, *response]])
     logits_TV = (
         policy.model(input_ids=ids, use_cache=False).logits[0, len(prompt) - 1 : -1].float()
