@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import permutations
 from string import ascii_letters
+from typing import NamedTuple
 
 from olr_cli.answers.guesses import PLAIN_DECIMAL, with_points
 from olr_cli.answers.units import split_unit
@@ -209,12 +210,16 @@ def _as_intervals(text: str) -> str:
     if len(letters) == 1 and not _ORDER.search(values) and not _OR.search(condition):
         whole = _as_intervals(whole.strip()) or r"\mathbb{R}"
         return rf"{whole} \setminus \{{{values}\}}"
-    sets = [_as_interval(alternative.strip()) for alternative in _OR.split(condition)]
+    return _union(_OR.split(condition)) or text
+
+
+def _union(alternatives: Iterable[str]) -> str | None:
+    """Return the intervals of alternative conditions on one letter, joined; None if they are no such conditions."""
+    sets = [_as_interval(alternative.strip()) for alternative in alternatives]
+    letters = {letter for letter, _ in sets if letter}
     intervals = [interval for _, interval in sets]
     # `x > 1 or y < 2` is no set of numbers. A plain interval has no letter, and may stand beside those of any letter.
-    if "" in intervals or len({letter for letter, _ in sets if letter}) > 1:
-        return text
-    return r" \cup ".join(intervals)
+    return None if "" in intervals or len(letters) > 1 else r" \cup ".join(intervals)
 
 
 # `|x - 1| < 2`
@@ -230,7 +235,7 @@ def _as_interval(text: str) -> tuple[str, str]:
     r"""Return a letter, and the interval of its values that inequalities allow: `x` and `(-1,2)` for `-1 < x < 2`.
 
     `x = 3` gives the set `\{3\}`, and an interval gives itself, with "" for the letter. Any other text gives "" twice:
-    one without a bound, with two upper or two lower bounds, with several letters, or with a letter that is `\ne` a number.
+    one without a bound, with two upper or two lower bounds, or with several letters.
     """
     # `x > -1` and `x < 2`
     if len(inequalities := _AND.split(text)) == 2:
@@ -242,28 +247,38 @@ def _as_interval(text: str) -> tuple[str, str]:
     terms = [term.strip() for term in _ORDER.split(text)]
     if len(terms) == 1:
         return "", text if text[:1] in ("(", "[") else ""
-    letters = set()
-    bounds = {}
     # `-1 < x < 2` has two inequalities, with x on the right and on the left.
-    for left, sign, right in zip(terms[:-2:2], terms[1::2], terms[2::2], strict=True):
-        letter, bound, is_upper = _bound(left, sign, right)
-        if not _VARIABLE.fullmatch(letter) or not bound or sign == "\\ne":
-            return "", ""
-        letters.add(letter)
-        bounds[is_upper] = bound, sign.endswith("e")
-    if len(letters) > 1 or len(bounds) != len(terms) // 2:
+    bounds = [_bound(*terms[i : i + 3]) for i in range(0, len(terms) - 2, 2)]
+    letters = {bound.letter for bound in bounds}
+    ends = {bound.is_upper: bound for bound in bounds}
+    if "" in letters or len(letters) > 1 or len(ends) < len(bounds):
         return "", ""
-    lower, includes_lower = bounds.get(False, (r"-\infty", False))
-    upper, includes_upper = bounds.get(True, (r"\infty", False))
-    opening, closing = "[" if includes_lower else "(", "]" if includes_upper else ")"
-    return letters.pop(), f"{opening}{lower},{upper}{closing}"
+    lower = ends.get(False, _Bound("", r"-\infty", False, False))
+    upper = ends.get(True, _Bound("", r"\infty", True, False))
+    opening, closing = "[" if lower.is_included else "(", "]" if upper.is_included else ")"
+    return letters.pop(), f"{opening}{lower.value},{upper.value}{closing}"
 
 
-def _bound(left: str, sign: str, right: str) -> tuple[str, str, bool]:
-    """Return the letter of an inequality, its bound, and whether that is an upper bound: x, 2 and True for `x < 2`."""
+class _Bound(NamedTuple):
+    """What an inequality says of a letter: x, 2, True and False for `x < 2`."""
+
+    letter: str
+    """The letter, or "" if the text bounds none, as `2 < 3` and `x \\ne 2` do not."""
+
+    value: str
+    is_upper: bool
+
+    is_included: bool
+    """Whether the letter may have the value."""
+
+
+def _bound(left: str, sign: str, right: str) -> _Bound:
+    """Read an inequality with these two sides."""
     letter_is_left = _VARIABLE.fullmatch(left) is not None
-    letter, bound = (left, right) if letter_is_left else (right, left)
-    return letter, bound, sign.startswith(("<", "\\l")) == letter_is_left
+    letter, value = (left, right) if letter_is_left else (right, left)
+    bounds_a_letter = value and sign != "\\ne" and _VARIABLE.fullmatch(letter)
+    is_upper = sign.startswith(("<", "\\l")) == letter_is_left
+    return _Bound(letter if bounds_a_letter else "", value, is_upper, sign.endswith("e"))
 
 
 def _in_one_line(inequalities: Sequence[str]) -> str | None:
@@ -271,21 +286,15 @@ def _in_one_line(inequalities: Sequence[str]) -> str | None:
 
     Return None if the inequalities are anything else.
     """
-    ends: dict[bool, tuple[str, str, str]] = {}
-    for inequality in inequalities:
-        left, sign, right = (
-            part.strip() for part in (*_ORDER.split(inequality), "", "")[:3]
-        )
-        letter, end, is_upper = _bound(left, sign, right)
-        ends[is_upper] = letter, end, "\\le" if sign.endswith("e") else "<"
-    if (
-        set(ends) != {True, False}
-        or ends[True][0] != ends[False][0]
-        or not _VARIABLE.fullmatch(ends[True][0])
-    ):
+    bounds = [
+        _bound(*(part.strip() for part in (*_ORDER.split(inequality), "", "")[:3]))
+        for inequality in inequalities
+    ]
+    lower, upper = sorted(bounds, key=lambda bound: bound.is_upper)
+    if lower.is_upper or not upper.is_upper or not lower.letter == upper.letter != "":
         return None
-    (letter, lower, lower_sign), (_, upper, upper_sign) = ends[False], ends[True]
-    return f"{lower} {lower_sign} {letter} {upper_sign} {upper}"
+    signs = ["\\le" if bound.is_included else "<" for bound in (lower, upper)]
+    return f"{lower.value} {signs[0]} {lower.letter} {signs[1]} {upper.value}"
 
 
 def _rename_letters(
