@@ -57,6 +57,9 @@ ROOMS = [
 UNSEEN = Path(__file__).with_name("mutants_unseen.txt")
 """Holds a line for each change, and below it, indented, the reason why it has no visible effect."""
 
+_READS_ALL_FILES = Path("tests/test_constants.py")
+"""Tests that read the package's files as text, and so meet changes of files that they do not import."""
+
 _HEAVY = [
     "hypothesis",
     "matplotlib.pyplot",
@@ -240,9 +243,10 @@ class Tests:
         others = [test for test in elsewhere if away[test] == nearest]
 
         def nearest_and_quickest(test: Path) -> tuple[int, float, Path]:
-            return away[test], self.seconds[test], test
+            return away.get(test, 0), self.seconds[test], test
 
-        groups = (own, others, commands)
+        of_all_files = [test for test in self._reached if test == _READS_ALL_FILES]
+        groups = (own, others, commands, of_all_files)
         ordered = (sorted(tests, key=nearest_and_quickest) for tests in groups)
         return list(dict.fromkeys(chain.from_iterable(ordered)))
 

@@ -114,6 +114,9 @@ def test_a_change_meets_the_tests_of_its_room_and_those_that_import_its_file(pro
     assert tests.of(less) == [Path("tests/a/test_less.py")]
     # No test of room b, and none that imports b.py itself: the helper's test is the nearest.
     assert tests.of(b) == [Path("tests/other/test_b.py")]
+    every = Path("tests/test_constants.py")
+    every.write_text("", encoding="utf-8")
+    assert mutate.Tests().of(b) == [Path("tests/other/test_b.py"), every]
 
 
 def test_a_sample_is_the_same_for_a_seed_and_has_one_change_a_line(project):
