@@ -460,11 +460,9 @@ def arrow_schema(record: type, integer: Any = None) -> Any:
     }
     columns = []
     for name, hint in get_type_hints(record).items():
-        # A nullable column is a union with None: `int | None` is a UnionType, `Optional[int]` a Union.
+        # A nullable column is a union that ends with None: `int | None` is a UnionType, `Optional[int]` a Union.
         members = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-        value_type = next(
-            value_type for value_type in members if value_type is not NoneType
-        )
+        value_type = members[0]
         arrow_type = arrow_types[str if get_origin(value_type) is Literal else value_type]
         columns.append(pa.field(name, arrow_type, nullable=NoneType in members))
     return pa.schema(columns)

@@ -150,6 +150,12 @@ def test_a_large_model_on_a_cpu_is_told_that_it_takes_days():
     assert (
         "600 M parameters on a CPU" in sentence and "take a GPU (engine.device)" in sentence
     )
+    # 8 operations per parameter and token, 10¹¹ per second
+    train = recipe.train
+    tokens = 800 * train.epochs * train.rollouts_per_prompt * train.max_new_tokens
+    a_day = int(1e11 * 86400 / 8 / tokens)
+    assert too_much_for_a_cpu(a_day - 1, 800, recipe) == []
+    assert "this takes 3 days" in too_much_for_a_cpu(3 * a_day, 800, recipe)[0]
 
 
 def test_resume_of_a_finished_run_says_so_and_how_to_extend_it(run):

@@ -66,6 +66,18 @@ def test_a_log_of_lm_eval_is_graded_by_value_and_by_letter():
     assert "unknown: top_p, top_k, min_p" in " ".join(plain["notes"])
 
 
+@each("scores_file", None, [], {"results": []}, {"results": {"sums": {}}})
+def test_a_log_without_scores_of_its_own_has_none_in_the_record(tmp_path, scores_file):
+    shutil.copy(SUMS, tmp_path / SUMS.name)
+    if scores_file is not None:
+        [file] = LM_EVAL.glob("results_*")
+        (tmp_path / file.name).write_text(json.dumps(scores_file), encoding="utf-8")
+    plain, _ = answered(tmp_path)
+    assert not any("itself scored" in note for note in plain["notes"])
+    [record] = Path("evaluations").rglob("evaluation.json")
+    assert json.loads(record.read_text())["origin"]["metrics"] == {"sums": {}}
+
+
 def test_what_a_log_does_not_say_is_unknown():
     plain, _ = answered(SUMS)
     [score] = plain["evaluations"][0]["scores"]

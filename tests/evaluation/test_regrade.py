@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pyarrow.parquet as pq
 import pytest
-from cases import refusal
+from cases import each, refusal
 from commands import done
 from sums import PROBLEMS, SAMPLES, Backend, run, sums
 
@@ -106,6 +106,20 @@ def test_what_changed_is_said(folder):
         "1 grades changed" in said
         and f"now right: {answer} for {gold} (sums, problem" in said
     )
+
+
+@each("changed, lines", (10, 10), (11, 11))
+def test_ten_changes_are_shown_and_more_are_counted(folder, changed, lines):
+    file = folder / "generations" / "sums.parquet"
+    table = pq.read_table(file)
+    rows = table.to_pylist()
+    wrong = [row for row in rows if not row["is_correct"]]
+    right = [row for row in rows if row["is_correct"]]
+    for row in wrong[:changed] + right[: max(0, changed - len(wrong))]:
+        row["response"], row["is_correct"] = rf"\boxed{{{row['gold']}}}", False
+    pq.write_table(type(table).from_pylist(rows, table.schema), file)
+    regrade(folder, say=(said := []).append)
+    assert len([line for line in said if "now right" in line]) == lines, said
 
 
 def test_an_evaluation_of_0_1_0_is_read(folder):

@@ -201,6 +201,12 @@ def test_a_recipe_builds_on_its_base(tmp_path):
     assert "did you mean 'laptop/quickstart'" in refusal(find_recipe, "laptop/quikstart")
 
 
+def test_a_name_that_leads_out_of_the_bundled_recipes_is_none_of_them():
+    bundled = find_recipe("laptop/quickstart")
+    for name in ("paper/../laptop/quickstart", str(bundled.with_suffix(""))):
+        assert "does not exist" in refusal(find_recipe, name)
+
+
 def test_a_sweep_is_arms_times_grid(tmp_path):
     path = write(
         tmp_path,
