@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import permutations
+from itertools import chain, permutations
 from string import ascii_letters
 from typing import NamedTuple
 
@@ -101,11 +101,11 @@ def other_readings(gold: str, answer: str, given: str) -> Iterator[tuple[str, st
 
 
 def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    r"""Yield the pair (gold, answer) with the variables of derivatives dropped, if both have derivatives.
+    r"""Yield the pair (gold, answer) with the variables of derivatives dropped, if the gold has derivatives.
 
     Thus x'(t) and \dot{x} are the same. If both texts name the variable, as dy/dx and dy/dt do, it counts and stays.
     """
-    if "{derivative" in gold and "{derivative" in answer:
+    if "{derivative" in gold:
         # The variable counts only if both texts name it: dy/dx is y', but not dy/dt.
         if not (" by " in gold and " by " in answer):
             gold, answer = (
@@ -197,19 +197,15 @@ def _as_intervals(text: str) -> str:
         return rf"{_as_intervals(whole)} \setminus {values}"
     builder = _SET_BUILDER.fullmatch(text)
     condition = builder[1].strip() if builder else text
+    if not _ORDER.search(condition):
+        return text
+    if not _OR.search(condition) and _UNEQUAL.search(condition):
+        return _without_points(condition) or text
     # |x| < 2 becomes -2 < x < 2 in two inequalities, and |x - 1| > 2 becomes x > 3 or x < -1.
     if (absolute := _ABSOLUTE_VALUE.fullmatch(condition)) is not None:
         letter, shift, sign, bound = absolute.groups(default="0")
         joint = " or " if sign in (">", "\\ge", "\\gt") else ", "
         condition = f"{letter} {sign} {bound} - ({shift}){joint}-({bound}) - ({shift}) {sign} {letter}"
-    if not _ORDER.search(condition):
-        return text
-    # `x > 0, x \ne 1` is an interval without a point.
-    whole, *exclusions = _UNEQUAL.split(condition)
-    letters, values = set(exclusions[::2]), ",".join(exclusions[1::2])
-    if len(letters) == 1 and not _ORDER.search(values) and not _OR.search(condition):
-        whole = _as_intervals(whole.strip()) or r"\mathbb{R}"
-        return rf"{whole} \setminus \{{{values}\}}"
     return _union(_OR.split(condition)) or text
 
 
@@ -220,6 +216,22 @@ def _union(alternatives: Iterable[str]) -> str | None:
     intervals = [interval for _, interval in sets]
     # `x > 1 or y < 2` is no set of numbers. A plain interval has no letter, and may stand beside those of any letter.
     return None if "" in intervals or len(letters) > 1 else r" \cup ".join(intervals)
+
+
+def _without_points(condition: str) -> str | None:
+    r"""Return the interval without points that a condition on one letter gives, as `x > 0, x \ne 1` does; else None."""
+    first, *exclusions = _UNEQUAL.split(condition)
+    letters = set(exclusions[::2])
+    # In `x \ne 1, x < 3`, the inequality comes after a point.
+    parts = [first, *chain.from_iterable(map(_AND.split, exclusions[1::2]))]
+    inequalities = ", ".join(part.strip() for part in parts if _ORDER.search(part))
+    points = ",".join(part.strip() for part in parts[1:] if not _ORDER.search(part))
+    if len(letters) > 1 or (
+        inequalities and letters.isdisjoint(_VARIABLE.findall(inequalities))
+    ):
+        return None
+    interval = _as_intervals(inequalities) if inequalities else r"\mathbb{R}"
+    return rf"{interval} \setminus \{{{points}\}}"
 
 
 # `|x - 1| < 2`
@@ -250,13 +262,19 @@ def _as_interval(text: str) -> tuple[str, str]:
     # `-1 < x < 2` has two inequalities, with x on the right and on the left.
     bounds = [_bound(*terms[i : i + 3]) for i in range(0, len(terms) - 2, 2)]
     letters = {bound.letter for bound in bounds}
+    letter = letters.pop() if len(letters) == 1 else ""
+    return (letter, _between(bounds)) if letter else ("", "")
+
+
+def _between(bounds: Sequence[_Bound]) -> str:
+    """Return the interval between a lower and an upper bound, of which one may be missing; "" for two of one kind."""
     ends = {bound.is_upper: bound for bound in bounds}
-    if "" in letters or len(letters) > 1 or len(ends) < len(bounds):
-        return "", ""
+    if len(ends) < len(bounds):
+        return ""
     lower = ends.get(False, _Bound("", r"-\infty", False, False))
     upper = ends.get(True, _Bound("", r"\infty", True, False))
     opening, closing = "[" if lower.is_included else "(", "]" if upper.is_included else ")"
-    return letters.pop(), f"{opening}{lower.value},{upper.value}{closing}"
+    return f"{opening}{lower.value},{upper.value}{closing}"
 
 
 class _Bound(NamedTuple):

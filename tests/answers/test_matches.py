@@ -59,6 +59,14 @@ def test_every_answer_is_right_where_it_is_the_gold(judge):
     assert set(judge.matches((text, text) for text in texts)) == {True}
 
 
+@pytest.mark.parametrize("gold, answer", [(r"75\%", "75"), ("40_9", "40")])
+def test_a_pair_that_some_grader_accepts_in_one_order_may_match_in_both(
+    judge, gold, answer
+):
+    assert judge.matches([(gold, answer), (answer, gold)]) == [True, False]
+    assert judge.may_match([(gold, answer), (answer, gold)]) == [True, True]
+
+
 def test_is_match_is_for_one_pair():
     assert is_match(r"\frac{1}{2}", "0.5") and is_match(r"\sqrt{8}", r"2\sqrt{2}")
     assert not is_match("25", "25.5")
