@@ -381,7 +381,7 @@ def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
 
 @dataclass(frozen=True)
 class Decided:
-    """The decisions about a step, in columns: labels of P groups (one per prompt), rewards and verdicts of R rollouts."""
+    """The decisions about a step, in columns: labels of P groups (prompts), and rewards and verdicts of R rollouts."""
 
     step: Step
     labels: Mapping[str, Sequence[Any]]
