@@ -168,7 +168,7 @@ def damage_of(checkpoint: Path) -> str | None:
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:
-    """Return path in the checkpoint -> file, for all files of a checkpoint but ``files.json``, the list of the others."""
+    """Return path in the checkpoint -> file, for all files of a checkpoint but ``files.json`` (the list of them)."""
     files = sorted(
         file for file in checkpoint.rglob("*") if file.is_file() and file.name != _LIST
     )

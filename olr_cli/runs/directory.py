@@ -200,7 +200,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Return the contents of a run's manifest.json.
 
     Raises:
-        UserError: it is missing or damaged, or a newer olr wrote it.
+        UserError: the manifest is missing or damaged, or a newer olr wrote it.
     """
     file = path / "manifest.json"
     if not os.path.isfile(file):

@@ -84,7 +84,8 @@ def _leave_closed_terminal() -> None:
 def drop_output(*streams: int) -> None:
     """Send all further output of these file descriptors to nowhere.
 
-    Call it when nobody reads the output any more. Otherwise Python complains when it flushes it at the program's end.
+    Call it when nobody reads the output any more. Otherwise Python complains at the program's end, when it flushes what
+    is left.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:

@@ -20,9 +20,9 @@ class Progress:
     """Shows how far a run has come, as an engine reports it; this base class shows nothing."""
 
     def know(self, *, truth: bool, held_out: bool) -> None:
-        """Hide the columns that need what the run does not have: true answers (`truth`) or a test set (`held_out`).
+        """Hide the columns that have no values in this run.
 
-        Called before `start`.
+        `truth` says whether the run has true answers, and `held_out` whether it has a test set. Called before `start`.
         """
 
     def start(

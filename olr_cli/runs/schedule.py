@@ -93,16 +93,16 @@ class Schedule:
         return range(done + 1, self.last + 1)
 
     def is_due(self, step: int, every: int | None) -> bool:
-        """Return whether work that is due every `every` steps, and after the last step, is due after this step.
+        """Return whether periodic work is due after a step.
 
-        If `every` is None, it is due only after the last step.
+        It is due every `every` steps and after the last step. If `every` is None, it is due only after the last step.
         """
         return step == self.last or (every is not None and step % every == 0)
 
     def updates_before(self, step: int) -> int:
         """Return the number of updates in all steps before this one, including updates in which no prompt trains.
 
-        This number depends on no result of earlier steps, and so the learning rate after a resume does not either.
+        This number depends on no result of earlier steps. The learning rate is therefore the same after a resume.
         """
         epochs, steps = divmod(step - 1, self.per_epoch)
         in_full_step, rest = -(-self.size // self.mini), self.prompts % self.size
@@ -138,7 +138,7 @@ class Schedule:
 # Every step of an epoch asks again, and a permutation takes one hash per prompt.
 @lru_cache(maxsize=2)
 def _order(prompts: int, seed: int, epoch: int) -> list[int]:
-    """Return the rows of all prompts in the order in which an epoch visits them.
+    """Return the rows of the training data (0 to `prompts` - 1) in the order in which an epoch visits them.
 
     The order depends on no other epoch, so training for more epochs changes no earlier one.
     """

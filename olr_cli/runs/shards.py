@@ -53,7 +53,8 @@ _DECODERS = ("polars", "pyo3_runtime", "pyarrow")
 class Shard(NamedTuple):
     """A file with one step's rows of one table (a shard) that has been checked and found whole.
 
-    Two equal shards have the same path, size and time of change. A result for one of them holds for the other.
+    Two `Shard`s are equal only if the file's path, size and time of change are. Results can therefore be cached by
+    shard.
     """
 
     path: Path
@@ -188,10 +189,12 @@ def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
     """Check the shards of `table` for all complete steps of the runs, and return them.
 
-    Rollouts are also compared with the labels, which must have the same visits at each step.
+    If `table` is ``rollouts``, the labels are checked too: both tables must have the same visits at each step.
 
     Raises:
-        UserError: as in `whole_shards`.
+        UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong to its run or
+            step.
+        FileNotFoundError: a shard has been removed meanwhile.
     """
     steps = {run: _complete_steps(run) for run in runs}
     shards = _check_shards(steps, table)
@@ -228,7 +231,7 @@ def _complete_steps(run: Path) -> list[int]:
 
 
 def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, ...]:
-    """Check the shards of `table`, given the complete steps of each run, and return them in this order."""
+    """Check the shards of `table` for these steps (run -> its complete steps), and return the shards in this order."""
     shards = []
     for run, complete in steps.items():
         of_run = run_id(run)
@@ -242,10 +245,11 @@ def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, .
 def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int] | None]:
     """Return for each shard the number of prompt visits in it, and a digest of these visits that ignores their order.
 
-    For a shard without rows, return None instead.
+    For a shard of rollouts without rows, return None instead.
 
     Raises:
-        UserError: some row has another step than its shard's name, or a visit of a prompt comes twice in a run.
+        UserError: a shard of labels has no rows, some row has another step than its shard's name, or a visit of a
+            prompt comes twice in a run.
     """
     # One query per shard would take longer than reading its rows; one query for all would need memory for a whole run.
     facts = pl.concat(
@@ -278,7 +282,7 @@ def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
         - first, last: the smallest and largest step in it.
         - unknown: number of rows without a step.
         - visits: number of prompt visits.
-        - digest: digest of these visits, in any order.
+        - digest: digest of these visits; their order does not matter.
         - hashes: list with one hash per visit.
     """
     step, visit = pl.col("step"), pl.struct("prompt_id", "visit").hash()

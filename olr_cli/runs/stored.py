@@ -90,9 +90,10 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings that define the run's arm: dotted key of the recipe -> value.
+        """The settings that define the run's arm, as dotted key of the recipe -> value.
 
-        Runs of one arm differ only in their seeds and in settings that only change rounding. These keys are left out.
+        Keys in which runs of one arm may differ are left out. These are seeds, and settings that change no more than
+        rounding.
         """
         flat = flatten({"method": dict(self.rule_defaults)}) | flatten(self.recipe.plain())
         return {

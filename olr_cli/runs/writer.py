@@ -104,7 +104,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         """Lock an existing run and return its writer. Files change only once `roll_back` is called.
 
         Raises:
-            UserError: another process holds the run, or the user's code of its label rule has changed.
+            UserError: another process holds the run, or the file with the user's label rule has changed.
         """
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path))
@@ -221,8 +221,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def read_prompts(self, mark: Mark) -> None:
         """Read the prompts that earlier attempts have received, and remove a last line that a kill cut off.
 
-        `mark` adds the user's verified labels to prompts. They count in the digest of the data alone, as in
-        `add_prompts`.
+        `mark` adds the user's verified labels to prompts. These labels count only in the digest of the data.
         """
         file = self.path / PROMPTS
         if not file.exists():

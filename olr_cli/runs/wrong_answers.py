@@ -23,8 +23,8 @@ _ANSWERS = ("answer_class", "answer")
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     """Return prompt_id -> the different wrong answers to the prompt over all its visits, sorted.
 
-    Prompts without a wrong answer are left out. On data without true answers, no rollout may be known to be right or
-    wrong. All answers are then returned, and `proved_wrong` must find the wrong ones.
+    Prompts without a wrong answer are left out. If no rollout is known to be right or wrong, as on data without true
+    answers, all answers are returned. `proved_wrong` must then find the wrong ones.
 
     Args:
         source: a run directory (its complete steps), or the log of any trainer (`read_log`). A rollout is right by its
@@ -105,8 +105,8 @@ def proved_wrong(
         judge: decides which answers are wrong, and which of them mean the same.
 
     Returns:
-        Two things: prompt_id -> the chosen answers, possibly none; and the refused answers, as pairs of label and
-        answer.
+        Two items. The first maps each prompt_id to the chosen answers, possibly none. The second has the refused
+        answers, as pairs of label and answer.
     """
     labels = {
         prompt.prompt_id: prompt.asked(prompt.given_label)
@@ -137,9 +137,10 @@ def proved_wrong(
 
 
 def _proved(pairs: Sequence[Pair], judge: Judge) -> dict[Pair, bool]:
-    """Return the pairs of label and answer that are proved to differ.
+    """Find the pairs of label and answer that are proved to differ.
 
-    The value of a pair says whether another grader may still call its answer right.
+    Returns:
+        Such a pair -> whether another grader may still call its answer right.
     """
     verdicts = zip(pairs, judge.matches(pairs), strict=True)
     wrong = [pair for pair, verdict in verdicts if verdict is False]

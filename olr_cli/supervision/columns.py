@@ -340,7 +340,7 @@ def _rank(count: Any, answer: Any, answers: int) -> Any:
     Args:
         count: votes, as an integer array or expression.
         answer: the answer's number, from 0, in the order of the texts.
-        answers: how many answers are numbered, so that all numbers are below it.
+        answers: how many answers are numbered; every answer's number is smaller.
     """
     # One number in place of two sort keys: 3 answers with counts 2, 2, 1 get 8, 7, 3.
     return count * answers + (answers - 1 - answer)
@@ -383,8 +383,8 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
 def _past_of(visits: pl.DataFrame) -> pl.DataFrame:
     """Return one row per visit, with the columns in which the history keeps sums over visits (`_PAST`).
 
-    A row has the prompt, the majority (null for none) and K. It also has three sums over this one visit: visits (1),
-    count (rollouts in the majority's class) and moment (visit number times count).
+    A row has the prompt, the majority (null for none) and the number of rollouts (K). It also has three sums over this
+    one visit: visits (1), count (rollouts in the majority's class) and moment (visit number times count).
     """
     count = pl.col("majority_count")
     sums = {"visits": pl.lit(1), "count": count, "moment": pl.col("visit") * count}
@@ -437,8 +437,8 @@ def _with_history(
 
     Args:
         visits: one row per visit, with its majority.
-        rows: sums over the prompts' earlier visits, with the columns of `_PAST`. Below them follows one row for each
-            row of `visits`, with the same columns.
+        rows: first the stored history, with sums over the earlier visits of each prompt that have the same majority and
+            number of rollouts (`_PAST`). Below them follows one row for each row of `visits`, with the same columns.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
         recipe: sets the slope threshold.
 
@@ -507,7 +507,8 @@ def _historical_majorities(
     """Find for each row the class of answers that was its prompt's majority most often up to this row (R13).
 
     Args:
-        rows: sums over visits, with the columns of `_PAST`. The rows of each prompt are in the order of its visits.
+        rows: sums over visits that have the same prompt, majority and number of rollouts (`_PAST`). The rows of each
+            prompt are in the order of its visits.
         of_prompt: computes running sums over the rows of the same prompt.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
 
@@ -548,7 +549,8 @@ def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, in
     The least-squares slope is exact, as in `Past.slope_ratio`. With fewer than two visits it is 0 / 1.
 
     Args:
-        rows: sums over visits, with the columns of `_PAST`, and number (how many visits the prompt has had so far).
+        rows: sums over visits that have the same prompt, majority and number of rollouts (`_PAST`), with one more
+            column, number (how many visits the prompt has had so far).
         of_prompt: computes running sums over the rows of the same prompt.
     """
     scale = math.lcm(*rows["rollouts"].unique())

@@ -40,7 +40,7 @@ class Group:
     """The wrong label of this visit; None if noise leaves the prompt alone."""
 
     def right(self, label: str | None) -> Collection[str | None]:
-        """Return the answers that match a label, or nothing if the label is None.
+        """Return the answers that match a label; empty if the label is None.
 
         Verdicts are kept by label for a whole step. If other prompts of the step have the same label, their answers may
         be among the result.
@@ -104,7 +104,7 @@ class Group:
         return label, "noisy" if prompt.is_marked else "given"
 
     def seen(self) -> Visit:
-        """Return the facts that a label rule may see: none depends on the true answer."""
+        """Return the facts about the visit that a label rule may see, without the true answer."""
         vote, (label, source) = self.votes[0], self.standing_label
         return Visit(
             self.prompt.prompt_id,
@@ -142,7 +142,7 @@ class Group:
 
         Args:
             label: the label that was decided.
-            rewards: for each view, one reward per rollout.
+            rewards: for each view (wording of the prompt), one reward per rollout.
         """
         prompt, vote, past = self.prompt, self.votes[0], self.past
         right_answers = self.right(prompt.true_answer)

@@ -34,7 +34,7 @@ class Past(NamedTuple):
     """scale * sum of i p(i)."""
 
     def after(self, visit: Vote) -> Past:
-        """Return a new past that includes the prompt's next visit, given as its vote."""
+        """Return a new past that includes the prompt's next visit; `visit` is the vote of its rollouts."""
         return self.plus(visit, 1, (self.visits + 1) * visit.majority_count)
 
     def plus(self, visit: Vote, visits: int, moment: int) -> Past:

@@ -50,9 +50,9 @@ def any_prompt(decided: Decided) -> list[float]:
 
 
 def verified_only(decided: Decided) -> list[float]:
-    """Give rank 0 to prompts with a verified label, and infinity to all others, so that these never train.
+    """Rank a step's prompts so that only those with a verified label train.
 
-    This shows what the verified labels are worth alone.
+    They have rank 0, and all others rank infinity. This shows what the verified labels are worth alone.
     """
     return [0.0 if prompt.is_verified else inf for prompt in decided.step.prompts]
 
@@ -62,14 +62,14 @@ def prompts_that_train(
 ) -> list[bool]:
     """Return for each prompt of a step, in order, whether it trains.
 
-    Prompts of infinite rank never train. Of the others, the round(keep_fraction x prompts) with the smallest ranks
-    train, and at least one. A random draw keyed by seed, prompt and visit breaks ties (R18), so a random choice changes
-    from epoch to epoch.
+    Prompts of infinite rank never train. Of the others, those with the smallest ranks train: round(keep_fraction x
+    number of prompts in the step) of them, and at least one. A random draw keyed by seed, prompt and visit breaks ties
+    (R18), so a random choice changes from epoch to epoch.
 
     Args:
         decided: the decisions about the step.
         rank: returns one rank per prompt.
-        keep_fraction: share of all prompts of the step that train, above 0 and at most 1.
+        keep_fraction: share of the step's prompts that train, above 0 and at most 1.
         seed: seed of the run.
     """
     step = decided.step
@@ -97,7 +97,7 @@ def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fractio
     or, by default, the share of `prompts` that are not marked as noise.
 
     Raises:
-        UserError: the default is needed, and all prompts are marked or some label is of unknown quality.
+        UserError: the default is needed, but all prompts are marked as noise, or some label is of unknown quality.
     """
     if method.prompts in ("all", "verified"):
         return Fraction(1)

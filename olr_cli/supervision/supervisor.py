@@ -191,7 +191,7 @@ class Supervisor:
         return answers
 
     def _grading(self, step: Step, answers: Sequence[str | None]) -> Grading:
-        """Ask the judge for each answer's class, and whether it matches the prompt's given label and true answer (R7).
+        """Ask the judge for each answer's class, and whether it matches the given label and the true answer (R7).
 
         The result also says whether each given label matches its prompt's true answer. `answers` has one answer per
         rollout of the step, None for none.
@@ -275,8 +275,8 @@ class Supervisor:
     def _rewards(self, group: Group, view: int, label: Label) -> list[float]:
         """Return one reward per rollout of a view, before the errors of a verifier (R16).
 
-        `view` is the index of a wording of the prompt. If the label is not verified and the method has an intrinsic
-        reward, that is the reward. Otherwise the reward is 1 or 0: a majority label rewards the answers in its class,
+        `view` is the index of a wording of the prompt. An intrinsic reward, if the method has one, applies under every
+        label that is not verified. Otherwise the reward is 1 or 0: a majority label rewards the answers in its class,
         any other label rewards the answers that match it.
         """
         answers, label_answer = group.answers[view], label.answers[view]
@@ -361,7 +361,7 @@ def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision])
 
 
 def _in_a_row(groups: Iterable[Sequence[Sequence[float]]]) -> list[float]:
-    """Flatten rewards into one list. They are nested by group, then by view (wording), then by rollout."""
+    """Flatten rewards, nested by group, view (wording) and rollout, into one list in this order."""
     return [*chain.from_iterable(chain.from_iterable(groups))]
 
 
@@ -377,7 +377,8 @@ def make_supervisor(
         history: the visits before this run was resumed; None for a new run.
 
     Raises:
-        UserError: a stored recipe names a user's function, and the user has not named it again. It may be a stranger's.
+        UserError: the recipe was stored with a run and names a Python function, but the user has not named the function
+            again. A stored recipe may be a stranger's.
     """
     # A stored recipe may name a stranger's code: refuse to run it unless the user has named it too.
     recipe.require_named("method.name", "verifier.where")

@@ -11,7 +11,7 @@ from olr_cli.supervision.types import LabelSource
 
 
 class Visit(NamedTuple):
-    """The facts about one visit of a prompt from which a label rule decides, without the true answer."""
+    """What a label rule may know about one visit of a prompt; the true answer is not part of it."""
 
     prompt_id: str
     number: int
