@@ -122,8 +122,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool | None:
         """Release the run. If an error ends an attempt that has begun, note the attempt's status in the manifest.
 
-        The status is ``interrupted`` after a stop on request. Otherwise it is the error's `run_status`, by default
-        ``failed``.
+        The status is ``interrupted`` after a stop on request. Otherwise it is the error's attribute `run_status` or, by
+        default, ``failed``.
         """
         if error is not None and self._is_open:
             # On a full disk even this note may fail; the user should see the first error.

@@ -137,9 +137,9 @@ def co_reward(visit: Visit) -> Label:
 
 
 def _voted(answers: tuple[str | None, ...]) -> Label:
-    """Return a label with one of these majority answers for each view (wording) of the prompt.
+    """Return a label that gives each view (wording of the prompt) its answer in `answers`, a majority or None.
 
-    Its source is ``majority``, or ``none`` if the first answer is None.
+    The source of the label is ``majority``, or ``none`` if the first answer is None.
     """
     has_majority = answers[0] is not None
     return Label(answers, "majority" if has_majority else "none", is_selected=has_majority)

@@ -215,7 +215,10 @@ class Supervisor:
     def _groups(
         self, step: Step, answers: Sequence[str | None], grading: Grading
     ) -> list[Group]:
-        """Return the step's groups, each with its answers, its votes, and a past that includes this visit."""
+        """Return the step's groups, each with its answers, its votes, and a past that includes this visit.
+
+        `answers` has one answer per rollout of the step, and `grading` the judge's verdicts on them.
+        """
         parts, views = list(pairwise(step.parts)), len(self.method.views)
         answers_by_part = [answers[start:end] for start, end in parts]
         votes = [vote(part, grading.keys) for part in answers_by_part]

@@ -110,7 +110,7 @@ class Verifier:
         return rewards
 
     def _reward(self, rollout: Graded, reward: float) -> float:
-        """Return a rollout's reward, or 1 - reward if the verifier errs.
+        """Return a rollout's reward (0 or 1), or 1 - reward if the verifier errs.
 
         It errs with the probability `_rate`. The random draw is the same in a replay.
         """
