@@ -90,7 +90,10 @@ class _EpochProgress(Progress):
         self._began = self._said = time.monotonic()
 
     def left(self, step: int) -> str:
-        """Return the time that the steps after `step` take at this attempt's pace, or "" until it has completed a step."""
+        """Return the time that the steps after `step` take at this attempt's pace.
+
+        The text is empty until this attempt has completed a step.
+        """
         taken = step - self._done
         return (
             rough_duration((time.monotonic() - self._began) / taken * (self._steps - step))

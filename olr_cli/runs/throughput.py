@@ -41,7 +41,7 @@ def medians(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class StepWork:
-    """The rollouts of a step, with the lengths of prompt and response in tokens, and whether each takes part in the update."""
+    """The rollouts of a step: tokens of each prompt and response, and whether the rollout takes part in the update."""
 
     prompt_tokens: Sequence[int]
     response_tokens: Sequence[int]
