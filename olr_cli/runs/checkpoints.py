@@ -44,10 +44,10 @@ def checkpoint_steps(run: Path) -> list[int]:
 def write_checkpoint(
     run: Path, step: int, fill: Callable[[Path], None], *, keep: int
 ) -> None:
-    """Write the checkpoint after `step` steps, then remove all but the newest `keep` and the best one (`best_step`).
+    """Write the checkpoint after `step` steps, then remove old ones.
 
-    `fill` writes the files into the folder that it receives. The folder gets the checkpoint's name only when it is
-    whole.
+    The newest `keep` checkpoints stay, and the one with the highest validation accuracy (`best_step`). `fill` writes
+    the files into the folder that it receives. The folder gets the checkpoint's name only when it is whole.
     """
     target = checkpoint_path(run, step)
     temporary = target.with_name(f".{target.name}.tmp")
@@ -76,7 +76,7 @@ def write_checkpoint(
 
 
 def keep_newest(run: Path, keep: int) -> None:
-    """Remove all checkpoints but the newest `keep` and the best one (`best_step`)."""
+    """Remove all checkpoints but the newest `keep` and the one with the highest validation accuracy (`best_step`)."""
     best = best_step(run)
     for old in checkpoint_steps(run)[:-keep]:
         if old != best:
@@ -84,9 +84,9 @@ def keep_newest(run: Path, keep: int) -> None:
 
 
 def best_step(run: Path) -> int | None:
-    """Return the step, from 1, with the highest accuracy on the validation set, the first one in a tie (R22).
+    """Return the step, from 1, with the highest accuracy on the validation set, or None without a measurement (R22).
 
-    None until a validation set has been measured. A test set never chooses a checkpoint.
+    In a tie, the earliest step is returned. A test set never chooses a checkpoint.
     """
     measured = [line for line in read_metrics(run, VALIDATION) if line["step"]]
     return (
@@ -95,9 +95,10 @@ def best_step(run: Path) -> int | None:
 
 
 def is_best(run: Path, step: int, metrics: Metrics) -> bool:
-    """Return whether this step's `metrics` have the run's best accuracy on the validation set so far (R22).
+    """Return whether a step has the run's highest accuracy on the validation set so far (R22).
 
-    The run's metrics.jsonl must already have this step's line. In a tie, the earlier step is the best.
+    In a tie, the earlier step is the best. The result is False if `metrics`, the step's metrics, have no validation
+    accuracy. The run's metrics.jsonl must already have this step's line.
     """
     return VALIDATION in metrics and best_step(run) == step
 
@@ -146,7 +147,7 @@ def set_aside(checkpoint: Path) -> Path:
 def damage_of(checkpoint: Path) -> str | None:
     """Return in a few words how a checkpoint differs from what was written, or None if it is whole.
 
-    To compare digests, every byte is read.
+    This takes long for a large checkpoint, because every byte is read to compare digests.
     """
     try:
         files = read_json(checkpoint / _LIST).items()
@@ -167,7 +168,7 @@ def damage_of(checkpoint: Path) -> str | None:
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:
-    """Return path within the checkpoint -> file, for all files but ``files.json``, which lists the others."""
+    """Return path in the checkpoint -> file, for all files of a checkpoint but ``files.json`` (the list of them)."""
     files = sorted(
         file for file in checkpoint.rglob("*") if file.is_file() and file.name != _LIST
     )

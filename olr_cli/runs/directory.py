@@ -68,13 +68,15 @@ Kind = Literal["training", "rollouts"]
 def create_run(
     path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = ""
 ) -> None:
-    """Write recipe and manifest of a new run into a folder that is free (`require_free`) and held by this process.
+    """Write the recipe and the manifest of a new run.
+
+    The folder must be free (`require_free`), and this process must hold its lock.
 
     Args:
         path: the run directory.
         recipe: the recipe of the run.
         kind: the command that makes the run.
-        arm: in a sweep, the common name of all runs that differ only in their seed.
+        arm: in a sweep, the common name of all runs that differ only in their seed; else empty.
     """
     require_free(path)
     # The manifest comes last, because it makes the folder a run: after a kill before that, the folder is still free.
@@ -98,7 +100,8 @@ def create_run(
 def require_free(path: Path) -> None:
     """Raise UserError if a new run at `path` would overwrite anything.
 
-    A folder is free if it is empty or missing, or if it holds only what a killed process left before the manifest.
+    A folder is free if it is empty or missing. It is also free if a process was killed before it wrote the manifest,
+    and the folder holds only what that process left.
     """
     with writing(path):
         if (path / "manifest.json").exists():
@@ -121,7 +124,7 @@ def require_free(path: Path) -> None:
 
 
 def write_recipe(path: Path, recipe: Recipe) -> None:
-    """Write a run's recipe.yaml, in place of the recipe of an earlier attempt."""
+    """Write a run's recipe.yaml; an earlier attempt's file is replaced."""
     write_text(path / "recipe.yaml", f"{_START}{recipe_yaml(recipe)}{_END}")
 
 
@@ -131,10 +134,14 @@ def recipe_yaml(recipe: Recipe) -> str:
 
 
 def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe:
-    """Read the recipe that a run was made with; pass `manifest` if it has been read already.
+    """Read the recipe that a run was made with.
+
+    Args:
+        path: the run directory.
+        manifest: the run's manifest, if it has been read already.
 
     Raises:
-        UserError: `path` is no run directory, or its recipe.yaml is cut off or was changed since.
+        UserError: `path` is no run directory, or its recipe.yaml is cut off or was changed after the run was made.
     """
     require_run(path)
     file = path / "recipe.yaml"
@@ -162,7 +169,7 @@ def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe
 
 
 def has_run(path: Path) -> bool:
-    """Return whether a folder holds a run, or the remains of one: its manifest, recipe or labels."""
+    """Return whether a folder has a manifest, a recipe or labels, so that it holds a run or the remains of one."""
     return any(
         (path / name).exists() for name in ("manifest.json", "recipe.yaml", "labels")
     )
@@ -193,7 +200,7 @@ def read_manifest(path: Path) -> dict[str, Any]:
     """Return the contents of a run's manifest.json.
 
     Raises:
-        UserError: it is missing or damaged, or a newer olr wrote it.
+        UserError: the manifest is missing or damaged, or a newer olr wrote it.
     """
     file = path / "manifest.json"
     if not os.path.isfile(file):
@@ -224,15 +231,18 @@ def start_day(path: Path) -> date:
 
 
 def run_id(path: Path) -> str:
-    """Return the id in a run's manifest, which also marks its shards; "" if the folder is no run or has no id.
+    """Return the id in a run's manifest, or "" if the folder is no run or the manifest has no id.
 
-    Raises like `read_manifest`.
+    The run's shards, that is its Parquet files, are marked with the same id.
+
+    Raises:
+        UserError: the manifest is damaged, or a newer olr wrote it.
     """
     return str(read_manifest(path).get("id", "")) if is_run(path) else ""
 
 
 def _is_manifest(manifest: Any) -> bool:
-    """Return whether a JSON value has the required keys of a manifest, with values of their types."""
+    """Return whether a JSON value has the required keys of a manifest, and every known key has a value of its type."""
     if not isinstance(manifest, dict) or not manifest.keys() >= _REQUIRED_KEYS:
         return False
     if not all(
@@ -253,7 +263,7 @@ def _is_manifest(manifest: Any) -> bool:
 def kind_of(manifest: Mapping[str, Any]) -> Kind:
     """Return which command made a run: ``training`` for `olr train`, ``rollouts`` for `olr rollouts`.
 
-    A manifest that does not say it is that of a training run.
+    A manifest without a kind belongs to a training run.
     """
     return "rollouts" if manifest.get("kind") == "rollouts" else "training"
 
@@ -269,7 +279,7 @@ def kind_note(path: Path, kind: Kind) -> str | None:
 
 
 def require_kind(path: Path, kind: Kind) -> None:
-    """Raise UserError unless the run at `path` is of this kind, that is, the same command has begun it."""
+    """Raise UserError unless the run at `path` is of this kind, that is, was made by the same command."""
     if kind_of(read_manifest(path)) != kind:
         if kind == "training":
             problem = (
@@ -283,7 +293,7 @@ def require_kind(path: Path, kind: Kind) -> None:
 
 
 def write_manifest(path: Path, manifest: Mapping[str, Any]) -> None:
-    """Replace the whole manifest of a run."""
+    """Write a run's manifest.json; the old one is replaced as a whole."""
     write_text(
         path / "manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
     )

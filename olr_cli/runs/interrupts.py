@@ -16,7 +16,7 @@ from typing import NoReturn
 
 
 class _StoppedBySignal(BaseException):
-    """A stop by a signal; `exit_status` is what a shell expects then, 128 + the signal's number."""
+    """A stop by a signal. `exit_status` is 128 + the signal's number, as shells expect it."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
@@ -28,7 +28,7 @@ class Interrupted(_StoppedBySignal, Exception):
 
 
 class Stopped(_StoppedBySignal, KeyboardInterrupt):
-    """Raised when a signal stops the program at once; as with Ctrl-C, `except Exception` does not catch it."""
+    """Raised when a signal stops the program at once. `except Exception` does not catch it."""
 
 
 def exit_status(stop: Interrupted | KeyboardInterrupt | BrokenPipeError) -> int:
@@ -84,7 +84,8 @@ def _leave_closed_terminal() -> None:
 def drop_output(*streams: int) -> None:
     """Send all further output of these file descriptors to nowhere.
 
-    Call it when nobody reads them any more: Python would otherwise complain when it flushes them at the program's end.
+    Call it when nobody reads the output any more. Otherwise Python complains at the program's end, when it flushes what
+    is left.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
@@ -92,7 +93,10 @@ def drop_output(*streams: int) -> None:
 
 
 class StopRequest:
-    """Remembers the first signal, which asks for a stop after the current step; a second Ctrl-C stops at once."""
+    """Remembers the first signal, which asks for a stop after the current step.
+
+    A second Ctrl-C stops at once.
+    """
 
     def __init__(self, tell: Callable[[], None] | None = None) -> None:
         self.signal_number: int | None = None
@@ -106,7 +110,7 @@ class StopRequest:
     def _note(self, number: int, _frame: FrameType | None) -> None:
         """Handle a signal: remember the first one and tell the user; raise `Stopped` on a later Ctrl-C.
 
-        Other later signals have no effect.
+        Any other later signal has no effect.
         """
         if self.signal_number is not None and number == signal.SIGINT:
             raise Stopped(number)
@@ -124,8 +128,12 @@ class StopRequest:
 def stop_requests(tell: Callable[[], None] | None = None) -> Iterator[StopRequest]:
     """Within the block, let Ctrl-C, SIGTERM and SIGHUP ask for a stop instead of ending the process.
 
-    The block gets a `StopRequest`, whose `interruption` it has to look at after each step. Signals that the process
-    ignores stay ignored. `tell` is called on the first signal, because the work then continues for a while.
+    The block gets a `StopRequest`. After each step, it must call `interruption` and raise the exception, if any.
+    Signals that the process ignores stay ignored.
+
+    Args:
+        tell: called on the first signal, to tell the user that the work continues until the end of the step; None for
+            no message.
     """
     request = StopRequest(tell)
     before = {number: signal.signal(number, request._note) for number in _heeded()}

@@ -33,7 +33,7 @@ STATUSES = ("finished", "running", "stopped", "failed", "diverged", "crashed", "
 
 @dataclass(frozen=True)
 class RunEntry:
-    """One row of `olr runs`: what a run is, how far it has come and how well it does; an unknown value is None."""
+    """One row of `olr runs`: what a run is, how far it has come and how well it does. An unknown value is None."""
 
     name: str
     """Its path below the folder that was searched."""
@@ -86,9 +86,11 @@ def list_runs(
 
     Args:
         folders: folders to search, or run directories.
-        status: if given, only runs with this status, one of `STATUSES`.
-        arm: if given, only runs with this text in the name of their arm.
-        sort: the order, one of `SORT_KEYS`.
+        status: keep only runs with this status, such as ``finished`` (`STATUSES`); by default all.
+        arm: keep only runs with this text in the name of their arm; by default all. An arm is the runs that differ only
+            in their seed.
+        sort: what to sort by, in ascending order: ``created``, ``name``, ``arm``, ``status``, ``accuracy``, ``wrong``
+            (wrong labels) or ``size``.
 
     Raises:
         UserError: a folder does not exist, or `status` or `sort` is unknown.
@@ -115,7 +117,8 @@ def list_runs(
 def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
     """Return what `olr runs` prints: the table of runs, why some cannot be read, and the commands likely to come next.
 
-    `folders` are those that were searched, for the commands and for an empty result.
+    `folders` are the folders that were searched. The commands name them, and so does the message that nothing was
+    found.
     """
     named = " ".join(quote(str(folder)) for folder in folders)
     table = Table(
@@ -167,7 +170,7 @@ _COLUMNS = [
 
 
 def _cells(run: RunEntry) -> list[str]:
-    """Return the texts of a run's row, in the order of `_COLUMNS`."""
+    """Return the texts of a run's row in the table of `olr runs`, one per column."""
     return [
         run.name,
         run.arm,
@@ -182,7 +185,10 @@ def _cells(run: RunEntry) -> list[str]:
 
 
 def _entry(path: Path, folder: Path) -> RunEntry:
-    """Read the run at `path`, found in the searched `folder`; one that cannot be read gets a `problem` instead."""
+    """Read the run at `path`, which was found in the searched `folder`.
+
+    If the run cannot be read, the entry has a `problem` and no facts but its path and size.
+    """
     entry = RunEntry(
         path.name if path == folder else os.path.relpath(path, folder),
         str(path),
@@ -217,7 +223,10 @@ def _entry(path: Path, folder: Path) -> RunEntry:
 
 
 def status_of(path: Path, manifest: Mapping[str, Any]) -> str:
-    """Return the status, one of `STATUSES`, of the run at `path`, given its manifest."""
+    """Return the status, one of `STATUSES`, of the run at `path`, given its manifest.
+
+    If the manifest says that the run is running on this host, but no process holds its lock, it has ``crashed``.
+    """
     status = str(manifest["status"])
     if status != "running":
         return {"interrupted": "stopped"}.get(status, status)

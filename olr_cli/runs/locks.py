@@ -37,13 +37,17 @@ _PATIENCE = 0.1
 def held(path: Path, *, make: bool = False) -> Iterator[None]:
     """Within the block, hold the lock of a run directory or another folder, so that no other process works on it.
 
-    If the process is killed, the system releases the lock. With `make`, a missing folder is created, and removed again
-    if it stays empty. Temporary files that interrupted writes left in the folder itself are removed.
+    If the process is killed, the system releases the lock. Temporary files that interrupted writes left in the folder
+    itself are removed first.
+
+    Args:
+        path: the folder.
+        make: create the folder if it is missing, and remove it at the end if it is still empty.
 
     Raises:
-        UserError: another process holds the folder, it cannot be locked or made, or it was moved before the block
-            failed.
-        FileNotFoundError: the folder is missing, without `make`.
+        UserError: another process holds the lock, or the folder cannot be locked or made. Also raised if the block
+            failed and the folder has been moved.
+        FileNotFoundError: the folder is missing, and `make` is false.
     """
     lock, file = _locked(path, make=make), path / LOCK
     # Keep the folder open, so that `is_at` notices if it was moved or replaced.
@@ -79,10 +83,11 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
 
 
 def _locked(path: Path, *, make: bool) -> FileLock:
-    """Return the acquired lock of a folder, which is made first if `make`.
+    """Lock a folder and return the lock; with `make`, a missing folder is created.
 
     Raises:
         UserError: another process holds the lock, or the folder cannot be locked or made.
+        FileNotFoundError: the folder is missing, and `make` is false.
     """
     # `thread_local=False`: another thread may release the lock. `fallback_to_soft=False`: no heartbeat file, see above.
     lock = FileLock(
@@ -120,7 +125,7 @@ def _locked(path: Path, *, make: bool) -> FileLock:
 
 
 def is_held(path: Path) -> bool:
-    """Return whether a live process, perhaps another user's, holds the lock of a folder (`held`)."""
+    """Return whether a live process of any user holds the lock of a folder."""
     try:
         # The flags make sure that a pipe or a link in that place is neither waited for nor followed.
         lock = os.open(path / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

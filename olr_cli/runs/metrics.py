@@ -28,7 +28,7 @@ def known(metrics: Mapping[str, float | None]) -> Metrics:
 def append_metrics(
     run: Path, step: int, epoch: int, metrics: Mapping[str, float | None]
 ) -> None:
-    """Append a line to a run's metrics.jsonl with one step's metrics, where None becomes null."""
+    """Append a line with one step's metrics to a run's metrics.jsonl; None becomes null."""
     line = json.dumps({"step": step, "epoch": epoch, **metrics})
     file = run / "metrics.jsonl"
     with writing(file), file.open("a", encoding="utf-8") as lines:
@@ -36,10 +36,12 @@ def append_metrics(
 
 
 def read_metrics(run: Path, having: str = "") -> list[Metrics]:
-    """Return the lines of a run's metrics.jsonl, oldest first and without nulls.
+    """Return the lines of a run's metrics.jsonl, oldest first and without nulls; empty if there is no file.
 
-    A last line that a kill cut off is left out; any other damaged line raises UserError. With `having`, only lines with
-    this metric are returned. Most of a long run's lines lack it; they are parsed only if they look damaged.
+    With `having`, the name of a metric, only lines that have this metric are returned. In a long run most lines lack
+    it. Such a line is only parsed if it looks damaged.
+
+    A last line that a kill cut off is left out. Any other damaged line raises UserError.
     """
     lines = map(known, _whole_lines(run / "metrics.jsonl", having))
     return [line for line in lines if not having or having in line]
@@ -48,7 +50,7 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
     """Yield the complete lines of metrics.jsonl as dicts, nulls included; a damaged line raises UserError.
 
-    With `having`, the name of a metric, most lines without it are left out unparsed.
+    With `having`, the name of a metric, most lines that lack this metric are skipped without being parsed.
     """
     key = json.dumps(having).encode() if having else b""
     if not file.exists():
@@ -83,7 +85,7 @@ def _is_line(metrics: dict[str, Any]) -> bool:
 
 
 def drop_metrics_after(run: Path, step: int) -> None:
-    """Remove the lines of later steps, and a last line that is cut off, from a run's metrics.jsonl."""
+    """Remove from a run's metrics.jsonl the lines of steps after `step`, and a last line that is cut off."""
     file = run / "metrics.jsonl"
     kept = [line for line in _whole_lines(file) if line["step"] <= step]
     write_text(file, "".join(json.dumps(line) + "\n" for line in kept))
@@ -97,7 +99,7 @@ The best of many measurements is high by chance too, hence four standard errors.
 
 
 def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
-    """Find the first step whose held-out accuracy is clearly below its previous best.
+    """Find the first step whose held-out accuracy is clearly below the best one before.
 
     Clearly means by more than 5 percentage points and by more than 4 standard errors. `lines` are those of
     metrics.jsonl, oldest first.
@@ -121,14 +123,14 @@ def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
 
 
 class MetricsTail:
-    """Follows a run's metrics.jsonl: the lines that another process appends from now on."""
+    """Follows a run's metrics.jsonl, to which another process appends lines from now on."""
 
     def __init__(self, run: Path) -> None:
         self._file = run / "metrics.jsonl"
         self._read = self._file.stat().st_size if self._file.exists() else 0
 
     def new_lines(self) -> list[Metrics]:
-        """Return the lines completed since the last call (or since the beginning), without nulls."""
+        """Return the lines that were completed since the last call, or since this object was made, without nulls."""
         if not self._file.exists():
             return []
         with regular(self._file).open("rb") as lines:
@@ -149,9 +151,9 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, part: str) -> Iterator[None]:
-        """Add the time of the block to a part of the step, by its name; blocks must not be nested.
+        """Add the time of the block to the part of the step with this name.
 
-        Several blocks may have the same name. A block that raises is not counted.
+        Several blocks may have the same name, but blocks must not be nested. A block that raises is not counted.
         """
         # No `finally` below: if the block fails, so does the step, and nobody reads its times.
         began = time.perf_counter()

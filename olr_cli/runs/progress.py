@@ -20,9 +20,9 @@ class Progress:
     """Shows how far a run has come, as an engine reports it; this base class shows nothing."""
 
     def know(self, *, truth: bool, held_out: bool) -> None:
-        """Hide the columns that need true answers (`truth`) or a test set (`held_out`) if the run has none.
+        """Hide the columns that have no values in this run.
 
-        Called before `start`.
+        `truth` says whether the run has true answers, and `held_out` whether it has a test set. Called before `start`.
         """
 
     def start(
@@ -34,7 +34,7 @@ class Progress:
             steps: number of the run's last step.
             done: number of steps that are complete already.
             steps_per_epoch: number of steps in an epoch.
-            seen: metrics of the current epoch's complete steps, for the means of its row.
+            seen: metrics of each step that is already complete in the current epoch. They count in the epoch's means.
         """
 
     def step(self, step: int, metrics: Metrics) -> None:
@@ -70,7 +70,7 @@ class JsonProgress(Progress):
 
 
 class _EpochProgress(Progress):
-    """Base of the displays with one row per epoch, which shows means over the epoch's steps."""
+    """Base of the displays with one row per epoch. A row shows means over the epoch's steps."""
 
     def __init__(self, layout: Layout | None) -> None:
         self._whole = TRAINING if layout is None else layout
@@ -90,7 +90,10 @@ class _EpochProgress(Progress):
         self._began = self._said = time.monotonic()
 
     def left(self, step: int) -> str:
-        """Return the time that the remaining steps take at this attempt's pace, or "" before its first step."""
+        """Return the time that the steps after `step` take at this attempt's pace.
+
+        The text is empty until this attempt has completed a step.
+        """
         taken = step - self._done
         return (
             rough_duration((time.monotonic() - self._began) / taken * (self._steps - step))
@@ -99,7 +102,10 @@ class _EpochProgress(Progress):
         )
 
     def is_time(self, seconds: float) -> bool:
-        """Return whether this long has passed since the display last changed; if so, count this call as a change."""
+        """Return whether at least `seconds` have passed since the display last changed.
+
+        If so, this call counts as a change.
+        """
         now = time.monotonic()
         is_time = now - self._said >= seconds
         self._said = now if is_time else self._said
@@ -108,7 +114,7 @@ class _EpochProgress(Progress):
     def row(self, step: int, metrics: Metrics) -> str | None:
         """Add a step's metrics, and return the text of the epoch's row if this step completes the epoch.
 
-        None means that it does not, or that no column has a value.
+        The result is None if the epoch goes on, or if no column has a value.
         """
         self._seen.append(metrics)
         if step % self._per_epoch and step != self._steps:
@@ -242,7 +248,7 @@ class _Column:
     """True: shown if true answers are known; False: shown only if none is; None: always shown."""
 
     def cell(self, value: float) -> str:
-        """Return a value as this column's text: a number with the column's decimals, or a share in percent."""
+        """Return a value as the text in this column, a number with the column's decimals or a share in percent."""
         if self.decimals is None:
             return f"{value:.0%}"
         digits = len(f"{abs(value):.0f}")
@@ -263,7 +269,10 @@ class Layout:
 
     @property
     def header(self) -> tuple[str, str]:
-        """The two lines of headings above the rows; with the heading of the time left they take at most 80 columns."""
+        """The two lines of headings above the rows.
+
+        Together with the heading of the time left, they take at most 80 columns of the terminal.
+        """
         above = " " * len(self.row)
         for column in self.columns:
             above += " " * column.width
@@ -330,9 +339,9 @@ def choose_progress(*, as_json: bool, layout: Layout = TRAINING) -> Progress:
 
 
 def headline(lines: Sequence[Metrics]) -> str:
-    """Return the results of a run's last epoch in one line, given the lines of its metrics.jsonl.
+    """Return the results of a run's last epoch in one line, given the lines of its metrics.jsonl (at least one).
 
-    They are held-out accuracy, right majorities on noisy prompts and wrong labels, as far as they are known.
+    The results are held-out accuracy, right majorities on noisy prompts and wrong labels. Unknown ones are left out.
     """
     epoch = [line for line in lines if line["epoch"] == lines[-1]["epoch"]]
     values = {
@@ -346,11 +355,11 @@ def headline(lines: Sequence[Metrics]) -> str:
 
 
 def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
-    """Return the mean of a metric over an epoch's steps, given their metrics; None if no step has it.
+    """Return the mean of the metric `name` over an epoch, given the metrics of each step; None if no step has it.
 
     A step's value is weighted by the number of prompts that it is a mean over. For metrics of noisy or clean prompts
-    and of replaced labels, that number is computed from the shares in metrics.jsonl. Of a held-out metric, the latest
-    value is returned.
+    and of replaced labels, that number is computed from the shares in metrics.jsonl. For a held-out metric, the latest
+    value is returned instead.
     """
     measured = [metrics for metrics in steps if name in metrics]
     if measured and name.startswith("eval/"):
@@ -364,7 +373,10 @@ def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
 
 
 def _prompts_of(name: str, metrics: Metrics) -> float:
-    """Return how many of a step's prompts the value of a metric is a mean over, given all metrics of the step."""
+    """Return the number of prompts that a step's value of the metric `name` is a mean over.
+
+    `metrics` are all metrics of the step.
+    """
     prompts = metrics.get("rollout/groups", 1)
     if name.endswith("_clean"):
         return prompts * (1 - metrics.get("label/initial_noise", 0))
@@ -378,7 +390,7 @@ def _prompts_of(name: str, metrics: Metrics) -> float:
 
 
 def clock(seconds: float) -> str:
-    """Return a duration as h:mm:ss or m:ss."""
+    """Return a duration as h:mm:ss, or m:ss below an hour."""
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

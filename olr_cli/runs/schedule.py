@@ -76,7 +76,7 @@ class Schedule:
 
     @property
     def last(self) -> int:
-        """The last step, and so the number of steps."""
+        """Number of the last step, which is also the number of steps."""
         return self.epochs * self.per_epoch
 
     def epoch(self, step: int) -> int:
@@ -84,7 +84,7 @@ class Schedule:
         return -(-step // self.per_epoch)
 
     def rows(self, step: int) -> list[int]:
-        """Return which rows of the training data a step visits, in the order of its prompts."""
+        """Return the rows of the training data (from 0) that a step visits, in the order of its prompts."""
         first = (step - 1) % self.per_epoch * self.size
         return _order(self.prompts, self.seed, self.epoch(step))[first : first + self.size]
 
@@ -93,16 +93,16 @@ class Schedule:
         return range(done + 1, self.last + 1)
 
     def is_due(self, step: int, every: int | None) -> bool:
-        """Return whether work is due after this step: every `every` steps and after the last one.
+        """Return whether periodic work is due after a step.
 
-        If `every` is None, it is due only after the last step.
+        It is due every `every` steps and after the last step. If `every` is None, it is due only after the last step.
         """
         return step == self.last or (every is not None and step % every == 0)
 
     def updates_before(self, step: int) -> int:
         """Return the number of updates in all steps before this one, including updates in which no prompt trains.
 
-        Counted this way, the learning rate after a resume does not depend on anything that earlier steps computed.
+        This number depends on no result of earlier steps. The learning rate is therefore the same after a resume.
         """
         epochs, steps = divmod(step - 1, self.per_epoch)
         in_full_step, rest = -(-self.size // self.mini), self.prompts % self.size
@@ -138,7 +138,7 @@ class Schedule:
 # Every step of an epoch asks again, and a permutation takes one hash per prompt.
 @lru_cache(maxsize=2)
 def _order(prompts: int, seed: int, epoch: int) -> list[int]:
-    """Return the rows of all prompts in the order in which an epoch visits them.
+    """Return the rows of the training data (0 to `prompts` - 1) in the order in which an epoch visits them.
 
     The order depends on no other epoch, so training for more epochs changes no earlier one.
     """

@@ -51,9 +51,10 @@ _DECODERS = ("polars", "pyo3_runtime", "pyarrow")
 
 
 class Shard(NamedTuple):
-    """A shard, the file with one step's rows of one table, that has been checked and found whole.
+    """A file with one step's rows of one table (a shard) that has been checked and found whole.
 
-    Its size and time of change tell when its bytes change, so results for an equal shard can be reused.
+    Two `Shard`s are equal only if the file's path, size and time of change are. Results can therefore be cached by
+    shard.
     """
 
     path: Path
@@ -64,7 +65,17 @@ class Shard(NamedTuple):
 
     @classmethod
     def at(cls, path: Path, table: str, run: str = "") -> Shard:
-        """Check the file of a shard and return its description; `check_shard` explains arguments and errors."""
+        """Check the file of a shard and return its description.
+
+        Args:
+            path: the file.
+            table: ``labels`` or ``rollouts``.
+            run: id of the run that the shard must belong to; "" for any.
+
+        Raises:
+            UserError: the file is damaged, of another table or run, or of a version that this olr does not read.
+            FileNotFoundError: the file has been removed.
+        """
         is_of_today, status = check_shard(path, table, run), path.stat()
         return cls(path, is_of_today, status.st_mtime_ns, status.st_size)
 
@@ -80,7 +91,7 @@ def step_of(shard: Path) -> int:
 
 
 def table_shards(folder: Path) -> dict[int, Path]:
-    """Return step -> shard in a table's folder, steps ascending; empty if the folder is missing."""
+    """Return step -> file of the step's shard in a table's folder, steps ascending; empty if the folder is missing."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         named = ((_SHARD.fullmatch(entry.name), entry) for entry in entries)
         steps = sorted(
@@ -92,7 +103,7 @@ def table_shards(folder: Path) -> dict[int, Path]:
 
 @cache
 def table_schema(table: str) -> Any:
-    """Return the `pyarrow.Schema` of `table`, with its version in the metadata."""
+    """Return the `pyarrow.Schema` of a table (``labels`` or ``rollouts``), with its version in the metadata."""
     schema = arrow_schema(_RECORDS[table])  # type: ignore[arg-type]  # mypy takes a class of two for unhashable
     return schema.with_metadata(
         {"olr.table": table, "olr.schema_version": str(SCHEMA_VERSION)}
@@ -101,14 +112,14 @@ def table_schema(table: str) -> Any:
 
 @cache
 def _polars_schema(table: str) -> pl.Schema:
-    """Return the schema of `table` as polars has it."""
+    """Return the schema of a table (``labels`` or ``rollouts``) as polars has it."""
     empty = pl.from_arrow(table_schema(table).empty_table())
     assert isinstance(empty, pl.DataFrame)
     return empty.schema
 
 
 def stored_steps(run: Path) -> list[int]:
-    """Return the complete steps of a run, those with a shard in both tables, ascending."""
+    """Return the complete steps of a run, that is those with a shard in both tables, ascending."""
     return sorted(set.intersection(*(set(table_shards(run / table)) for table in _RECORDS)))
 
 
@@ -120,10 +131,15 @@ def newest_shard(run: Path) -> int:
 
 
 def scan_shards(table: str, shards: Iterable[Shard], **options: Any) -> pl.LazyFrame:
-    """Return the rows of shards with the columns that `table` has today, read lazily.
+    """Return the rows of shards of one table, read lazily, with the columns that this olr writes.
 
     In a shard of another version of olr, a missing column is null and an extra one is left out. Nullable columns can
-    thus be added to the schema, and older runs still read and resumed. `options` go to `pl.scan_parquet`.
+    thus be added to the schema, and older runs can still be read and resumed.
+
+    Args:
+        table: ``labels`` or ``rollouts``.
+        shards: shards of this table.
+        options: passed on to `pl.scan_parquet`.
     """
     schema = _polars_schema(table)
 
@@ -143,9 +159,10 @@ def scan_shards(table: str, shards: Iterable[Shard], **options: Any) -> pl.LazyF
 
 
 def run_number(shards: Iterable[Shard]) -> pl.Expr:
-    """Return an expression: the index of a row's run, given the column ``shard`` with the path of the row's file.
+    """Return an expression for the number of the run that a row belongs to.
 
-    Runs count from 0 in the order of these shards.
+    The rows need a column ``shard`` with the path of the row's file. Runs count from 0, in the order in which they
+    first appear in `shards`.
     """
     numbers: dict[Path, int] = {}
     of_shard = {
@@ -159,7 +176,8 @@ def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
     """Check the shards of `table` for all complete steps of the runs; return them in the order of runs and steps.
 
     Raises:
-        UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong there.
+        UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong to its run or
+            step.
     """
     try:
         return _check_steps(runs, table)
@@ -171,7 +189,12 @@ def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
     """Check the shards of `table` for all complete steps of the runs, and return them.
 
-    Rollouts are also compared with the labels: both must have the same visits at each step.
+    If `table` is ``rollouts``, the labels are checked too: both tables must have the same visits at each step.
+
+    Raises:
+        UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong to its run or
+            step.
+        FileNotFoundError: a shard has been removed meanwhile.
     """
     steps = {run: _complete_steps(run) for run in runs}
     shards = _check_shards(steps, table)
@@ -188,7 +211,11 @@ def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
 
 def _complete_steps(run: Path) -> list[int]:
-    """Return the complete steps of a run; raise UserError if there is none, or one is missing in 1, 2, …."""
+    """Return the complete steps of a run.
+
+    Raises:
+        UserError: no step is complete, or one is missing before the last.
+    """
     steps = stored_steps(run)
     if not steps:
         raise UserError(
@@ -204,7 +231,7 @@ def _complete_steps(run: Path) -> list[int]:
 
 
 def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, ...]:
-    """Check the shard of each step of each run (`check_shard`), and return the shards in that order."""
+    """Check the shards of `table` for these steps (run -> its complete steps), and return the shards in this order."""
     shards = []
     for run, complete in steps.items():
         of_run = run_id(run)
@@ -216,10 +243,13 @@ def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, .
 
 @lru_cache(maxsize=8)
 def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int] | None]:
-    """Return for each shard the number of prompt visits in it, and a digest of them that ignores their order.
+    """Return for each shard the number of prompt visits in it, and a digest of these visits that ignores their order.
 
-    A shard without rows has None instead. Raises UserError for rows that cannot belong to the run: every row must have
-    the step of its shard's name, and no visit of a prompt may come twice in a run.
+    For a shard of rollouts without rows, return None instead.
+
+    Raises:
+        UserError: a shard of labels has no rows, some row has another step than its shard's name, or a visit of a
+            prompt comes twice in a run.
     """
     # One query per shard would take longer than reading its rows; one query for all would need memory for a whole run.
     facts = pl.concat(
@@ -243,11 +273,17 @@ def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int
 
 
 def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
-    """Return one row of facts per shard that has rows.
+    """Return one row of facts for each shard that has rows.
 
     Returns:
-        Columns shard (its path), first and last (its smallest and largest step), and unknown (number of rows without a
-        step). Then visits (number of prompt visits), digest (of these visits, in any order) and hashes (one per visit).
+        The columns are:
+
+        - shard: path of the shard.
+        - first, last: the smallest and largest step in it.
+        - unknown: number of rows without a step.
+        - visits: number of prompt visits.
+        - digest: digest of these visits; their order does not matter.
+        - hashes: list with one hash per visit.
     """
     step, visit = pl.col("step"), pl.struct("prompt_id", "visit").hash()
     # Count a visit once, not once per rollout.
@@ -274,7 +310,7 @@ def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
 def _require_no_visit_twice(shards: Sequence[Shard], facts: pl.DataFrame) -> None:
     """Raise UserError if the labels of a run have a visit of a prompt twice.
 
-    `facts` are those of `_facts_by_shard` about the same shards.
+    `facts` has one row per shard of labels (`_facts_by_shard`).
     """
     run = run_number(shards).alias("run")
     different = facts.select(run, "hashes").explode("hashes").group_by("run").n_unique()
@@ -289,16 +325,16 @@ def _require_no_visit_twice(shards: Sequence[Shard], facts: pl.DataFrame) -> Non
 
 
 def check_shard(shard: Path, table: str, run: str = "") -> bool:
-    """Check that a file is a whole shard of a table, and return whether it has exactly the columns of today.
+    """Check that a file is a whole shard of a table, and return whether its columns are exactly those that olr writes.
 
     Args:
         shard: the file.
         table: ``labels`` or ``rollouts``.
-        run: id of the run that it must belong to; "" for any.
+        run: id of the run that the shard must belong to; "" for any.
 
     Raises:
-        UserError: it is damaged, of another table or run, or of a version that this olr does not read.
-        FileNotFoundError: it has been removed.
+        UserError: the file is damaged, of another table or run, or of a version that this olr does not read.
+        FileNotFoundError: the file has been removed.
     """
     marks = _metadata(shard)
     if marks.get("olr.table") != table:
@@ -342,7 +378,10 @@ def _metadata(shard: Path) -> dict[str, str]:
 # Cached, because all shards of a run have the same schema.
 @lru_cache(maxsize=64)
 def _written_columns(schema: str) -> tuple[str, ...]:
-    """Return the columns that a shard was written with, from Arrow's schema in its metadata; empty if unreadable."""
+    """Return the columns that a shard was written with; empty if `schema` cannot be read.
+
+    `schema` is the schema that Arrow stores in the file's metadata, in base64.
+    """
     try:
         return tuple(pa.ipc.read_schema(pa.py_buffer(b64decode(schema))).names)
     except (ValueError, OSError, pa.ArrowException):
@@ -352,7 +391,7 @@ def _written_columns(schema: str) -> tuple[str, ...]:
 def explain_removed_shard(error: FileNotFoundError) -> str | None:
     """Return a sentence for the user if the missing file is a shard that was removed after it was listed.
 
-    For any other missing file, return None.
+    For any other file, return None.
     """
     shard = _SHARD_IN_TEXT.search(str(error))
     if shard is None:
@@ -364,11 +403,11 @@ def explain_removed_shard(error: FileNotFoundError) -> str | None:
 
 
 def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
-    """Return a sentence for the user if an error comes from a damaged shard in a run at or below `places`.
+    """Return a sentence for the user if an error comes from a damaged shard in a run at or below `places`, else None.
 
-    For any other error, return None. `check_shard` notices a shard that is cut off before it is read. Damage in the
-    middle only shows while rows are decoded, by an error that names no file. So every shard is read completely here,
-    however long it takes.
+    `check_shard` notices a shard that is cut off before the shard is read. Damage in the middle shows only while rows
+    are decoded, by an error that names no file. To find the file, every shard is read completely, however long it
+    takes.
     """
     # pyarrow raises some decoding errors as OSError, but without the system's error number.
     is_of_system = isinstance(error, OSError) and error.errno is None

@@ -48,14 +48,17 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 class RunStore:
-    """Writes the two tables of one run, a shard each per step, and removes steps; makes the folders when needed."""
+    """Writes the two tables of one run, with one file (shard) per table and step, and removes steps.
+
+    Missing folders of the tables are made.
+    """
 
     def __init__(self, run: Path) -> None:
         self._run = run
         self._unsynced: list[Path] = []
 
     def append(self, step: int, labels: Columns, rollouts: Columns) -> tuple[Any, Any]:
-        """Store a complete step from the columns of both tables.
+        """Store a complete step, given the columns of both tables as name -> values.
 
         Returns:
             The labels and the rollouts as stored, each a `pyarrow.Table`.
@@ -115,7 +118,7 @@ class RunStore:
 
 
 def arrow_table(table: str, columns: Columns) -> Any:
-    """Return columns, given by name, as a `pyarrow.Table` with the schema of `table`."""
+    """Return columns (name -> values) as a `pyarrow.Table` with the schema of `table` (``labels`` or ``rollouts``)."""
     schema = table_schema(table)
     return pa.table(
         [pa.array(columns[field.name], field.type) for field in schema], schema=schema
@@ -125,8 +128,8 @@ def arrow_table(table: str, columns: Columns) -> Any:
 def scan_labels(run: Path) -> pl.LazyFrame:
     """Return the labels of the steps that are complete now, read lazily; the run may still be training.
 
-    If somebody resumes the run before the frame is collected, collecting raises FileNotFoundError: a resume removes the
-    steps after the checkpoint (`olr_cli.runs.shards.explain_removed_shard`).
+    Collecting the frame raises FileNotFoundError if somebody has resumed the run meanwhile. A resume removes the steps
+    after the checkpoint (`olr_cli.runs.shards.explain_removed_shard`).
     """
     return scan_shards("labels", whole_shards([run], "labels"))
 
@@ -134,8 +137,10 @@ def scan_labels(run: Path) -> pl.LazyFrame:
 def scan_labels_of(runs: Sequence[Path]) -> Iterator[pl.LazyFrame]:
     """Yield the labels of all runs in a few lazy frames, each with several runs, in the order of `runs`.
 
-    The column ``run`` counts the runs within a frame, from 0. One query per run would take longer than a small run's
-    rows; one query for all runs could need more memory than there is. Collecting raises as in `scan_labels`.
+    The column ``run`` is the number of the run within its frame, from 0. One query per run would take longer than a
+    small run's rows. One query for all runs could need more memory than there is.
+
+    Collecting a frame raises FileNotFoundError if somebody has resumed one of its runs meanwhile.
     """
     shards_so_far = itertools.accumulate(len(table_shards(run / "labels")) for run in runs)
     numbers = (shards // _SHARDS_OF_A_SCAN for shards in shards_so_far)
@@ -146,7 +151,10 @@ def scan_labels_of(runs: Sequence[Path]) -> Iterator[pl.LazyFrame]:
 
 
 def scan_rollouts(run: Path) -> pl.LazyFrame:
-    """Return the rollouts of the steps that are complete now, read lazily; collecting raises as in `scan_labels`."""
+    """Return the rollouts of the steps that are complete now, read lazily.
+
+    Collecting the frame raises FileNotFoundError if somebody has resumed the run meanwhile, as in `scan_labels`.
+    """
     return scan_shards("rollouts", whole_shards([run], "rollouts"))
 
 
@@ -172,7 +180,7 @@ def read_rollout_steps(
         prompts: prompt_ids of the rollouts to read; by default all.
 
     Raises:
-        FileNotFoundError: as in `scan_labels`.
+        FileNotFoundError: somebody has resumed the run meanwhile, as in `scan_labels`.
     """
     for shard in whole_shards([run], "rollouts"):
         if steps is not None and step_of(shard.path) not in steps:
@@ -188,7 +196,10 @@ def read_rollout_steps(
 def stored_history(path: Path, judge: Judge) -> History:
     """Rebuild the history of each prompt from a run's labels table.
 
-    `judge` computes the classes of the majority answers again. Raises UserError if a visit is missing.
+    `judge` computes again which majority answers mean the same.
+
+    Raises:
+        UserError: a visit is missing.
     """
     # Also checks that labels and rollouts belong together, as every other reader does.
     whole_shards([path], "rollouts")
@@ -214,7 +225,7 @@ def stored_history(path: Path, judge: Judge) -> History:
 def _require_all_visits(labels: pl.DataFrame, path: Path) -> None:
     """Raise UserError if the visits of a prompt in `labels` are not 1, 2, … without a gap.
 
-    `path` is the run, for the message. Duplicates have been excluded by `whole_shards`.
+    `path` is the run, for the message. No visit may come twice, which `whole_shards` has checked.
     """
     visit = pl.col("visit")
     of_prompts = labels.group_by("prompt_id").agg(

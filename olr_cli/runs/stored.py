@@ -33,7 +33,10 @@ _SAME_ARM = UNDECIDING | {
 
 @dataclass(frozen=True)
 class Run:
-    """A stored run, or another trainer's log that stands in for one: its recipe, what its manifest says, its tables."""
+    """A stored run: its recipe, what its manifest says, and its tables.
+
+    Another trainer's log may stand in for a run.
+    """
 
     path: Path
     recipe: Recipe
@@ -67,7 +70,10 @@ class Run:
 
     @cached_property
     def epochs(self) -> int:
-        """Number of epochs in which all prompts have been visited; at least 1, even during the first."""
+        """Number of epochs in which all prompts have been visited.
+
+        The first epoch counts even before it is complete.
+        """
         return complete_epochs(by_visit(self.labels, {}))
 
     def last_logged(self, name: str) -> float | None:
@@ -84,9 +90,10 @@ class Run:
 
     @cached_property
     def settings(self) -> dict[str, Any]:
-        """The settings that define the run's arm: dotted key of the recipe -> value.
+        """The settings that define the run's arm, as dotted key of the recipe -> value.
 
-        Keys in which runs of one arm may differ, such as the seed, are left out (`_SAME_ARM`).
+        Keys in which runs of one arm may differ are left out. These are seeds, and settings that change no more than
+        rounding.
         """
         flat = flatten({"method": dict(self.rule_defaults)}) | flatten(self.recipe.plain())
         return {
@@ -97,10 +104,10 @@ class Run:
 
     @cached_property
     def noise(self) -> str:
-        """Kind and ratio of the noise on the labels, and the verifier's errors, as text; empty without either.
+        """Kind and ratio of the noise on the labels, and the verifier's errors, as text; empty without noise or errors.
 
-        The ratio is the recipe's. Without one, it is the share of unverified labels that the training file marks as
-        noise.
+        The ratio is the recipe's. If the recipe has none, it is the share of unverified labels that the training file
+        marks as noise.
         """
         noise, verifier = self.recipe.noise, self.recipe.verifier
         if noise is not None and noise.ratio is not None:
@@ -115,22 +122,25 @@ class Run:
 
 
 def complete_epochs(visits: pl.DataFrame) -> int:
-    """Return how many epochs have all prompts, given the rows of `by_visit`, one per epoch; the first always counts."""
+    """Return how many epochs have all prompts; the first epoch always counts.
+
+    `visits` has one row per epoch, with the number of its prompts in the column ``prompts`` (`by_visit`).
+    """
     return len(whole_epochs(visits["prompts"].to_list()))
 
 
 def whole_epochs(prompts: Sequence[float]) -> list[int]:
     """Return the indices, from 0, of the epochs with all prompts, given each epoch's number of prompts.
 
-    The first epoch always counts, and all others need as many prompts.
+    The first epoch always counts. Any other epoch counts if it has at least as many prompts as the first.
     """
     return [epoch for epoch, count in enumerate(prompts) if count >= prompts[0]]
 
 
 def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
-    """Return the kind of noise that unverified labels are marked with, and the share of these labels that have a mark.
+    """Return the kind of noise that unverified labels are marked with, and the share of these labels that are marked.
 
-    None means that none has a mark. The kind is ``mixed`` if the marks differ.
+    The kind is ``mixed`` if the marks differ. Return None if no label is marked.
     """
     # First visits only, so that every prompt counts once.
     first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "verified")
@@ -142,9 +152,14 @@ def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
 
 
 def read_run(path: Path, manifest: Mapping[str, Any] | None = None) -> Run:
-    """Read a run from its recipe and manifest; pass `manifest` if it has been read already.
+    """Read a run from its recipe and manifest.
 
-    Raises UserError like `read_manifest` and `read_recipe`.
+    Args:
+        path: the run directory.
+        manifest: the run's manifest, if it has been read already.
+
+    Raises:
+        UserError: `path` is no run directory, its manifest or recipe is damaged, or a newer olr wrote it.
     """
     manifest = manifest or read_manifest(path)
     arm, created = (str(manifest.get(key) or "") for key in ("arm", "created"))
@@ -160,7 +175,11 @@ def read_run(path: Path, manifest: Mapping[str, Any] | None = None) -> Run:
 
 
 def arm_name(run: Run) -> str:
-    """Return the name that its sweep gave a run's arm, else noise and method; two arms may then share a name."""
+    """Return the name of a run's arm, that is of the runs that differ only in their seed.
+
+    It is the name that the run's sweep gave, else the run's noise and method. Without a sweep, two arms may share a
+    name.
+    """
     if run.arm:
         return run.arm
     method = "rollouts" if run.kind == "rollouts" else run.method
@@ -168,7 +187,7 @@ def arm_name(run: Run) -> str:
 
 
 def runs_below(folder: Path) -> Iterator[Path]:
-    """Yield the run directories at or below a folder, following links; folders inside a run are not searched."""
+    """Yield the run directories at or below a folder. Links are followed, but folders inside a run are not searched."""
     seen = set[str]()
     for path, below, _ in os.walk(folder, followlinks=True):
         real = os.path.realpath(path)

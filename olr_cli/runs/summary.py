@@ -53,7 +53,7 @@ def run_summary(run: Path) -> Answer:
 
 
 def outcomes(run: Path) -> list[tuple[str, str]]:
-    """Return the outcomes of a run as pairs of a name and a text, without those that are unknown.
+    """Return the outcomes of a run as pairs of a name and a text; unknown outcomes are left out.
 
     They are held-out accuracy before and after, how often labels were replaced and how often rightly, and the share of
     wrong labels in the last whole epoch.

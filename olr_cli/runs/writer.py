@@ -64,7 +64,7 @@ Mark = Callable[[Iterable[Prompt]], Sequence[Prompt]]
 class RunWriter(AbstractContextManager["RunWriter"]):
     """The only writer of a run directory during one attempt, that is from a start or resume until it ends.
 
-    It holds the run's lock until it is closed or its block ends.
+    The writer holds the run's lock until it is closed or its block ends.
     """
 
     def __init__(
@@ -83,7 +83,17 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def create(
         cls, path: Path, recipe: Recipe, *, kind: Kind = "training", arm: str = ""
     ) -> RunWriter:
-        """Make a run directory (`create_run`), lock it and return its writer."""
+        """Make a run directory, lock it and return its writer.
+
+        Args:
+            path: the run directory; empty or missing.
+            recipe: the recipe of the run.
+            kind: the command that makes the run.
+            arm: in a sweep, the common name of all runs that differ only in their seed; else empty.
+
+        Raises:
+            UserError: the folder holds other files, or it cannot be made or locked.
+        """
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path, make=True))
             create_run(path, recipe, kind=kind, arm=arm)
@@ -91,10 +101,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
     @classmethod
     def resume(cls, path: Path, recipe: Recipe) -> RunWriter:
-        """Lock an existing run and return its writer; files change only once `roll_back` is called.
+        """Lock an existing run and return its writer. Files change only once `roll_back` is called.
 
         Raises:
-            UserError: another process holds the run, or the text of its label rule has changed.
+            UserError: another process holds the run, or the file with the user's label rule has changed.
         """
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path))
@@ -105,14 +115,15 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def join(cls, path: Path, recipe: Recipe) -> RunWriter:
         """Return a writer for the latest attempt of a run, which another process has begun and locked.
 
-        Every write raises UserError if a later attempt has begun.
+        Every write raises UserError if a later attempt has begun since.
         """
         return cls(path, recipe, ExitStack(), joined=len(read_manifest(path)["attempts"]))
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool | None:
-        """Release the run; if an error ends an attempt that has begun, note its status in the manifest.
+        """Release the run. If an error ends an attempt that has begun, note the attempt's status in the manifest.
 
-        The status is ``interrupted`` after a stop on request, else the error's `run_status`, by default ``failed``.
+        The status is ``interrupted`` after a stop on request. Otherwise it is the error's attribute `run_status` or, by
+        default, ``failed``.
         """
         if error is not None and self._is_open:
             # On a full disk even this note may fail; the user should see the first error.
@@ -124,10 +135,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         return self._lock.__exit__(kind, error, trace)
 
     def roll_back(self, step: int, damaged: Iterable[int] = ()) -> None:
-        """Remove everything stored after a step, and all that interrupted writes have left.
+        """Remove everything stored after `step`, and all that interrupted writes have left.
 
-        `damaged` are steps whose checkpoints are renamed, so that they can be written again. Then only as many
-        checkpoints stay as the recipe keeps.
+        The checkpoints of the steps in `damaged` are renamed, so that they can be written again. Of the remaining
+        checkpoints, the newest ones stay, as many as the recipe keeps, and the best one.
         """
         drop_unfinished(self.path)
         self.drop_after(step)
@@ -145,9 +156,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
 
         Args:
             after: number of steps that are complete already.
-            facts: what the process works with (device, threads …). Each attempt keeps its own; the manifest's top level
-                has the latest.
-            data: the data sets, which are the same in every attempt; by default the prompts received so far.
+            facts: entries of the manifest about this process (device, threads …). Each attempt keeps its own; the
+                manifest's top level has the latest.
+            data: the manifest's entry about the data sets, which is the same in every attempt. By default, it describes
+                the prompts received so far.
         """
         manifest = read_manifest(self.path)
         circumstances = {
@@ -176,7 +188,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def store(
         self, step: int, labels: Columns, rollouts: Columns
     ) -> tuple[pa.Table, pa.Table]:
-        """Store the decisions about a complete step, the labels last.
+        """Store a complete step, given the columns of both tables as name -> values. The labels are written last.
 
         Returns:
             The labels and the rollouts as stored.
@@ -185,7 +197,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         return self._store.append(step, labels, rollouts)
 
     def log(self, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:
-        """Append a step's line to metrics.jsonl.
+        """Append a step's line to metrics.jsonl; a metric of None becomes null.
 
         This is not part of `store`, because held-out evaluation comes between the two.
         """
@@ -195,8 +207,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def add_prompts(self, prompts: Iterable[Prompt], mark: Mark) -> None:
         """Append prompts that have not been received before to the run's file of prompts, and update the manifest.
 
-        `mark` adds the user's verified labels. The manifest's digest of the data covers them; the file does not have
-        them.
+        `mark` adds the user's verified labels to prompts. These labels are not written into the file, but count in the
+        digest of the data in the manifest.
         """
         new = [prompt for prompt in prompts if prompt.prompt_id not in self.prompts]
         if not new:
@@ -207,9 +219,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         write_manifest(self.path, {**read_manifest(self.path), "data": self._prompt_facts})
 
     def read_prompts(self, mark: Mark) -> None:
-        """Read the prompts that earlier attempts have received; remove a last line that a kill cut off.
+        """Read the prompts that earlier attempts have received, and remove a last line that a kill cut off.
 
-        `mark` adds the user's verified labels for the digest of the data, as in `add_prompts`.
+        `mark` adds the user's verified labels to prompts. These labels count only in the digest of the data.
         """
         file = self.path / PROMPTS
         if not file.exists():
@@ -229,7 +241,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 sync(lines)
 
     def checkpoint(self, step: int, fill: Callable[[Path], None], **state: Any) -> None:
-        """Write the checkpoint after a step.
+        """Write the checkpoint after a step, and remove old ones (`write_checkpoint`).
 
         Args:
             step: number of the step.
@@ -252,7 +264,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         )
 
     def drop_after(self, step: int) -> None:
-        """Remove the rows of later steps from both tables."""
+        """Remove the rows of all steps after `step` from both tables."""
         self._store.drop_after(step)
 
     def close(self, status: Status, *, recipe: Recipe | None = None, **facts: Any) -> None:
@@ -274,7 +286,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._lock.close()
 
     def _end(self, status: Status, **facts: Any) -> None:
-        """Note the end of the attempt in the manifest, with `facts` about the run.
+        """Note the end of the attempt in the manifest; `facts` are more entries of the manifest.
 
         Limits of the file system that the attempt had to work around are noted too.
         """
@@ -297,9 +309,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
             )
 
     def _add(self, prompts: Sequence[Prompt], mark: Mark) -> None:
-        """Remember prompts in `prompts`, and add them to the digest of the data.
+        """Add prompts to those received so far, and to the digest of the data.
 
-        `mark` gives them the user's verified labels for the digest alone.
+        `mark` adds the user's verified labels to the prompts that are digested.
         """
         self.prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         for marked in mark(prompts):

@@ -24,11 +24,12 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     """Return prompt_id -> the different wrong answers to the prompt over all its visits, sorted.
 
     Prompts without a wrong answer are left out. If no rollout is known to be right or wrong, as on data without true
-    answers, all answers are returned; `proved_wrong` then finds the wrong ones.
+    answers, all answers are returned. `proved_wrong` must then find the wrong ones.
 
     Args:
-        source: a run directory (its complete steps), or the log of any trainer (`read_log`). Its verdicts decide which
-            rollouts are right, or else its rewards. A stored answer is preferred to one extracted from the response.
+        source: a run directory (its complete steps), or the log of any trainer (`read_log`). A rollout is right by its
+            stored verdict or, if `source` has no verdicts, by its reward. A stored answer is preferred to one extracted
+            from the response.
         prompts: the prompts of the rollouts, matched by prompt_id or by text.
 
     Raises:
@@ -62,7 +63,7 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
 
 
 def _of_run(run: Path) -> pl.DataFrame:
-    """Return one row per rollout of a run: prompt_id, is_correct and the columns of `_ANSWERS`."""
+    """Return one row per rollout of a run, with prompt_id, is_correct, answer_class and answer."""
     if not (run / "rollouts").is_dir():
         raise UserError(
             f"{run} is not a run directory: it has no folder rollouts",
@@ -72,7 +73,7 @@ def _of_run(run: Path) -> pl.DataFrame:
 
 
 def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
-    """Return the rows of a trainer's log, with the prompt_ids of `prompts` where these ask the same question."""
+    """Return the rows of a trainer's log; a question that one of `prompts` asks too gets that prompt's prompt_id."""
     extractor = default_extractor(prompts.prompts[0].data_source)
     log = read_log(
         [source], wanted=(*_ANSWERS, "is_correct", "reward"), extractor=extractor
@@ -92,9 +93,11 @@ def proved_wrong(
 ) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
     """Choose the stored answers that may be written into a file as wrong labels, that is as frozen noise (R4).
 
-    An answer may be one if it is parsed and proved wrong, given that the labels of `prompts` are true. Each class of
-    equivalent answers contributes its lexicographically first spelling. A label in a file meets other graders too, so a
-    class is refused if another grader may call one of its spellings right (`Judge.may_match`).
+    An answer is chosen if the grader can parse it and it is proved wrong. The labels of `prompts` are taken to be true.
+    Of answers that mean the same, the spelling that sorts first is returned.
+
+    A label in a file meets other graders too. An answer is therefore refused if another grader may call any of its
+    spellings right (`Judge.may_match`).
 
     Args:
         answers: prompt_id -> answers to the prompt.
@@ -102,8 +105,8 @@ def proved_wrong(
         judge: decides which answers are wrong, and which of them mean the same.
 
     Returns:
-        Prompt_id -> answers that may become noise, possibly none; and the refused answers as pairs of label and
-        spelling.
+        Two items. The first maps each prompt_id to the chosen answers, possibly none. The second has the refused
+        answers, as pairs of label and answer.
     """
     labels = {
         prompt.prompt_id: prompt.asked(prompt.given_label)
@@ -134,7 +137,11 @@ def proved_wrong(
 
 
 def _proved(pairs: Sequence[Pair], judge: Judge) -> dict[Pair, bool]:
-    """Return the pairs of label and answer that are proved to differ -> whether another grader may match them."""
+    """Find the pairs of label and answer that are proved to differ.
+
+    Returns:
+        Such a pair -> whether another grader may still call its answer right.
+    """
     verdicts = zip(pairs, judge.matches(pairs), strict=True)
     wrong = [pair for pair, verdict in verdicts if verdict is False]
     return dict(zip(wrong, judge.may_match(wrong), strict=True))

@@ -10,10 +10,10 @@ STD_EPSILON = 1e-6
 
 
 def group_advantages(rewards: Sequence[float]) -> tuple[float, ...]:
-    """Return each reward's advantage within its group (Eq. 1, R17): (reward - mean) / (std + 1e-6).
+    """Return the advantage of each reward within its group (Eq. 1, R17): (reward - mean) / (std + 1e-6).
 
-    `rewards` are those of one prompt's rollouts, and std is their population standard deviation. All advantages are
-    exactly 0 if the rewards are equal.
+    `rewards` holds the rewards of one prompt's rollouts, at least one. `std` is their population standard deviation. If
+    all rewards are equal, all advantages are exactly 0.
     """
     # Exactly 0: a rounding error left by `reward - mean` would count as a gradient in `Grpo._with_gradient`.
     if len(set(rewards)) == 1:

@@ -68,13 +68,13 @@ count.
 
 
 def decides_in_columns(recipe: Recipe) -> bool:
-    """Return whether `ColumnSupervisor` can decide the labels of a recipe; the slower `Supervisor` always can.
+    """Return whether the fast `ColumnSupervisor` can decide the labels under a recipe.
 
-    The answer is False in three cases:
+    The slower `Supervisor` can do so under every recipe. `ColumnSupervisor` cannot in three cases:
 
     - The label rule is a user's Python function, which must be called at every visit.
-    - Votes or rewards depend on more than the answers: intrinsic rewards, a verifier's errors, a second wording of each
-      prompt, or the order of the rollouts in a tie.
+    - Votes or rewards depend on more than the answers: on intrinsic rewards, a verifier's errors, a second wording of
+      each prompt, or the order of the rollouts in a tie.
     - The method compares the prompts of a step to choose which of them train.
     """
     method = recipe.method
@@ -90,11 +90,11 @@ class ColumnSupervisor:
     """Decides the labels of stored rollouts many visits at once, with the same results as `Supervisor`.
 
     A visit is all rollouts of one prompt in one epoch. Pass the rollouts to `decide` in blocks of steps, oldest first.
-    From block to block, only each prompt's history is kept, as sums.
+    From one block to the next, only sums over each prompt's visits are kept.
 
     Args:
         recipe: a recipe that `decides_in_columns` accepts.
-        prompts: prompts by prompt_id.
+        prompts: prompt_id -> prompt.
         judge: decides which answers mean the same, and which match a label.
     """
 
@@ -110,10 +110,12 @@ class ColumnSupervisor:
         """Decide the labels of all visits in a block of steps, and add these visits to the history.
 
         Args:
-            rollouts: the rollouts of the prompts' original wording, with `ROLLOUT_COLUMNS`, oldest step first.
+            rollouts: one row per rollout of the prompts' original wording, oldest step first, with the columns
+                prompt_id, visit, step and answer (null for none).
 
         Returns:
-            The labels table (the columns of `LabelRecord`), one row per visit, in the order of the rollouts.
+            The labels table (the columns of `LabelRecord`). It has one row per visit, in the order in which the visits
+            first appear in `rollouts`.
 
         Raises:
             KeyError: a rollout's prompt_id is unknown.
@@ -143,13 +145,13 @@ class ColumnSupervisor:
         return labels
 
     def _texts(self, answers: pl.Series) -> pl.DataFrame:
-        """Return numbers of the distinct answers, in the order of their texts, and of their classes (R7).
+        """Assign numbers, from 0, to the distinct answers and to their classes (R7).
 
-        A class holds the answers that mean the same.
+        A class holds the answers that mean the same. Nulls in `answers` are left out.
 
         Returns:
-            One row per distinct text: text, answer (its number), key (the number of its class) and is_read (whether the
-            grader could parse it).
+            One row per distinct text, sorted by text: text, answer (the number of the text), key (the number of its
+            class) and is_read (whether the grader could parse the text).
         """
         texts = answers.drop_nulls().unique().sort()
         keys = self._judge.keys(texts.to_list())
@@ -162,13 +164,13 @@ class ColumnSupervisor:
         return pl.DataFrame(columns).with_row_index("answer")
 
     def _matches(self, pairs: pl.DataFrame, gold: str, answer: str) -> pl.Series:
-        """Return for each row whether its answer matches the label or true answer beside it (R7).
+        """Return for each row whether the answer in one column matches the label or true answer in another (R7).
 
         The value is null if the judge cannot decide, if one of the two texts is null, or if the label is a placeholder
         such as ``N/A``.
 
         Args:
-            pairs: a frame with both columns and in_percent (whether the question asks for a percentage).
+            pairs: a frame with the two columns, and in_percent (whether the question asks for a percentage).
             gold: name of the column of labels or true answers.
             answer: name of the column of answers.
         """
@@ -193,15 +195,17 @@ class ColumnSupervisor:
     def _with_noisy_labels(
         self, visits: pl.DataFrame, classes: pl.DataFrame
     ) -> pl.DataFrame:
-        """Add noisy_label, the wrong label that noise gives the prompt of each visit (R2 to R4).
+        """Add the column noisy_label, the wrong label that noise gives the prompt of each visit (R2 to R4).
 
-        Active noise draws it from the visit's classes that are proved wrong. If there is none, it is the sentinel, a
-        label that no answer matches. Other noise takes the file's label. It is null on prompts that are not marked as
-        noise.
+        - With active noise, the label is drawn from the visit's answers that are proved wrong. If no answer is proved
+          wrong, the label is the sentinel, a text that no answer matches.
+        - With other noise, it is the label in the training file.
+        - It is null on prompts that are not marked as noise.
 
         Args:
             visits: one row per visit.
-            classes: one row per visit and class of answers, with text (its spelling), votes and is_read.
+            classes: one row per visit and class of answers that mean the same, with text (the class's spelling), votes
+                and is_read (whether the grader could parse the text).
         """
         is_active = pl.col("noise_type") == "active"
         active = visits.filter(is_active).select(
@@ -236,9 +240,14 @@ class ColumnSupervisor:
             spellings: one row per visit and distinct answer, with the number of rollouts that gave it.
 
         Returns:
-            `visits` with true_answer_count, given_label_count and noisy_label_count, each null if the visit has no such
-            label. majority_is_right and given_is_right compare with the true answer, majority_is_noisy_label with the
-            noisy label. These three are null if undecided, or if one of the two texts is missing.
+            `visits` with six more columns:
+
+            - true_answer_count, given_label_count and noisy_label_count are numbers of matching rollouts. They are null
+              if the visit has no such label.
+            - majority_is_right and given_is_right say whether the majority or the given label matches the true answer.
+            - majority_is_noisy_label says whether the majority matches the noisy label.
+
+            A verdict is null if the judge cannot decide, or if one of the two texts is missing.
         """
         labels = ["true_answer", "given_label", "noisy_label"]
         pairs = visits.select(*labels, "in_percent")[spellings["group"]]
@@ -267,8 +276,8 @@ class ColumnSupervisor:
         """Add the label that each visit has before any replacement, and whether the majority replaces it (R14, R15).
 
         Returns:
-            `visits` with label, label_source (as in `LabelSource`) and is_selected, which is true where the majority
-            replaces the label.
+            `visits` with label, label_source (the origin of the label, a `LabelSource`) and is_selected (whether the
+            majority replaces the label).
         """
         is_marked = pl.col("noise_type") != "clean"
         label = pl.when(is_marked).then("noisy_label").otherwise("given_label")
@@ -299,8 +308,9 @@ def _visits(
     """Group rollouts by prompt and visit, and list the answers of each group.
 
     Returns:
-        The visits, one row each: group (the row's number), visit, step, rollouts (K), answered (number of rollouts with
-        an answer) and the columns of `prompts`. The answers, one row per rollout that has one: group and text.
+        Two frames. The first has one row per visit: group (the row's number), visit, step, rollouts (K), answered
+        (number of rollouts with an answer) and the columns of `prompts`. The second has one row per rollout with an
+        answer: group (the number of its visit) and text (the answer).
 
     Raises:
         KeyError: a prompt_id is not in `prompts`.
@@ -330,20 +340,20 @@ def _rank(count: Any, answer: Any, answers: int) -> Any:
     Args:
         count: votes, as an integer array or expression.
         answer: the answer's number, from 0, in the order of the texts.
-        answers: how many such numbers there are.
+        answers: how many answers are numbered; every answer's number is smaller.
     """
     # One number in place of two sort keys: 3 answers with counts 2, 2, 1 get 8, 7, 3.
     return count * answers + (answers - 1 - answer)
 
 
 def _classes(spellings: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per visit and class of answers: the class's most frequent spelling, with the class's votes (R7).
+    """Return one row per visit and class of answers, with the class's votes and its most frequent spelling (R7).
 
-    Of equally frequent spellings, the one that sorts first counts.
+    A class holds the answers that mean the same. Of equally frequent spellings, the one that sorts first is taken.
 
     Args:
         spellings: one row per visit and distinct answer, with the number of rollouts that gave it.
-        texts: all distinct answers (`ColumnSupervisor._texts`).
+        texts: one row per distinct answer (`ColumnSupervisor._texts`).
     """
     answer = pl.col("answer").cast(pl.Int64)
     rows = spellings.with_columns(
@@ -358,8 +368,8 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
 
     Returns:
         `visits` with majority_answer (the class's most frequent spelling), majority_key (the class's number),
-        majority_count, and pass_rate (the majority's share of all rollouts). On a tie, or if nobody answered, the first
-        two are null and the others 0.
+        majority_count, and pass_rate (the majority's share of all rollouts). On a tie, or if nobody answered,
+        majority_answer and majority_key are null, and majority_count and pass_rate are 0.
     """
     leaders = classes.filter(pl.col("votes") == pl.col("votes").max().over("group"))
     majorities = leaders.filter(pl.len().over("group") == 1).select(
@@ -371,10 +381,10 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
 
 
 def _past_of(visits: pl.DataFrame) -> pl.DataFrame:
-    """Return visits in the form in which the history keeps them (`_PAST`), one row per visit.
+    """Return one row per visit, with the columns in which the history keeps sums over visits (`_PAST`).
 
-    A row has the prompt, its majority and K, and sums over this one visit: visits (1), count (the majority's rollouts)
-    and moment (visit number times count).
+    A row has the prompt, the majority (null for none) and the number of rollouts (K). It also has three sums over this
+    one visit: visits (1), count (rollouts in the majority's class) and moment (visit number times count).
     """
     count = pl.col("majority_count")
     sums = {"visits": pl.lit(1), "count": count, "moment": pl.col("visit") * count}
@@ -383,12 +393,12 @@ def _past_of(visits: pl.DataFrame) -> pl.DataFrame:
 
 
 class _Running:
-    """Computes running sums and maxima within groups: for each row, over this row and the group's earlier rows.
+    """Computes running sums and maxima within groups, over each row and the group's earlier rows.
 
-    The results are those of polars' `over`, in a tenth of the time if groups are many and small.
+    The results are those of polars' `over`. They take a tenth of the time if groups are many and small.
 
     Args:
-        groups: number of the group of each row, at least 0; the rows of a group need not be neighbours.
+        groups: number of the group of each row, at least 0. The rows of a group need not be neighbours.
     """
 
     def __init__(self, groups: NDArray[np.int64]) -> None:
@@ -405,13 +415,16 @@ class _Running:
         return self._in_row_order(sums - before[self._group])
 
     def max(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return for each row the largest of `values`, none negative, in this row and its group's earlier rows."""
+        """Return for each row the largest of `values` in this row and the earlier rows of its group.
+
+        No value may be negative.
+        """
         # Lift every group above all values of the one before, so that one running maximum restarts at each group.
         base = self._group * (1 + values.max(initial=0))
         return self._in_row_order(np.maximum.accumulate(values[self._order] + base) - base)
 
     def _in_row_order(self, ordered: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Put values, given group after group, back into the original order of the rows."""
+        """Put values that are sorted by group back into the original order of the rows."""
         values = np.empty_like(ordered)
         values[self._order] = ordered
         return values
@@ -424,16 +437,20 @@ def _with_history(
 
     Args:
         visits: one row per visit, with its majority.
-        rows: the stored sums of the prompts' earlier visits (`_PAST`), and below them the visits themselves in that
-            form.
-        texts: numbers of all answers and of their classes (`ColumnSupervisor._texts`).
+        rows: first the stored history, with sums over the earlier visits of each prompt that have the same majority and
+            number of rollouts (`_PAST`). Below them follows one row for each row of `visits`, with the same columns.
+        texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
         recipe: sets the slope threshold.
 
     Returns:
-        `visits` with four more columns: slope, that of the majority's pass rate, per visit; is_steep, whether it
-        exceeds the threshold; historical_key, the number of the class that was the majority most often; and
-        spelled_before, the spelling that it had most often as the majority. The last two are null on a tie, or before
-        the first majority.
+        `visits` with four more columns:
+
+        - slope: the slope of the majority's pass rate, per visit.
+        - is_steep: whether the slope exceeds the threshold.
+        - historical_key: the number of the class of answers that was the majority most often.
+        - spelled_before: the spelling that this class had most often as the majority.
+
+        historical_key and spelled_before are null on a tie, or before the first majority.
 
     Raises:
         ValueError: a visit of a prompt is missing, or comes twice.
@@ -458,10 +475,16 @@ def _with_history(
 
 
 def _with_spelling(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
-    """Add is_consistent, whether the visit's majority is the historical one, and historical_majority, its text (R13).
+    """Add is_consistent and historical_majority, which compare a visit with its prompt's history (R13).
 
-    The text is the historical class's spelling at this visit, or its most frequent earlier one if no rollout gives it
-    here. `classes` has one row per visit and class of answers.
+    - is_consistent: whether the visit's majority is the historical majority, that is the class of answers that was the
+      majority most often. It is false if one of them is missing.
+    - historical_majority: the most frequent spelling of the historical majority at this visit. If no rollout gives it
+      here, it is the spelling that it had most often before; null without a historical majority.
+
+    Args:
+        visits: one row per visit, with the columns of `_with_history`.
+        classes: one row per visit and class of answers.
     """
     here = classes.select("group", historical_key="key", spelled_here="text")
     keys = ["group", "historical_key"]
@@ -484,13 +507,14 @@ def _historical_majorities(
     """Find for each row the class of answers that was its prompt's majority most often up to this row (R13).
 
     Args:
-        rows: sums over visits (`_PAST`), each prompt's oldest first.
-        of_prompt: running sums over the rows of the same prompt.
-        texts: numbers of all answers and of their classes (`ColumnSupervisor._texts`).
+        rows: sums over visits that have the same prompt, majority and number of rollouts (`_PAST`). The rows of each
+            prompt are in the order of its visits.
+        of_prompt: computes running sums over the rows of the same prompt.
+        texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
 
     Returns:
         One row per row of `rows`: historical_key (the class's number) and spelled_before (the spelling it had most
-        often as the majority). Both are null on a tie, or before the first majority.
+        often as the majority). Both columns are null on a tie, or before the first majority.
     """
     # Rows without a majority get a number of their own, above those of all answers and keys.
     none = len(texts)
@@ -520,13 +544,14 @@ def _historical_majorities(
 
 
 def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, int]]:
-    """Return for each row the slope of its prompt's pass rate up to it, as a numerator and a denominator.
+    """Return for each row the slope of its prompt's pass rates up to this row, as a numerator and a denominator.
 
-    The slope is exact and equal to that of `Past.slope_ratio`.
+    The least-squares slope is exact, as in `Past.slope_ratio`. With fewer than two visits it is 0 / 1.
 
     Args:
-        rows: sums over visits (`_PAST`), with a column `number`: how many visits the prompt has had so far.
-        of_prompt: running sums over the rows of the same prompt.
+        rows: sums over visits that have the same prompt, majority and number of rollouts (`_PAST`), with one more
+            column, number (how many visits the prompt has had so far).
+        of_prompt: computes running sums over the rows of the same prompt.
     """
     scale = math.lcm(*rows["rollouts"].unique())
     latest = int(rows["number"].max() or 0)  # type: ignore[arg-type]  # a number

@@ -17,7 +17,7 @@ from olr_cli.supervision.visit import Label, Visit
 class Group:
     """The rollouts of one prompt at one visit, with their answers, votes and verdicts, and the prompt's past.
 
-    The label is decided from these facts. `record` then turns both into a row of the labels table.
+    The label is decided from these facts. `record` then writes the label and the facts into a row of the labels table.
     """
 
     step: Step
@@ -42,28 +42,31 @@ class Group:
     def right(self, label: str | None) -> Collection[str | None]:
         """Return the answers that match a label; empty if the label is None.
 
-        Answers to other prompts of the step with the same label may be among them.
+        Verdicts are kept by label for a whole step. If other prompts of the step have the same label, their answers may
+        be among the result.
         """
         return () if label is None else self.grading.right(self.prompt.asked(label))
 
     def wrong(self, label: str) -> Collection[str | None]:
         """Return the answers that are proved not to match a label; undecided answers are left out.
 
-        Answers to other prompts of the step with the same label may be among them.
+        Verdicts are kept by label for a whole step. If other prompts of the step have the same label, their answers may
+        be among the result.
         """
         return self.grading.wrong(self.prompt.asked(label))
 
     def undecided(self, label: str, view: int) -> int:
-        """Count the rollouts of a view whose answer is proved neither right nor wrong under a label.
+        """Count the rollouts whose answer is proved neither right nor wrong under a label.
 
-        `view` is the index of a wording of the prompt, 0 for the original. Rollouts without an answer do not count.
+        Only the rollouts of one wording of the prompt count. `view` is its index, 0 for the original wording. Rollouts
+        without an answer are left out.
         """
         right, wrong = self.right(label), self.wrong(label)
         answered = (answer for answer in self.answers[view] if answer is not None)
         return sum(answer not in right and answer not in wrong for answer in answered)
 
     def count(self, label: str | None) -> int | None:
-        """Count the original view's rollouts whose answer matches a label; None if the label is None.
+        """Count the rollouts of the prompt's original wording that match a label; None if the label is None.
 
         The count is 0 for the sentinel, a label that no answer matches.
         """
@@ -73,7 +76,8 @@ class Group:
     def is_consistent(self) -> bool:
         """Whether the visit's majority is the prompt's historical majority (C_t, Eq. hist_consistency).
 
-        False without a majority, or if classes tie for the historical one.
+        The historical majority is the class of answers that was the majority most often. False if the visit has no
+        majority, or if several classes were the majority equally often.
         """
         majority = self.votes[0].majority
         return majority is not None and majority == self.past.historical_majority
@@ -82,8 +86,11 @@ class Group:
     def standing_label(self) -> tuple[str | None, LabelSource]:
         """The label that the visit has if the method does not replace it, and that label's source (R15).
 
-        On a verified prompt it is the true answer, which is never replaced. On a prompt marked as noise it is the
-        visit's noisy label, else the label in the file. A label of None has the source ``none``.
+        - On a verified prompt, it is the true answer, which is never replaced.
+        - On a prompt marked as noise, it is the visit's noisy label.
+        - On any other prompt, it is the label in the file.
+
+        If there is no label, the label is None and the source ``none``.
         """
         prompt = self.prompt
         if prompt.is_verified:
@@ -97,7 +104,7 @@ class Group:
         return label, "noisy" if prompt.is_marked else "given"
 
     def seen(self) -> Visit:
-        """Return the facts that a label rule may see: none depends on the true answer."""
+        """Return the facts about the visit that a label rule may see, without the true answer."""
         vote, (label, source) = self.votes[0], self.standing_label
         return Visit(
             self.prompt.prompt_id,
@@ -116,9 +123,10 @@ class Group:
         )
 
     def first_majorities(self) -> tuple[str | None, ...]:
-        """Return the majority answer of each view; a tie goes to the class that reached the highest count first.
+        """Return the majority answer of each view, that is of each wording in which the prompt was rolled out.
 
-        An entry is None if no rollout of the view has an answer.
+        In a tie, the class of answers that reached the highest count first wins. An entry is None if no rollout of the
+        view has an answer.
         """
         # Only here does the order of the rollouts count: everywhere else a shuffled group gives the same label.
         keys = [
@@ -134,7 +142,7 @@ class Group:
 
         Args:
             label: the label that was decided.
-            rewards: for each view, one reward per rollout.
+            rewards: for each view (wording of the prompt), one reward per rollout.
         """
         prompt, vote, past = self.prompt, self.votes[0], self.past
         right_answers = self.right(prompt.true_answer)
@@ -180,16 +188,19 @@ class Group:
         )
 
     def _count(self, right_answers: Collection[str | None]) -> int:
-        """Count the original view's rollouts whose answer is in `right_answers`; a missing answer never is."""
+        """Count the rollouts of the prompt's original wording whose answer is in `right_answers`.
+
+        Rollouts without an answer do not count.
+        """
         return sum(map(right_answers.__contains__, self.answers[0]))
 
     def _is_correct(
         self, label: str | None, right_answers: Collection[str | None]
     ) -> bool | None:
-        """Return whether a label is right; `right_answers` are the answers that match the true answer.
+        """Return whether a label is right, given the answers that match the true answer (`right_answers`).
 
-        The sentinel, which no answer matches, is always wrong. None means that there is no label, or that the true
-        answer of any other label is unknown.
+        The sentinel, a label that no answer matches, is always wrong. For any other label, the result is None if the
+        true answer is unknown. It is also None if there is no label.
         """
         if label is None:
             return None
@@ -202,10 +213,11 @@ class Group:
 
 
 def _spelling(key: Key | None, past: Past, vote: Vote) -> str | None:
-    """Return the historical majority (R13) as text, or None if its class `key` is None.
+    """Return the text of a prompt's historical majority, or None if there is none (R13).
 
-    The text is the class's most frequent spelling in this visit's vote. If no rollout gives the class here, it is the
-    spelling that the class had most often as the majority.
+    `key` is the class of answers that was the majority most often, or None. Its text is the most frequent spelling in
+    this visit's `vote`. If no rollout of the visit gives the class, it is the spelling that the class had most often as
+    the majority.
     """
     if key is None:
         return None

@@ -11,11 +11,11 @@ from olr_cli.answers import Key, Vote
 
 
 class Past(NamedTuple):
-    """A prompt's visits 1..t, kept as integer sums: 10,000 visits take no more memory than ten.
+    """A prompt's visits 1..t, kept as integer sums, so that 10,000 visits take no more memory than ten.
 
     Slope and historical majority are computed from the sums. Integers keep the slope exact, because a slope that equals
-    the threshold must not exceed it (R12). Majority counts 0, 0, 1, 1 of 8 have a slope of exactly 1/20, the paper's
-    threshold; numpy's polyfit returns 0.05000000000000002.
+    the threshold must not exceed it (R12). For example, majority counts of 0, 0, 1, 1 in 8 rollouts have a slope of
+    exactly 1/20, the paper's threshold, but numpy's polyfit returns 0.05000000000000002.
     """
 
     visits: int = 0
@@ -34,16 +34,16 @@ class Past(NamedTuple):
     """scale * sum of i p(i)."""
 
     def after(self, visit: Vote) -> Past:
-        """Return a new past that includes the prompt's next visit, given as its vote."""
+        """Return a new past that includes the prompt's next visit; `visit` is the vote of its rollouts."""
         return self.plus(visit, 1, (self.visits + 1) * visit.majority_count)
 
     def plus(self, visit: Vote, visits: int, moment: int) -> Past:
-        """Return a new past that includes several more visits, all of which have the same K, majority and spelling.
+        """Return a new past with several more visits, all with the same majority, spelling and number of rollouts (K).
 
         Args:
-            visit: one vote that stands for all of them: its majority count is the sum of their counts.
-            visits: the number of visits.
-            moment: the sum of visit number times majority count over them, from which the slope is computed.
+            visit: a vote with this majority, spelling and K. Its majority count is the sum of the visits' counts.
+            visits: how many visits are added.
+            moment: the sum of visit number times majority count over the added visits. The slope is computed from it.
         """
         answer, majorities = visit.majority_answer, self.majorities
         if visit.majority is not None and answer is not None:
@@ -71,7 +71,7 @@ class Past(NamedTuple):
     def slope_ratio(self) -> tuple[int, int]:
         """Numerator and denominator of the slope of the majority's pass rate over visits 1..t (Eq. slope, R12).
 
-        It is the exact least-squares slope, and 0 with fewer than two visits. A visit without a majority counts with
+        The least-squares slope is exact. It is 0 with fewer than two visits. A visit without a majority counts with
         pass rate 0 (R11). The ratio is not reduced, since a `Fraction` takes six times as long to build.
         """
         t = self.visits
@@ -83,7 +83,7 @@ class Past(NamedTuple):
 
     @property
     def historical_majority(self) -> Key | None:
-        """Class that was the majority most often (Eq. hist_consistency, R13).
+        """The class of answers that was the majority most often (Eq. hist_consistency, R13).
 
         None on a tie, or before the first majority.
         """
@@ -105,7 +105,7 @@ class Past(NamedTuple):
 
 
 class History:
-    """The past visits of every prompt, summarised; visits are added step by step and never changed."""
+    """The past visits of every prompt, summarised. Visits are added step by step and never changed."""
 
     def __init__(self, pasts: Mapping[str, Past] = MappingProxyType({})) -> None:
         self._pasts = dict(pasts)
@@ -115,7 +115,10 @@ class History:
         return self._pasts.get(prompt_id, _NO_VISIT)
 
     def extend(self, pasts: Mapping[str, Past]) -> None:
-        """Record one step, given for each of its prompts (by prompt_id) the past that includes the step's visit."""
+        """Record the visits of one step.
+
+        `pasts` maps the prompt_id of each prompt in the step to a summary of all its visits, including the new one.
+        """
         self._pasts.update(pasts)
 
 

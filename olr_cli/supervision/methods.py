@@ -83,10 +83,13 @@ class Method:
 def olr(section: OlrMethod) -> Rule:
     """Return the rule of Online Label Refinement (Eq. effective_label, R14).
 
-    After T visits (`warmup_epochs`), the majority replaces the label while two criteria hold. Its pass rate rises by
-    more than delta (`slope_threshold`) per visit (S_t), and it has been the majority most often (C_t). A criterion that
-    `section.criteria` lacks is not applied. A slope of exactly delta does not count, as in the paper; the authors' code
-    accepts it.
+    After T visits (`warmup_epochs`), the rule replaces the label by the majority if two criteria hold:
+
+    - ``slope``: the majority's pass rate rises by more than delta (`slope_threshold`) per visit (S_t).
+    - ``consistency``: the majority is the answer that has been the majority most often (C_t).
+
+    A criterion that is not in `section.criteria` is not applied. A slope of exactly delta does not count, as in the
+    paper; the authors' code accepts it.
     """
     # A Fraction, because a slope that equals the threshold must not exceed it (R12).
     T, delta = section.warmup_epochs, Fraction(section.slope_threshold)
@@ -124,22 +127,26 @@ def ttrl(visit: Visit) -> Label:
 
 
 def co_reward(visit: Visit) -> Label:
-    """Label each of a prompt's two wordings with the majority of the other one; ties are decided as in `ttrl`.
+    """Label each of a prompt's two wordings with the majority of the other wording (Co-Reward, arXiv:2508.00410).
 
-    A wrong answer that depends on the wording thus cannot confirm itself (Co-Reward, arXiv:2508.00410).
+    A wrong answer that depends on the wording thus cannot confirm itself. In a tie, the answer that reached the top
+    count first is the majority. A wording gets no label if nobody answered the other one.
     """
     original, rephrased = visit.first_majorities
     return _voted((rephrased, original))
 
 
 def _voted(answers: tuple[str | None, ...]) -> Label:
-    """Return a label with one answer per view; its source is ``majority``, or ``none`` if the first answer is None."""
+    """Return a label that gives each view (wording of the prompt) its answer in `answers`, a majority or None.
+
+    The source of the label is ``majority``, or ``none`` if the first answer is None.
+    """
     has_majority = answers[0] is not None
     return Label(answers, "majority" if has_majority else "none", is_selected=has_majority)
 
 
 def _rule(section: MethodSection, label: LabelChoice) -> Rule:
-    """Return the label rule that a choice of labels stands for, with the settings of the recipe's method section."""
+    """Return the label rule for a choice of labels; its settings come from `section`, the recipe's method section."""
     match label:
         case "given":
             return keep
@@ -159,7 +166,7 @@ def _rule(section: MethodSection, label: LabelChoice) -> Rule:
 
 
 def _rank(prompts: PromptRule) -> RankRule | None:
-    """Return the function that ranks the prompts of a step for a choice of prompts, or None if all prompts train."""
+    """Return the function that ranks a step's prompts for a choice of training prompts; None if all prompts train."""
     match prompts:
         case "all":
             return None
@@ -193,8 +200,8 @@ def compose(section: MethodSection) -> Method:
 def _name(section: MethodSection, label: LabelChoice) -> str:
     """Return the method's name in reports: what supervises it, then the additions, joined by plus signs.
 
-    Additions are a selection of prompts, a confidence penalty and label smoothing. Plain GRPO with additions is called
-    by the additions alone.
+    Additions are a selection of prompts, a confidence penalty and label smoothing. Plain GRPO is named by its additions
+    alone, or ``grpo`` if it has none.
     """
     is_added = {
         "small_loss_selection": section.prompts == "small_loss",

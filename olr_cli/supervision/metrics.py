@@ -32,7 +32,10 @@ _IS_NOISY_LABEL = pl.col("majority_is_noisy_label").cast(pl.Boolean)
 
 
 def _mean(value: str | pl.Expr, among: pl.Expr | None = None) -> pl.Expr:
-    """Return an expression: the mean of a column or expression over the rows where `among` is true, by default all."""
+    """Return an expression for the mean of a column or expression over the rows where `among` is true.
+
+    By default, it is the mean over all rows.
+    """
     values = pl.col(value) if isinstance(value, str) else value
     # Null out the other values instead of filtering: in a group-by, polars runs a filter once per group.
     return (values if among is None else pl.when(among).then(values)).mean()
@@ -112,14 +115,15 @@ def selected_under(
     slope_threshold: Decimal | float | pl.Expr,
     warmup_epochs: int,
 ) -> pl.Expr:
-    """Return an expression: whether the majority replaces the label of a visit under these settings (R14).
+    """Return an expression for whether the majority replaces the label of a visit under these settings (R14).
 
-    It applies to rows of the labels table and is false on verified prompts. The stored slope, a double, compares with
-    delta as the exact numbers do: both are correctly rounded, which keeps their order (R12).
+    The expression is for rows of the labels table. It is false on verified prompts and without a majority. The stored
+    slope and delta are compared as doubles. Both are correctly rounded, which keeps their order (R12).
 
     Args:
         criteria: the criteria to apply.
-        slope_threshold: delta, or an expression for "the slope is above delta" if the caller has the exact fraction.
+        slope_threshold: delta. A caller that has exact slopes passes a Boolean expression for "the slope exceeds delta"
+            instead.
         warmup_epochs: T, the number of first visits that keep their label.
     """
     is_steep = (
@@ -142,7 +146,7 @@ def selected_under(
 
 
 def accuracy_among(selected: pl.Expr) -> pl.Expr:
-    """Return an expression: the share of right majority answers among the visits for which `selected` is true."""
+    """Return an expression for the share of right majority answers among the visits for which `selected` is true."""
     return _mean(_RIGHT, selected)
 
 
@@ -155,10 +159,10 @@ ABLATION: Mapping[str, tuple[Criterion, ...]] = {
 
 
 def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[str, pl.Expr]:
-    """Return the expressions of `LABEL_METRICS`, `COMPOSITION` and `ABLATION`, by metric.
+    """Return metric -> expression for all metrics over the labels table (`LABEL_METRICS`, `COMPOSITION`, `ABLATION`).
 
-    A metric of `ABLATION` is the accuracy of the majorities that would replace a label under its criteria, with this
-    slope threshold (delta) after this many warm-up epochs (T).
+    A metric of `ABLATION` is the accuracy of the majorities that would replace a label under the metric's criteria. It
+    assumes this slope threshold (delta) and this number of warm-up epochs (T).
     """
     ablation = {
         name: accuracy_among(selected_under(criteria, slope_threshold, warmup_epochs))
@@ -168,15 +172,18 @@ def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[st
 
 
 def label_metrics(labels: pl.DataFrame) -> dict[str, float]:
-    """Compute `LABEL_METRICS` over rows of the labels table; metrics without a value are left out."""
+    """Compute the metrics of majorities and labels (`LABEL_METRICS`), by name, over rows of the labels table.
+
+    Metrics without a value are left out.
+    """
     return _values(labels, LABEL_METRICS)
 
 
 def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, float]:
     """Compute the ``rollout/``, ``reward/`` and ``verifier/`` metrics of some visits from their rows in both tables.
 
-    Metrics without a value are left out. `step_metrics` adds ``rollout/groups``, and ``rollout/verification_timeouts``
-    and ``rollout/undecided``, which no row holds.
+    Metrics without a value are left out. `step_metrics` adds ``rollout/groups``, ``rollout/verification_timeouts`` and
+    ``rollout/undecided``, which are not computed here.
     """
     groups = _values(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
     return _values(rollouts, {**_ROLLOUT_METRICS, **_REWARD_METRICS}) | groups
@@ -190,8 +197,8 @@ def step_metrics(
     Args:
         labels: the step's rows of the labels table.
         rollouts: the step's rows of the rollouts table.
-        timeouts: number of answers and pairs that verification gave up on (`Decided.timeouts`).
-        undecided: number of rollouts proved neither right nor wrong (`Decided.undecided`).
+        timeouts: number of answers, and of pairs of label and answer, on which verification gave up.
+        undecided: number of rollouts whose answer is proved neither right nor wrong.
     """
     label_rows, rollout_rows = (
         pl.DataFrame(pl.from_arrow(table)) for table in (labels, rollouts)
@@ -213,10 +220,11 @@ def by_visit(
     Args:
         labels: rows of the labels table.
         metrics: name -> expression over these rows.
-        within: columns, such as ``run``; each combination of their values gets rows of its own.
+        within: names of columns, such as ``run``. Each combination of their values gets rows of its own.
 
     Returns:
-        Columns `within`, ``visit``, ``prompts`` (how many made the visit) and one per metric, null without a value.
+        One row per visit number, with the columns `within`, ``visit``, ``prompts`` (how many prompts made the visit)
+        and one column per metric, null without a value.
     """
     keys = (*within, "visit")
     named = [expression.alias(name) for name, expression in metrics.items()]

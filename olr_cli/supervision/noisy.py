@@ -15,8 +15,8 @@ from olr_cli.supervision.group import Group
 def noisy_label(group: Group, draw: NoiseDraw, seed: int) -> str | None:
     """Return the wrong label that noise gives a prompt at a visit, or None for a prompt without noise.
 
-    Active noise chooses it among the visit's wrong answers as `draw` says; `seed` keys that random choice. Other noise
-    is in the file, so the label is the file's.
+    Active noise draws the label from the visit's wrong answers. `draw` says how, and `seed` keys the random draw. Other
+    noise is already in the training file, so the label is the file's.
     """
     match group.prompt.noise_type:
         case "clean" | None:
@@ -32,7 +32,7 @@ def noisy_label(group: Group, draw: NoiseDraw, seed: int) -> str | None:
 def _active_label(group: Group, draw: NoiseDraw, seed: int) -> str:
     """Draw one of this visit's answers that are proved wrong (R3).
 
-    If there is none, or if the true answer is unknown, return the sentinel, a label that no answer matches.
+    If no answer is proved wrong, or if the true answer is unknown, return the sentinel, a label that no answer matches.
     """
     prompt, vote, true_answer = group.prompt, group.votes[0], group.prompt.true_answer
     if true_answer is None:
@@ -53,13 +53,13 @@ def drawn_label(
 ) -> str:
     """Draw one of a visit's wrong classes of answers and return its spelling (R3).
 
-    Without a wrong class, return the sentinel, a label that no answer matches.
+    If `wrong` is empty, return the sentinel, a label that no answer matches.
 
     Args:
-        wrong: spelling and number of rollouts of each class that is proved wrong, sorted.
-        draw: how one of them is chosen.
-        of_visit: key of the draw: seed of the run, prompt_id and number of the visit. The step is no part of it, so the
-            draw does not depend on the number of prompts per step.
+        wrong: spelling and number of rollouts of each class of answers that is proved wrong, sorted by spelling.
+        draw: how one class is chosen.
+        of_visit: the run's seed, the prompt_id and the number of the visit, which key the random draw. Without the step
+            in the key, the draw does not depend on the number of prompts per step.
     """
     # A single class wins every draw, so compute no random number.
     if len(wrong) < 2:
@@ -68,12 +68,12 @@ def drawn_label(
 
 
 def draw_wrong_answer(wrong: Sequence[tuple[str, int]], draw: NoiseDraw, u: float) -> str:
-    """Return the spelling of one of a visit's wrong classes of answers.
+    """Draw one of a visit's wrong classes of answers and return its spelling.
 
     Args:
         wrong: spelling and number of rollouts of each class, sorted by spelling; at least one.
-        draw: ``most_frequent`` takes that class, ``frequency`` draws with the rollouts as weights, and ``uniform``
-            draws with equal weights.
+        draw: ``most_frequent`` takes the class with the most rollouts, ``frequency`` draws with the rollouts as
+            weights, and ``uniform`` draws with equal weights.
         u: the random number behind the draw, uniform in [0, 1).
     """
     if draw == "most_frequent":

@@ -16,8 +16,8 @@ from olr_cli.user_code import load_function, running, source_of
 class OwnRule:
     """A label rule written by a user: a function that the recipe names and that is called at every visit.
 
-    Other keys of the recipe's method section become its keyword arguments. The function is loaded by `load` or at the
-    first visit that needs it. Commands that only print a method's name must not run a user's code.
+    Other keys of the recipe's method section become keyword arguments of the function. It is loaded by `load` or at the
+    first visit that needs it, because commands that only print a method's name must not run a user's code.
     """
 
     def __init__(self, section: OwnMethod) -> None:
@@ -28,7 +28,7 @@ class OwnRule:
         """Return the user's function; the first call loads it and checks its arguments.
 
         Raises:
-            UserError: it cannot be loaded, or does not accept a visit and the recipe's keys.
+            UserError: the function cannot be loaded, or does not accept a visit and the recipe's keys.
         """
         if self._function is None:
             name, arguments = self._section.name, self._arguments
@@ -48,7 +48,9 @@ class OwnRule:
         return self._function
 
     def __call__(self, visit: Visit) -> Label:
-        """Return the label that the user's function gives a visit; the first T visits (warm-up) keep their label.
+        """Return the label that the user's function gives a visit.
+
+        During the first T visits (warm-up) the function is not called, and the label stays as it is.
 
         Raises:
             UserError: the function raises, or its result is not one of `keep`, `no_label` or `replace_by_majority`.
@@ -77,10 +79,10 @@ class OwnRule:
 
 
 def rule_facts(method: MethodSection) -> dict[str, dict[str, Any]]:
-    """Return what a run's manifest records of a user's label rule, under the key ``rule``; empty for a built-in method.
+    """Return what a run's manifest records of a user's label rule; empty for a built-in method.
 
-    It is the function's name, the text and a digest of its file, and the default values of its arguments. With the
-    defaults, runs can be compared by a key that only some of their recipes set.
+    The only key is ``rule``. Under it are the function's name, the text and a digest of its file, and the default
+    values of its arguments. With the defaults, runs can be compared by a key that only some of their recipes set.
     """
     if not isinstance(method, OwnMethod):
         return {}

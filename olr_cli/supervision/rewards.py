@@ -43,7 +43,9 @@ class Score:
         return (self.field, "tokens") if self.is_summed else (self.field,)
 
     def rewards(self, step: Step, start: int, end: int) -> list[float]:
-        """Return the rewards of a step's rollouts from index `start` up to `end`, which form one view of a prompt.
+        """Return the rewards of a step's rollouts from index `start` up to, but not including, `end`.
+
+        These must be the rollouts of one prompt in one wording.
 
         Raises:
             ValueError: a rollout lacks a statistic.
@@ -56,7 +58,7 @@ class Score:
         return [self.sign * score for score in scores]
 
     def _shared(self, step: Step, start: int, end: int) -> list[float]:
-        """Return the statistic `field`, a mean over tokens, of a step's rollouts from index `start` up to `end`.
+        """Return the statistic `field` of a step's rollouts from index `start` up to, but not including, `end`.
 
         Equal responses whose values differ only by rounding all get the mean of these values.
         """

@@ -18,12 +18,14 @@ RankRule = Callable[[Decided], list[float]]
 
 
 def small_loss(decided: Decided) -> list[float]:
-    """Return the loss of each prompt as its rank: abs(mean over its response tokens of A_k log pi_old(token)), in nats.
+    """Rank each prompt of a step by the size of its loss, in nats; the prompts with the lowest ranks train.
 
-    A_k is the rollout's advantage, and the lowest ranks train. The small-loss criterion (Gui et al. 2021,
-    arXiv:2106.09291) takes samples with a small loss to be labelled correctly. The paper does not say which loss of
-    GRPO that is, and the authors' code for it is commented out. The plain surrogate, the mean of A_k times a ratio of
-    1, cannot rank groups: it is about 0 for each. Groups of equal rewards have loss 0 and come first.
+    The loss is abs(mean of A_k log pi_old(token)) over the tokens of all responses to the prompt. A_k is the advantage
+    of the token's rollout. Groups of equal rewards have loss 0 and come first.
+
+    The small-loss criterion (Gui et al. 2021, arXiv:2106.09291) takes samples with a small loss to be labelled
+    correctly. The paper does not say which loss of GRPO that is, and the authors' code for it is commented out. The
+    plain surrogate, the mean of A_k times a ratio of 1, cannot rank groups, because it is about 0 for each of them.
     """
     step = decided.step
     losses = []
@@ -48,9 +50,9 @@ def any_prompt(decided: Decided) -> list[float]:
 
 
 def verified_only(decided: Decided) -> list[float]:
-    """Give rank 0 to prompts with a verified label and infinity to all others, so that only the former train.
+    """Rank a step's prompts so that only those with a verified label train.
 
-    This shows what those labels are worth alone.
+    They have rank 0, and all others rank infinity. This shows what the verified labels are worth alone.
     """
     return [0.0 if prompt.is_verified else inf for prompt in decided.step.prompts]
 
@@ -60,13 +62,14 @@ def prompts_that_train(
 ) -> list[bool]:
     """Return for each prompt of a step, in order, whether it trains.
 
-    The round(keep_fraction x prompts) prompts with the smallest finite rank train, and at least one if any rank is
-    finite. A draw keyed by seed, prompt and visit breaks ties (R18), so a random choice changes from epoch to epoch.
+    Prompts of infinite rank never train. Of the others, those with the smallest ranks train: round(keep_fraction x
+    number of prompts in the step) of them, and at least one. A random draw keyed by seed, prompt and visit breaks ties
+    (R18), so a random choice changes from epoch to epoch.
 
     Args:
         decided: the decisions about the step.
-        rank: ranks the step's prompts.
-        keep_fraction: share of the prompts that train, above 0 and at most 1.
+        rank: returns one rank per prompt.
+        keep_fraction: share of the step's prompts that train, above 0 and at most 1.
         seed: seed of the run.
     """
     step = decided.step
@@ -94,7 +97,7 @@ def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fractio
     or, by default, the share of `prompts` that are not marked as noise.
 
     Raises:
-        UserError: the default is needed, and all prompts are marked or some label is of unknown quality.
+        UserError: the default is needed, but all prompts are marked as noise, or some label is of unknown quality.
     """
     if method.prompts in ("all", "verified"):
         return Fraction(1)

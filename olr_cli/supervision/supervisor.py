@@ -55,10 +55,10 @@ class Supervisor:
         judge: decides which answers mean the same, and which match a label.
         seed: keys the draws of noisy labels (R3) and of the prompts that train.
         draw: how an active noisy label is drawn from the wrong answers of a visit.
-        extractor: name of the answer extractor; by default, each prompt's data source decides (R6).
+        extractor: name of the answer extractor. By default, each prompt's data source decides (R6).
         keep_fraction: share of a step's prompts that train, if the method chooses among them.
-        history: the visits before this run was resumed; None for none.
-        verifier: a verifier that errs, which changes rewards (R25); None for one without errors.
+        history: the visits before this run was resumed; None for a new run.
+        verifier: makes errors that change rewards (R25); None for no errors.
     """
 
     def __init__(
@@ -89,13 +89,13 @@ class Supervisor:
 
         Args:
             step: complete rollout groups, in any order.
-            measure: given the name of a part, returns a context manager that times it. The parts are ``verification``
-                (which answers there are, and which mean the same) and ``labels`` (vote, history, criteria, decision and
-                rewards).
+            measure: takes the name of a part and returns a context manager that times it. The parts are
+                ``verification`` (which answers there are, and which mean the same) and ``labels`` (vote, history,
+                criteria, decision and rewards).
 
         Raises:
-            ValueError: a group repeats or skips a visit of its prompt, lacks a view, or lacks a statistic that the
-                method's rewards or choice of prompts need. Nothing is recorded then.
+            ValueError: a group repeats or skips a visit of its prompt, lacks a view (a wording of the prompt), or lacks
+                a statistic that the method's rewards or choice of prompts need. Nothing is recorded then.
         """
         self._check(step)
         # `read_ahead` may have verified this step already: its timeouts count as this step's.
@@ -129,7 +129,7 @@ class Supervisor:
     def expect(self, prompts: Sequence[Prompt]) -> None:
         """Start the judge's worker processes in the background if grading these prompts will need them.
 
-        Their labels and true answers decide this: texts that only algebra can compare need a worker.
+        They are needed if some label or true answer can only be read by algebra.
         """
         texts = (
             text for prompt in prompts for text in (prompt.given_label, prompt.true_answer)
@@ -139,15 +139,18 @@ class Supervisor:
     def read_ahead(self, step: Step) -> None:
         """Grade the answers of the next step early, so that `supervise` finds the verdicts in the judge's cache.
 
-        It reads only prompts and responses, and records nothing but timeouts. It may therefore run in another thread
-        while the engine still computes the step's statistics.
+        Only prompts and responses are read, and nothing but timeouts is recorded. The call may therefore run in another
+        thread while the engine still computes the step's statistics.
         """
         timeouts_before = self.judge.timeouts
         self._grading(step, self._answers(step))
         self._timeouts_ahead += self.judge.timeouts - timeouts_before
 
     def _check(self, step: Step) -> None:
-        """Raise ValueError unless each group is its prompt's next visit, with exactly the views of the method."""
+        """Raise ValueError unless each group is its prompt's next visit, with exactly the views of the method.
+
+        A view is a wording in which the prompt is rolled out.
+        """
         if len({prompt.prompt_id for prompt in step.prompts}) < len(step.prompts):
             raise ValueError("a prompt comes twice in one step")
         # Check visits before views: for a step that comes twice, an error about views would mislead.
@@ -169,7 +172,7 @@ class Supervisor:
                 )
 
     def _answers(self, step: Step) -> list[str | None]:
-        """Return one answer per rollout of the step: extracted from its response, or already known, as in a replay.
+        """Return one answer per rollout of the step, extracted from its response unless the step has answers already.
 
         None stands for a response without an answer, or with only the sentinel, the label that no answer may match.
         """
@@ -188,9 +191,10 @@ class Supervisor:
         return answers
 
     def _grading(self, step: Step, answers: Sequence[str | None]) -> Grading:
-        """Ask the judge for each answer's class, and whether the answer matches its label and its true answer (R7).
+        """Ask the judge for each answer's class, and whether it matches the given label and the true answer (R7).
 
-        The result also holds a verdict on each given label, by its prompt's true answer.
+        The result also says whether each given label matches its prompt's true answer. `answers` has one answer per
+        rollout of the step, None for none.
         """
         grading = Grading(
             [answers[start:end] for start, end in pairwise(step.starts)], self.judge
@@ -211,7 +215,10 @@ class Supervisor:
     def _groups(
         self, step: Step, answers: Sequence[str | None], grading: Grading
     ) -> list[Group]:
-        """Return the step's groups, each with its answers, its votes, and a past that includes this visit."""
+        """Return the step's groups, each with its answers, its votes, and a past that includes this visit.
+
+        `answers` has one answer per rollout of the step, and `grading` the judge's verdicts on them.
+        """
         parts, views = list(pairwise(step.parts)), len(self.method.views)
         answers_by_part = [answers[start:end] for start, end in parts]
         votes = [vote(part, grading.keys) for part in answers_by_part]
@@ -269,10 +276,11 @@ class Supervisor:
         return self.method.rule(visit)
 
     def _rewards(self, group: Group, view: int, label: Label) -> list[float]:
-        """Return one reward per rollout of a view, by the view's index, without the errors of a verifier (R16).
+        """Return one reward per rollout of a view, before the errors of a verifier (R16).
 
-        An intrinsic reward, if the method has one, applies unless the label is verified. Otherwise the reward is 1 or
-        0. A majority label rewards the answers in its class, any other label the answers that match it.
+        `view` is the index of a wording of the prompt. An intrinsic reward, if the method has one, applies under every
+        label that is not verified. Otherwise the reward is 1 or 0: a majority label rewards the answers in its class,
+        any other label rewards the answers that match it.
         """
         answers, label_answer = group.answers[view], label.answers[view]
         # A verified label rewards under every method, even in place of an intrinsic reward (R23).
@@ -291,7 +299,7 @@ class Supervisor:
 
 
 def _golds(prompt: Prompt, *labels: str | None) -> list[Gold]:
-    """Return a prompt's labels in the form in which the judge compares answers with them.
+    """Return labels of a prompt as `Gold` objects, with which the judge compares answers.
 
     None and placeholders such as ``N/A`` are left out: no answer matches them (R16).
     """
@@ -319,7 +327,10 @@ class Decision(NamedTuple):
 
 
 def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision]) -> Decided:
-    """Arrange the decisions about a step's groups in columns; all prompts are marked as training."""
+    """Collect the decisions about a step's groups in one `Decided`.
+
+    Its column ``trains`` is true for all prompts, even if the method then chooses some of them.
+    """
     answers, classes, is_correct = (
         list[str | None](),
         list[str | None](),
@@ -353,17 +364,24 @@ def _columns(step: Step, groups: Sequence[Group], decisions: Sequence[Decision])
 
 
 def _in_a_row(groups: Iterable[Sequence[Sequence[float]]]) -> list[float]:
-    """Flatten rewards by group, view and rollout into one column."""
+    """Flatten rewards, nested by group, view (wording) and rollout, into one list in this order."""
     return [*chain.from_iterable(chain.from_iterable(groups))]
 
 
 def make_supervisor(
     recipe: Recipe, keep_fraction: Fraction, judge: Judge, history: History | None
 ) -> Supervisor:
-    """Build the supervisor that a recipe describes, with the history of earlier visits (None for none).
+    """Build the supervisor that a recipe describes.
+
+    Args:
+        recipe: the recipe of the run.
+        keep_fraction: share of a step's prompts that train, if the method chooses among them.
+        judge: decides which answers mean the same, and which match a label.
+        history: the visits before this run was resumed; None for a new run.
 
     Raises:
-        UserError: a stored recipe, which may be a stranger's, names a function that the user has not named as well.
+        UserError: the recipe was stored with a run and names a Python function, but the user has not named the function
+            again. A stored recipe may be a stranger's.
     """
     # A stored recipe may name a stranger's code: refuse to run it unless the user has named it too.
     recipe.require_named("method.name", "verifier.where")

@@ -25,9 +25,9 @@ from olr_cli.supervision.advantages import group_advantages
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """One sampled response, with the statistics that the engine has measured; None where it has not.
+    """One sampled response, with the statistics that the engine has measured.
 
-    `RolloutRecord` explains the statistics.
+    A statistic that the engine has not measured is None. `RolloutRecord` explains the statistics.
     """
 
     response: str
@@ -46,7 +46,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class RolloutGroup:
-    """All rollouts of one visit of a prompt: K per view (wording), the original view's first.
+    """All rollouts of one visit of a prompt, with K rollouts for each view (wording), the original view's first.
 
     `visit` and `step` count from 1.
     """
@@ -217,7 +217,7 @@ MEASURED = tuple(
 
 @dataclass(frozen=True)
 class Step:
-    """The complete rollout groups of one step, in columns: P groups with R rollouts in total."""
+    """All rollouts of one step, in columns. There are P groups, one per prompt, with R rollouts in total."""
 
     number: int
     """Counts from 1."""
@@ -311,10 +311,10 @@ class Step:
         """Rebuild a step from its stored rows of the rollouts table.
 
         Args:
-            rollouts: rows with the columns prompt_id, visit, step, view, sample, answer, the `names`, and response if a
-                reward depends on it. They may be in any order.
-            prompts: prompts by prompt_id.
-            names: statistics to keep.
+            rollouts: rows with the columns prompt_id, visit, step, view, sample, answer and `names`, in any order. If a
+                reward depends on the response, they also need the column response.
+            prompts: prompt_id -> prompt.
+            names: columns of statistics to keep.
         """
         # Rows of different prompts and views may alternate, so sort by each prompt's first row. The index must be taken
         # outside `over`: inside, it starts at 0 for every prompt, which once mixed up the prompts of stored steps.
@@ -339,9 +339,10 @@ class Step:
 
     @cached_property
     def parts(self) -> list[int]:
-        """Index of the first rollout of each view of each group, and R at the end.
+        """Indices that separate the rollouts by group and by view (wording of the prompt).
 
-        The rollouts of one view of a group thus lie between two neighbouring indices.
+        The rollouts of one view of a group lie between two neighbouring indices. The last index is R, the number of
+        rollouts.
         """
         # Most methods have one view, so a group is its only part.
         if len(set(self.views)) < 2:
@@ -353,10 +354,10 @@ class Step:
         return sorted({*self.starts, *changes})
 
     def statistic(self, name: str, start: int, end: int) -> list[float]:
-        """Return one of the `statistics`, by name, of the rollouts from index `start` up to `end`.
+        """Return the statistic `name` of the rollouts from index `start` up to, but not including, `end`.
 
         Raises:
-            ValueError: a rollout lacks it.
+            ValueError: a rollout lacks the statistic.
         """
         values = list(self.statistics[name][start:end])
         if None in values:
@@ -380,7 +381,7 @@ def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
 
 @dataclass(frozen=True)
 class Decided:
-    """The decisions about a step, in columns: the labels of P groups, and the rewards and verdicts of R rollouts."""
+    """The decisions about a step, in columns: labels of P groups (prompts), and rewards and verdicts of R rollouts."""
 
     step: Step
     labels: Mapping[str, Sequence[Any]]
@@ -409,7 +410,7 @@ class Decided:
 
     @cached_property
     def advantages(self) -> list[float]:
-        """R advantages, each relative to the rewards of the same prompt and view (Eq. 1)."""
+        """One advantage per rollout, relative to the rewards of the same prompt and view (Eq. 1)."""
         return [
             advantage
             for start, end in pairwise(self.step.parts)
@@ -423,7 +424,7 @@ class Decided:
 
     @property
     def rollouts(self) -> dict[str, Sequence[Any]]:
-        """The step's part of the rollouts table: each column of `RolloutRecord`, with R values."""
+        """The step's part of the rollouts table: column of `RolloutRecord` -> one value per rollout."""
         step = self.step
         samples = [range(end - start) for start, end in pairwise(step.starts)]
         groups = list(zip(step.prompts, step.visits, samples, strict=True))

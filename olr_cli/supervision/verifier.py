@@ -25,7 +25,7 @@ from olr_cli.user_code import load_function, running
 
 
 class Graded(NamedTuple):
-    """A rollout with an answer, and all that may decide whether its verifier errs."""
+    """A rollout that has an answer, with all facts that may decide whether the verifier errs about it."""
 
     prompt: Prompt
     visit: int
@@ -50,9 +50,9 @@ class Verifier:
         self._rules = [(rule, _condition(rule)) for rule in recipe.verifier.where]
 
     def require_numbers(self, prompts: Sequence[Prompt]) -> None:
-        """Raise UserError if a rule measures how far an answer is from its label and no label is a number.
+        """Raise UserError if a rule measures how far an answer is from its label, but no label is a number.
 
-        Given labels and true answers count as labels.
+        The labels are the prompts' given labels and true answers.
         """
         # Rules about texts work on any label, so only distances need numbers.
         if not any(rule.error or rule.relative_error for rule, _ in self._rules):
@@ -80,13 +80,15 @@ class Verifier:
     def rewards(
         self, group: Group, view: int, label: Label, oracle_rewards: Sequence[float]
     ) -> list[float]:
-        """Return the rewards of one view after the verifier's errors; a rollout without an answer keeps its reward.
+        """Return the rewards of one view (wording of the prompt) after the verifier's errors.
+
+        A rollout without an answer keeps its reward.
 
         Args:
             group: the rollouts of a prompt's visit.
             view: index of the view.
             label: the label that the rewards were computed with.
-            oracle_rewards: the rewards of the view's rollouts without errors.
+            oracle_rewards: the rewards of the view's rollouts without errors, in order.
         """
         rewards, first = list(oracle_rewards), group.parts[0][0]
         indices = range(*group.parts[view])
@@ -108,9 +110,9 @@ class Verifier:
         return rewards
 
     def _reward(self, rollout: Graded, reward: float) -> float:
-        """Return a rollout's reward, or 1 - reward if the verifier errs.
+        """Return a rollout's reward (0 or 1), or 1 - reward if the verifier errs.
 
-        A random draw, which repeats in a replay, decides this with the probability `_rate`.
+        It errs with the probability `_rate`. The random draw is the same in a replay.
         """
         # Per rollout, every error is independent. Per answer, the verifier misjudges a class at every visit or at none.
         draw_key = (
@@ -122,9 +124,11 @@ class Verifier:
         return 1 - reward if u < self._rate(rollout, bool(reward)) else reward
 
     def _rate(self, rollout: Graded, matches: bool) -> Decimal:
-        """Return the probability of an error: the rate of the first rule that applies and sets it, else the section's.
+        """Return the probability that the verifier errs about a rollout.
 
-        The rate is that of false negatives if `matches` (the answer matches its label), else that of false positives.
+        If `matches`, the answer matches its label, and the rate is that of false negatives. Otherwise it is that of
+        false positives. The first rule that applies and sets this rate decides. Without one, the rate of the `verifier`
+        section counts.
         """
         for rule, applies in self._rules:
             # A rule may set only one of the two rates; later rules and the section then decide about the other.
@@ -171,9 +175,9 @@ def _condition(rule: VerifierRule) -> _Condition:
 
 
 def _user_condition(name: str) -> _Condition:
-    """Wrap the user's function of this name as a test of a rollout.
+    """Return a test of a rollout that calls the user's function of this name.
 
-    Any exception in it becomes a UserError that names the prompt.
+    An exception in the function becomes a UserError that names the prompt.
     """
     function = load_function(name)
 

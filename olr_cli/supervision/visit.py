@@ -11,7 +11,7 @@ from olr_cli.supervision.types import LabelSource
 
 
 class Visit(NamedTuple):
-    """The facts about a prompt at one visit from which a label rule decides; none depends on the true answer."""
+    """What a label rule may know about one visit of a prompt; the true answer is not part of it."""
 
     prompt_id: str
     number: int
@@ -55,7 +55,7 @@ class Visit(NamedTuple):
 
     @property
     def votes(self) -> dict[str, int]:
-        """Number of rollouts in each class of equivalent answers, by the class's most frequent spelling.
+        """Most frequent spelling of each class of equivalent answers -> number of rollouts in the class.
 
         Missing answers do not vote.
         """
