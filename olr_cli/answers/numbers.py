@@ -97,7 +97,7 @@ def _quotient(match: re.Match[str]) -> Fraction | None:
 
 
 def _decimal(token: str) -> Fraction | None:
-    """Return the value of a text that matches `_DECIMAL`, or None if its exponent of ten is beyond 4,000 or -4,000."""
+    """Return the value of a decimal such as `1.5e3`, or None if its exponent of ten is above 4,000 or below -4,000."""
     mantissa, *power = re.split(r"\\[a-z]+10\^|[eE]", re.sub(r"[,\s{}]", "", token))
     exponent = int(power[0]) if power else 0
     return None if abs(exponent) > _LARGEST_EXPONENT else Fraction(f"{mantissa}e{exponent}")
