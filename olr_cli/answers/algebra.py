@@ -123,7 +123,7 @@ def _form(parsed: Any) -> Form:
 def _set(value: sympy.Set) -> Form:
     """Return an evaluated sympy set as a `Form`.
 
-    A finite set, an interval and a union have forms of their own. The form of any other set holds the set's text. An
+    Finite sets, intervals and unions have forms of their own kinds. The form of any other set holds the set's text. An
     open interval becomes a tuple, because intervals and tuples are both written `(1, 2)`.
     """
     match value:
@@ -152,8 +152,8 @@ def _set(value: sympy.Set) -> Form:
 def _expression(value: Any) -> Form:
     """Return the `Form` of an evaluated expression.
 
-    The form is a number, an infinity or a letter. Any other expression is identified by its values at fixed points, or
-    by its text if these values cannot be computed.
+    The form is a number, an infinity or a letter. Any other expression is identified by its values for fixed values of
+    its letters, or by its text if these cannot be computed.
 
     Raises:
         Unreadable: the expression is undefined, as 1/0 is.
@@ -184,8 +184,8 @@ def _at_points(value: sympy.Expr) -> Form:
     A point gives each letter of the expression a fixed value. If both values of the expression are the same simple
     rational, the form is that number.
 
-    The two points are normally the first two. If an expression without `i` is not real at one of these, the first two
-    points where it is real are used instead, if they can be found.
+    The points have the numbers 0 and 1. If an expression without `i` is not real at point 0 or 1, the first two points
+    where it is real are used instead, if they can be found.
 
     Raises:
         _NoValue: the expression has no value at one of the points.
@@ -315,7 +315,7 @@ def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, in
 
 
 def _coordinate(name: str, index: int) -> sympy.Rational:
-    """Return the value of the symbol `name` at the point number `index`, a rational taken from a hash of the two.
+    """Return the value of the symbol `name` at the point with the number `index`, a rational taken from a hash.
 
     The value is positive, because sympy takes all symbols for positive and applies identities that need it.
     """
@@ -352,8 +352,8 @@ def _rounded(mantissa: int, shift: int) -> int:
 def _rational(value: tuple[_Point, int]) -> Fraction | None:
     r"""Return the rational number that a value equals up to rounding, or None if it equals none.
 
-    The denominator is at most 10^6. The value is ((real, imaginary), exponent) and stands for (real + imaginary * i) *
-    2**exponent. For ``(1+\sqrt2)(1-\sqrt2)`` the rational is -1.
+    The value ((real, imaginary), exponent) stands for (real + imaginary * i) * 2**exponent. The denominator of the
+    rational is at most 10^6. For ``(1+\sqrt2)(1-\sqrt2)`` the rational is -1.
     """
     (real, imaginary), exponent = value
     # Without enough bits after the point, every value is close to a simple rational.
@@ -373,7 +373,7 @@ def _relation(relation: Any) -> Form:
 
 
 def _equation(left: Any, right: Any) -> str:
-    """Return a label for ``left = right`` that is the same for all multiples of the equation: ``y = x``, ``2y = 2x``.
+    """Return a label for ``left = right`` that is the same for all its multiples, such as ``y = x`` and ``2y = 2x``.
 
     If a side is no expression, the label is the text of the equation.
     """
@@ -403,7 +403,7 @@ def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
     expression does not change them.
 
     Raises:
-        Unreadable: the expression has no letters, as the difference of the sides of ``1 = 2``, or cannot be computed.
+        Unreadable: the expression has no letters, or cannot be computed.
     """
     opaque = _with_names(difference)
     if not sympy.expand(opaque).free_symbols:

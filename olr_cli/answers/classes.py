@@ -260,7 +260,7 @@ class Vote(NamedTuple):
     ) -> Vote:
         """Build a vote from the part of it that a run stores.
 
-        Other classes are not stored, so only the majority's rollouts count as answered.
+        Classes other than the majority are not stored, so only the majority's rollouts count as answered.
 
         Args:
             majority: key of the majority class, or None without a majority.

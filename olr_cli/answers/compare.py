@@ -143,7 +143,7 @@ def compare(gold: Form, answer: Form) -> bool | None:
 
 
 def _compare_quantities(gold: Form, answer: Form) -> bool | None:
-    """Return whether two forms match, at least one of which has a unit; None if they may match in converted units.
+    """Return whether two forms match, at least one of which has a unit; None if converting units may make them equal.
 
     If only one form has a unit, or both count things such as apples, only the values are compared.
     """
@@ -190,11 +190,11 @@ def _compare_parts(gold: Form, answer: Form) -> bool | None:
 
 
 def _make_comparable(gold: Form, answer: Form) -> tuple[Form, Form]:
-    """Return the gold and the answer, without a name or option letter that the other one lacks.
+    """Return the gold and the answer, each without a name or option letter that the other one lacks.
 
-    Beside 5, `x = 5` becomes 5, and so does an equation that only states its value, such as `m + n = 5`. Beside an
-    equation, an assignment becomes its equation. Two assignments become their values, unless their names denote
-    different values, as `f(2)` and `f(3)` do.
+    If the other form is 5, `x = 5` becomes 5, and so does an equation that only states its value, such as `m + n = 5`.
+    If the other form is an equation, an assignment becomes its equation. Two assignments become their values, unless
+    their names denote different values, as `f(2)` and `f(3)` do.
     """
     gold, answer = _drop_option_letters(gold, answer)
     match gold.kind, answer.kind:

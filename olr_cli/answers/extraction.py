@@ -436,7 +436,8 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
 def find_extractor(extractor: str) -> Extractor:
     """Return the function that extracts answers according to a setting (R6).
 
-    The function takes a response and returns its answer, or None. Training, evaluation, audit and replay all use it.
+    The function takes a response and returns its answer, or None if it finds none. Training, evaluation, audit and
+    replay all read answers with such a function.
 
     | setting | the answer is |
     |---|---|
@@ -499,5 +500,5 @@ def reading_more(responses: Sequence[str]) -> str | None:
 
 
 def default_extractor(data_source: str) -> str:
-    """Return the name of a data source's extractor: that of a built-in arithmetic data set, or `boxed` (R6)."""
+    """Return the name of a data source's extractor: `boxed` for all but the built-in arithmetic data sets (R6)."""
     return _BUILT_IN.get(data_source, "boxed")

@@ -107,7 +107,8 @@ class Grading:
     def verdict(self, golds: Sequence[Gold], answer: str | None) -> Verdict:
         """Return the verdict on an answer, which is right if the answer matches any of the golds.
 
-        The judge must have seen the answer with each gold. An answer of None, that is a missing answer, is never right.
+        The judge must have seen the answer with each gold (`ask`). An answer of None, that is a missing answer, is
+        never right.
         """
         if any(answer in self.right(gold) for gold in golds):
             return Verdict.RIGHT
@@ -188,7 +189,7 @@ def verify(
         gold: one gold or several. A number stands for its usual spelling (7 for ``7``), and None for no gold.
         answer: an answer as `parse` returns it, or a number; None for a missing answer.
         in_percent: whether the question asks for a percentage. A gold then accepts a percent sign that it lacks.
-        tolerance: part of the gold by which a number may differ from it, unless both are integers.
+        tolerance: largest relative difference of two numbers, unless both are integers; 0.01 allows 1 %.
     """
     values = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
     golds = [str(value) for value in values if value is not None]

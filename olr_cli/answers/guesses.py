@@ -48,7 +48,7 @@ def _on_12_hour_clock(clock: re.Match[str]) -> str:
 def _with_styled_unit(quantity: re.Match[str]) -> str:
     r"""Put the units after a number into a text style: `5\text{ m/s}` for `5 m/s`.
 
-    In plain letters, they are read as variables. If the letters are no units, return the text unchanged.
+    Without the style, the units would be read as variables. If the letters are no units, return the text unchanged.
     """
     styled = f"{quantity[1]}\\text{{ {quantity[2]}}}"
     unit = split_unit(styled)[1]

@@ -44,8 +44,8 @@ class Judge(AbstractContextManager["Judge"]):
     """A judge that returns the classes of answers, and verdicts about pairs of a gold and an answer.
 
     Classes and verdicts depend on the texts alone, not on other answers or earlier calls. The judge gives up on an
-    answer or pair that takes too long. With a `ledger`, it gives up on the same ones when the run is resumed or
-    replayed. It starts worker processes when they are first needed. Threads may share a judge.
+    answer or pair that takes too long. With a `ledger`, it gives up on the same answers and pairs when the run is
+    resumed or replayed. It starts worker processes when they are first needed. Threads may share a judge.
 
     Args:
         time_limit: approximate processor seconds to read one answer or to verify one pair (`WorkerPool`).
@@ -103,7 +103,10 @@ class Judge(AbstractContextManager["Judge"]):
                 self._pool.prepare()
 
     def keys(self, answers: Iterable[str]) -> dict[str, Key]:
-        """Return answer -> key of its class (R7, *same*). Answers with equal keys count as the same answer."""
+        """Return a mapping from each answer to the key of its class (R7, *same*).
+
+        Answers with equal keys count as the same answer.
+        """
         answers = [*answers]
         keys = {
             answer: Key(f"number {answer}")

@@ -128,7 +128,7 @@ def matches(
         answer: the answer.
         leaf: function that reads mathematical expressions.
         proof: function that asks math-verify about texts that our own reader cannot compare.
-        tolerance: part of the gold by which a number may differ from it, unless both are integers.
+        tolerance: largest relative difference of two numbers, unless both are integers; 1/100 allows 1 %.
     """
     gold_text, answer_text = tidy(gold), tidy(answer)
     if gold_text == answer_text:
@@ -172,8 +172,13 @@ def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
 def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
     """Return whether a gold and an answer match in a way that comparing their forms does not find.
 
-    There are three ways. The two texts match in another reading. The answer is an equation of numbers, and one of its
-    sides matches. The two texts are antiderivatives that differ by a constant. Texts over 1,000 characters never match.
+    They match if one of these is true:
+
+    1. Another reading of the two texts matches.
+    2. The answer is an equation of numbers, and one of its sides matches.
+    3. The gold and the answer are antiderivatives that differ by a constant.
+
+    Texts over 1,000 characters never match.
     """
     if max(len(gold.text), len(answer.text)) > LONGEST_READ:
         return False
@@ -192,7 +197,10 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
 
 
 def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
-    """Return why `matches` cannot decide a pair: TWO_READINGS, TOO_LARGE, UNREAD or UNDECIDED, a name of `Verdict`."""
+    """Return why `matches` cannot decide a pair: "TWO_READINGS", "TOO_LARGE", "UNREAD" or "UNDECIDED".
+
+    These are names of a `Verdict`.
+    """
     text = tidy(gold)
     # `3,14` may be a decimal or two numbers, but the comma of an index (`x_{1,2}`) is never a decimal comma.
     if with_points(text) != text and "_" not in text:

@@ -38,7 +38,7 @@ _NAMED_VALUES = re.compile(
 def is_name(head: str, value: str) -> bool:
     """Return whether `head = value` only names the value, as `x = 5` does.
 
-    It does if `head` is a name that does not occur in `value`.
+    It names the value if `head` is a name that does not occur in `value`.
     """
     match = _NAME.fullmatch(head)
     # `\text{ln}(x)` is a function in another style and names nothing.

@@ -82,7 +82,7 @@ def _repeating(match: re.Match[str]) -> Fraction:
 def _quotient(match: re.Match[str]) -> Fraction | None:
     """Return the value of a decimal, quotient of decimals or mixed number that `_NUMBER` matches, without its sign.
 
-    None says that a denominator is 0, an exponent out of bounds, or the fraction of a mixed number not below 1.
+    Return None if a denominator is 0, an exponent is out of bounds, or the fraction of a mixed number is not below 1.
     """
     # `\frac{p}{q}`, `p/q`, or p alone
     p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"

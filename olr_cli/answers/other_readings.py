@@ -103,7 +103,7 @@ def other_readings(gold: str, answer: str, given: str) -> Iterator[tuple[str, st
 def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     r"""Yield the pair (gold, answer) without the variables of derivatives, if both texts have derivatives.
 
-    Thus x'(t) matches \dot{x}. If both texts divide by a variable, as dy/dx and dy/dt do, these variables stay.
+    Thus x'(t) matches \dot{x}. If both texts name a variable, as dy/dx and dy/dt do, these variables stay.
     """
     if "{derivative" in gold and "{derivative" in answer:
         # The variable counts only if both texts name it: dy/dx is y', but not dy/dt.
@@ -265,7 +265,10 @@ def _as_interval(text: str) -> tuple[str, str]:
 
 
 class _Bound(NamedTuple):
-    """A bound that an inequality sets for a letter: x, 2, upper and not included for `x < 2`."""
+    """A bound that an inequality sets for a letter.
+
+    For `x < 2`, the bound of x is 2, an upper bound that is not included.
+    """
 
     letter: str
     """The letter, or "" if the text bounds none, as `2 < 3` and `x \\ne 2` do not."""

@@ -45,7 +45,7 @@ class Unreadable(Exception):
 
 
 class Contradiction(Unreadable):
-    """An answer states two different values, or denies the value that it states; it must not be graded right."""
+    """An answer states two different values, or denies the value that it states, and must not be graded right."""
 
 
 CONTRADICTION = "a contradiction"
@@ -182,7 +182,10 @@ def _read_statement(text: str, leaf: Leaf) -> Form:
 
 
 def _guesses(text: str) -> Iterator[str]:
-    """Yield the parts of a text that algebra may misread: runs of letters read as products, and free constants."""
+    """Yield the parts of a text that algebra may misread: runs of letters read as products, and free constants.
+
+    A free constant is, for example, the C of `x^2 + C`.
+    """
     for match in _LETTER_RUN.finditer(split_unit(text)[0]):
         if match.lastindex:
             yield match[match.lastindex]
@@ -191,7 +194,7 @@ def _guesses(text: str) -> Iterator[str]:
 
 
 def _read_simple(text: str) -> Form | None:
-    """Read a text that is one number, percentage, word, time of day or quantity, or return None for any other.
+    """Read a text that is one number, percentage, word, time of day or quantity, or return None for any other text.
 
     A number may have a base. Infinities, and dates or scores such as `3-1`, are simple, too.
     """
@@ -278,7 +281,7 @@ def _split(text: str, kind: str) -> list[str] | None:
 def _split_list(text: str) -> list[str]:
     r"""Split a list into its elements, and an element with `\pm` into its two values.
 
-    A text that is no list is its own only element. Conditions such as `k \in \mathbb{Z}` are dropped.
+    A text that is no list is the only element. Conditions such as `k \in \mathbb{Z}` are dropped.
     """
     first, *rest = _split(text, "separator") or [text]
     # `2k, k \in \mathbb{Z}` is no list of two: the condition is dropped.
@@ -628,7 +631,7 @@ def _read_brackets(text: str, leaf: Leaf) -> Form | None:
 def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
     """Read the elements of a set, without their brackets, as a `Form`.
 
-    `may_nest` says whether another set may stand inside, as in plain braces, which may only group.
+    `may_nest` says whether another set may stand inside. It may if the brackets are plain braces, which may only group.
 
     Raises:
         Unreadable: another set stands inside and is not allowed, or an element cannot be read.

@@ -126,7 +126,7 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 def _styled_unit(text: str) -> tuple[str, str] | None:
-    """Split a text into its quantity and its unit, a text style or degree sign, or return None without such a unit."""
+    """Split a text into its quantity and a unit in a text style or degree sign, or return None without such a unit."""
     for first in _FACTOR.finditer(text):
         body, styled = text[: first.start()], text[first.start() :]
         # The unit must reach to the end of the text, and the body must end in a quantity.
@@ -207,7 +207,7 @@ def is_connective(word: str) -> bool:
 def _name(word: str, *, is_plain: bool) -> str:
     """Return the standard spelling of a unit, or "" if the word is no unit.
 
-    A noun that is not in the tables counts things, as in `5 apples`, and gets `COUNTED` as a prefix.
+    A noun that is not in the tables of units counts things, as in `5 apples`, and gets `COUNTED` as a prefix.
 
     Args:
         word: one word, without its power.
