@@ -218,12 +218,9 @@ def _at_points(value: sympy.Expr) -> Form:
 def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
     """Return an expression's values at the first two points where it is real, or an empty list.
 
-    A value is ((real, imaginary), exponent) and stands for (real + imaginary * i) * 2**exponent. The list is empty if
-    the expression has no letters, or is real at fewer than two of `_MOST_POINTS` points.
-
-    Args:
-        expression: an evaluated expression.
-        bits: number of bits of the real part.
+    A value is ((real, imaginary), exponent) and stands for (real + imaginary * i) * 2**exponent. The real part has
+    `bits` bits. The list is empty if the expression has no letters, or is real at fewer than two of `_MOST_POINTS`
+    points.
     """
     if not expression.free_symbols:
         return []

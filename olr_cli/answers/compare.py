@@ -256,9 +256,10 @@ def _name_different_values(one: Form, other: Form) -> bool:
 
 
 def is_left_to_algebra(form: Form) -> bool:
-    """Return whether math-verify may decide about a form, because our own reader has not fully read it or a part of it.
+    """Return whether math-verify may decide about a form, because our own reader did not fully understand the text.
 
-    That holds for unread texts, equations, congruences, inequalities and expressions that could not be computed.
+    That holds for unread texts, equations, congruences, inequalities, expressions that could not be computed, and forms
+    with such parts.
     """
     # The first part of an assignment is its value. The second is the equation, which algebra has read even for `x = 5`.
     parts = form.parts[:1] if form.kind == "assignment" else form.parts
@@ -400,7 +401,7 @@ def _compare_by_name(gold: Form, answer: Form) -> bool | None:
 
 
 def _in_order_of_names(form: Form) -> Sequence[Form]:
-    """Return the values of a system in the alphabetical order of their names, and those of a tuple as they are."""
+    """Return the values of a system in the alphabetical order of their names, or the values of a tuple as they are."""
     return (
         form.parts if form.kind == "tuple" else sorted(form.parts, key=attrgetter("label"))
     )

@@ -153,7 +153,7 @@ class Judge(AbstractContextManager["Judge"]):
         """Return whether each answer matches its gold, in the order of `pairs`; None if that is undecided.
 
         Two plain integers are compared as texts. Any other pair becomes a task of the given `kind`, "matches" or "may
-        match", with the given `tolerance`. An empty `tolerance` is none.
+        match". An empty `tolerance` means that there is none.
         """
         triples = [_spelled(pair) for pair in pairs]
         texts = {gold for gold, _, _ in triples} | {answer for _, _, answer in triples}
@@ -259,7 +259,7 @@ def _spelled(pair: Pair) -> tuple[str, bool, str]:
 def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = "") -> Task:
     """Build the task that compares a gold and an answer, without arguments that cannot change its result.
 
-    `in_percent` matters for the kind "matches" only. An empty `tolerance` is none.
+    `in_percent` matters for the kind "matches" only. An empty `tolerance` means that there is none.
     """
     if in_percent and kind == "matches":
         return kind, gold, answer, tolerance, "in percent"

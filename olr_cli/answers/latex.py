@@ -64,7 +64,7 @@ _PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
 
 
 class _Prediction(ParserATNSimulator):  # type: ignore[misc]
-    """ANTLR's prediction in its fast SLL mode, except in the one rule (`atom_expr`) that needs full context."""
+    """A predictor that uses ANTLR's fast SLL mode, except in the one rule (`atom_expr`) that needs full context."""
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:
         """Choose the mode for a decision, SLL or full context, then predict as ANTLR does."""

@@ -71,7 +71,7 @@ def decide(
     | may match | gold, answer                                    | whether some grader may call it right    |
     | reason    | gold, answer                                    | why there is no verdict (`reason`)       |
 
-    An empty `tolerance` is none, and any text as `in_percent` means yes.
+    An empty `tolerance` means that there is none. Any text as `in_percent` means yes.
 
     By default nothing is read or proved by computer algebra. In a worker, `leaf` reads expressions, `proof` compares
     tidied texts, and `math_verify_proof` compares the texts as given.
@@ -125,7 +125,7 @@ def matches(
 
     Args:
         gold: a label or true answer.
-        answer: the answer.
+        answer: the answer, written like the content of a box.
         leaf: function that reads mathematical expressions.
         proof: function that asks math-verify about texts that our own reader cannot compare.
         tolerance: largest relative difference of two numbers, unless both are integers; 1/100 allows 1 %.
@@ -197,10 +197,7 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
 
 
 def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
-    """Return why `matches` cannot decide a pair: "TWO_READINGS", "TOO_LARGE", "UNREAD" or "UNDECIDED".
-
-    These are names of a `Verdict`.
-    """
+    """Return why `matches` cannot decide a pair: TWO_READINGS, TOO_LARGE, UNREAD or UNDECIDED (names of `Verdict`)."""
     text = tidy(gold)
     # `3,14` may be a decimal or two numbers, but the comma of an index (`x_{1,2}`) is never a decimal comma.
     if with_points(text) != text and "_" not in text:
