@@ -190,7 +190,7 @@ def _in_units(compound: re.Match[str]) -> str:
 
 
 def _product(powers: Mapping[str, int]) -> str:
-    """Spell a product of units, given the power of each unit. Counted things are left out beside a unit of measurement."""
+    """Spell a product of units, given the power of each. Counted things are left out beside a unit of measurement."""
     # The unit of `5 kg apples` is kg, and that of `5 apples` is apples.
     measured = {
         name: power for name, power in powers.items() if not name.startswith(COUNTED)
