@@ -94,7 +94,7 @@ def _form(parsed: Any) -> Form:
     """Return the `Form`, that is the normalised meaning, of what the LaTeX parser returned.
 
     Raises:
-        Unreadable: it is no expression, relation, tuple, matrix or set, or cannot be computed.
+        Unreadable: `parsed` is no expression, relation, tuple, matrix or set, or cannot be computed.
     """
     match parsed:
         case And() | Relational():
@@ -121,9 +121,10 @@ def _form(parsed: Any) -> Form:
 
 
 def _set(value: sympy.Set) -> Form:
-    """Return the `Form` of an evaluated sympy set: a set, an interval or a union; of any other set, its text.
+    """Return an evaluated sympy set as a `Form`.
 
-    An open interval becomes a tuple, because both are written `(1, 2)`.
+    Finite sets, intervals and unions have forms of their own kinds. The form of any other set holds the set's text. An
+    open interval becomes a tuple, because intervals and tuples are both written `(1, 2)`.
     """
     match value:
         case sympy.FiniteSet() | sympy.sets.sets.EmptySet():
@@ -149,7 +150,14 @@ def _set(value: sympy.Set) -> Form:
 
 
 def _expression(value: Any) -> Form:
-    """Return the `Form` of an evaluated expression: a number, an infinity, a letter, or its values at fixed points."""
+    """Return the `Form` of an evaluated expression.
+
+    The form is a number, an infinity or a letter. Any other expression is identified by its values for fixed values of
+    its letters, or by its text if these cannot be computed.
+
+    Raises:
+        Unreadable: the expression is undefined, as 1/0 is.
+    """
     if not isinstance(value, sympy.Expr):
         return _form(value)
     if value.has(sympy.nan, sympy.zoo):
@@ -171,10 +179,13 @@ def _expression(value: Any) -> Form:
 
 
 def _at_points(value: sympy.Expr) -> Form:
-    """Return a `Form` that identifies an expression by its values at two points, which fix the values of its letters.
+    """Return a `Form` that identifies an expression by its values at two points.
 
-    These are the first two points. If a value there is not real, and the expression has no `i`, they are the first two
-    where it is real, if there are any. If both values are the same simple rational, the form is that number.
+    A point gives each letter of the expression a fixed value. If both values of the expression are the same simple
+    rational, the form is that number.
+
+    The points have the numbers 0 and 1. If an expression without `i` is not real at point 0 or 1, the first two points
+    where it is real are used instead, if they can be found.
 
     Raises:
         _NoValue: the expression has no value at one of the points.
@@ -205,9 +216,11 @@ def _at_points(value: sympy.Expr) -> Form:
 
 
 def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
-    """Return an expression's values at the first two of `_MOST_POINTS` points where it is real, each as in `_value_at`.
+    """Return an expression's values at the first two points where it is real, or an empty list.
 
-    The list is empty if fewer than two values are real, or if the expression has no letters.
+    A value is ((real, imaginary), exponent) and stands for (real + imaginary * i) * 2**exponent. The real part has
+    `bits` bits. The list is empty if the expression has no letters, or is real at fewer than two of `_MOST_POINTS`
+    points.
     """
     if not expression.free_symbols:
         return []
@@ -217,9 +230,9 @@ def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
 
 
 def _with_names(expression: sympy.Expr) -> sympy.Expr:
-    """Replace each part that has no value at a point (`f(x)`, dx/dt, floors and ceilings) by a symbol.
+    """Replace unknown functions such as `f(x)`, derivatives, floors and ceilings in an expression by symbols.
 
-    Equal parts get the same symbol.
+    These parts have no value that can be computed at a point. Equal parts get the same symbol.
     """
     opaque = expression.atoms(AppliedUndef, sympy.Derivative)
     names = {atom: sympy.Symbol(str(atom), positive=True) for atom in opaque}
@@ -233,10 +246,10 @@ def _with_names(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _compared_bits(expression: sympy.Expr) -> int:
-    """Return how many bits of a value to compare, so that no constant in the expression is lost in rounding.
+    """Return how many bits of an expression's value to compare, so that rounding loses none of its constants.
 
     Raises:
-        Unreadable: a constant is so long that it would take more than `_MOST_COMPARED` bits.
+        Unreadable: a constant is so long that more than `_MOST_COMPARED` bits would have to be compared.
     """
     constants = expression.atoms(sympy.Rational)
     longest = max(
@@ -250,7 +263,7 @@ def _compared_bits(expression: sympy.Expr) -> int:
 
 
 class _NoValue(Unreadable):
-    """An expression has no value at a point, or its value cannot be computed to enough bits."""
+    """An expression has no value for the values given to its letters, or cannot be computed to enough bits."""
 
 
 def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, int]:
@@ -260,11 +273,11 @@ def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, in
 
     Args:
         expression: an evaluated expression.
-        index: number of the point. If it is divisible by 3, all symbols are between 0 and 1, otherwise between 1 and 9.
-        bits: number of bits of the larger of the two parts.
+        index: number of the point. If it is divisible by 3, all letters are between 0 and 1, otherwise between 1 and 9.
+        bits: number of bits of `real` or `imaginary`, whichever is larger.
 
     Raises:
-        _NoValue: the expression has no value there, or it cannot be computed to this precision.
+        _NoValue: the expression has no value at the point, or cannot be computed to this precision.
     """
     if expression.atoms(*_Bounded):
         raise _NoValue("a bounded variable")
@@ -299,9 +312,9 @@ def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, in
 
 
 def _coordinate(name: str, index: int) -> sympy.Rational:
-    """Return the value of the symbol with this name at the point with this number: a rational, taken from a hash.
+    """Return the value of the symbol `name` at the point with the number `index`, a rational taken from a hash.
 
-    It is positive and real, so that the identities that sympy uses hold.
+    The value is positive, because sympy takes all symbols for positive and applies identities that need it.
     """
     digest = hashlib.blake2b(
         f"{index} {name}".encode("utf-8", "surrogatepass"), digest_size=15
@@ -314,7 +327,7 @@ def _binary(part: Any) -> tuple[int, int, int]:
     """Return a real sympy number as mantissa (with its sign), binary exponent and number of exact bits.
 
     Raises:
-        _NoValue: it is no number, or not finite.
+        _NoValue: `part` is no number, or not finite.
     """
     if part.is_Integer:
         return int(part), 0, _MOST_COMPARED
@@ -334,9 +347,10 @@ def _rounded(mantissa: int, shift: int) -> int:
 
 
 def _rational(value: tuple[_Point, int]) -> Fraction | None:
-    r"""Return the rational that a value equals up to rounding, with a denominator of at most 10^6, or None without one.
+    r"""Return the rational number that a value equals up to rounding, or None if it equals none.
 
-    The value is ((real, imaginary), binary exponent). For ``(1+\sqrt2)(1-\sqrt2)`` the rational is -1.
+    The value ((real, imaginary), exponent) stands for (real + imaginary * i) * 2**exponent. The denominator of the
+    rational is at most 10^6. For ``(1+\sqrt2)(1-\sqrt2)`` the rational is -1.
     """
     (real, imaginary), exponent = value
     # Without enough bits after the point, every value is close to a simple rational.
@@ -356,7 +370,10 @@ def _relation(relation: Any) -> Form:
 
 
 def _equation(left: Any, right: Any) -> str:
-    """Return a label for ``left = right`` that multiples of the equation share: ``2y = 2x`` has that of ``y = x``."""
+    """Return a label for ``left = right`` that is the same for all its multiples, such as ``y = x`` and ``2y = 2x``.
+
+    If a side is no expression, the label is the text of the equation.
+    """
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
         return short(f"{left} = {right}")
     # `y = 1/x` is `xy = 1`: a fraction is 0 if and only if its numerator is.
@@ -377,12 +394,13 @@ def _inequality(relation: Any) -> str:
 
 
 def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
-    """Return the ratios of an expression's values at two points to that at a first one, and whether that is positive.
+    """Return the ratios of an expression's values at three points, and whether the first value is positive.
 
-    The ratios are a text; a constant factor does not change it.
+    The ratios are those of the second and the third value to the first, as one text. A constant factor of the
+    expression does not change them.
 
     Raises:
-        Unreadable: the expression has no symbols, as the difference of the sides of ``1 = 2``, or cannot be computed.
+        Unreadable: the expression has no letters, or cannot be computed.
     """
     opaque = _with_names(difference)
     if not sympy.expand(opaque).free_symbols:
@@ -412,10 +430,10 @@ def _ratio(value: tuple[_Point, int], unit: tuple[_Point, int]) -> str:
 
 
 def evaluate(expression: Any) -> Any:
-    """Carry out every operation in an expression; decimals become exact rationals, percent signs hundredths.
+    """Return a sympy expression with all operations carried out, except derivatives.
 
-    `i` is the imaginary unit, unless it is the index of a sum, product or the like. Derivatives stay as they are. Odd
-    roots of negative numbers are real.
+    Decimals become exact rationals, and percent signs become hundredths. Odd roots of negative numbers are real. The
+    letter `i` is the imaginary unit, unless it is the index of a sum, product or the like.
 
     Raises:
         Unreadable: a number in the expression is too large to compute.
@@ -429,7 +447,7 @@ def evaluate(expression: Any) -> Any:
 
 
 def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
-    """Evaluate an expression as `evaluate` does, from its innermost parts outwards.
+    """Carry out all operations in a sympy expression except derivatives, from the innermost parts outwards.
 
     `has_imaginary_unit` says whether the letter `i` is the imaginary unit.
     """
@@ -455,7 +473,7 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
 def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
     """Return a decimal as an exact rational, a letter as a positive symbol, and any other atom unchanged.
 
-    With `has_imaginary_unit`, the letter `i` is the imaginary unit.
+    If `has_imaginary_unit` is true, the letter `i` becomes the imaginary unit.
     """
     match atom:
         case sympy.Float():
@@ -471,9 +489,10 @@ def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
-    """Return a power if it is an odd root of a negative number or a square root of letters; None for any other power.
+    """Return an odd root of a negative number, or a square root of an expression with letters.
 
-    The odd root is the real one: -2 for the cube root of -8. An exponent such as 2/3 counts as a root, too.
+    The odd root is the real one: -2 for the cube root of -8. An exponent such as 2/3 counts as a root, too. For any
+    other power, return None.
     """
     if not exponent.is_Rational:
         return None
@@ -485,7 +504,7 @@ def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
 
 
 def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
-    r"""Return a power of an expression with letters, whose exponent is 1/2, 3/2 or the like.
+    r"""Return an expression with letters, raised to an exponent such as 1/2 or 3/2.
 
     The root of a square becomes an absolute value: `\sqrt{x^2}` is `|x|`.
     """
@@ -510,9 +529,13 @@ def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
 
 
 def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
-    """Return a symbol for a function whose value depends on signs, such as `|x|` or a maximum, with given arguments.
+    """Return a symbol that stands for the value of a function that depends on signs, such as `|x|` or a maximum.
 
-    `|x|` is not `x`, but `|x - 1|` and `|1 - x|` get the same symbol. Of `expression`, only the function counts.
+    Equal values get the same symbol. `|x - 1|` and `|1 - x|` get the same symbol, too.
+
+    Args:
+        expression: any use of the function. Its own arguments do not matter.
+        arguments: the evaluated arguments of the function.
     """
     # The square is the same for x - 1 and 1 - x.
     if isinstance(expression, sympy.Abs):
@@ -524,7 +547,7 @@ def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
 def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool | None:
     """Return whether math-verify finds that two tidied texts state the same, or None if it fails with an error.
 
-    The gold comes first, because math-verify is not symmetric. `reader` parses each text for it.
+    The order of `gold` and `answer` matters to math-verify. `reader` parses each text for math-verify.
     """
     random.seed(_SEED)
     try:
@@ -542,7 +565,10 @@ def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool 
 
 
 def math_verify_proof(gold: str, answer: str) -> bool | None:
-    """Return the same as `proof`, but from the raw texts, which math-verify reads by its own rules."""
+    """Return whether math-verify finds that two untidied texts state the same, or None if it fails with an error.
+
+    math-verify reads the texts with its own parser.
+    """
     return proof(
         gold, answer, lambda text: parse_alone(f"\\boxed{{{text}}}", parsing_timeout=None)
     )

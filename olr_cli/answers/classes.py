@@ -58,8 +58,8 @@ class Form:
     | other      | the expression or inequality          |                                                   |
     | text       | normalised text (can't be read, R8)   |                                                   |
 
-    The parts are forms themselves. A "value" is any other expression that can be computed: fixed points give its
-    letters values, so equal expressions have equal labels.
+    The parts are forms themselves. A "value" is any other expression that can be computed. Its label holds its values
+    for fixed values of its letters, so equal expressions have equal labels.
     """
 
     kind: FormKind
@@ -75,14 +75,20 @@ class Form:
     """Other readings of the same text, such as `3,14` as a decimal. They too keep an answer from being proved wrong."""
 
     def guessed(self, guesses: Iterable[str], others: Iterable[Form] = ()) -> Form:
-        """Return the form with more guesses of the reader, and more forms that the same text may have been meant as."""
+        """Return the form with additional guesses and other readings.
+
+        Args:
+            guesses: what the reader guessed, such as letters in a row taken for a product.
+            others: forms that the same text may have been meant as.
+        """
         guesses, others = self.guesses.union(guesses), (*self.others, *others)
         return replace(self, guesses=guesses, others=others) if guesses or others else self
 
     def is_told_from(self, other: Form) -> bool:
-        """Return whether the two forms, if they differ, certainly mean different things: neither rests on a guess.
+        """Return whether neither this form nor `other` rests on a guess.
 
-        If one of them consists of numbers alone, guesses about the values of letters do not count.
+        If the two forms then differ, they certainly mean different things. If one of them consists of numbers alone,
+        guesses about the values of letters do not count.
         """
         # A guess about the values of letters cannot turn them into a number: `\lfloor x \rfloor` is certainly not 5.
         guesses = self.all_guesses | other.all_guesses
@@ -102,7 +108,7 @@ class Form:
 
     @property
     def all_guesses(self) -> frozenset[str]:
-        """The guesses made in the form and in its parts."""
+        """The reader's guesses in the form and in its parts, such as letters in a row taken for a product."""
         return (
             self.guesses.union(*(part.all_guesses for part in self.parts))
             if self.parts
@@ -111,7 +117,7 @@ class Form:
 
     @property
     def key(self) -> Key:
-        """The key of the class of all answers with this meaning."""
+        """The key of the form's class. Answers with equal keys count as the same answer."""
         match self.kind:
             # `x = 5` is 5.
             case "assignment":
@@ -144,7 +150,7 @@ class Form:
 
 
 def _key(kind: str, label: str, parts: Sequence[str] = ()) -> Key:
-    """Build a key from the kind, the label and the keys of the parts of a form."""
+    """Build the key of a form's class from the form's kind, its label and the keys of its parts."""
     # A label in quotes cannot be mistaken for a label followed by parts.
     text = label if label.isalnum() else json.dumps(label)
     if parts:
@@ -187,7 +193,10 @@ def number(value: Fraction) -> Form:
 
 
 def exact(form: Form) -> Fraction:
-    """Return the rational that a number's form holds; for a percentage, that before the percent sign."""
+    """Return the rational number that a form of the kind "number" or "percent" holds.
+
+    For a percentage, it is the number before the percent sign.
+    """
     label = form.parts[0].label if form.kind == "percent" else form.label
     p, _, q = label.partition("/")
     return Fraction(int(p, 0), int(q or "1", 0))
@@ -217,7 +226,10 @@ def unordered(parts: Iterable[Form]) -> Form:
 
 
 class Vote(NamedTuple):
-    """The vote of a prompt's K rollouts: the majority, and each class's number of rollouts and spelling (R9)."""
+    """The vote of a prompt's K rollouts: the majority, and each class's number of rollouts and spelling (R9).
+
+    A class contains all answers with the same meaning.
+    """
 
     majority: Key | None
     """Key of the class with the most rollouts, or None if classes tie for the top or nobody answered."""
@@ -246,9 +258,15 @@ class Vote(NamedTuple):
     def stored(
         cls, majority: Key | None, answer: str | None, count: int, rollouts: int
     ) -> Vote:
-        """Build a vote from the part that a run stores: the majority, its spelling, its count, and K.
+        """Build a vote from the part of it that a run stores.
 
-        Other classes are unknown, so only the majority's rollouts count as answered.
+        Classes other than the majority are not stored, so only the majority's rollouts count as answered.
+
+        Args:
+            majority: key of the majority class, or None without a majority.
+            answer: spelling of the majority, or None without a majority.
+            count: number of rollouts in the majority class.
+            rollouts: K, the number of all rollouts.
         """
         if majority is None or answer is None:
             return cls(None, count, rollouts, count, {}, {})
@@ -260,7 +278,7 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
 
     Args:
         answers: one answer per rollout. None is a missing answer; it doesn't vote but counts in K.
-        keys: class of each answer.
+        keys: answer -> key of its class.
     """
     spellings = Counter(answer for answer in answers if answer is not None)
     spelling = {keys[answer]: answer for answer in spellings}
@@ -291,14 +309,14 @@ def vote(answers: Sequence[str | None], keys: Mapping[str, Key]) -> Vote:
 def first_majority(
     answers: Sequence[str | None], tally: Vote, keys: Mapping[str, Key]
 ) -> Key | None:
-    """Return the majority class, with ties resolved by sampling order, or None if nobody answered.
+    """Return the key of the majority class, with ties resolved by sampling order, or None if nobody answered.
 
-    Of classes that tie, the one whose last rollout was sampled first wins.
+    If several classes have the most rollouts, the class that was the first to reach that number wins.
 
     Args:
-        answers: answers in the order in which the rollouts were sampled.
+        answers: answers in the order in which the rollouts were sampled; None for a missing answer.
         tally: the `vote` of these answers.
-        keys: class of each answer.
+        keys: answer -> key of its class.
     """
     most, counts_so_far = max(tally.counts.values(), default=0), Counter[Key]()
     for answer in answers:

@@ -21,7 +21,10 @@ _INDEXED_NAME = re.compile(r"(.*?)(\((?!\\?[a-z]+\)).+\)|_.+|(?<=angle).+|[A-Z]{
 
 
 def may_match(gold: Form, answer: Form) -> bool:
-    """Return whether two forms that do not match may still mean the same, so that the answer is not proved wrong."""
+    """Return whether two forms that do not match may still mean the same, so that the answer is not proved wrong.
+
+    They may if the difference could come from a guess of the reader, another reading of a text, or an abbreviation.
+    """
     if not gold.is_told_from(answer) or _is_abbreviation(gold, answer):
         return True
     kinds = {gold.kind, answer.kind}
@@ -42,7 +45,7 @@ _CALENDAR = re.compile(
 
 
 def _is_abbreviation(gold: Form, answer: Form) -> bool:
-    """Return whether both forms are words, and one abbreviates the other as a weekday or month: `Tue` and `Tuesday`."""
+    """Return whether one form is an abbreviation of the weekday or month in the other, such as `Tue` and `Tuesday`."""
     abbreviation, full_word = sorted((gold.label, answer.label), key=len)
     return (
         gold.kind == answer.kind == "word"
@@ -52,9 +55,10 @@ def _is_abbreviation(gold: Form, answer: Form) -> bool:
 
 
 def is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
-    """Return whether two numbers differ by at most `tolerance` times the gold's; False if both are integers.
+    """Return whether a gold and an answer are numbers that differ by at most `tolerance` times the gold.
 
-    Two quantities need the same unit. Tuples, intervals and matrices are compared entry by entry.
+    For two integers, the result is False. Two quantities need the same unit. Tuples, intervals and matrices are
+    compared entry by entry.
     """
     gold, answer = _make_comparable(gold, answer)
     if gold.kind == answer.kind and gold.kind in (
@@ -139,9 +143,9 @@ def compare(gold: Form, answer: Form) -> bool | None:
 
 
 def _compare_quantities(gold: Form, answer: Form) -> bool | None:
-    """Return whether two forms, at least one with a unit, match; None if they may be equal in converted units.
+    """Return whether two forms match, at least one of which has a unit; None if converting units may make them equal.
 
-    If only one has a unit, or both count things, the values alone are compared.
+    If only one form has a unit, or both count things such as apples, only the values are compared.
     """
     gold_value, answer_value = _drop_unit(gold), _drop_unit(answer)
     if _have_compatible_units(gold, answer):
@@ -152,7 +156,7 @@ def _compare_quantities(gold: Form, answer: Form) -> bool | None:
 
 
 def _is_percentage(gold: Form, answer: Form) -> bool:
-    r"""Return whether two forms, at least one a percentage, have the same value.
+    r"""Return whether two forms match, at least one of which is a percentage.
 
     A gold with a percent sign also accepts its numeral alone: 50 for `50\%`. A gold without the sign accepts a
     percentage only up to `100\%`: `50\%` for 0.5, but not `200\%` for 2.
@@ -165,8 +169,8 @@ def _is_percentage(gold: Form, answer: Form) -> bool:
 def _compare_parts(gold: Form, answer: Form) -> bool | None:
     """Return whether two forms have the same kind and label, and parts that match; None if that is undecided.
 
-    Two cases with different kinds or labels are undecided: a part that algebra could not compute, and a tuple and a set
-    whose elements agree or may agree.
+    Forms with different kinds or labels do not match, but two cases are undecided. In the first, algebra could not
+    compute a part of one form. In the second, a tuple and a set have elements that match, or may match, in some order.
     """
     if gold.kind != answer.kind or gold.label != answer.label:
         # An expression that algebra could not compute leaves the whole open.
@@ -186,10 +190,11 @@ def _compare_parts(gold: Form, answer: Form) -> bool | None:
 
 
 def _make_comparable(gold: Form, answer: Form) -> tuple[Form, Form]:
-    """Return the gold and the answer, with the name before a value dropped if the other is a bare value.
+    """Return the gold and the answer, each without a name or option letter that the other one lacks.
 
-    Beside 5, both `x = 5` and an equation that only states its value, such as `m + n = 5`, become 5. Beside an
-    equation, an assignment becomes its equation. Letters of options are dropped, too, if only one has them.
+    If the other form is 5, `x = 5` becomes 5, and so does an equation that only states its value, such as `m + n = 5`.
+    If the other form is an equation, an assignment becomes its equation. Two assignments become their values, unless
+    their names denote different values, as `f(2)` and `f(3)` do.
     """
     gold, answer = _drop_option_letters(gold, answer)
     match gold.kind, answer.kind:
@@ -251,9 +256,10 @@ def _name_different_values(one: Form, other: Form) -> bool:
 
 
 def is_left_to_algebra(form: Form) -> bool:
-    """Return whether math-verify may decide about a form, because our own reader has not fully read it or a part of it.
+    """Return whether math-verify may decide about a form, because our own reader did not fully understand the text.
 
-    That holds for unread texts, equations, congruences, inequalities and expressions that could not be computed.
+    That holds for unread texts, equations, congruences, inequalities, expressions that could not be computed, and forms
+    with such parts.
     """
     # The first part of an assignment is its value. The second is the equation, which algebra has read even for `x = 5`.
     parts = form.parts[:1] if form.kind == "assignment" else form.parts
@@ -284,7 +290,7 @@ _DERIVED_UNIT = re.compile(r"(?:^|.*[a-z])(?:N|J|W|Pa|V|C|F|H|T|Wb|ohm|Hz|M|L|Bq
 
 
 def _may_be_one_unit(one: str, other: str) -> bool:
-    """Return whether one of two units is a product, and the other a unit that may be a name for it: `N m` and `J`."""
+    """Return whether one unit is a product or power of units, and the other a unit that may be equal: `N m` and `J`."""
     are_products = [" " in unit or "^" in unit for unit in (one, other)]
     single_unit = other if are_products[0] else one
     return (
@@ -316,8 +322,8 @@ def _compare_words(gold: Form, answer: Form) -> bool:
 def _compare_congruences(gold: Form, answer: Form) -> bool | None:
     """Return whether a congruence of integers matches another one or an integer; None if that is undecided.
 
-    For 3 mod 7, the integer 3 is right and 4 is wrong. Undecided are 10, which may mean just one member of the class,
-    and congruences with letters.
+    For 3 mod 7, the integer 3 is right and 4 is wrong. The integer 10 is undecided, because it may mean just one member
+    of the class. Congruences with letters are undecided, too.
     """
     congruence, other_form = (gold, answer) if gold.kind == "congruence" else (answer, gold)
     other_parts = other_form.parts if other_form.kind == "congruence" else (other_form,)
@@ -335,10 +341,12 @@ def _compare_congruences(gold: Form, answer: Form) -> bool | None:
 
 
 def _as_matrix(form: Form, shape: str) -> Form:
-    """Return a tuple of rows as a matrix, and a tuple of numbers as a column, or as a row if `shape` is that row's.
+    """Return a tuple of rows, or a tuple of numbers, as a matrix.
+
+    Numbers become a column, unless `shape` is that of a row of the same length.
 
     Args:
-        form: a tuple or interval, or a matrix, which is returned as it is.
+        form: a tuple or interval. A matrix is returned as it is.
         shape: shape of the matrix to compare with, such as "1x3".
     """
     if form.kind == "matrix":
@@ -354,7 +362,7 @@ def _as_matrix(form: Form, shape: str) -> Form:
 
 
 def _compare_systems(gold: Form, answer: Form) -> bool | None:
-    """Return whether a system, such as `x = 1, y = 2`, matches another one, a tuple of values or a set of values.
+    """Return whether a system, such as `x = 1, y = 2`, matches another system, a tuple of values or a set of values.
 
     Return None if that is undecided. At least one of the two forms must be a system.
     """
@@ -374,9 +382,10 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
 
 
 def _compare_by_name(gold: Form, answer: Form) -> bool | None:
-    """Compare two systems, or a system and a tuple: by name if the names agree, else in the order of writing.
+    """Return whether two systems, or a system and a tuple, have values that match; None if that is undecided.
 
-    Return None if that is undecided, as for values that match only in the alphabetical order of their names.
+    The values are paired by name if both forms have the same names, otherwise by position. If values match only in the
+    alphabetical order of their names, the result is None.
     """
     answer_by_name = {part.label: part for part in answer.parts}
     if answer_by_name.keys() == {part.label for part in gold.parts}:
@@ -392,7 +401,7 @@ def _compare_by_name(gold: Form, answer: Form) -> bool | None:
 
 
 def _in_order_of_names(form: Form) -> Sequence[Form]:
-    """Return the values of a system in the alphabetical order of their names, and those of a tuple as they are."""
+    """Return the values of a system in the alphabetical order of their names, or the values of a tuple as they are."""
     return (
         form.parts if form.kind == "tuple" else sorted(form.parts, key=attrgetter("label"))
     )
@@ -420,7 +429,10 @@ def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | Non
 
 
 def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
-    """Return whether two lists match in any order, each element with a partner of its own; None if undecided."""
+    """Return whether two lists match in any order, each element with a partner of its own; None if undecided.
+
+    If more than 50 elements have no partner with the same key, the result is False.
+    """
     if len(gold) != len(answer):
         return False
     # Nearly every element has a partner with the same key, which is found without comparing pairs.

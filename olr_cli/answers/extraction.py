@@ -72,9 +72,10 @@ def _last_box(text: str, start: int) -> tuple[int, int] | None:
 
 
 def reversed_digits(response: str) -> str | None:
-    """Return the number that a response of the arithmetic task claims, or None if it has any other form.
+    """Return the number that a response of the arithmetic task claims, or None if the response has another form.
 
-    The digits come first, the least significant one leading, and then the sign: ``975`` claims 579, ``5-`` claims -5.
+    The response has the digits in reverse order, and then a minus sign if the number is negative: ``975`` claims 579,
+    and ``5-`` claims -5.
     """
     match = _REVERSED_DIGITS.fullmatch(response.strip())
     if match is None:
@@ -84,9 +85,9 @@ def reversed_digits(response: str) -> str | None:
 
 
 def tagged(response: str, tag: str) -> str | None:
-    """Return the content of the last complete ``<tag>…</tag>``, or, if that holds a box, the content of the box.
+    r"""Return the content of the last complete ``<tag>…</tag>``, or None if there is none or it is blank.
 
-    None says that there is no such tag, or that it is blank.
+    If the content has a box, ``\boxed{...}``, return the content of the last box instead.
     """
     opening, closing = f"<{tag}>", f"</{tag}>"
     # The opening tag is the last one before the last closing tag, so a response cut off inside a new tag still counts.
@@ -99,10 +100,10 @@ def tagged(response: str, tag: str) -> str | None:
 
 
 def after(response: str, marker: str) -> str | None:
-    """Return the first line after the last `marker` that is not blank, or, if that line holds a box, the box's content.
+    r"""Return the first line of text after the last `marker`, or None if no text follows or there is no marker.
 
-    Usually it is the rest of the marker's own line. GSM8K's marker is ``####``. None says that there is no marker, or
-    nothing after it.
+    Usually it is the rest of the marker's own line. GSM8K's marker is ``####``. If the line has a box, ``\boxed{...}``,
+    return the content of the last box instead.
     """
     _, found_marker, rest = response.rpartition(marker)
     line = rest.strip().partition("\n")[0]
@@ -110,7 +111,7 @@ def after(response: str, marker: str) -> str | None:
 
 
 def _box_or_text(text: str) -> str | None:
-    """Return the content of the last box in a text, or the text itself without one, or None if that is blank."""
+    """Return the content of the last box in a text. Without a box, return the text, or None if it is blank."""
     return boxed(text) or text.strip() or None
 
 
@@ -135,7 +136,10 @@ _RUNS_ON = re.compile(
 
 
 def _own_turn(response: str) -> str:
-    """Cut a response where a base model runs on: at another question, or at a token that ends a turn."""
+    """Return a response up to where a base model runs on: at another question, or at a token that ends a turn.
+
+    A response without such a place is returned as it is.
+    """
     match = _RUNS_ON.search(response.lstrip())
     return response.lstrip()[: match.start()] if match else response
 
@@ -160,7 +164,7 @@ def last_number(response: str) -> str | None:
 
 
 def _plain_number(sign: str, digits: str, exponent: str = "") -> str:
-    """Join the parts of a matched number: an ASCII minus if it has a sign, digits without separators, the exponent."""
+    """Join the parts of a number: a minus if `sign` is not empty, the digits without separators, and the exponent."""
     return ("-" if sign else "") + _SEPARATOR.sub("", digits) + exponent
 
 
@@ -271,7 +275,7 @@ def last_answer(response: str) -> str | None:
 
 
 def after_hashes(text: str, blank: str | None = None) -> str | None:
-    """Return the line after the last ``####``, or None if there is none or it is a heading.
+    """Return the line after the last ``####``, or None if there is no such line or it is a heading.
 
     A line counts as a heading if it has letters and more text below it.
 
@@ -288,8 +292,9 @@ def after_hashes(text: str, blank: str | None = None) -> str | None:
 def _closing_claim(response: str) -> str:
     """Return what a response claims at its end, or an empty text if it claims nothing there.
 
-    If the response ends in bold text, only that is read. The rest of the sentence after the last "answer is" counts.
-    Without an "answer is", it is the bold text, or else a last code block of one line.
+    If the response ends in bold text, only the bold text is read. The claim is the rest of the sentence after the last
+    "answer is". Without an "answer is", the claim is the bold text. Without bold text, the claim is the last code
+    block, if that has one line.
     """
     in_bold = _BOLD_AT_END.search(response)
     text = in_bold[1] if in_bold else response
@@ -311,7 +316,7 @@ def _last_code_line(response: str) -> str:
 
 
 def _one_letter(match: re.Match[str]) -> str | None:
-    """Return the letter that the groups of a match agree on, or None if there are several letters."""
+    """Return the letter in the groups of a match as a capital, or None if the groups have no letter or several."""
     letters = {letter.upper() for letter in match.groups() if letter}
     return letters.pop() if len(letters) == 1 else None
 
@@ -409,12 +414,12 @@ _TAG = re.compile(r"[A-Za-z][\w.-]*")
 def extract(response: str, extractor: str = "boxed") -> str | None:
     """Return the answer that a response claims, or None if it claims none.
 
-    The answer is read after the thinking. A response that ends inside its thinking claims nothing (R6). After a
-    thinking, the extractor `last_answer` takes the last line even if nothing marks it.
+    Only the text after the thinking is read. A response that ends inside its thinking claims nothing (R6). If nothing
+    after the thinking is marked as an answer, the extractor `last_answer` takes the last line.
 
     Args:
         response: the text of a rollout.
-        extractor: a setting of `find_extractor`.
+        extractor: setting of an extractor, such as ``boxed`` or ``after:####``; `find_extractor` lists all settings.
     """
     read = find_extractor(extractor)
     after_thought = after_thinking(response)
@@ -429,7 +434,10 @@ def extract(response: str, extractor: str = "boxed") -> str | None:
 
 @functools.cache
 def find_extractor(extractor: str) -> Extractor:
-    r"""Return the extractor for a setting: training, evaluation, audit and replay all read answers with it (R6).
+    """Return the function that extracts answers according to a setting (R6).
+
+    The function takes a response and returns its answer, or None if it finds none. Training, evaluation, audit and
+    replay all read answers with such a function.
 
     | setting | the answer is |
     |---|---|
@@ -472,9 +480,9 @@ def find_extractor(extractor: str) -> Extractor:
 
 
 def reading_more(responses: Sequence[str]) -> str | None:
-    """Return a sentence that names the most specific extractor that reads more than half of the responses, or None.
+    """Return a sentence about the most specific extractor that finds an answer in more than half of the responses.
 
-    "Reads" means that it finds an answer. None says that no extractor reads that many.
+    Return None if no extractor finds that many.
     """
     # From the most specific to the least: `last_number` reads nearly every text.
     for name in (
@@ -492,5 +500,5 @@ def reading_more(responses: Sequence[str]) -> str | None:
 
 
 def default_extractor(data_source: str) -> str:
-    """Return the name of the extractor for a data source: `boxed`, except for the built-in data sets (R6)."""
+    """Return the name of a data source's extractor: `boxed` for all but the built-in arithmetic data sets (R6)."""
     return _BUILT_IN.get(data_source, "boxed")

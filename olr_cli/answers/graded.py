@@ -29,9 +29,9 @@ def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
 
     Args:
         response: the text of a rollout.
-        extractor: as in `find_extractor`.
-        prompt: the text that the response continues, if known. If it ends by opening the thinking, as ``<think>`` does,
-            the response begins inside its thinking.
+        extractor: setting of an extractor, such as ``boxed`` or ``after:####`` (`find_extractor`).
+        prompt: the text that the response continues, if known. If the prompt ends with a mark that opens the thinking,
+            such as ``<think>``, the response begins inside its thinking.
     """
     answer = extract(with_opened(prompt, response), extractor)
     # A policy that writes the sentinel itself must not be rewarded, although the text equals the label.
@@ -41,8 +41,8 @@ def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
 class Grading:
     """The answers to P prompts, the class of each answer, and which answers match which golds (R7).
 
-    A gold is a label or true answer. Call `ask` or `ask_pairs` first: a pair that the judge has not seen counts as no
-    match.
+    A gold is a label or true answer. Call `ask` or `ask_pairs` before `right`, `wrong` or `verdict`: a pair that the
+    judge has not seen counts as no match.
 
     Args:
         answers: the answers to each prompt, one per response; None for a response without an answer.
@@ -105,7 +105,11 @@ class Grading:
         return self._wrong.get(gold, frozenset())
 
     def verdict(self, golds: Sequence[Gold], answer: str | None) -> Verdict:
-        """Return the verdict on an answer, which is right if it matches any of the golds."""
+        """Return the verdict on an answer, which is right if the answer matches any of the golds.
+
+        The judge must have seen the answer with each gold (`ask`). An answer of None, that is a missing answer, is
+        never right.
+        """
         if any(answer in self.right(gold) for gold in golds):
             return Verdict.RIGHT
         # Before `NO_ANSWER`: without a readable gold, even a missing answer has no verdict.
@@ -132,7 +136,7 @@ def any_of(golds: Sequence[str]) -> str:
 
 
 def right_answers(gold: str) -> list[str]:
-    """Return the golds in a text that `any_of` wrote, without placeholders of a missing answer (R16)."""
+    """Return the golds in a text that `any_of` wrote, without placeholders for a missing answer such as N/A (R16)."""
     golds = [gold]
     # A gold that only begins like a JSON list stays one gold.
     with suppress(ValueError, RecursionError):
@@ -147,14 +151,14 @@ def verdicts(
     tolerance: float | None = None,
     in_percent: Sequence[bool] | None = None,
 ) -> list[Verdict]:
-    """Return the verdict on each answer, which is right if it matches any of its golds.
+    """Return the verdict on each answer, which is right if the answer matches any of its golds.
 
     Args:
-        golds: the golds of each answer: labels or true answers. Placeholders of a missing answer are ignored.
+        golds: the golds of each answer: labels or true answers. Placeholders for a missing answer are ignored.
         answers: the answers, None for a missing one.
         judge: decides which answers match.
         tolerance: relative tolerance for numbers; by default the judge's.
-        in_percent: for each answer, whether its question asks for a percentage (`Gold`); by default, none does.
+        in_percent: for each answer, whether its question asks for a percentage; by default, none does.
     """
     percent_flags = [False] * len(golds) if in_percent is None else in_percent
     # A placeholder such as N/A is no gold: an answer that repeats it must not be right.
@@ -177,13 +181,15 @@ def verify(
     in_percent: bool = False,
     tolerance: float = 0,
 ) -> Verdict:
-    """Return the verdict on an answer, which is right if it matches any of the golds. Works in any thread or process.
+    """Return the verdict on an answer, which is right if the answer matches any of the golds.
+
+    Works in any thread or process.
 
     Args:
         gold: one gold or several. A number stands for its usual spelling (7 for ``7``), and None for no gold.
         answer: an answer as `parse` returns it, or a number; None for a missing answer.
         in_percent: whether the question asks for a percentage. A gold then accepts a percent sign that it lacks.
-        tolerance: numbers may differ by this part of the gold, unless both are integers.
+        tolerance: largest relative difference of two numbers, unless both are integers; 0.01 allows 1 %.
     """
     values = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
     golds = [str(value) for value in values if value is not None]
@@ -194,7 +200,7 @@ def verify(
 def parse(response: str | None, extractor: str = "last_answer") -> str | None:
     """Return the answer that a response claims, or None if it claims none (R6).
 
-    The default extractor accepts all common marks of an answer; `find_extractor` lists the others. None as a response
-    counts as an empty one.
+    The default extractor, `last_answer`, accepts all common marks of an answer. `find_extractor` lists the other
+    extractors. A response of None counts as an empty one.
     """
     return extract(response or "", extractor)

@@ -18,8 +18,8 @@ def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
 
     Args:
         answer: the answer as it was given.
-        text: the tidied answer.
-        leaf: reads the expressions in it.
+        text: the answer in plain LaTeX, as `tidy` rewrites it.
+        leaf: function that reads the mathematical expressions in the answer.
     """
     form = read_tidied(text, leaf)
     if PLAIN_DECIMAL.fullmatch(text) and "\\" not in answer:
@@ -46,9 +46,9 @@ def _on_12_hour_clock(clock: re.Match[str]) -> str:
 
 
 def _with_styled_unit(quantity: re.Match[str]) -> str:
-    r"""Return a number and units in plain letters with the units in a style, `5\text{ m/s}` for `5 m/s`.
+    r"""Put the units after a number into a text style: `5\text{ m/s}` for `5 m/s`.
 
-    The text itself is read as a product, since `m` and `s` may also be variables. Letters that are no units stay.
+    Without the style, the units would be read as variables. If the letters are no units, return the text unchanged.
     """
     styled = f"{quantity[1]}\\text{{ {quantity[2]}}}"
     unit = split_unit(styled)[1]
@@ -58,8 +58,8 @@ def _with_styled_unit(quantity: re.Match[str]) -> str:
 def with_points(text: str) -> str:
     """Replace decimal commas by points, and drop the separators of thousands beside them: 1.234,5 becomes 1234.5.
 
-    Numbers such as 1,234 stay. So do texts with round or square brackets or sets, unless semicolons separate the
-    entries.
+    Numbers such as 1,234 stay as they are. In a text with brackets, commas may separate entries, so the text is
+    returned unchanged unless it has semicolons.
     """
     # In a tuple, a comma separates entries unless semicolons do.
     if _OPENING_BRACKET.search(text) and ";" not in text:

@@ -43,17 +43,16 @@ percent."""
 class Judge(AbstractContextManager["Judge"]):
     """A judge that returns the classes of answers, and verdicts about pairs of a gold and an answer.
 
-    Classes and verdicts depend on the texts alone, not on other answers or earlier calls. A task, that is one answer to
-    read or one pair to compare, is given up if it takes too long; with a `ledger`, it stays given up when the run is
-    resumed or replayed. The judge owns worker processes and starts them when they are first needed. Threads may share a
-    judge.
+    Classes and verdicts depend on the texts alone, not on other answers or earlier calls. The judge gives up on an
+    answer or pair that takes too long. With a `ledger`, it gives up on the same answers and pairs when the run is
+    resumed or replayed. It starts worker processes when they are first needed. Threads may share a judge.
 
     Args:
         time_limit: approximate processor seconds to read one answer or to verify one pair (`WorkerPool`).
         workers: largest number of worker processes at a time; by default one per core, at most four.
-        ledger: file that lists the tasks given up, one per line; created with the first entry.
-        keep: whether to add tasks that are given up to the ledger; if False, the ledger is only read.
-        tolerance: tolerance of verdicts if `matches` is called without one.
+        ledger: file that lists the answers and pairs given up, one per line; created with the first entry.
+        keep: whether to add entries to the ledger; if False, the ledger is only read.
+        tolerance: relative tolerance for numbers if `matches` is called without one.
         report: called now and then with a sentence that says how many of the answers that need a worker are done.
     """
 
@@ -104,7 +103,10 @@ class Judge(AbstractContextManager["Judge"]):
                 self._pool.prepare()
 
     def keys(self, answers: Iterable[str]) -> dict[str, Key]:
-        """Return the key of the class of each answer (R7, *same*)."""
+        """Return a mapping from each answer to the key of its class (R7, *same*).
+
+        Answers with equal keys count as the same answer.
+        """
         answers = [*answers]
         keys = {
             answer: Key(f"number {answer}")
@@ -119,9 +121,12 @@ class Judge(AbstractContextManager["Judge"]):
     ) -> list[bool | None]:
         """Return whether each answer is right, given the gold of its pair, in the order of `pairs` (R7, *matches*).
 
-        The verdict is None if neither that nor the opposite is proved. Such an answer is not right, but R3 does not
-        treat it as wrong. `tolerance` is relative, does not apply to two integers, and is by default the judge's. It
-        affects no class.
+        True and False are proved. None says that neither could be proved. Such an answer is not right, but it is not
+        drawn as a wrong label either (R3).
+
+        Args:
+            pairs: pairs of a gold and an answer.
+            tolerance: relative tolerance for numbers, unless both are integers; by default the judge's.
         """
         tolerance = self._tolerance if tolerance is None else tolerance
         return self._verdicts("matches", pairs, str(tolerance) if tolerance else "")
@@ -135,19 +140,20 @@ class Judge(AbstractContextManager["Judge"]):
         return self._decide([task])[task] or "TOO_MUCH_WORK"
 
     def may_match(self, pairs: Iterable[Pair]) -> list[bool]:
-        """Return whether some grader may call each answer right, given the gold of its pair.
+        """Return whether some grader may call each answer right, given the gold of its pair, in the order of `pairs`.
 
         An answer counts if it matches with a tolerance of 1 %, or by math-verify's own rules, with gold and answer in
-        either order. A pair that verification gave up on counts too.
+        either order. A pair that the judge gives up on counts, too.
         """
         return [verdict is not False for verdict in self._verdicts("may match", pairs)]
 
     def _verdicts(
         self, kind: str, pairs: Iterable[Pair], tolerance: str = ""
     ) -> list[bool | None]:
-        """Return the verdict about each pair, in order; None if it is undecided.
+        """Return whether each answer matches its gold, in the order of `pairs`; None if that is undecided.
 
-        Two plain integers are compared as texts. Any other pair becomes a task of this kind, "matches" or "may match".
+        Two plain integers are compared as texts. Any other pair becomes a task of the given `kind`, "matches" or "may
+        match". An empty `tolerance` means that there is none.
         """
         triples = [_spelled(pair) for pair in pairs]
         texts = {gold for gold, _, _ in triples} | {answer for _, _, answer in triples}
@@ -165,7 +171,10 @@ class Judge(AbstractContextManager["Judge"]):
         ]
 
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
-        """Return the result of every task (`Task`), from memory, from this process or from a worker."""
+        """Return the result of each task, from memory, from this process or from a worker.
+
+        A task is a tuple of a kind, such as "matches", and the texts to decide on (`Task`).
+        """
         with self._lock:
             if len(self._memo) > _MEMO:
                 self._memo.clear()
@@ -182,9 +191,9 @@ class Judge(AbstractContextManager["Judge"]):
             return {task: self._memo[_memo_key(task)] for task in tasks}
 
     def _is_remembered(self, task: Task) -> bool:
-        """Return whether the result of a task is in memory, after deciding it now if that needs no worker.
+        """Decide a task at once if that needs no worker, and return whether its result is now in memory.
 
-        A task that was given up before, alone or because of one of its texts, gets the result of an undecided one.
+        A task counts as undecided if it was given up before, or if one of its texts was.
         """
         memo = _memo_key(task)
         if memo not in self._memo:
@@ -197,7 +206,7 @@ class Judge(AbstractContextManager["Judge"]):
         return True
 
     def _run_in_workers(self, tasks: list[Task]) -> None:
-        """Run tasks in workers; store their results, and count and record the tasks that are given up."""
+        """Run tasks in workers and store their results. Count the tasks given up, and add them to the ledger."""
         replies = dict(zip(tasks, self._pool.run(tasks), strict=True))
         given_up = [task for task, reply in replies.items() if reply is GAVE_UP]
         self.timeouts += len(given_up)
@@ -215,7 +224,7 @@ _all_judges: weakref.WeakSet[Judge] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    """Give the judges of a forked process new locks: no thread here would release a lock held in the parent."""
+    """Give all judges new locks after a fork: a lock that a thread of the parent held would never be released here."""
     for judge in _all_judges:
         judge._lock = threading.Lock()
 
@@ -224,7 +233,7 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _read_ledger(file: Path | None) -> set[Task]:
-    """Read the tasks that a ledger lists as given up; without a ledger there are none."""
+    """Return the tasks that a ledger lists as given up. Without a file, there are none."""
     given_up: set[Task] = set()
     text = (
         regular(file).read_text(encoding="ascii", errors="replace")
@@ -248,9 +257,9 @@ def _spelled(pair: Pair) -> tuple[str, bool, str]:
 
 
 def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = "") -> Task:
-    """Build the task that compares a gold and an answer. What cannot change its result is left out.
+    """Build the task that compares a gold and an answer, without arguments that cannot change its result.
 
-    Thus "in percent" is part of the kind "matches" only, and an empty tolerance is no part of a task.
+    `in_percent` matters for the kind "matches" only. An empty `tolerance` means that there is none.
     """
     if in_percent and kind == "matches":
         return kind, gold, answer, tolerance, "in percent"
@@ -258,12 +267,15 @@ def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = 
 
 
 def _texts(task: Task) -> list[Task]:
-    """Return, for each text of a task, the "key" task that reads it alone, since one text may cost too much already."""
+    """Return tasks that each read one text of a task alone, because a single text may already take too much work."""
     return [("key", text) for text in task[1:3]]
 
 
 def _undecided(task: Task) -> Key | None:
-    """Return the result of a task that was given up: None for a pair, or the class of unread answers with its text."""
+    """Return the result of a task that was given up.
+
+    For a pair it is None. For an answer it is the key of the class of unreadable answers with the same text.
+    """
     return unread(normal_text(tidy(task[1]))).key if task[0] == "key" else None
 
 
@@ -279,5 +291,5 @@ def shared_judge() -> Judge:
 
 
 def is_match(gold: str, answer: str) -> bool:
-    """Return whether an answer is proved right, given a gold, each written like the content of a box (R7)."""
+    r"""Return whether an answer is proved right, given a gold (R7). Write both like the content of ``\boxed{}``."""
     return shared_judge().matches([(gold, answer)]) == [True]

@@ -64,7 +64,7 @@ _PLAIN_DECIMAL = re.compile(r"\d*\.\d+", re.ASCII)
 
 
 class _Prediction(ParserATNSimulator):  # type: ignore[misc]
-    """ANTLR's prediction in its fast SLL mode, except in the one rule (`atom_expr`) that needs full context."""
+    """A predictor that uses ANTLR's fast SLL mode, except in the one rule (`atom_expr`) that needs full context."""
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:
         """Choose the mode for a decision, SLL or full context, then predict as ANTLR does."""
@@ -80,10 +80,10 @@ _convert_expr = _Latex2Sympy.convert_expr
 def _convert_and_check(self: Any, context: Any) -> Any:
     """Convert a node of the parse tree to sympy, and check its size at once. Replaces the parser's `convert_expr`.
 
-    The check cannot wait for the whole text, because the parser already compares the ends of intervals.
+    The check cannot wait for the whole text, because the parser already computes the ends of intervals to compare them.
 
     Raises:
-        Unreadable: a number in it is too large, or a matrix has a power that is no integer.
+        Unreadable: a number in the node is too large, or a matrix has a power that is no integer.
     """
     parsed = _convert_expr(self, context)
     check_size(parsed)
@@ -96,7 +96,10 @@ def _convert_and_check(self: Any, context: Any) -> Any:
 
 
 def _convert_binom(self: Any, binom: Any) -> Any:
-    """Convert a binomial without computing it, unlike math-verify's converter: its size is not checked yet."""
+    """Convert a binomial without computing it, because its size is not checked yet.
+
+    Replaces math-verify's converter, which computes the binomial at once.
+    """
     return sympy.binomial(
         self.convert_expr(binom.upper), self.convert_expr(binom.lower), evaluate=False
     )
@@ -110,7 +113,7 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
     """math-verify's converter from LaTeX to sympy, with the faster `_Prediction` and faster numbers."""
 
     def create_parser(self, latex_str: str) -> Any:
-        """Create the parser with `_Prediction` in place of its simulator."""
+        """Create math-verify's parser, and make it predict with `_Prediction`."""
         parser = super().create_parser(latex_str)
         old = parser._interp
         parser._interp = _Prediction(
@@ -154,7 +157,7 @@ def parse(text: str) -> Any:
 def _convert(latex: str) -> Any:
     """Parse LaTeX to sympy, with every letter in lower case, so that `A` is `a`.
 
-    If a letter appears in both cases, all letters keep theirs: `M/m` is not 1.
+    If a letter appears in both cases, all letters keep their case, so that `M/m` is not 1.
     """
     letters = set(_LETTER.findall(_TEXT.sub("", latex)))
     if len({letter.lower() for letter in letters}) < len(letters):
@@ -169,18 +172,18 @@ def _convert(latex: str) -> Any:
 
 
 def _without_capital(name: re.Match[str]) -> str:
-    """Lower the capital of a word whose first letter occurs again in it: `maximum` for `Maximum`.
+    """Write a capitalized word in lower case if its first letter occurs again in it: `maximum` for `Maximum`.
 
-    Otherwise the two cases in one word would count as two symbols.
+    The two cases of that letter would otherwise count as two symbols. Any other word is returned as it is.
     """
     word = name[0].lower()
     return word if word[0] in word[1:] else name[0]
 
 
 def _parse(latex: str, config: ConversionConfig) -> Any:
-    """Parse LaTeX to sympy with the fast prediction, and after an error again with full context.
+    """Parse LaTeX to sympy with the fast prediction. If that fails, parse again with full context.
 
-    If a number is too large, the error is raised at once.
+    If a number is too large, TooLarge is raised without a second attempt.
     """
     try:
         return _Converter(is_real=True, config=config).parse(latex)

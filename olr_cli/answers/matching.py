@@ -47,7 +47,7 @@ Proof = Callable[[str, str], bool | None]
 
 
 def no_proof(gold: str, answer: str) -> None:
-    """Return None, for no proof: the `Proof` of a process without computer algebra."""
+    """Return None, which says that nothing is proved. This is the `Proof` of a process without computer algebra."""
 
 
 def decide(
@@ -71,11 +71,13 @@ def decide(
     | may match | gold, answer                                    | whether some grader may call it right    |
     | reason    | gold, answer                                    | why there is no verdict (`reason`)       |
 
-    By default nothing is read or proved by computer algebra. To use it, pass `leaf`, which reads expressions, `proof`,
-    which compares tidied texts, and `math_verify_proof`, which compares the texts as given.
+    An empty `tolerance` means that there is none. Any text as `in_percent` means yes.
+
+    By default nothing is read or proved by computer algebra. In a worker, `leaf` reads expressions, `proof` compares
+    tidied texts, and `math_verify_proof` compares the texts as given.
 
     Raises:
-        NeedsAlgebra: the texts cannot be decided without computer algebra, and `leaf` has none.
+        NeedsAlgebra: the texts cannot be decided without computer algebra, and `leaf` is `no_algebra`.
     """
     match kind:
         case "key":
@@ -119,10 +121,14 @@ def matches(
     proof: Proof = no_proof,
     tolerance: Fraction = Fraction(0),
 ) -> bool | None:
-    """Return whether `answer` states what `gold` asks for, or None if neither that nor the opposite is proved.
+    """Return whether an answer is right, given a gold, or None if neither right nor wrong is proved.
 
-    With a relative tolerance, two numbers may differ by that part of the gold, unless both are integers. `leaf` reads
-    expressions, and `proof` asks math-verify about texts that our own reader cannot compare.
+    Args:
+        gold: a label or true answer.
+        answer: the answer, written like the content of a box.
+        leaf: function that reads mathematical expressions.
+        proof: function that asks math-verify about texts that our own reader cannot compare.
+        tolerance: largest relative difference of two numbers, unless both are integers; 1/100 allows 1 %.
     """
     gold_text, answer_text = tidy(gold), tidy(answer)
     if gold_text == answer_text:
@@ -153,10 +159,10 @@ def matches(
 
 
 def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
-    """Return the verdict of math-verify if our own reader could not read one of the two sides.
+    """Return math-verify's verdict if our own reader could not fully read the gold or the answer, otherwise None.
 
-    If it could read both, the open question is an order or a unit: `2, 1` for (1, 2), or 500 g for 0.5 kg. math-verify
-    knows about neither, so the verdict stays None.
+    If our reader could read both, only an order or a unit is open: `2, 1` for (1, 2), or 500 g for 0.5 kg. math-verify
+    cannot decide about these.
     """
     if is_left_to_algebra(gold.form) or is_left_to_algebra(answer.form):
         return proof(gold.text, answer.text)
@@ -164,10 +170,15 @@ def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
 
 
 def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
-    """Return whether a gold and an answer match in some other way than by their forms.
+    """Return whether a gold and an answer match in a way that comparing their forms does not find.
 
-    They may match in another reading of both texts, by one side of an answer that is an equation of numbers, or as
-    antiderivatives up to a constant. Texts over 1,000 characters never do.
+    They match if one of these is true:
+
+    1. Another reading of the two texts matches.
+    2. The answer is an equation of numbers, and one of its sides matches.
+    3. The gold and the answer are antiderivatives that differ by a constant.
+
+    Texts over 1,000 characters never match.
     """
     if max(len(gold.text), len(answer.text)) > LONGEST_READ:
         return False
@@ -186,10 +197,7 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
 
 
 def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
-    """Return why `matches` cannot decide a pair, as the name of a `Verdict`.
-
-    It is TWO_READINGS, TOO_LARGE, UNREAD or UNDECIDED.
-    """
+    """Return why `matches` cannot decide a pair: TWO_READINGS, TOO_LARGE, UNREAD or UNDECIDED (names of `Verdict`)."""
     text = tidy(gold)
     # `3,14` may be a decimal or two numbers, but the comma of an index (`x_{1,2}`) is never a decimal comma.
     if with_points(text) != text and "_" not in text:
@@ -209,9 +217,9 @@ _ONLY_NUMBERS = re.compile(
 
 
 def _sides(answer: str, leaf: Leaf) -> list[str]:
-    r"""Return the sides of an equation of numbers that holds, exactly or rounded, as in `\frac13 \approx 0.333`.
+    r"""Return the sides of a true equation of numbers, exact or rounded, such as `\frac13 \approx 0.333`.
 
-    Each side is an answer of its own. For any other text the list is empty.
+    For any other text the list is empty.
     """
     text = tidy(_APPROXIMATELY.sub("=", answer))
     sides = [side.strip() for side in text.split("=")]
@@ -226,7 +234,7 @@ def _sides(answer: str, leaf: Leaf) -> list[str]:
 def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
     r"""Return whether two antiderivatives, both with a "+ C" at the end, differ only by a number.
 
-    Bars are dropped: `\ln|x| + C` and `\ln x + C` are equal here.
+    The bars of absolute values are ignored: `\ln|x| + C` and `\ln x + C` are equal here.
     """
     gold_part, answer_part = (
         ADDED_CONSTANT.sub("", VALUE.sub("", text)) for text in (gold, answer)
@@ -262,8 +270,8 @@ _JOINT = re.compile(rf"(?<![a-zA-Z])({'|'.join(_JOINTS)})(?![a-zA-Z])")
 def _has_other_case(gold: _Side, answer: _Side) -> bool:
     """Return whether a letter of the gold appears in the answer only in the other case: `m` for `M`.
 
-    Of words, only codes such as `Co` count (`_is_code_in_other_case`). Numbers with their units, and letters of
-    options, never differ by case.
+    A word counts only if it is a code such as `Co`, in which case matters. Numbers with their units, and letters of
+    options, never count.
     """
     if len(word(gold.text) or "") > 1:
         return _is_code_in_other_case(gold.text, answer.text)
@@ -286,7 +294,7 @@ def _has_other_case(gold: _Side, answer: _Side) -> bool:
 
 
 def _is_code_in_other_case(gold: str, answer: str) -> bool:
-    """Return whether only case differs, and the gold is a code in which case counts.
+    """Return whether the gold is a code such as `NaCl`, and the answer differs from it only in case.
 
     A word counts as a code if it is short (`Co`), has no vowels (`TTL`) or has a capital inside (`NaCl`).
     """
@@ -310,16 +318,17 @@ def _is_code_in_other_case(gold: str, answer: str) -> bool:
 def _have_other_products(gold: str, answer: str) -> bool:
     r"""Return whether both texts have products of vectors, but different ones: `a \times b` and `b \times a`.
 
-    Algebra reads vectors as numbers, and would find these equal.
+    Algebra reads vectors as numbers, and would find these products equal.
     """
     gold_products, answer_products = (_products(text) for text in (gold, answer))
     return bool(gold_products and answer_products) and gold_products != answer_products
 
 
 def _products(text: str) -> list[tuple[str, ...]]:
-    """Return the products of vectors in a text, sorted, each as the sign ("times" or "cdot") and two factors.
+    """Return the products of vectors in a text, sorted, each as (sign, factor, factor).
 
-    The two factors are sorted, except those of a cross product ("times"), whose order counts.
+    The sign is "times" or "cdot". The two factors of a "cdot" are sorted. Those of a cross product ("times") are not,
+    because their order counts.
     """
     products = (
         (sign, left, right) if sign == "times" else (sign, *sorted((left, right)))

@@ -36,7 +36,10 @@ _NAMED_VALUES = re.compile(
 
 
 def is_name(head: str, value: str) -> bool:
-    """Return whether `head = value` merely names the value, as `x = 5` does: `head` is a name that `value` lacks."""
+    """Return whether `head = value` only names the value, as `x = 5` does.
+
+    It names the value if `head` is a name that does not occur in `value`.
+    """
     match = _NAME.fullmatch(head)
     # `\text{ln}(x)` is a function in another style and names nothing.
     function = head.replace("\\text{", "\\") if "(" in head else head
@@ -62,15 +65,15 @@ def symbols(text: str) -> list[str]:
 
 
 def names_value(form: Form, *, is_gold: bool) -> bool:
-    r"""Return whether an equation is an elaborate way to state its last side, as `m+n = 25` is (R7, *matches*).
+    r"""Return whether an equation only states its last side, as `m+n = 25` states 25 (R7, *matches*).
 
-    The left side decides. An equation in one unknown, such as `\log_2 x = 3`, still has to be solved. A gold that is a
-    curve or a law, such as `x^2 + y^2 = 1`, states more.
+    An equation in one unknown, such as `\log_2 x = 3`, still has to be solved. A gold that is a curve or a law, such as
+    `x^2 + y^2 = 1`, states more than its last side.
 
     Args:
-        form: any form; all kinds but an equation with parts give False.
-        is_gold: whether the equation is the gold. An answer is not taken for its last side if an angle or a small
-            letter stands beside a function.
+        form: any form. The result is False unless it is an equation with parts.
+        is_gold: whether the equation is the gold. An answer with a function of an angle or small letter, such as
+            `\tan\theta = 5`, is not taken for its last side.
     """
     if form.kind != "equation" or not form.parts:
         return False
@@ -94,8 +97,8 @@ def _is_curve_or_law(left: str, value: str, letters: Set[str]) -> bool:
 
     Args:
         left: text before the last equals sign.
-        value: text after it.
-        letters: letters of the left side, without those of parts that name values.
+        value: text after the last equals sign.
+        letters: letters of the left side, without those of parts that name values, such as `f(x)` or `|z|`.
     """
     if not letters.isdisjoint({"x", "y", "\\rho"}) or {"r", "\\theta"} <= letters:
         return True

@@ -181,7 +181,7 @@ def _derivative(match: re.Match[str]) -> str:
 
 
 def _from_either_side(angle: re.Match[str]) -> str:
-    r"""Rewrite an angle as a name that is the same from both sides: `\text{angle ABC}` for the angles ABC and CBA."""
+    r"""Rewrite an angle as a name without a direction: `\text{angle ABC}` for the angles ABC and CBA."""
     points = [
         re.sub(r"[_{}]", "", point)
         for point in re.findall(r"[A-Z](?:_?\{?\d\}?)?", angle[1])
@@ -472,7 +472,7 @@ def tidy(answer: str) -> str:
 
 
 def _tidied(answer: str) -> str:
-    """Rewrite an answer as `tidy` does, but always anew; `tidy` keeps the results for short answers in a cache."""
+    """Rewrite an answer in plain LaTeX, as `tidy` describes, but without its cache."""
     # Some data sets have their golds in boxes.
     if "\\boxed" in answer:
         answer = boxed(answer) or answer

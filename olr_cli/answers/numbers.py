@@ -82,7 +82,7 @@ def _repeating(match: re.Match[str]) -> Fraction:
 def _quotient(match: re.Match[str]) -> Fraction | None:
     """Return the value of a decimal, quotient of decimals or mixed number that `_NUMBER` matches, without its sign.
 
-    None says that a denominator is 0, an exponent out of bounds, or the fraction of a mixed number not below 1.
+    Return None if a denominator is 0, an exponent is out of bounds, or the fraction of a mixed number is not below 1.
     """
     # `\frac{p}{q}`, `p/q`, or p alone
     p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"
@@ -97,7 +97,7 @@ def _quotient(match: re.Match[str]) -> Fraction | None:
 
 
 def _decimal(token: str) -> Fraction | None:
-    """Return the value of a text that matches `_DECIMAL`, or None if its exponent of ten is beyond 4,000 or -4,000."""
+    """Return the value of a decimal such as `1.5e3`, or None if its exponent of ten is above 4,000 or below -4,000."""
     mantissa, *power = re.split(r"\\[a-z]+10\^|[eE]", re.sub(r"[,\s{}]", "", token))
     exponent = int(power[0]) if power else 0
     return None if abs(exponent) > _LARGEST_EXPONENT else Fraction(f"{mantissa}e{exponent}")

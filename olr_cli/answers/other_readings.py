@@ -78,7 +78,7 @@ def other_readings(gold: str, answer: str, given: str) -> Iterator[tuple[str, st
     Args:
         gold: the tidied gold.
         answer: the tidied answer.
-        given: both texts before they were tidied; they may declare a letter as any integer, as `k \in \mathbb{Z}` does.
+        given: the untidied gold and answer in one text, which may declare a letter as any integer: `k \in \mathbb{Z}`.
     """
     if PLAIN_DECIMAL.fullmatch(gold) and PLAIN_DECIMAL.fullmatch(answer):
         return
@@ -101,9 +101,9 @@ def other_readings(gold: str, answer: str, given: str) -> Iterator[tuple[str, st
 
 
 def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    r"""Yield the pair (gold, answer) with the variables of derivatives dropped, if the gold has derivatives.
+    r"""Yield the pair (gold, answer) without the variables of derivatives, if the gold has derivatives.
 
-    Thus x'(t) and \dot{x} are the same. If both texts name the variable, as dy/dx and dy/dt do, it counts and stays.
+    Thus x'(t) matches \dot{x}. If both texts name a variable, as dy/dx and dy/dt do, these variables stay.
     """
     if "{derivative" in gold:
         # The variable counts only if both texts name it: dy/dx is y', but not dy/dt.
@@ -116,10 +116,10 @@ def _derivatives(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _products_and_units(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs (gold, answer) with one text read otherwise because the other one suggests it.
+    """Yield pairs (gold, answer) with one text read as the other text suggests.
 
-    A word becomes a product beside a product, plain letters after a number become a unit beside a unit, and `j` in the
-    answer becomes `i` beside an imaginary gold.
+    Beside a product, a word becomes the product of its letters. Beside a unit, plain letters after a number become a
+    unit. Beside an imaginary gold, `j` in the answer becomes `i`.
     """
     # Alone, `mg` is read as a word. Beside `m \cdot g`, it is a product.
     if gold.isalpha() != answer.isalpha():
@@ -159,7 +159,8 @@ def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 def _respell_both(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     r"""Yield pairs (gold, answer), each with one kind of expression respelled in both texts.
 
-    The kinds are intervals, decimals, binomials and, beside a `\pi`, degrees.
+    The kinds are intervals, decimals with an error of floating point, and binomials. If one text has a `\pi`, degrees
+    are respelled, too.
     """
     respellings = [_as_intervals, _as_short_decimal, _as_binomial]
     # Only beside a `\pi` may degrees be meant as radians; the class of `90^\circ` is that of 90.
@@ -210,7 +211,11 @@ def _as_intervals(text: str) -> str:
 
 
 def _union(alternatives: Iterable[str]) -> str | None:
-    """Return the intervals of alternative conditions on one letter, joined; None if they are no such conditions."""
+    r"""Return the union of the intervals that conditions joined by "or" allow for one letter, or None.
+
+    `x < 0` and `x > 1` give `(-\infty,0) \cup (1,\infty)`. None says that a text is no condition on a letter, or that
+    there are several letters.
+    """
     sets = [_as_interval(alternative.strip()) for alternative in alternatives]
     letters = {letter for letter, _ in sets if letter}
     intervals = [interval for _, interval in sets]
@@ -246,8 +251,8 @@ _AND = re.compile(
 def _as_interval(text: str) -> tuple[str, str]:
     r"""Return a letter, and the interval of its values that inequalities allow: `x` and `(-1,2)` for `-1 < x < 2`.
 
-    `x = 3` gives the set `\{3\}`, and an interval gives itself, with "" for the letter. Any other text gives "" twice:
-    one without a bound, with two upper or two lower bounds, or with several letters.
+    `x = 3` gives `x` and the set `\{3\}`. An interval gives "" and itself. Any other text gives "" and "", such as one
+    with several letters, without a bound, or with two upper or two lower bounds.
     """
     # `x > -1` and `x < 2`
     if len(inequalities := _AND.split(text)) == 2:
@@ -278,7 +283,10 @@ def _between(bounds: Sequence[_Bound]) -> str:
 
 
 class _Bound(NamedTuple):
-    """What an inequality says of a letter: x, 2, True and False for `x < 2`."""
+    """A bound that an inequality sets for a letter.
+
+    For `x < 2`, the bound of x is 2, an upper bound that is not included.
+    """
 
     letter: str
     """The letter, or "" if the text bounds none, as `2 < 3` and `x \\ne 2` do not."""
@@ -291,7 +299,7 @@ class _Bound(NamedTuple):
 
 
 def _bound(left: str, sign: str, right: str) -> _Bound:
-    """Read an inequality with these two sides."""
+    r"""Read an inequality, given its left side, its sign, such as `<` or `\le`, and its right side."""
     letter_is_left = _VARIABLE.fullmatch(left) is not None
     letter, value = (left, right) if letter_is_left else (right, left)
     bounds_a_letter = value and sign != "\\ne" and _VARIABLE.fullmatch(letter)
@@ -320,8 +328,8 @@ def _rename_letters(
 ) -> Iterator[tuple[str, str]]:
     """Yield the pair (gold, answer) with letters of the answer renamed as in the gold.
 
-    The pattern finds the letters that may be renamed: a function's arguments, or a line's parameter. Nothing is yielded
-    if the texts have different numbers of such letters, or the same letters.
+    `pattern` finds the letters to rename: a function's arguments, or a line's parameter. Nothing is yielded if the two
+    texts have different numbers of such letters, or the same letters.
     """
     gold_letters, answer_letters = (
         re.findall(r"[a-z]", " ".join(filter(None, match.groups())))
@@ -343,7 +351,8 @@ def _rename_as_in_gold(
 ) -> Iterator[tuple[str, str]]:
     r"""Yield the pair (gold, answer) with a letter of the answer renamed as in the gold, if no other letter differs.
 
-    It may be an argument, a free integer or a letter of `declared`: `f(t) = 2t` is `f(x) = 2x`, and `n\pi` is `k\pi`.
+    The letter may be a function's argument, as in `f(t) = 2t` for `f(x) = 2x`, a free integer, as in `n\pi` for `k\pi`,
+    or one of `declared`.
 
     Args:
         gold: the tidied gold.
@@ -398,9 +407,9 @@ _LONG_DOUBLE = re.compile(r"-?\d*\.\d{14,17}", re.ASCII)
 
 
 def _lists(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield the pair (gold, answer) with a comma between the words, or the letters of options, that each text lists.
+    """Yield the pair (gold, answer) with commas between the items, if both texts list words or letters of options.
 
-    `red and blue` becomes `red, blue`, and `ACD` becomes `A, C, D` if the other text separates its letters.
+    `red and blue` becomes `red, blue`. `ACD` becomes `A, C, D` if the other text separates its letters.
     """
     gold_words, answer_words = _WORDS.fullmatch(gold), _WORDS.fullmatch(answer)
     # `red and blue`, `red, blue`
@@ -437,7 +446,7 @@ _TERM = re.compile(r"\s*([+-]?)\s*((?:[^+\-()]|\([^()]*\))*?)\s*\\text\{vector([
 
 
 def _as_tuple(text: str, size: int) -> str:
-    r"""Rewrite a sum of unit vectors as a tuple with `size` entries, and a column written as `\binom` as a pair.
+    r"""Rewrite a sum of unit vectors as a tuple with `size` entries, and a column `\binom{a}{b}` as the pair (a, b).
 
     Any other text is returned as it is.
     """
@@ -459,7 +468,7 @@ def _as_tuple(text: str, size: int) -> str:
 def _vectors(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Yield pairs (gold, answer) with sums of unit vectors as tuples, first of two entries and then of three.
 
-    In a last pair, the unit vectors i, j and k are plain letters.
+    The last pair has the unit vectors i, j and k as plain letters.
     """
     if _UNIT_VECTOR.search(gold + answer) or "\\binom" in gold + answer:
         # `2\mathbf{i} + 3\mathbf{j}` is (2, 3) in the plane and (2, 3, 0) in space.
@@ -477,9 +486,9 @@ ADDED_CONSTANT = re.compile(r"\s*\+\s*(?:C|K|\\text\{[cC]onst(?:ant)?\.?\})$")
 
 
 def _constants(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs (gold, answer) without constants of integration, and with free constants of the answer renamed.
+    """Yield pairs (gold, answer) without constants of integration, or with free constants of the answer renamed.
 
-    Both texts need a variable (t, x, y or u). At most two constants are renamed, in every order.
+    Both texts need a variable (t, x, y or u). One or two free constants get the names in the gold, in every order.
     """
     if not (_FUNCTION_VARIABLE.search(gold) and _FUNCTION_VARIABLE.search(answer)):
         return

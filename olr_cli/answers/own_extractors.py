@@ -35,7 +35,11 @@ def found_by(pattern: str) -> Callable[[str], bool]:
 
 
 def _compiled(pattern: str) -> Any:
-    """Compile a pattern with RE2. Raises the same error as `found_by`."""
+    """Compile a pattern with RE2.
+
+    Raises:
+        UserError: RE2 cannot read the pattern.
+    """
     import re2
 
     options = re2.Options()
@@ -86,7 +90,8 @@ def last_match(pattern: str) -> Extractor:
 def own_extractor(place: str) -> Extractor:
     """Return an extractor that calls a function of the user (`olr_cli.user_code`).
 
-    It raises UserError if the function raises anything, or returns neither text nor None. Blank text counts as None.
+    The extractor raises UserError if the function raises anything, or returns neither text nor None. Blank text counts
+    as None.
 
     Args:
         place: the function, as `package.module:function`.

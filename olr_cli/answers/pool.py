@@ -112,10 +112,10 @@ worker.main()
         return _Worker(parent_socket, int(process_id))
 
     def close(self, *, is_mine: bool) -> None:
-        """Close the connection, and end the process if this process started it.
+        """Close the connection to the server, and end its process if this process started it.
 
         Args:
-            is_mine: False after a fork, when the server belongs to the parent.
+            is_mine: whether this process started the server. After a fork, the server belongs to the parent.
         """
         self._socket.close()
         if is_mine:
@@ -126,9 +126,9 @@ worker.main()
 
 
 class _Worker:
-    """A worker process and the numbers of the tasks that it holds; it works on the first of them.
+    """A worker process, and the indices of the tasks that were sent to it and are not done.
 
-    The process ends when its socket is closed or when a task exceeds its limit.
+    The process works on the first of these tasks. It ends when its socket is closed or when a task exceeds its limit.
     """
 
     def __init__(self, connection: socket.socket, process_id: int) -> None:
@@ -145,7 +145,7 @@ class _Worker:
 
         Args:
             limits: processor seconds, and calls of Python functions (0 for no limit), that the task may take.
-            number: the task's index in the run of the pool; the worker's reply is matched with it.
+            number: index of the task among all tasks of the pool's run.
             task: arguments of `matching.decide`.
         """
         if not self.tasks:
@@ -168,7 +168,7 @@ class _Worker:
             window: most tasks that the worker holds.
             pending: indices of the tasks that no worker has; those sent are removed from its front.
             tasks: all tasks.
-            limits: as in `send`.
+            limits: processor seconds, and calls of Python functions (0 for no limit), that each task may take.
         """
         while pending and len(self.tasks) < window:
             number = pending.popleft()
@@ -177,7 +177,7 @@ class _Worker:
     def receive(self) -> tuple[list[tuple[int, Any]], bool]:
         """Return (index, result) of each task that is done by now, and whether the worker has exited.
 
-        A result is `GAVE_UP` if the worker has used up its calls.
+        A result is `GAVE_UP` if the task made too many calls.
         """
         try:
             data = self.connection.recv(1 << 16)
@@ -195,7 +195,7 @@ class WorkerPool:
 
     Args:
         size: largest number of workers at a time.
-        time_limit: approximate processor seconds that a task may take; they are counted in calls.
+        time_limit: approximate processor seconds that a task may take, counted in calls of Python functions.
         report: called now and then with a sentence that says how many tasks of a run are done.
     """
 
@@ -213,11 +213,11 @@ class WorkerPool:
         weakref.finalize(self, _end_all, self._owner, self._workers, self._servers)
 
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
-        """Return the results of tasks (arguments of `matching.decide`) in order, or `GAVE_UP` where one is missing.
+        """Return the result of each task, in order, or `GAVE_UP` for a task that took too much work.
 
-        Whether a task is given up depends on that task alone. If it takes more than a sixteenth of the time limit, it
-        is run again in a process of its own, which has seen no other task, and its calls of Python functions are
-        counted.
+        A task is the arguments of `matching.decide`. Whether it is given up depends on that task alone. A task that
+        takes more than a sixteenth of the time limit is run again in a process of its own, which has seen no other
+        task. There, its calls of Python functions are counted.
 
         Raises:
             RuntimeError: workers can't be started.
@@ -243,7 +243,10 @@ class WorkerPool:
         _end_all(self._owner, self._workers, self._servers)
 
     def prepare(self) -> None:
-        """Start the server that forks workers, in the background, unless it runs; it takes about a second."""
+        """Start the server that forks workers, unless it runs.
+
+        The server gets ready in the background, in about a second.
+        """
         if not self._servers:
             self._servers.append(Server())
 
@@ -317,7 +320,7 @@ class WorkerPool:
         Args:
             tasks: number of all tasks.
             waiting: number of tasks that no worker has and that are not done.
-            workers: workers, whose tasks are not done either.
+            workers: all workers. The tasks that they hold are not done either.
         """
         if self.report is not None:
             done = tasks - waiting - sum(len(worker.tasks) for worker in workers)
@@ -351,7 +354,10 @@ def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
 
 
 def _end_all(owner: int, workers: list[_Worker], servers: list[Server]) -> None:
-    """End all workers and servers; a process other than the owner only closes its copies of their sockets."""
+    """End all workers and servers, and empty the two lists.
+
+    A process other than `owner`, which is a process id, only closes its copies of the sockets.
+    """
     while workers:
         workers.pop().connection.close()
     while servers:

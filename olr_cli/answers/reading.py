@@ -45,7 +45,7 @@ class Unreadable(Exception):
 
 
 class Contradiction(Unreadable):
-    """An answer states two different values, or denies the value that it states; it must not be graded right."""
+    """An answer states two different values, or denies the value that it states, and must not be graded right."""
 
 
 CONTRADICTION = "a contradiction"
@@ -63,7 +63,10 @@ class NeedsAlgebra(Exception):
 
 
 def no_algebra(text: str) -> Form:
-    """Raise NeedsAlgebra: the `Leaf`, or reader of expressions, of a process without computer algebra."""
+    """Raise NeedsAlgebra.
+
+    This function is the `Leaf`, that is the reader of expressions, of a process without computer algebra.
+    """
     raise NeedsAlgebra(text)
 
 
@@ -74,10 +77,10 @@ def read(answer: str, leaf: Leaf = no_algebra) -> Form:
 
     Args:
         answer: the answer as it was given.
-        leaf: reads the expressions in it.
+        leaf: function that reads the mathematical expressions in the answer.
 
     Raises:
-        NeedsAlgebra: the answer cannot be read without computer algebra, and `leaf` has none.
+        NeedsAlgebra: the answer cannot be read without computer algebra, and `leaf` is `no_algebra`.
     """
     return read_tidied(tidy(answer), leaf)
 
@@ -103,7 +106,10 @@ _DENIAL = re.compile(
 
 
 def read_tidied(text: str, leaf: Leaf) -> Form:
-    """Do the same as `read` for an answer that `tidy` has already processed."""
+    """Read an answer that `tidy` has already rewritten, and return its meaning as a `Form`.
+
+    `leaf` reads the mathematical expressions in it. With `no_algebra`, the forms of short answers are cached.
+    """
     # Only the process without algebra caches. In a worker, a cache would make the work for a text, and so the limit,
     # depend on the texts read before it (R8).
     if leaf is no_algebra and len(text) <= LONGEST_CACHED:
@@ -112,9 +118,10 @@ def read_tidied(text: str, leaf: Leaf) -> Form:
 
 
 def _read(text: str, leaf: Leaf) -> Form:
-    """Do the same as `read_tidied`, but without a cache.
+    """Read a tidied answer without a cache, and return its meaning as a `Form`.
 
-    The form of a contradiction, or of a number that is too large, is its text, with a guess that says so.
+    The form of an answer that cannot be read holds its normalised text. If the answer contradicts itself, or has a
+    number that is too large, a guess in the form says so.
     """
     if len(text) <= LONGEST_READ:
         # The nesting depth at each character, whether or not the brackets pair up.
@@ -137,10 +144,13 @@ _read_before = functools.lru_cache(1 << 14)(_read)
 
 
 def _read_statement(text: str, leaf: Leaf) -> Form:
-    """Read a tidied text: a simple value, a congruence, a list, a structured form, or an expression for `leaf`.
+    """Read a tidied text as a `Form`.
+
+    A text may be a simple value, such as a number or a word, a congruence, a list, or another structure, such as an
+    equation or a tuple. Any other text is an expression, which `leaf` reads.
 
     Raises:
-        Unreadable: a part of it cannot be read.
+        Unreadable: a part of the text cannot be read.
     """
     if (simple := _read_simple(text)) is not None:
         return simple
@@ -172,7 +182,10 @@ def _read_statement(text: str, leaf: Leaf) -> Form:
 
 
 def _guesses(text: str) -> Iterator[str]:
-    """Yield the parts that computer algebra may misread: runs of letters read as products, and free constants."""
+    """Yield the parts of a text that algebra may misread: runs of letters read as products, and free constants.
+
+    A free constant is, for example, the C of `x^2 + C`.
+    """
     for match in _LETTER_RUN.finditer(split_unit(text)[0]):
         if match.lastindex:
             yield match[match.lastindex]
@@ -181,7 +194,7 @@ def _guesses(text: str) -> Iterator[str]:
 
 
 def _read_simple(text: str) -> Form | None:
-    """Read a text that is one number, percentage, word, time of day or quantity, or return None for any other.
+    """Read a text that is one number, percentage, word, time of day or quantity, or return None for any other text.
 
     A number may have a base. Infinities, and dates or scores such as `3-1`, are simple, too.
     """
@@ -248,7 +261,7 @@ def _split(text: str, kind: str) -> list[str] | None:
 
     Args:
         text: a tidied text.
-        kind: a group of `_TOKEN`: "separator", "ratio", "relation" or "order".
+        kind: "separator", "ratio", "relation" or "order", the groups of `_TOKEN`.
     """
     depth, start, items = 0, 0, []
     for token in _TOKEN.finditer(text):
@@ -268,7 +281,7 @@ def _split(text: str, kind: str) -> list[str] | None:
 def _split_list(text: str) -> list[str]:
     r"""Split a list into its elements, and an element with `\pm` into its two values.
 
-    A text that is no list is its own only element. Conditions such as `k \in \mathbb{Z}` are dropped.
+    A text that is no list is the only element. Conditions such as `k \in \mathbb{Z}` are dropped.
     """
     first, *rest = _split(text, "separator") or [text]
     # `2k, k \in \mathbb{Z}` is no list of two: the condition is dropped.
@@ -280,7 +293,7 @@ def _expand_signs(text: str) -> list[str]:
     r"""Return a text once with the upper and once with the lower signs of its `\pm` and `\mp`.
 
     The signs of a tuple's entries vary independently: `(\pm 1, \pm 2)` gives four texts. A text without such signs, or
-    with a set, is returned alone.
+    with a set, is the only item, unchanged.
 
     Raises:
         Unreadable: a tuple has more than five such signs.
@@ -306,12 +319,14 @@ def _expand_signs(text: str) -> list[str]:
 
 
 def _read_elements(text: str, elements: Sequence[str], forms: Sequence[Form]) -> Form:
-    """Return the form of a list, or, if its elements are alternative statements joined by "or", of kind "other".
+    """Return the form of a list.
+
+    If the elements are alternative statements joined by "or", as in `x > 1 or x < 0`, the form has the kind "other".
 
     Args:
         text: the whole list, in which the words between the elements are looked up.
-        elements: the texts of its elements.
-        forms: the forms of its elements.
+        elements: the texts of the elements.
+        forms: the forms of the elements.
     """
     joints = text
     for element in elements:
@@ -328,8 +343,8 @@ def _read_elements(text: str, elements: Sequence[str], forms: Sequence[Form]) ->
 def _are_statements(forms: Sequence[Form], joints: str) -> bool:
     r"""Return whether forms joined by "or" are alternative statements, rather than several values.
 
-    `x > 1 or x < 0`, `a = 1 or b = 2` and `p \lor q` are; `x = 1 or x = 2` is not. `joints` is what stands between
-    them.
+    `x > 1 or x < 0`, `a = 1 or b = 2` and `p \lor q` are statements. `x = 1 or x = 2` lists values. `joints` is the
+    text between the elements.
     """
     kinds = {form.kind for form in forms}
     if kinds == {"word"}:
@@ -345,10 +360,13 @@ _LOGIC = re.compile(r"\\(?:lor|vee|land|wedge)(?![a-zA-Z])")
 
 
 def _read_list(forms: Sequence[Form]) -> Form:
-    """Return the form of a list, given those of its elements.
+    """Return the form of a list, given the forms of its elements.
 
-    Values of different names, such as `p = 5, q = 2`, are a system, and several solutions for the same names a set of
-    systems. Anything else is a set of the elements, without their names.
+    Values of different names, such as `p = 5, q = 2`, become a system. Several solutions for the same names become a
+    set of systems. Any other list becomes a set of the elements, without their names.
+
+    Raises:
+        Unreadable: the list is empty.
     """
     if not forms:
         raise Unreadable("a list of nothing")
@@ -368,9 +386,9 @@ def _read_list(forms: Sequence[Form]) -> Form:
 
 
 def _names(forms: Sequence[Form]) -> set[str]:
-    """Return the names before assigned values and the units of quantities.
+    """Return the names of assignments and the units of quantities in a list of forms.
 
-    If some quantities count things, as `3 apples` does, return only the units of these.
+    If some quantities count things, as `3 apples` does, only the units of these quantities are returned.
     """
     counted_things = [
         form for form in forms if form.kind == "quantity" and form.label.startswith(COUNTED)
@@ -394,7 +412,7 @@ _OPTION = re.compile(
 def _read_choice(text: str, leaf: Leaf) -> Form | None:
     """Read an option's letter with its text, as in `(C) Plane` and `B. 7`, or return None for any other text.
 
-    A letter alone is a word.
+    A letter alone gives None, because it is read as a word.
     """
     match = _OPTION.fullmatch(text)
     if match is None or _OPTION.fullmatch(match[3]):
@@ -434,8 +452,8 @@ def _read_relation(text: str, leaf: Leaf) -> Form | None:
 def _read_equation(text: str, sides: Sequence[str], leaf: Leaf) -> Form:
     """Return the form of an equation, given its text and its sides.
 
-    Its parts are its last side and its text. It has none if its left side has one unknown, as in `2x = 5`, because the
-    last side is then not the value of that unknown, or if it equates words.
+    The parts of the form are the last side and the text. An equation of words has no parts. An equation whose left side
+    has one unknown, as `2x = 5`, has no parts either, because the last side is not the value of the unknown.
     """
     names = [word(side) or "" for side in sides]
     if all(len(name) > 1 for name in names):
@@ -485,9 +503,10 @@ def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
 
 
 def _rounding(text: str, value: Fraction | None) -> Fraction:
-    """Return the largest error of a number as it is written: half a unit in its last decimal.
+    """Return the largest error of a number as it is written.
 
-    If it has no decimals, or is an expression, whose `value` is None, the error is a mere 10^-20.
+    For a decimal, the error is half a unit in the last place. For an integer, or for an expression, whose `value` is
+    None, the error is a mere 10^-20.
     """
     decimals = re.fullmatch(r"-?\s*[\d,]*\.(\d+)", text)
     return (
@@ -498,9 +517,10 @@ def _rounding(text: str, value: Fraction | None) -> Fraction:
 
 
 def _read_assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form:
-    r"""Read `head = value` as a named value, together with the equation if algebra can read it.
+    r"""Read `head = value` as a form of the kind "assignment", whose first part is the value.
 
-    `is_equation` is False for a membership, `head \in value`.
+    If the value is a number or an expression, and algebra can read the equation, the equation is the second part.
+    `is_equation` is False for a membership, `head \in value`, which has no second part.
     """
     # The `ab` of `S = ab` is a product, but the `ab` of `\text{S} = ab` is a word.
     is_product = _LETTERS.fullmatch(value) is not None and not head.startswith("\\text")
@@ -565,7 +585,7 @@ _ROW_KINDS = ("tuple", "interval")
 
 
 def _read_transposed(text: str, leaf: Leaf) -> Form | None:
-    """Read a transposed matrix by its columns and a transposed row as a column, or return None for any other text."""
+    """Read a transposed row or matrix as the matrix that results, or return None for any other text."""
     body = text.removesuffix("_{transposed}")
     if body == text or not body.endswith((")", "]", "matrix}", "array}")):
         return None
@@ -611,10 +631,10 @@ def _read_brackets(text: str, leaf: Leaf) -> Form | None:
 def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
     """Read the elements of a set, without their brackets, as a `Form`.
 
-    `may_nest` says whether an inner set is allowed, because the outer brackets are plain braces.
+    `may_nest` says whether another set may stand inside. It may if the brackets are plain braces, which may only group.
 
     Raises:
-        Unreadable: the set has another set in it that is not allowed, or an element cannot be read.
+        Unreadable: another set stands inside and is not allowed, or an element cannot be read.
     """
     if not may_nest and _INNER_SET.search(inner):
         # A set with one element is read as that element, so {{1, 2}} would become {1, 2}.
@@ -638,9 +658,10 @@ def _read_quantity(text: str, leaf: Leaf) -> Form | None:
 
 
 def _read_ratio(text: str, leaf: Leaf) -> Form | None:
-    """Read a ratio of three or more terms as a tuple of the later terms divided by the first, or return None.
+    """Read a ratio of three or more terms, or return None for any other text.
 
-    A ratio of two terms is a quotient, which `leaf` reads.
+    The form is a tuple of the later terms, each divided by the first. A ratio of two terms is a quotient, which `leaf`
+    reads.
     """
     first, *terms = _split(text, "ratio") or [text]
     if len(terms) < 2:

@@ -26,7 +26,7 @@ _MOST_BITS_UNDER_A_ROOT = 4000
 
 
 class _Size(NamedTuple):
-    """Bounds for an expression's exact value: bits of its numerator and of its denominator, and its rough value."""
+    """Upper bounds for the bits of an expression's exact value, and its rough value."""
 
     top: float = 0
     """Most bits of the numerator."""
@@ -46,7 +46,7 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
         indices: index of each sum or product around the expression -> its largest value.
 
     Raises:
-        TooLarge: a part of the expression has more than 100,000 digits.
+        TooLarge: a part of the expression may have more than 100,000 digits.
     """
     match node:
         case sympy.MatrixBase():
@@ -149,7 +149,7 @@ def _of_power(base: _Size, exponent: _Size) -> _Size:
     """Return the size of a power.
 
     Raises:
-        TooLarge: it is a root of a number of more than 4,000 bits.
+        TooLarge: the power is a root of a number of more than 4,000 bits.
     """
     # An exponent with a denominator is a root.
     if exponent.bottom and base.top + base.bottom > _MOST_BITS_UNDER_A_ROOT:
@@ -167,7 +167,7 @@ def _of_power(base: _Size, exponent: _Size) -> _Size:
 def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
     """Return the size of a sum, product or integral. Each term of a sum counts as at least one bit.
 
-    `indices` has the largest values of the indices around it.
+    `indices` maps the index of each sum or product around the node to its largest value.
     """
     terms, inner_indices = 1.0, dict(indices)
     for index, *ends in node.limits:

@@ -79,16 +79,17 @@ def opened_by(prompt: str) -> str:
 
 
 def with_opened(prompt: str, response: str) -> str:
-    """Return a response with the mark before it that opens the thinking at the end of the prompt, if there is one.
+    """Put the mark that opens the thinking at the end of a prompt, such as `<think>`, before the response.
 
-    A response that begins with that mark already is returned as it is.
+    The response is returned as it is if the prompt has no such mark at its end, or if the response begins with the
+    mark.
     """
     mark = opened_by(prompt)
     return response if response.startswith(mark.rstrip()) else mark + response
 
 
 class ResponseTexts:
-    """A decoder of token ids to the texts of responses that are then graded and stored.
+    """A decoder of token ids to the texts of responses, which are graded and stored.
 
     It leaves out special tokens, except those that marks of thinking consist of. Without these marks, a thought that
     was cut off would look like an answer.
@@ -122,9 +123,9 @@ class ResponseTexts:
         )
 
     def opened(self, prompts: Sequence[Sequence[int]]) -> list[str]:
-        """Return the mark that each prompt opened, if any, as `opened_by` does. Prompts are rows of token ids.
+        """Return the mark of thinking that each prompt ends with, such as `<think>`, or "" for a prompt without one.
 
-        The text of a response to the prompt has to begin with that mark.
+        Prompts are rows of token ids. The text of a response has to begin with the mark of its prompt.
         """
         return [
             opened_by(text)

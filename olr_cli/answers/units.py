@@ -51,7 +51,10 @@ _NO_UNIT = re.compile(
 
 
 def _known_units() -> Iterator[tuple[str, str]]:
-    """Yield pairs of a name of a unit, with or without a prefix, and the spelling that all names of the unit share."""
+    """Yield pairs (name, spelling) for all names of all units, with and without prefixes.
+
+    All names of a unit have the same spelling: `m` for `meter` and `metre`.
+    """
     prefixes = [
         (sign, word)
         for signs, word in re.findall(r"(\S+) (\w+)", _PREFIXES)
@@ -123,7 +126,7 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 def _styled_unit(text: str) -> tuple[str, str] | None:
-    """Split a text into its quantity and its unit, if that is in a text style or a degree sign; else return None."""
+    """Split a text into its quantity and a unit in a text style or degree sign, or return None without such a unit."""
     for first in _FACTOR.finditer(text):
         body, styled = text[: first.start()], text[first.start() :]
         # The unit must reach to the end of the text, and the body must end in a quantity.
@@ -150,7 +153,7 @@ def _unit(text: str, shortest: int = 0) -> str:
 
     Args:
         text: the product.
-        shortest: fewest letters of the first unit; 0 within a style, where a single letter is a unit.
+        shortest: fewest letters of the first unit; 0 in a text style, where a single letter is a unit.
     """
     text = _COMPOUND.sub(_in_units, text)
     if _WORD.sub("", text):
@@ -204,11 +207,12 @@ def is_connective(word: str) -> bool:
 def _name(word: str, *, is_plain: bool) -> str:
     """Return the standard spelling of a unit, or "" if the word is no unit.
 
-    Another noun counts things, as in `5 apples`, and gets `COUNTED` as a prefix. Short words are no nouns.
+    A noun that is not in the tables of units counts things, as in `5 apples`, and gets `COUNTED` as a prefix.
 
     Args:
         word: one word, without its power.
-        is_plain: whether it is in plain letters, not in a text style; a noun then needs four letters, not three.
+        is_plain: whether the word is in plain letters, not in a text style. A noun then needs four letters instead of
+            three.
     """
     lower = word.lower()
     if is_connective(lower):

@@ -54,7 +54,7 @@ WARM_UP = (
 def main(warm_up: Iterable[str] = WARM_UP) -> None:
     """Serve workers: warm up the parser, then fork a worker for every socket received through standard input.
 
-    Standard input is a socket, too. The server ends when it is closed.
+    Standard input is a socket, too. The server ends when that socket is closed.
 
     Args:
         warm_up: answers that are read before the first fork.
@@ -124,7 +124,7 @@ def _work(file: int) -> None:
 def _counter(calls: int, parent: socket.socket) -> Callable[..., None]:
     """Return a function for `sys.settrace` that ends the worker after this many calls of Python functions.
 
-    Before that, it tells the parent so, with the reply `SPENT`.
+    Before the worker ends, it sends the reply `SPENT` to its parent.
     """
     calls_left = iter(range(calls))
 
