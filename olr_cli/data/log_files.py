@@ -178,8 +178,8 @@ def natural(name: str) -> list[Any]:
 def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
     """Yield each file with its step.
 
-    The step is the first number in the part of the path in which the files differ. If there is no such number, or only
-    one file, the step is the position of the file, from 1.
+    The step is the first number after the beginning that all paths share. If there is no such number, or only one file,
+    the step is the position of the file, from 1.
     """
     texts = [str(file) for file in files]
     # The common prefix may end within a number, as for 12 and 13: go back to the number's first digit.

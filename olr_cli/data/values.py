@@ -38,7 +38,7 @@ EVERY = range(sys.maxsize)
 class Origins:
     """Where the rows of a table come from, so that messages can name a row by its file and line.
 
-    Only messages need line numbers. So reading does not track them, and a message reads its file a second time.
+    Only messages need line numbers, so a message reads the file once more to find them.
     """
 
     source: str
