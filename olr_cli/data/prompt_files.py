@@ -184,7 +184,7 @@ class Reading:
 
     @property
     def options(self) -> list[str]:
-        """The options of the command line by which a command reads files with these columns, decimal commas and encoding."""
+        """Options of the command line by which a command reads files with these columns, commas and encoding."""
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         words = ["--columns", columns] if columns else []
         words += ["--decimal-comma"] if self.decimal_comma else []

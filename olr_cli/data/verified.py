@@ -181,7 +181,10 @@ class VerifiedLabels:
 
     @property
     def note_on_skipped(self) -> str:
-        """The end of a sentence that says how many rows contradict themselves, and names the first; empty without any."""
+        """The end of a sentence that says how many rows contradict themselves, and names the first.
+
+        It is empty if no row contradicts itself.
+        """
         if not self._skipped:
             return ""
         rows = (
