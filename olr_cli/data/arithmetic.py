@@ -219,7 +219,7 @@ def parse_source(source: str) -> SetName | None:
 
 @functools.lru_cache(maxsize=8)
 def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
-    """Return every expression of a split as a number, in ascending order: 123456 stands for ``123+456=``.
+    """Return every expression of a split as a number (123456 for ``123+456=``), in ascending order.
 
     Only expressions with a positive answer and at least one carry or borrow are in a split.
     """

@@ -123,7 +123,7 @@ def response_text(value: Any) -> str | None:
 
 
 def completion_text(completion: str | Iterable[Any] | None) -> str:
-    """Return the text of a completion, which is a text or messages (`response_text`).
+    """Return the text of a completion, which is a text or messages; in messages, only the assistant's turns count.
 
     The text is empty if the completion is None or has no turn of the assistant.
     """

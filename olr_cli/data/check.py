@@ -155,7 +155,7 @@ class Checked:
         return self.columns["answer"] == "given_label"
 
     def left_out(self, kinds: Collection[str]) -> dict[int, str]:
-        """Return row number -> kind of its finding, for all rows that have a finding of one of these kinds.
+        """Return row number -> kind of its finding, for the rows to leave out because of findings of these kinds.
 
         `kinds` are names such as ``repeat``. If rows repeat a question with the same label (``repeat``), the first of
         them that has no other such finding stays. If their labels differ (``conflict``), all of them are left out.
@@ -438,9 +438,9 @@ def _rejected(
     """Return two findings: labels that no response can match, and labels that the grader can only compare as texts.
 
     Args:
-        graded: (row number, label) pairs in which to look for labels that nothing matches.
-        parsed: (row number, label) pairs in which to look for labels that are only texts. This search takes far longer,
-            so there may be fewer of them.
+        graded: (row number, label) pairs to check for the first finding.
+        parsed: (row number, label) pairs to check for the second finding. This check takes far longer, so there may be
+            fewer of these pairs.
         judge: the grader.
     """
     # A label that cannot stand in a box, or does not match itself there, matches no response (R6, R7).

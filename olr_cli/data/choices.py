@@ -66,9 +66,9 @@ class Options(NamedTuple):
 
 
 def choice_path(rows: Rows) -> str | None:
-    """Return the path of the options, found by usual names of columns, or None if there is no such column.
+    """Return the path of the column of options, or None if no column with a usual name holds options.
 
-    If each option has a column of its own, the result joins their names by ``+``: ``A+B+C+D``.
+    If each option has a column of its own, the result joins the names of these columns by ``+``: ``A+B+C+D``.
     """
     for name in CHOICE_COLUMNS:
         if rows.has(name) and any(map(options_in, rows.values(name))):
@@ -122,8 +122,9 @@ def read_options(rows: Rows, path: str | None) -> list[Options | None]:
 def options_in(cell: Any) -> Options | None:
     """Return the options in a cell, or None if it has fewer than two.
 
-    A cell is a list of texts or numbers; ``{text: […], label: […]}``; or an object with one field per option (``{A: …,
-    B: …}``). It may also be a text in JSON or Python's form of these, or one with lettered options (``a) 38, b) 27``).
+    A cell may be a list of texts or numbers, an object with one field per option (``{A: …, B: …}``), or an object
+    ``{text: […], label: […]}``. It may also be a text that spells one of these in JSON or Python's form, or a text with
+    lettered options (``a) 38, b) 27``).
     """
     if isinstance(cell, str):
         cell = written(cell) if cell.lstrip()[:1] in ("[", "{") else _in_text(cell)
@@ -179,7 +180,10 @@ def _without_marks(texts: Sequence[str]) -> tuple[str, ...]:
 def show_options(
     turns: tuple[Message, ...], options: Options | None
 ) -> tuple[Message, ...]:
-    """Return the turns with the options below the user's last question, or unchanged if it shows them already."""
+    """Return the turns with the options added below the user's last question.
+
+    The turns stay unchanged if the question already shows the options, or if `options` is None.
+    """
     if options is None:
         return turns
     user_indices = [place for place, turn in enumerate(turns) if turn.role == "user"]

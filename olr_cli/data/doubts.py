@@ -199,7 +199,7 @@ is_day = re.compile(rf"\s*{_DAY}\s*").fullmatch
 
 
 def _search(pattern: str, longest: int = LONGEST_READ) -> Callable[[str], Any]:
-    """Return a function that searches a text for a pattern, or only its two ends if it is longer than `longest`."""
+    """Return a function that searches a text for a pattern; it searches only the two ends of a text above `longest`."""
     search = re.compile(pattern, re.DOTALL).search
     return lambda text: search(ends_of(text, longest))
 

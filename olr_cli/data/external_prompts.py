@@ -106,9 +106,9 @@ class ExternalPrompts:
     ) -> Prompt:
         """Build a prompt from the caller's values.
 
-        A missing noise type is inferred from the label and the true answer (R1). If the prompt is clean and comes
-        without a true answer, its label is the true answer. `name` is the prompt's id; if it is None, the prompt gets
-        one.
+        A missing noise type is inferred from the label and the true answer (R1). It is `noise_type_of_sentinel` if the
+        label is the sentinel, the text by which noise replaces a label. If the prompt is clean and comes without a true
+        answer, its label is the true answer. `name` is the prompt's id; if it is None, the prompt gets one.
 
         Raises:
             UserError: the noise type is unknown.

@@ -99,8 +99,8 @@ def _gold_of_number(number: float | Decimal) -> tuple[str, ...]:
 def _short(number: float) -> float:
     """Undo a rounding to 32 bits: return 0.1 for 0.10000000149011612, and any other float unchanged.
 
-    Only decimals with up to six digits are restored. Data sets may store them as the double nearest to the float of 32
-    bits.
+    Data sets may have such floats because a number with 32 bits was stored with 64. Only decimals with up to six digits
+    are restored.
     """
     # 32 bits keep at least six digits: if the short decimal has the same 32 bits, it is what was written.
     short = float(f"{number:.6g}")

@@ -172,7 +172,10 @@ LOG_FORMATS: Sequence[LogFormat] = (
 
 
 def recognised(names: Collection[str]) -> LogFormat:
-    """Return the format of a file with columns of these names, or `TABLE` if no trainer is recognised."""
+    """Return the format of a file with columns of these names.
+
+    If they are not those of any known trainer, return olr's own format, `TABLE`.
+    """
     # A table with these two is olr's own, even if it has kept all columns of a trainer.
     is_table = {"prompt_id", "visit"} <= set(names)
     return next(

@@ -316,8 +316,8 @@ def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """Add the column `visit`, which numbers each prompt's visits from 1; return the rows, and a list of notes.
 
-    A visit is one group of rollouts that were sampled for a prompt together, mostly all its rollouts of a step. If a
-    step holds several groups, and only the number of rollouts shows it, a note says so.
+    A visit is one group of rollouts that were sampled for a prompt together. Usually, a group is all rollouts of the
+    prompt in one step. If a step holds several groups, and only the number of rollouts shows it, a note says so.
     """
     rows, order, notes = _with_groups(rows)
     rank = order.rank("dense").over("prompt_id").cast(pl.Int32)
@@ -365,7 +365,7 @@ def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, lis
     """Add the boolean columns `is_correct` and `is_rewarded`, as far as the log shows them; return rows and notes.
 
     `is_correct` is the verdict on the true answer, which only tables of olr's own have. `is_rewarded` is the verdict on
-    the label, by a trainer's verdicts or rewards. Notes say how numbers were read as right and wrong.
+    the label, taken from verdicts or rewards in the log. Notes say how numbers were read as right and wrong.
     """
     kept, notes = rows.drop("verdict", "is_correct", strict=False), list[str]()
     if layout.format is TABLE and "is_correct" in rows.columns:
@@ -388,7 +388,7 @@ def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, lis
 def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
     """Convert numbers to verdicts; return a list with one boolean series, true for right, and a list of notes.
 
-    An answer is right if its number is above the middle of all values, among which 0 always counts. A note states this
+    A number above the middle of the range of all numbers means right; the range always includes 0. A note states this
     bound, unless all numbers are -1, 0 or 1. The list of series is empty if there are no numbers. It is also empty if
     there are so many different numbers that they are a score, and then a note says so.
     """

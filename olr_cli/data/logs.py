@@ -80,7 +80,7 @@ Report: TypeAlias = Callable[[str], None]
 
 
 def silent(sentence: str) -> None:
-    """Ignore a sentence on progress: the `Report` of callers that show none."""
+    """Ignore a sentence on progress; callers that show no progress pass this function."""
 
 
 @dataclass(frozen=True)
@@ -339,7 +339,7 @@ class _Files:
             pick(rows.has, {}, within, place=str(path), available=rows.paths)
 
     def _json_rows(self, path: Path) -> Iterator[Rows]:
-        """Yield the rollouts of a JSON file in batches, with the columns that are read."""
+        """Yield the rollouts of a JSON file in batches, with only those columns that are needed."""
         note_cut = partial(self.cut.__setitem__, path)
         # Read the file twice: a key that first appears in a late row may still change the roles of the columns.
         packed = chain.from_iterable(json_batches(path, note_cut))
@@ -366,7 +366,10 @@ class _Files:
             yield Rows(json_table(rollouts, str(path), used), origins)
 
     def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
-        """Find out a file's layout from its schema, store it in `_layout`, and return the names of columns to read."""
+        """Find out what the columns of a file are read as, and return the names of the columns to read.
+
+        The result also goes into `_layout`, for the rows of this file.
+        """
         form = recognised(schema.names)
         if form is TABLE and self.first is not None and "response" not in schema.names:
             # Without responses, no row has all the columns that identify the trainer: take the format of the files
@@ -431,8 +434,8 @@ def _places(
 ) -> dict[str, str]:
     """Return olr's name of a column (`COLUMNS`) -> its path in the file.
 
-    The path is the one that the user names, else the first usual path in this format of logs that the file has. Columns
-    that the file lacks are left out.
+    The path is the one that the user names, else the first path that is usual in this format and exists in the file.
+    Columns that the file lacks are left out.
 
     Args:
         schema: the columns of the file.

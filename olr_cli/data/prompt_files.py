@@ -121,7 +121,7 @@ def _are_whole_dialogues(rows: Rows, path: str) -> bool:
 
 
 def columns_hint(rows: Rows, named: Mapping[str, str], *, has_choices: bool) -> str:
-    """Return a remedy for errors: the columns of a file, and a `data.columns` with the likeliest column for each role.
+    """Return a remedy for errors: a file's columns, and a value of `data.columns` with the likeliest columns.
 
     `named` is role -> path of the columns that are known already, for example ``question`` -> ``task``. `has_choices`
     says that the questions are multiple-choice.
@@ -184,7 +184,7 @@ class Reading:
 
     @property
     def options(self) -> list[str]:
-        """Options of the command line by which a command reads files with these columns, commas and encoding."""
+        """Command-line options for reading a file with these columns, decimal commas and encoding."""
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         words = ["--columns", columns] if columns else []
         words += ["--decimal-comma"] if self.decimal_comma else []
@@ -485,8 +485,8 @@ def _prompt_ids(
 
     If the user has named a column, it is `path`. Otherwise, it is the first usual column of ids (`ID_COLUMNS`) with a
     different id in every row. If there is no such column, the ids are `otherwise` or, if that is empty, digests of the
-    questions, which do not depend on the row order. With `reading.are_numbered`, they are row numbers with a digest
-    instead.
+    questions, which do not depend on the row order. With `reading.are_numbered`, the ids are then row numbers with a
+    digest instead.
 
     Raises:
         UserError: an id at `path` is missing or repeated.
@@ -614,8 +614,9 @@ def read_prompts(
     """Read prompts from a built-in set, from Parquet, JSON or CSV files, or from the hub.
 
     Args:
-        source: ``arithmetic[:kind]``; a file, folder or pattern of Parquet, JSON or CSV files, in the interchange
-            format or with columns for question and answer; or ``org/name[/configuration][:split][@revision]``.
+        source: a built-in set (``arithmetic[:kind]``), a file, folder or pattern of files, or a hub id
+            (``org/name[/configuration][:split][@revision]``). Files are in the interchange format, or have columns for
+            question and answer.
         split: split of a built-in set, or of a hub id that names none.
         limit: largest number of prompts, taken from the beginning. A built-in set returns exactly this number; its
             default is 400, or the whole set if that is smaller.

@@ -115,9 +115,10 @@ class Prompt:
 
     @property
     def file_label(self) -> str | None:
-        """The label or, if the sentinel stands in its place or it is missing, the true answer; None if that is lost.
+        """The label before the sentinel replaced it, or None if that label is lost.
 
-        The sentinel is the text by which noise replaces a label.
+        The sentinel is the text by which noise replaces a label. If a prompt has the sentinel or no label, the true
+        answer is returned.
         """
         # If the sentinel has replaced the label, the true answer is the label from before.
         return self.given_label if self.given_label not in (None, SENTINEL) else self.gold
@@ -256,7 +257,10 @@ class PromptSet:
     def with_prompts(
         self, prompts: Iterable[Prompt], facts: Mapping[str, str]
     ) -> PromptSet:
-        """Return a set with the same rows and these prompts, one for each row; `facts` are added to its own."""
+        """Return a set with the same rows and these prompts, one for each row.
+
+        `facts` describe the changes, such as the ratio of noise. They are added to the facts that the set already has.
+        """
         return replace(self, prompts=tuple(prompts), facts={**self.facts, **facts})
 
     def require_labels(self, purpose: str) -> None:

@@ -138,8 +138,8 @@ class QuestionIds:
 def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
     """Return the ids (`QuestionIds`) of all prompts of a source; they do not depend on the order of the prompts.
 
-    Prompts that ask the same question get ids with numbers. Prompts with different texts come first, sorted by text,
-    and exact copies come after them.
+    If several prompts ask the same question, the ids from the second prompt on end in a number. Prompts with different
+    texts are numbered first, sorted by text, and exact copies after them.
     """
     copies: Counter[tuple[tuple[str, str], ...]] = Counter()
     keys = []
@@ -197,8 +197,8 @@ class QuestionIndex:
     def find_within(self, texts: Mapping[str, str]) -> dict[str, Sequence[int]]:
         """Return name -> positions, in the indexed sequence, of the longest question that a text contains.
 
-        `texts` is name -> text; a text that contains no indexed question is left out. Several positions are of
-        questions that differ only in spelling. Punctuation counts: "What is 3+4+5?" does not contain "What is 3+4?".
+        `texts` is name -> text; a text that contains no indexed question is left out. A question has several positions
+        if it is indexed in several spellings. Punctuation counts: "What is 3+4+5?" does not contain "What is 3+4?".
         """
         words = {
             _plain(question_of(self._questions[same[0]])): same
@@ -234,8 +234,9 @@ def same_prompts(
 ) -> dict[str, Prompt]:
     """Match logged prompts with the prompts of a data set by the text of their questions.
 
-    If a log has more text around a question, it matches the longest question of the data set that this text contains,
-    word for word. If several prompts match, the one with the logged prompt's label is taken, else the first.
+    A log may have more text around a question. Then the logged prompt matches the longest question of the data set that
+    this text contains, word for word. If several prompts match, the one with the logged prompt's label is taken, else
+    the first.
 
     Args:
         logged: prompt_id -> prompt of the log.

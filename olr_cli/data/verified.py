@@ -48,9 +48,9 @@ class VerifiedLabel:
 class VerifiedLabels:
     """The verified labels of a file, and which prompts they are for.
 
-    A label is for the prompt with its id. If no label has the prompt's id, the label with the prompt's question counts.
-    If the ids match, and both the prompt and the label have a question, these must match too (R23). The object also
-    remembers which labels and prompts have matched.
+    A label is for the prompt with its id. If no label has a prompt's id, the label with the prompt's question counts.
+    If the ids match, and both the prompt and the label have a question, the questions must match too (R23). The object
+    also remembers which labels and prompts have matched.
     """
 
     def __init__(
@@ -172,7 +172,10 @@ class VerifiedLabels:
 
     @property
     def note(self) -> str:
-        """A sentence, without a full stop, on the labels that matched prompts so far, the others, and skipped rows."""
+        """A sentence that counts the labels with and without a matching prompt so far, and the skipped rows.
+
+        It has no full stop.
+        """
         prompts = f"{len(self._prompts):,} prompt{'s' * (len(self._prompts) != 1)}"
         return (
             f"{len(self._used):,} of {len(self._labels):,} verified labels in {self._source} are for {prompts} here,"
@@ -229,7 +232,7 @@ class VerifiedLabels:
         return places, QuestionIndex([self._labels[index].messages for index in places])
 
     def _by_question(self, prompt: Prompt) -> int | None:
-        """Return the position, among all labels, of the label for a prompt's question, or None.
+        """Return the position, among all labels, of the label for a prompt's question; None without such a label.
 
         Raises:
             UserError: the question has several true answers.
@@ -399,7 +402,7 @@ def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> b
 
 
 def _are_drawn(rows: Rows) -> list[bool]:
-    """Return whether the column `drawn` is true, in any spelling, for each row; without the column, it is false."""
+    """Return for each row whether its column `drawn` says true, 1 or yes; False if there is no such column."""
     return [
         str(value).strip().lower() in ("true", "1", "1.0", "yes")
         for value in rows.values("drawn")

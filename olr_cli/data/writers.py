@@ -117,7 +117,7 @@ def write_csv_rows(
 
     Args:
         origins: origins of the rows, which are in one file.
-        cells_of: row -> column -> new cell; the rows are written in this order.
+        cells_of: row index -> column name -> new cell; only these rows are written, in this order.
         target: the new file.
 
     Returns:
