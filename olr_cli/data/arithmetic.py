@@ -34,7 +34,10 @@ SPLIT_ENDS: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An arithmetic operation of the built-in expressions; both functions take two numbers, or two arrays of them."""
+    """An arithmetic operation of the built-in expressions.
+
+    `solve` and `crosses` take two numbers, or two arrays of numbers.
+    """
 
     symbol: str
 
@@ -130,12 +133,12 @@ def expressions(kind: KindName, size: int, seed: int, split: Split) -> list[Expr
 def rephrasing(expression: Expression, split: Split) -> Expression | None:
     """Return another expression of the same kind and split with the same answer, or None if there is none.
 
-    ``a+b`` becomes ``(b-c)+(a+c)`` for some number c, and ``a-b`` becomes ``(a+c)-(b+c)``. All such expressions of the
-    split are equally likely, and the draw depends on `expression` alone. If the split has none, ``b+a`` is returned,
-    provided that it is in the split.
+    ``127+456=`` may become ``448+135=``: an addition a+b becomes (b-c)+(a+c) for some number c, and a subtraction a-b
+    becomes (a+c)-(b+c). The draw is uniform over all such expressions in the split and depends on `expression` alone.
+    If there are none, ``b+a`` is returned, provided that it is in the split.
 
-    Other words ("what is 123 plus 456?") would be no rephrasing for the built-in policies. Their warm-up only has
-    digits and one operator, and a policy must be able to read its prompt.
+    A question in words ("what is 123 plus 456?") would be no rephrasing for the built-in policies: they can only read
+    digits and one operator.
 
     A procedure that drops carries gives the same wrong answer to both expressions in 48 % of additions and 56 % of
     subtractions. If additions were only commuted, it would be 100 %. In the training split, 4 of 560,980 additions
@@ -157,7 +160,7 @@ def arithmetic_prompts(
 ) -> list[Prompt]:
     """Return `size` different prompts of a built-in set with clean labels, in an order drawn by `seed`.
 
-    If `size` is None, it is 400, or all prompts of the split if a few-shot task has fewer.
+    If `size` is None, 400 prompts are returned, or the whole split of a few-shot task that has fewer.
 
     Raises:
         UserError: the split has fewer than `size` prompts.
@@ -216,7 +219,7 @@ def parse_source(source: str) -> SetName | None:
 
 @functools.lru_cache(maxsize=8)
 def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
-    """Return the `Expression.index` of every expression of a split, in ascending order.
+    """Return every expression of a split as a number (123456 for ``123+456=``), in ascending order.
 
     Only expressions with a positive answer and at least one carry or borrow are in a split.
     """
@@ -240,8 +243,9 @@ def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
 def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the expressions of a split sorted by answer, and the position at which each answer starts.
 
-    The first array holds the `Expression.index` of each expression. Those with the answer a are at the positions from
-    starts[a] up to, but not including, starts[a + 1].
+    The first array holds each expression as a number (`Expression.index`), such as 123456 for ``123+456=``. The
+    expressions with the answer a are at the positions from starts[a] up to, but not including, starts[a + 1], where
+    `starts` is the second array.
     """
     members = split_members(kind, split)
     answers = OPERATIONS[kind].solve(*np.divmod(members, 1000))
@@ -250,9 +254,10 @@ def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray
 
 
 def _draws(indices: NDArray[np.int64], *parts: str | int) -> NDArray[np.float64]:
-    """Return a pseudorandom number in [0, 1) for each expression, which depends only on its index and on `parts`.
+    """Return a pseudorandom number in [0, 1) for each expression.
 
-    `parts` name the purpose of the draw, such as ``"arithmetic split"``.
+    It depends only on `parts` and on the expression's number in `indices` (`Expression.index`). `parts` name the
+    purpose of the draw, such as ``"arithmetic split"``.
     """
     # The sum is meant to wrap around: it is a key of 64 bits, not a quantity.
     with np.errstate(over="ignore"):

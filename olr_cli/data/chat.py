@@ -54,7 +54,10 @@ def _text(content: Any) -> str | None:
 
 
 def unseen_part(value: Any) -> str | None:
-    """Return the type of a prompt's first content part that is not text, such as ``image``, or None without one."""
+    """Return the type of the first part of a prompt that is not text, such as ``image``.
+
+    Return None if all parts are text, or the prompt is no list of turns.
+    """
     for turn in value if isinstance(value, list | tuple) else ():
         if not isinstance(turn, Mapping):
             continue
@@ -120,7 +123,7 @@ def response_text(value: Any) -> str | None:
 
 
 def completion_text(completion: str | Iterable[Any] | None) -> str:
-    """Return the text of a completion, which is a text or messages (`response_text`).
+    """Return the text of a completion, which is a text or messages; in messages, only the assistant's turns count.
 
     The text is empty if the completion is None or has no turn of the assistant.
     """
@@ -132,7 +135,7 @@ def completion_text(completion: str | Iterable[Any] | None) -> str:
 def as_text(value: Any) -> str | None:
     """Encode a prompt as one string that `turns_of` can decode; return None if it is neither a text nor messages.
 
-    A text stays unchanged. Messages become JSON after a control character, which tells them from a text.
+    A text stays unchanged. Messages become JSON after a control character, by which they are recognised.
     """
     if isinstance(value, str):
         return value
@@ -150,11 +153,11 @@ def turns_of(text: str) -> tuple[Message, ...]:
 def ending(turns: Sequence[Message]) -> str:
     """Return the content of the last turn, which is where a response continues the prompt; empty without turns.
 
-    What the chat template adds after that turn is unknown here.
+    It does not include what the chat template adds after that turn.
     """
     return turns[-1].content if turns else ""
 
 
 def pairs(turns: Iterable[Message]) -> Sequence[tuple[str, str]]:
-    """Return each turn as a (role, content) pair, the form in which digests cover prompts."""
+    """Return each turn as a (role, content) pair, for JSON and for digests of prompts."""
     return [(turn.role, turn.content) for turn in turns]

@@ -155,10 +155,10 @@ class Checked:
         return self.columns["answer"] == "given_label"
 
     def left_out(self, kinds: Collection[str]) -> dict[int, str]:
-        """Return row number -> kind, for the rows to leave out because they have a finding of one of these kinds.
+        """Return row number -> kind of its finding, for the rows to leave out because of findings of these kinds.
 
-        If rows repeat a question with the same label (``repeat``), the first remaining row stays. If their labels
-        differ (``conflict``), all of them are left out.
+        `kinds` are names such as ``repeat``. If rows repeat a question with the same label (``repeat``), the first of
+        them that has no other such finding stays. If their labels differ (``conflict``), all of them are left out.
 
         Raises:
             UserError: there is no such kind, or no row is left.
@@ -234,12 +234,12 @@ def check(
 ) -> Checked:
     """Check the questions and labels of a data set; in the result, the surest defects come first.
 
-    A log of answers has one row for each answer, so each of its pairs of question and label is checked once.
+    A log of answers repeats a question and its label in the row of each answer, so each such pair is checked once.
 
     Args:
-        source: the data set, as for `read_prompts`.
-        reading: settings of the user, as for `read_prompts`.
-        judge: grader of labels.
+        source: a file, a folder, a built-in set or a hub id, as for `read_prompts`.
+        reading: the user's settings, such as the columns and the encoding.
+        judge: grader that compares labels.
         limit: the length above which a prompt is a finding.
 
     Raises:
@@ -308,10 +308,10 @@ def _long(prompts: Sequence[Asked], limit: Limit) -> Finding:
 def _columns_of(
     rows: Rows, reading: Reading, source: str
 ) -> tuple[Reading, Mapping[str, str]]:
-    """Return `reading` with all columns to read, and role -> path of the columns that were found.
+    """Return a copy of `reading` that names all columns to read, and role -> path for the columns that were found.
 
-    The first result names no column of ids, because ids that repeat must not stop the check. Labels are read from
-    `given_label`, which logs of answers have, if there is no other column of labels.
+    A role is what a column holds, such as ``question`` or ``answer``. The copy names no column of ids, because repeated
+    ids must not stop the check. If no other column holds labels, they are read from `given_label`, which logs have.
 
     Raises:
         UserError: there is no column of questions or of labels; the message names `source`.
@@ -337,7 +337,10 @@ def _columns_of(
 
 
 def _in_other_columns(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
-    """Yield the findings that columns of units and of validity give (`beside`), only for the row numbers in `kept`."""
+    """Yield findings on labels that a column of units or of validity makes doubtful.
+
+    Only rows whose numbers are in `kept` are in these findings.
+    """
     for kind, pairs in gathered(beside(rows)).items():
         # Through a dict, because two columns may say the same about a row.
         yield _found(kind, [it for it in sorted(dict(pairs).items()) if it[0] in kept])
@@ -377,7 +380,7 @@ def _findings(
 ) -> list[Finding]:
     """Return the findings in prompts in the order in which they are shown; some may have no rows.
 
-    Labels are checked as they were before noise.
+    If noise has replaced a label, the label from before is checked.
 
     Args:
         prompts: (row number, prompt) pairs.
@@ -406,10 +409,11 @@ def _findings(
 
 
 def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[Labelled]]:
-    """Return the findings of rows whose label is no answer, and (row number, label) of all rows whose label is one.
+    """Return findings on labels that are no answers, and (row number, label) for all labels that are answers.
 
-    The sentinel, a missing label, a placeholder and tests of a program are no answers. A row with the sentinel, the
-    text by which noise replaces a label, is in both results if its earlier label is known.
+    A missing label, a placeholder, tests of a program and the sentinel are no answers. The sentinel is the text by
+    which noise replaces a label. If the label from before is known, it is also checked, so the row may be in both
+    results.
     """
     rows: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row, prompt in prompts:
@@ -434,8 +438,9 @@ def _rejected(
     """Return two findings: labels that no response can match, and labels that the grader can only compare as texts.
 
     Args:
-        graded: (row number, label) pairs for the first finding.
-        parsed: (row number, label) pairs for the second one, whose search takes far longer.
+        graded: (row number, label) pairs to check for the first finding.
+        parsed: (row number, label) pairs to check for the second finding. This check takes far longer, so there may be
+            fewer of these pairs.
         judge: the grader.
     """
     # A label that cannot stand in a box, or does not match itself there, matches no response (R6, R7).
@@ -454,9 +459,10 @@ def _rejected(
 
 
 def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
-    """Yield the findings of labels that look like proofs or several parts or, among numbers, words or decimal commas.
+    """Yield findings on labels whose form is unusual for an answer; `labels` are (row number, label) pairs.
 
-    `labels` are (row number, label) pairs.
+    These are labels that look like a proof or like several parts. If most labels are numbers, labels in words and
+    labels with a decimal comma are findings too.
     """
     yield _found("proof", [pair for pair in labels if _PROOF.match(pair[1])])
     yield _found(
@@ -481,7 +487,7 @@ def _questions_and_labels(
         prompts: (row number, prompt) pairs.
         labels: (row number, label) pairs.
         cells: the label of every row as it is in the file.
-        judge: the grader, which compares the boxes of worked solutions.
+        judge: the grader, which compares the boxed answers within a worked solution.
     """
     question_by_row = _questions(prompts)
     texts = {row: cell for row, _ in labels if isinstance(cell := cells[row], str)}
@@ -516,17 +522,21 @@ def _lacks_figure(question: str) -> bool:
 
 
 def _questions(prompts: Sequence[Asked]) -> dict[int, str]:
-    """Return row number -> the user's last question, without chat template."""
+    """Return row number -> the user's last question, without chat template, for (row number, prompt) pairs."""
     return {row: question_of(prompt.messages) for row, prompt in prompts}
 
 
 def _changed(
     questions: Mapping[int, str], prompts: Sequence[Asked], labels: Sequence[Labelled]
 ) -> Finding:
-    """Return the finding of labels that a spreadsheet may have changed; `questions` is row number -> question.
+    """Return the finding of labels that a spreadsheet may have changed.
 
-    A number that may be a date counts only if the file has other traces of a spreadsheet. Labels of `prompts` such as
-    ``#REF!`` are such traces.
+    A number that may be a date counts only if the file has other traces of a spreadsheet, such as the label ``#REF!``.
+
+    Args:
+        questions: row number -> question.
+        prompts: (row number, prompt) pairs, in whose labels to look for traces such as ``#REF!``.
+        labels: (row number, label) pairs, which may have been changed.
     """
     changed = {row for row, label in labels if is_changed(questions[row], label)}
     errors = (
@@ -561,15 +571,16 @@ def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Lab
 def label_notes(
     prompts: Sequence[Prompt], source: str, reading: Reading, rows: Rows | None = None
 ) -> Iterator[str]:
-    """Yield at most one note: which labels look wrong, and the `olr check` command that shows them.
+    """Yield a note that counts the labels that look wrong and names the `olr check` command that shows them.
 
-    There is none for a built-in data set or for prompts without labels. Noise that the data set marks does not count.
+    There is no note if no label looks wrong, if the data set is built in, or if no prompt has a label. Noise that the
+    data set marks is not counted.
 
     Args:
         prompts: the prompts with the labels.
         source: the data set that the prompts come from.
         reading: settings with which they were read.
-        rows: their rows, for findings in columns beside the labels; None to skip those.
+        rows: the rows of the prompts, to look at their columns of units and of validity; None to skip these columns.
     """
     is_built_in = parse_source(source) is not None
     if is_built_in or all(prompt.file_label is None for prompt in prompts):
@@ -609,10 +620,10 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
 def _repeated(
     prompts: Sequence[Asked], judge: Judge, ungraded: Container[int] = ()
 ) -> tuple[list[list[Asked]], list[list[Asked]]]:
-    """Return groups of prompts that ask the same question: those whose labels differ, and those whose labels agree.
+    """Return groups of prompts that repeat a question: those whose labels differ, and those whose labels agree.
 
-    Prompts are compared by `normal_question` and given as (row number, prompt) pairs. Labels of the rows in `ungraded`
-    are ignored.
+    A group holds the (row number, prompt) pairs of one question. Two questions are the same if only their spelling
+    differs (`normal_question`). Labels of the rows in `ungraded` are ignored.
     """
     asking = gathered(
         (normal_question(prompt.messages), (row, prompt)) for row, prompt in prompts

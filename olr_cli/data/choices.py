@@ -66,9 +66,9 @@ class Options(NamedTuple):
 
 
 def choice_path(rows: Rows) -> str | None:
-    """Find the column of options by its usual names, or several columns with one option each; return None without any.
+    """Return the path of the column of options, or None if no column with a usual name holds options.
 
-    The result is a path, or several that are joined by ``+``: ``A+B+C+D``.
+    If each option has a column of its own, the result joins the names of these columns by ``+``: ``A+B+C+D``.
     """
     for name in CHOICE_COLUMNS:
         if rows.has(name) and any(map(options_in, rows.values(name))):
@@ -122,8 +122,9 @@ def read_options(rows: Rows, path: str | None) -> list[Options | None]:
 def options_in(cell: Any) -> Options | None:
     """Return the options in a cell, or None if it has fewer than two.
 
-    A cell is a list of texts or numbers; ``{text: […], label: […]}``; or an object with one field per option (``{A: …,
-    B: …}``). It may also be a text in JSON or Python's form of these, or one with lettered options (``a) 38, b) 27``).
+    A cell may be a list of texts or numbers, an object with one field per option (``{A: …, B: …}``), or an object
+    ``{text: […], label: […]}``. It may also be a text that spells one of these in JSON or Python's form, or a text with
+    lettered options (``a) 38, b) 27``).
     """
     if isinstance(cell, str):
         cell = written(cell) if cell.lstrip()[:1] in ("[", "{") else _in_text(cell)
@@ -179,7 +180,10 @@ def _without_marks(texts: Sequence[str]) -> tuple[str, ...]:
 def show_options(
     turns: tuple[Message, ...], options: Options | None
 ) -> tuple[Message, ...]:
-    """Return the turns with the options below the user's last question, or unchanged if it shows them already."""
+    """Return the turns with the options added below the user's last question.
+
+    The turns stay unchanged if the question already shows the options, or if `options` is None.
+    """
     if options is None:
         return turns
     user_indices = [place for place, turn in enumerate(turns) if turn.role == "user"]
@@ -211,9 +215,10 @@ _Form: TypeAlias = Callable[[str, Options], str | None]
 
 
 def _by_letter(label: str, options: Options) -> str | None:
-    """Return the letter of the option that a label names, or None; it may be ``(b)`` or the option's name in the file.
+    """Return the letter of the option that a label names, or None if it names none.
 
-    A label with several letters gives all of them: ``A, C``.
+    The label may be the letter itself, such as ``(b)``, or the option's name in the file. A label with several letters
+    gives all of them: ``A, C``.
     """
     size = len(options.texts)
     if letters := letters_in(label):
@@ -259,15 +264,16 @@ def option_labels(
 ) -> tuple[list[str | None], list[str]]:
     """Read each row's label, as a letter if the row has options; return the labels, and notes on how they were read.
 
-    All labels of a column are read in one form: the form that `choices_path` gives (``options from 1``), or else the
-    one in which the most labels name an option. A label that names no option in this form is read as the text of an
-    option, or else stays as it is. If most labels name none, all stay as they are.
+    All labels of a column are read in one form, such as letters or numbers counted from 0. The ending of `choices_path`
+    may give the form (``options from 1``). Otherwise it is the one in which the most labels name an option. A label
+    that names none in this form is read as the text of an option, or else stays as it is. If most labels name no option
+    in any form, all labels stay as they are.
 
     Args:
         rows: the rows.
         path: path of the column of labels; without it, all labels are None.
         choices: the options of each row, or None.
-        choices_path: path of the column of options.
+        choices_path: path of the column of options; may be empty.
 
     Raises:
         UserError: two forms fit equally well and give different letters, such as numbers from 0 and from 1.
@@ -304,14 +310,14 @@ def option_labels(
 def _read_alike(
     chosen: Sequence[tuple[Any, Any]], forms: Sequence[str], place: str
 ) -> tuple[str | None, list[str | None]]:
-    """Return the form in which most labels name an option, and each label's letter in it, None where it names none.
+    """Return the form in which most labels name an option, and the letter of each label, None where it names no option.
 
     If every form fits less than half of the labels, the form is None and the list of letters is empty.
 
     Args:
         chosen: pairs of a label and its question's options.
-        forms: the forms to try, which are keys of `_FORMS`.
-        place: name of the labels in the error.
+        forms: names of the forms to try, such as ``texts of options``.
+        place: description of the labels for the error.
 
     Raises:
         UserError: two forms fit equally well and give different letters.
@@ -338,8 +344,8 @@ def _read_alike(
 def label_in(cell: Any, options: Options | None) -> str | None:
     """Return the label in a cell as text, not yet converted to a letter, or None if the cell is empty.
 
-    With options, a list in the cell names several right ones, so its items are joined by commas. Without options, the
-    label is the one answer that `label_of` finds.
+    With options, a list in the cell names several right ones, so its items are joined by commas. Without options, all
+    items of a list must be the same answer, and the first item is the label.
 
     Raises:
         ValueError: the cell can't be a label.
@@ -353,10 +359,10 @@ def option_notes(
     choices: Sequence[Options | None],
     are_added: Sequence[bool],
 ) -> Iterator[str]:
-    """Yield notes on options: below how many questions they were added, and which columns of options cannot be read.
+    """Yield notes on how the options of questions were read.
 
-    With a path, there is one note of the first sort. Without it, there is one of the second sort for each filled column
-    that has a usual name and holds no options.
+    With a path, one note says below how many questions the options were added. Without a path, a note names each column
+    that has a usual name for options, but holds none that can be read.
 
     Args:
         rows: the rows.

@@ -133,10 +133,10 @@ _TOLD = re.compile(
 
 
 def doubts(question: str, label: str) -> set[str]:
-    """Return the kinds of findings (`olr_cli.data.findings`) that a question and its label have.
+    """Return the kinds of findings (`olr_cli.data.findings`) that a question and its label have, such as ``cut``.
 
-    Many patterns take quadratic time, and a label longer than `LONGEST_READ` is rarely an answer. So damaged text and
-    missing brackets are searched for in the whole label, and everything else only in its beginning and its end.
+    Damaged text and missing brackets are searched for in the whole label. Of a label longer than `LONGEST_READ`, all
+    other patterns only see the beginning and the end: many take quadratic time, and such a label is rarely an answer.
     """
     damaged = [text for text in (label, question) if not _is_sound(text)]
     kinds = {kind for kind, find in _IN_EITHER if any(map(find, damaged))}
@@ -156,7 +156,8 @@ def doubts(question: str, label: str) -> set[str]:
 def is_changed(question: str, label: str) -> bool:
     """Return whether a spreadsheet may have changed a label: 1/2 to a date, a long number to 1.23457E+15, 0042 to 42.
 
-    A date counts only if the question does not ask for one, and 42 only if it asks for a code with more digits.
+    A date counts only if the question does not ask for a date. A short number such as 42 counts only if the question
+    asks for a code with more digits.
     """
     # The cheap test comes first: most labels are short numbers, and few questions mention digits.
     if "digit" in question and _SHORT_NUMBER.fullmatch(label) and _IS_CODE(question):
@@ -166,9 +167,9 @@ def is_changed(question: str, label: str) -> bool:
 
 @functools.lru_cache(1 << 16)  # the same labels are frequent
 def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
-    """Return (kind, search) for each kind of finding whose pattern the label matches; `search` tests the question.
+    """Return (kind, search) for each kind of finding whose pattern the label matches.
 
-    The finding holds only if both match.
+    `search` is a function that tests the question. The finding holds only if the question passes that test, too.
     """
     return [
         (kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)
@@ -198,7 +199,7 @@ is_day = re.compile(rf"\s*{_DAY}\s*").fullmatch
 
 
 def _search(pattern: str, longest: int = LONGEST_READ) -> Callable[[str], Any]:
-    """Return a function that searches a text for a pattern, or only its two ends if it is longer than `longest`."""
+    """Return a function that searches a text for a pattern; it searches only the two ends of a text above `longest`."""
     search = re.compile(pattern, re.DOTALL).search
     return lambda text: search(ends_of(text, longest))
 
@@ -210,8 +211,8 @@ _PRICE = _search(r"^\W*(?:\$\s*[-+]?[\d.]|\d[\d.,]*\s*\$\W*$)")
 def _is_unbalanced(label: str) -> bool:
     r"""Return whether a label lacks a bracket or a dollar sign.
 
-    `[0, 1)` is balanced, because the shape of a bracket does not count, and so is ``\left( x \right.``. The dollar sign
-    of a price is not counted.
+    The shape of a bracket does not count, so `[0, 1)` and ``\left( x \right.`` are balanced. The dollar sign of a price
+    is ignored.
     """
     label = _MARKED_LETTER.sub("", label)
     ends = (["([{", ")]}"], [["\\left"], ["\\right"]], [["\\begin"], ["\\end"]])
@@ -238,8 +239,8 @@ def _letters(text: str) -> set[str]:
 def _has_other_letters(question: str, label: str) -> bool:
     """Return whether the variables of the label are not those of the question.
 
-    This is so if the label sets a letter that the question lacks (``x = 5``). It is also so if the label has at least
-    two letters, the question has some, and they share none.
+    This is so if the label sets a variable that the question lacks (``x = 5``). It is also so if the label has two
+    variables or more, and the question has variables, but no common one.
     """
     named = re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)
     if named is not None:

@@ -22,9 +22,9 @@ Chat: TypeAlias = Sequence[Mapping[str, Any]]
 
 
 class ExternalPrompts:
-    """The prompts of another trainer, which passes them call by call.
+    """The prompts of another trainer, which passes some of its prompts in each call.
 
-    A prompt that comes without an id gets one made from its question, and the same one in every later call.
+    A prompt that comes without an id gets an id made from its question, and keeps it in later calls.
     """
 
     def __init__(self) -> None:
@@ -104,9 +104,14 @@ class ExternalPrompts:
         *,
         noise_type_of_sentinel: NoiseType,
     ) -> Prompt:
-        """Build a prompt from the caller's values, and infer a missing noise type and true answer from the others (R1).
+        """Build a prompt from the caller's values.
 
-        `name` is the prompt's id; if it is None, the prompt gets one. Raise UserError for an unknown noise type.
+        A missing noise type is inferred from the label and the true answer (R1). It is `noise_type_of_sentinel` if the
+        label is the sentinel, the text by which noise replaces a label. If the prompt is clean and comes without a true
+        answer, its label is the true answer. `name` is the prompt's id; if it is None, the prompt gets one.
+
+        Raises:
+            UserError: the noise type is unknown.
         """
         if noise_type is not None and noise_type not in NOISE_TYPES:
             raise UserError(

@@ -87,7 +87,7 @@ TASKS: dict[FewShotName, FewShotTask] = {
 def few_shot_prompts(
     name: FewShotName, size: int | None, seed: int, split: str
 ) -> list[Prompt]:
-    """Return the first `size` prompts of a split, or all if it is None, in an order drawn by `seed`.
+    """Return the first `size` prompts of a split in an order drawn by `seed`; all prompts if `size` is None.
 
     The rephrasing of a prompt names the same numbers in reverse order.
     """

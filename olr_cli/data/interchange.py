@@ -24,8 +24,8 @@ def interchange_table(
 ) -> pa.Table:
     """Return `rows` with all columns of the interchange format, which verl reads too.
 
-    `data_source` is always that of `prompts`. Other columns are made from `prompts` only if `rows` lack them, or if
-    they should hold messages and do not.
+    The column `data_source` is always made from `prompts`. Any other column is made from `prompts` only if `rows` lack
+    it, or if it should hold messages and does not.
 
     Args:
         rows: the source's rows, one for each prompt.
@@ -79,7 +79,10 @@ def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> 
 def _message_column(
     column: Any, turns_of_rows: Sequence[Sequence[Message] | None]
 ) -> pa.Array:
-    """Return a column of lists or structs unchanged; in place of any other, or of None, build one from the turns."""
+    """Return a column of lists or structs unchanged, and replace any other column by one with the given chat turns.
+
+    `column` may be None, which stands for no column. `turns_of_rows` has the turns of each row, or None.
+    """
     if column is not None and pa.types.is_nested(column.type):
         return column
     rows = [

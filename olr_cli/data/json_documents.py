@@ -87,9 +87,12 @@ def _values(text: str) -> Iterator[Any]:
 
 
 def _rows_within(value: Any, file: Path) -> list[Any] | None:
-    """Return the rows that a JSON value holds in any of this module's layouts, or None if the value is a row itself.
+    """Return the rows that a JSON value holds, or None if the value is itself one row.
 
-    Raise UserError if it has several lists of rows; `file` is its file, for the error.
+    The value may have any layout in this module's table, such as an array of rows or an object of columns.
+
+    Raises:
+        UserError: the value has several lists of rows; the message names `file`.
     """
     match value:
         case [*rows]:
@@ -113,8 +116,8 @@ def _rows_within(value: Any, file: Path) -> list[Any] | None:
 def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     """Return the rows of an object of columns, or None if the object is a row itself.
 
-    It is an object of columns if all values are lists of the same length, or objects with the same keys. One of its
-    keys has to be in `PROMPT_COLUMNS`.
+    It is an object of columns if all its values are lists of the same length, or all are objects with the same keys.
+    One of its keys has to be a usual name for the column of questions (`PROMPT_COLUMNS`).
     """
     question = next(value[name] for name in PROMPT_COLUMNS if name in value)
     columns = {
@@ -131,7 +134,9 @@ def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 
 def _only_list(value: Mapping[str, Any], file: Path) -> list[Any] | None:
-    """Return the one value of an object that is a list of objects, or None without one; chat turns do not count.
+    """Return the one value of an object that is a list of objects, or None if there is no such value.
+
+    A list of chat turns does not count.
 
     Raises:
         UserError: there are several such lists; the message names `file`.

@@ -39,13 +39,13 @@ def json_batches(
     *,
     encoding: str | None = None,
 ) -> Iterator[list[dict[str, Any]]]:
-    """Yield the objects of a JSON Lines file in batches; of another JSON file, yield all rows at once.
+    """Yield the rows of a JSON file as objects: in batches from JSON Lines, all at once from any other JSON file.
 
     Args:
-        file: the file; `document_rows` reads one that is not JSON Lines.
+        file: the file.
         note_cut: function to call with the number of the last line, from 1, if its writer did not complete it. The line
             is then skipped. Without the function, such a line is an error.
-        encoding: encoding of the file, as for `read_text`.
+        encoding: encoding of the file; None for UTF-8, or UTF-16 with a byte order mark.
 
     Raises:
         UserError: the file is not valid JSON, or a row is no object.
@@ -107,8 +107,8 @@ def json_table(
 ) -> pa.Table:
     """Build a table from JSON objects, one row each, with a column for each key of `names`; None stands for all keys.
 
-    A column that mixes numbers and text becomes text; one that mixes these with lists becomes lists. `place` names the
-    file in errors.
+    A column that mixes numbers and texts becomes text. If a column also holds lists, its single values become lists.
+    `place` names the file in errors.
 
     Raises:
         UserError: a column is nested too deeply, mixes types that have no common form, or holds half a surrogate pair.
@@ -168,7 +168,8 @@ def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
 def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
     """Convert objects, or None, to an array of structs that have the fields of all objects.
 
-    If no object has a field, the array is of nulls. `place` and `level` are as in `column_of`.
+    If no object has a field, the array is of nulls. `place` names the column in errors, and `level` is its depth of
+    nesting.
     """
     names = list(dict.fromkeys(chain.from_iterable(filter(None, values))))
     # Parquet cannot store a struct without fields, so a column of empty objects is a column of nulls.
@@ -189,7 +190,10 @@ def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
 
 
 def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
-    """Convert lists, or None, to an array of lists; their items are converted together, so that all have one type."""
+    """Convert lists, or None, to an array of lists; their items are converted together, so that all have one type.
+
+    `place` names the column in errors, and `level` is its depth of nesting.
+    """
     items = column_of(
         [item for value in values if value for item in value], place, level + 1
     )
@@ -218,7 +222,10 @@ def _scalars_as_lists(values: list[Any]) -> list[Any]:
 
 
 def _as_list(value: Any, *, are_parts: bool) -> list[Any] | None:
-    """Put a scalar into a list, as a text part of a message if `are_parts`; return None and lists unchanged."""
+    """Put a text or number into a list of one item; return None and lists unchanged.
+
+    With `are_parts`, the item is a text part of a chat message (``{type: text, text: …}``).
+    """
     if value is None or type(value) is list:
         return value
     return [{"type": "text", "text": value} if are_parts else value]

@@ -54,10 +54,10 @@ _READ_TOO = frozenset(
 
 
 def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
-    """Return those of `names` that are columns of the file, in the order in which to try them for a role.
+    """Return those of `names` that are columns of the file, in the order in which to try them.
 
-    Empty columns are left out, unless all are empty. For the role ``answer``, columns of short answers come first if
-    the first filled column is prose.
+    Empty columns are left out, unless all are empty. `role` is what the column is to hold. If it is ``answer`` and the
+    first filled column is prose, columns of short answers come first.
     """
     candidates = [*filter(rows.has, names)]
     if len(candidates) < 2:
@@ -71,10 +71,10 @@ def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
 
 
 def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
-    """Yield notes on how columns were read, where it may surprise the user; `columns` is role -> path.
+    """Yield notes on what may surprise the user in how columns were read.
 
-    They are about images and passages that are not read, about the choice of the column of labels, and about labels in
-    prose or in lists.
+    They tell of images and passages that are not read, of the reason for the choice of the column of labels, and of
+    labels that are prose or lists. `columns` is role -> path, for example ``answer`` -> ``solution``.
     """
     others = [name for name in rows.table.column_names if name not in columns.values()]
     for name, (pattern, remedy) in product(others, _OF_QUESTIONS.items()):
@@ -105,7 +105,8 @@ def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
 def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
     """Yield (kind, (row, text)) for each value in a column of units or of validity that makes a label doubtful.
 
-    The kind of finding is ``scale`` or ``not_valid``, `row` is the row's index, and the text is ``column: value``.
+    The kind of finding is ``scale`` for a unit with a power of ten, and ``not_valid`` for a row that is marked as not
+    valid. `row` is the row's index, and the text is ``column: value``.
     """
     for path in rows.paths:
         for kind, name, is_found in _BESIDE:
@@ -115,7 +116,7 @@ def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
 
 
 def not_read(rows: Rows, columns: Iterable[str]) -> list[str]:
-    """Return the names of the columns that are ignored, if `columns` are the paths that are read for a role.
+    """Return the names of the file's columns that are ignored; `columns` are the paths that are read.
 
     Columns of ids, of validity and of verl's format count as read.
     """
@@ -132,7 +133,7 @@ def not_read(rows: Rows, columns: Iterable[str]) -> list[str]:
 
 
 def _fault(rows: Rows, path: str) -> str:
-    """Return the reason why a column does not look like labels, ``empty`` or ``prose``, else an empty text."""
+    """Return why a column does not look like labels (``empty`` or ``prose``); an empty text if it looks like labels."""
     # Look at the beginning first, since most columns have a value there.
     if all(map(_is_empty, _head(rows, path))) and all(map(_is_empty, rows.values(path))):
         return "empty"
@@ -150,7 +151,10 @@ def _is_empty(cell: Any) -> bool:
 
 
 def _first_golds(rows: Rows, path: str) -> Iterator[tuple[str, ...]]:
-    """Yield the right answers in each of a column's first cells, skipping cells that hold none or cannot be read."""
+    """Yield the right answers of each of a column's first cells, at most `_LOOKED_AT` cells.
+
+    Cells are skipped that hold no answer or tests of a program, or cannot be read.
+    """
     for cell in _head(rows, path):
         with suppress(ValueError):
             golds = () if _is_empty(cell) else golds_of(cell)

@@ -39,11 +39,11 @@ A tab or form feed is none of them: it may be the rest of `\\text` or `\\frac` t
 def golds_of(cell: Any) -> tuple[str, ...]:
     r"""Return the right answers in a cell as texts; the tuple is empty if the cell is missing or blank.
 
-    A cell is a text or a number, even of numpy; a list of them, each of which is right; or an object with a key of
-    `LABEL_COLUMNS`. Lists of texts and objects may be texts in JSON or in Python's form.
+    A cell may be a text, a number, a list of right answers, or an object with a usual name of labels as a key
+    (`LABEL_COLUMNS`). A list of texts or such an object may also be written as a text, in JSON or in Python's form.
 
-    The answer of a worked solution is in its last ``<answer>`` or ``\boxed{…}``, else in the line after the last
-    ``####``. If that line is a heading, the answer is everything after the ``####``.
+    Of a worked solution, only the final answer counts. It is in the last ``<answer>`` or ``\boxed{…}``, else in the
+    line after the last ``####``. If that line is a heading, the answer is everything after the ``####``.
 
     Raises:
         ValueError: the cell can't be an answer; the message says what it is, for `row_error`.
@@ -99,8 +99,8 @@ def _gold_of_number(number: float | Decimal) -> tuple[str, ...]:
 def _short(number: float) -> float:
     """Undo a rounding to 32 bits: return 0.1 for 0.10000000149011612, and any other float unchanged.
 
-    Only decimals with up to six digits are restored. Data sets may store them as the double nearest to the float of 32
-    bits.
+    Data sets may have such floats because a number with 32 bits was stored with 64. Only decimals with up to six digits
+    are restored.
     """
     # 32 bits keep at least six digits: if the short decimal has the same 32 bits, it is what was written.
     short = float(f"{number:.6g}")
@@ -116,7 +116,9 @@ def is_tests(cell: Any) -> bool:
 
 
 def label_of(cell: Any) -> str | None:
-    """Return the one answer in a cell, or None if it has none; of several that match one another, return the first.
+    """Return the one answer in a cell, or None if the cell has none.
+
+    If the cell has several answers, all must match the first, which is returned.
 
     Raises:
         ValueError: the cell can't be an answer, or its answers differ; the message says what it is.
@@ -147,8 +149,8 @@ def read_cells(
 ) -> list[_Read]:
     """Apply `read`, such as `golds_of` or `label_of`, to every cell of a column and return the results.
 
-    `read` raises ValueError, with a description of the cell, if it cannot be read. `origins` and `path` name the row
-    and the column in the error that the user then gets.
+    For a cell that cannot be read, `read` has to raise ValueError with a description of the cell. The error that the
+    user then gets also names the row, by `origins`, and the column, by `path`.
 
     Raises:
         UserError: a cell cannot be read.
@@ -165,7 +167,10 @@ def read_cells(
 
 
 def _written(text: str) -> Any:
-    """Parse a text that is a list of texts or an object with a key of `LABEL_COLUMNS`; return None for any other."""
+    """Parse a text that is a list of texts, or an object with a usual name of labels as a key (`LABEL_COLUMNS`).
+
+    Return None for any other text.
+    """
     text = text.strip()
     # Only lists of quoted texts count: `[1, 2]` may be an interval, and `{1, 2}` a set.
     value = written(text) if _WRITTEN.fullmatch(text) else None

@@ -38,7 +38,7 @@ _STEP = re.compile(
 
 
 def common_place(places: Sequence[Path]) -> Path:
-    """Return the path that stands for several log files in messages: the only one, else their common folder.
+    """Return the path by which messages name some places: the only place, or the common folder of several.
 
     If the only place is a pattern, this is the pattern's folder.
     """
@@ -55,8 +55,8 @@ def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """Find the files of rollouts at some places; return them in the order of the numbers in their names, with notes.
 
     Returns:
-        The files, and a note on each sort of files that is left out. These are held-out rollouts if there are others,
-        and prime-rl's folder `effective`, whose rollouts are also in its folder `all`.
+        The files, and a note on each sort of files that is left out. Held-out rollouts are left out if there are
+        others. prime-rl's folder `effective` is left out if there is a folder `all`, which has the same rollouts.
 
     Raises:
         UserError: there are none, or a folder holds the logs of several runs.
@@ -88,7 +88,10 @@ def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 
 def left_out(files: Sequence[Path], reason: str) -> str:
-    """Return a sentence on files that are left out: the only or the first one, their number, and the reason."""
+    """Return a sentence that says which files are left out, and the reason.
+
+    It names the first file, and the number of files if there are several.
+    """
     several = f"{len(files)} files (the first is {files[0]}) are"
     return f"{several if len(files) > 1 else f'{files[0]} is'} left out: {reason}."
 
@@ -121,8 +124,8 @@ def _one_run(place: Path) -> list[Path]:
 def _files_at(place: Path) -> list[Path]:
     """Return the files of rollouts that a file, a pattern or a folder names.
 
-    In a folder, the subfolders of trainers that write them are searched first, then the folder itself, then the other
-    subfolders. Held-out files in subfolders count only beside files of training.
+    In a folder, the subfolders in which trainers write rollouts are searched first, then the folder itself, then the
+    other subfolders. Subfolders with held-out files alone are passed over.
 
     Raises:
         UserError: there are no such files.
@@ -145,7 +148,10 @@ def _files_at(place: Path) -> list[Path]:
 
 
 def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
-    """Return all files that match the first pattern under which there are files that are not held out, or none."""
+    """Return the files below a folder that match the first suitable pattern; the list is empty if none is suitable.
+
+    A pattern is suitable if at least one file that is not held out matches it.
+    """
     for pattern in patterns:
         files = [*place.glob(pattern)]
         if not all(_is_held_out(file.relative_to(place)) for file in files):
@@ -172,8 +178,8 @@ def natural(name: str) -> list[Any]:
 def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
     """Yield each file with its step.
 
-    The step is the first number after the part that all paths begin with. Without such a number, or for a single file,
-    it is the position of the file, from 1.
+    The step is the first number after the beginning that all paths share. If there is no such number, or only one file,
+    the step is the position of the file, from 1.
     """
     texts = [str(file) for file in files]
     # The common prefix may end within a number, as for 12 and 13: go back to the number's first digit.

@@ -54,7 +54,10 @@ class LogFormat:
 
     @property
     def roles(self) -> Mapping[str, Sequence[str]]:
-        """Name in `COLUMNS` -> possible paths of that column in a file, of which the first that exists counts."""
+        """The columns that such a log may have, as olr's name of a column -> possible paths in a file.
+
+        The first path that a file has counts.
+        """
         return self.columns or {name: names.known for name, names in OF_ROLLOUTS.items()}
 
 
@@ -169,7 +172,10 @@ LOG_FORMATS: Sequence[LogFormat] = (
 
 
 def recognised(names: Collection[str]) -> LogFormat:
-    """Return the format of a file with columns of these names, or `TABLE` if no trainer is recognised."""
+    """Return the format of a file with columns of these names.
+
+    If they are not those of any known trainer, return olr's own format, `TABLE`.
+    """
     # A table with these two is olr's own, even if it has kept all columns of a trainer.
     is_table = {"prompt_id", "visit"} <= set(names)
     return next(
@@ -183,9 +189,10 @@ def recognised(names: Collection[str]) -> LogFormat:
 
 
 def is_of_others(names: Collection[str]) -> bool:
-    """Return whether a table has responses and a column `answer`, and was not written by olr; `names` are its columns.
+    """Return whether a table was written by another program and has both responses and a column `answer`.
 
-    The column `answer` of such a table holds the right answers and not those of the responses.
+    The column `answer` of such a table holds right answers. In olr's own tables, it holds the answers of the responses.
+    `names` are the table's columns.
     """
     responses = {*OF_ROLLOUTS["response"].known, *OF_ROLLOUTS["response"].likely}
     is_ours = {"prompt_id", "visit", "answer_class"}.intersection(names)
@@ -198,8 +205,8 @@ def require_columns(roles: Collection[str], names: Sequence[str], place: str) ->
     Prompts may also be given by their ids, and responses by the answers that were read from them.
 
     Args:
-        roles: the names of `COLUMNS` for which the file has a column.
-        names: all columns of the file, for the error; without any, the error is `NoRows`.
+        roles: olr's names (`COLUMNS`) of the columns that were found in the file.
+        names: all columns of the file by its own names, for the error; if there are none, the error is `NoRows`.
         place: the file, for the error.
     """
     missing = [] if {"prompt_id", "prompt"}.intersection(roles) else ["prompt"]

@@ -35,7 +35,8 @@ _CUT = {
 def unpacked(row: _Row) -> list[_Row]:
     """Return the rollouts in one object of a JSON log; most objects are one rollout and are returned unchanged.
 
-    An object of ms-swift or NeMo-RL holds lists with one item per rollout, and other programs have forms of their own.
+    An object of ms-swift or NeMo-RL holds lists with one item per rollout. Those of verifiers, inspect_ai, OpenCompass,
+    evalscope, NeMo Gym and lm-eval have forms of their own.
     """
     for marks, rollouts in _PACKED:
         if marks <= row.keys():
@@ -69,7 +70,7 @@ def _with_response(row: _Row) -> _Row:
     """Return a rollout with prompt and response in place of NeMo-RL's `content`; without `content`, it stays unchanged.
 
     In training, `content` holds the texts of all turns, and the last one is the response. In validation, it holds the
-    turns themselves.
+    turns as messages.
     """
     turns = row.get("content")
     if not isinstance(turns, list) or not turns:
@@ -98,10 +99,10 @@ def _of_episode(row: _Row) -> list[_Row]:
 
 
 def _of_trace(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> _Row:
-    """Return the rollout of a trace in an episode of verifiers, without a response if it failed.
+    """Return the rollout of a trace in an episode of verifiers.
 
-    `rewards.NAME` is a reward without its weight, and `reward` is the weighted sum of all rewards. For a trace that
-    stands alone, `episode` is the trace itself.
+    If the trace or the episode failed, the response is None. The field `rewards.NAME` is one reward without its weight,
+    and `reward` is the weighted sum of all rewards. For a trace without an episode, `episode` is the trace itself.
     """
     data = walk(trace, ["task", "data"]) or episode["task"]["data"]
     nodes = trace.get("nodes", [])
@@ -144,9 +145,9 @@ def _rewards(rewards: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
 def _of_inspect(row: _Row) -> list[_Row]:
     """Return a list with the rollout of a sample of inspect_ai; a sample that ended in an error has no response.
 
-    A multiple-choice question gets its options as lines below it. Its target is a letter, and if there are several
-    letters, all of them together are the answer. With several targets of any other question, each is right.
-    `scores.NAME` is the score of one scorer as a number.
+    A multiple-choice question gets its options as lines below it, and its target letters are one right answer, such as
+    ``A, C``. For any other question, each of several targets is right. `scores.NAME` is the score by the scorer NAME,
+    as a number.
     """
     prompt, target, output = row["input"], row["target"], row["output"]
     if options := row.get("choices"):
@@ -219,7 +220,7 @@ def _of_evalscope(row: _Row) -> list[_Row]:
 
 
 def _of_gym(row: _Row) -> list[_Row]:
-    """Return the rollout of a request and its reply, as NeMo Gym stores them."""
+    """Return a list with the rollout of a request and its reply, as NeMo Gym stores them."""
     reply = response_text(row["response"]["output"])
     return [row | {"prompt": row["responses_create_params"]["input"], "response": reply}]
 

@@ -48,8 +48,8 @@ class Layout:
     def verdict(self) -> str | None:
         """The column of rewards that says whether the answer is right, or None if that is not clear.
 
-        It is the only column of rewards, or the only one with a name that speaks of correctness. If the file has its
-        own column `is_correct`, the verdict is None.
+        It is the only column of rewards or, if there are several, the only one whose name speaks of correctness. If the
+        file has a column `is_correct`, the verdict is None.
         """
         candidates = [
             name
@@ -147,7 +147,10 @@ def _numeric(rows: Rows, name: str, path: str) -> pl.Series:
 
 
 def _as_labels(texts: pl.Series) -> pl.Series:
-    """Convert labels as in a file of prompts; a text that holds several different answers stays unchanged."""
+    """Replace each text by the label in it, by the same rules as in a file of prompts.
+
+    A text with several different answers stays unchanged.
+    """
     labels = {}
     for text in texts.drop_nulls().unique():
         with suppress(ValueError):
@@ -177,7 +180,7 @@ def chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> st
 
     Args:
         cell: the value in the log, or None.
-        name: ``prompt``, or another name for a response.
+        name: ``prompt`` if the cell is a prompt; with any other name, the cell is a response.
         path: the cell's column, for errors.
         row: the cell's row, for errors.
         origins: names of the rows, for errors.
@@ -199,10 +202,10 @@ def chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> st
 
 
 def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
-    """Return the columns with the values of reward functions: columns of floats that have no other role.
+    """Return the names of the columns with the values of reward functions.
 
-    `places` is name in `COLUMNS` -> path, for the columns that have one. If names of some columns contain "reward" or
-    begin with ``scores.``, only these are returned.
+    These are columns of floats that hold nothing else that olr reads. If some of their names contain "reward" or begin
+    with ``scores.``, only these are returned. `places` is olr's name of a column (`COLUMNS`) -> its path in the file.
     """
     # Advantages are computed from the rewards, so they are no rewards.
     others = {*places.values(), "advantage", "advantages"}
@@ -219,8 +222,9 @@ def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
 def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
     """Return the rows of a file as a frame with olr's names of columns.
 
-    `reward` is the sum of all rewards if the file has no column for it. `verdict` is a copy of the reward that says
-    whether the answer is right (`Layout.verdict`), if there is one. `step` is the step of rows without one.
+    If the file has no column for `reward`, it is the sum of the columns of rewards. `verdict` is a copy of the column
+    of rewards that says whether the answer is right (`Layout.verdict`), if there is one. Rows without a step get
+    `step`.
     """
     frame = pl.DataFrame(
         [_typed(rows, name, path) for name, path in layout.places.items() if rows.has(path)]
@@ -255,8 +259,8 @@ More of them are a score, and no value of a score means right.
 def with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
     """Replace the column `prompt` by `prompt_id`; return the rows, and prompt_id -> the prompt's text.
 
-    Ids that the rows already have are kept, and otherwise they are made from the texts. Rows without the column
-    `prompt` stay unchanged, and the dict is empty.
+    If the rows have no ids, the ids are made from the texts. Rows without the column `prompt` stay unchanged, and the
+    dict is then empty.
     """
     if "prompt" not in rows.columns:
         return rows, {}
@@ -310,10 +314,10 @@ def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 
 def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
-    """Add the column `visit`, which numbers each prompt's visits from 1; return the rows, and notes.
+    """Add the column `visit`, which numbers each prompt's visits from 1; return the rows, and a list of notes.
 
-    A visit is one group of rollouts that were sampled for a prompt together, mostly all those of a step. There is a
-    note if steps hold several groups and only their sizes show it.
+    A visit is one group of rollouts that were sampled for a prompt together. Usually, a group is all rollouts of the
+    prompt in one step. If a step holds several groups, and only the number of rollouts shows it, a note says so.
     """
     rows, order, notes = _with_groups(rows)
     rank = order.rank("dense").over("prompt_id").cast(pl.Int32)
@@ -323,11 +327,12 @@ def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 
 
 def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
-    """Find out which rollouts are a visit, that is one group that was sampled for a prompt together.
+    """Find out which rollouts are one visit, that is one group that was sampled for a prompt together.
 
     Returns:
-        The rows, with a column `_group` if a step may hold several visits of a prompt; an expression whose values order
-        a prompt's visits; and a note if only the number of rollouts shows that there are several.
+        Three things. The rows get a column `_group` if a step may hold several visits of a prompt. The expression has
+        one value for each visit of a prompt, and its values order the visits. The list holds a note if only the number
+        of rollouts shows that there are several visits in a step, and is else empty.
     """
     if "visit" in rows.columns:
         return rows, pl.col("visit"), []
@@ -359,8 +364,8 @@ def is_shaped(rows: pl.DataFrame) -> bool:
 def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
     """Add the boolean columns `is_correct` and `is_rewarded`, as far as the log shows them; return rows and notes.
 
-    `is_correct` is about the true answer and only comes from a table of olr's. A trainer's verdicts and rewards, which
-    are about the label, become `is_rewarded`. Notes say how numbers were read as right and wrong.
+    `is_correct` is the verdict on the true answer, which only tables of olr's own have. `is_rewarded` is the verdict on
+    the label, taken from verdicts or rewards in the log. Notes say how numbers were read as right and wrong.
     """
     kept, notes = rows.drop("verdict", "is_correct", strict=False), list[str]()
     if layout.format is TABLE and "is_correct" in rows.columns:
@@ -383,8 +388,9 @@ def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, lis
 def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
     """Convert numbers to verdicts; return a list with one boolean series, true for right, and a list of notes.
 
-    The series is missing if there are no numbers, or so many different ones that they are a score, which a note then
-    says. Unless all numbers are -1, 0 or 1, a note says above which number an answer counts as right.
+    A number above the middle of the range of all numbers means right; the range always includes 0. A note states this
+    bound, unless all numbers are -1, 0 or 1. The list of series is empty if there are no numbers. It is also empty if
+    there are so many different numbers that they are a score, and then a note says so.
     """
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()

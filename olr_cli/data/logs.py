@@ -80,7 +80,7 @@ Report: TypeAlias = Callable[[str], None]
 
 
 def silent(sentence: str) -> None:
-    """Ignore a sentence on progress: the `Report` of callers that show none."""
+    """Ignore a sentence on progress; callers that show no progress pass this function."""
 
 
 @dataclass(frozen=True)
@@ -122,15 +122,18 @@ def read_log(
 ) -> RolloutLog:
     """Read rollouts from the files of any trainer, with few responses in memory at a time.
 
-    Prompts are told apart by `prompt_id`, else by their text. A visit of a prompt is the group of its rollouts in one
-    step. If a step has a multiple of the usual number of rollouts, it holds several groups, and each is a visit.
+    Prompts are told apart by `prompt_id` or, if the files have no ids, by their text. A visit of a prompt is the group
+    of its rollouts in one step. If a step has a multiple of the usual number of rollouts, it holds several groups, and
+    each group is a visit.
 
     Args:
         places: files, patterns, or folders of files.
-        columns: name in `COLUMNS` -> path in the files (`columns`).
-        wanted: the columns of `COLUMNS` to read. Without ``response``, responses are read only from files without
+        columns: olr's name of a column (`COLUMNS`) -> its path in the files, as the user sets it; other columns are
+            found by their usual names.
+        wanted: olr's names of the columns to read. Without ``response``, responses are read only from files without
             stored answers.
-        extractor: the extractor of answers from responses; None for the one that each data source calls for (R6).
+        extractor: name of the extractor of answers from responses; None for the one that each data source calls for
+            (R6).
         keeps_responses: whether the rows keep `response`.
         report: function that takes a sentence on progress now and then.
 
@@ -177,7 +180,10 @@ def read_log(
 
 
 def _of_first_filter(rows: pl.DataFrame) -> pl.DataFrame:
-    """Keep the rows of the first lm-eval filter of each prompt: those of other filters repeat the same responses."""
+    """Keep the rows of the first lm-eval filter of each prompt; the rows of other filters repeat the same responses.
+
+    Rows without a column `filter` stay unchanged.
+    """
     if "filter" not in rows.columns:
         return rows
     is_first = pl.col("filter").eq_missing(pl.col("filter").first().over("prompt_id"))
@@ -198,7 +204,7 @@ def _questions(
 class _Files:
     """A reader of log files, one after the other, which also collects what the notes on all of them need.
 
-    It keeps from each file only what later steps need. The first five fields are those of `read_log`.
+    The fields from `columns` to `report` are the arguments of `read_log` with these names.
     """
 
     columns: Mapping[str, str]
@@ -237,7 +243,7 @@ class _Files:
     def read(self, path: Path, step: int) -> pl.DataFrame | None:
         """Return the rows of a file with olr's names, or None if it has no rows or repeats those of the file before.
 
-        `step` is the step of rows that have none.
+        Rows without a step get `step`.
 
         Raises:
             UserError: the file cannot be read, or has another format than the files before it.
@@ -264,9 +270,12 @@ class _Files:
         return rows
 
     def notes(self, source: Path, count: int, *, is_shaped: bool) -> Iterator[str]:
-        """Yield notes on how the `count` files with rows were read, and on what was left out of them.
+        """Yield notes on how the files were read, and on what was left out of them.
 
-        `source` names them all, and `is_shaped` says that rewards are scores (`Layout.note`).
+        Args:
+            source: the file, or the folder of all files.
+            count: number of files with rows.
+            is_shaped: whether the rewards are scores with more than two values, and so no verdicts.
         """
         assert self.first is not None
         is_table = self.first.format is TABLE
@@ -291,9 +300,10 @@ class _Files:
             yield f"{shown} logged the rollouts of the step before once more; they count once."
 
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
-        """Yield the rows of a file in batches, with olr's names and with answers in place of responses (`_reduced`).
+        """Yield the rows of a file in batches, with olr's names and with answers in place of responses.
 
-        Failed rollouts, which are rows of a trainer's log without a response, are left out and counted in `silent`.
+        In a trainer's log, a row without a response is a rollout that failed. Such rows are left out and counted in
+        `silent`. Rows without a step get `step`.
         """
         # `read_batches` calls this with the schema of a Parquet or CSV file, to learn which columns to read.
         look_at = partial(self._look_at, path)
@@ -316,8 +326,8 @@ class _Files:
     def _require_named(self, rows: Rows, path: Path) -> None:
         """Raise UserError if a path that the user has named leads to no value in `rows`.
 
-        Paths whose column is missing are not checked here: the schema shows that earlier. The part of a path below its
-        column can only be checked in the values.
+        A path whose column is missing is not checked here, because the schema has already shown that. What a path has
+        below its column can only be checked in the values. `path` is the file, for the error.
         """
         columns = rows.table.column_names
         within = {
@@ -329,7 +339,7 @@ class _Files:
             pick(rows.has, {}, within, place=str(path), available=rows.paths)
 
     def _json_rows(self, path: Path) -> Iterator[Rows]:
-        """Yield the rollouts of a JSON file in batches, with the columns that are read."""
+        """Yield the rollouts of a JSON file in batches, with only those columns that are needed."""
         note_cut = partial(self.cut.__setitem__, path)
         # Read the file twice: a key that first appears in a late row may still change the roles of the columns.
         packed = chain.from_iterable(json_batches(path, note_cut))
@@ -356,7 +366,10 @@ class _Files:
             yield Rows(json_table(rollouts, str(path), used), origins)
 
     def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
-        """Find out a file's layout from its schema, store it in `_layout`, and return the names of columns to read."""
+        """Find out what the columns of a file are read as, and return the names of the columns to read.
+
+        The result also goes into `_layout`, for the rows of this file.
+        """
         form = recognised(schema.names)
         if form is TABLE and self.first is not None and "response" not in schema.names:
             # Without responses, no row has all the columns that identify the trainer: take the format of the files
@@ -383,7 +396,7 @@ class _Files:
     def _reduced(self, rows: pl.DataFrame) -> pl.DataFrame:
         """Return the rows with answers in place of responses and with repeated texts as categories; report progress.
 
-        Rows of a trainer's log without a response are left out.
+        The rows of a trainer's log that have no response, because the rollout failed, are left out.
         """
         self._count += len(rows)
         self.report(f"Read {self._count:,} rollouts")
@@ -419,12 +432,15 @@ def _schema_of(lists: Iterable[list[dict[str, Any]]]) -> pa.Schema:
 def _places(
     schema: pa.Schema, form: LogFormat, named: Mapping[str, str], place: str
 ) -> dict[str, str]:
-    """Return olr's name of a column (`COLUMNS`) -> path in the file, by the user's choice or else by the log's format.
+    """Return olr's name of a column (`COLUMNS`) -> its path in the file.
+
+    The path is the one that the user names, else the first path that is usual in this format and exists in the file.
+    Columns that the file lacks are left out.
 
     Args:
         schema: the columns of the file.
         form: the format of the log.
-        named: name in `COLUMNS` -> path, as the user sets them.
+        named: olr's name of a column -> path, as the user sets them.
         place: the file, for errors.
 
     Raises:
@@ -455,8 +471,8 @@ def _answered(
 ) -> pl.DataFrame:
     """Add the column `answer`, read from the responses, and `characters`, the length of each response.
 
-    The column `response` is dropped unless `keeps_responses` is set. If there is none, only the stored answers are
-    stripped of white space.
+    The column `response` is then dropped, unless `keeps_responses` is set. Rows that come without this column only get
+    their stored answers stripped of white space.
     """
     if "response" not in rows.columns:
         return rows.with_columns(pl.col("^answer$").str.strip_chars())
@@ -478,10 +494,12 @@ def answers_of(
 
     Args:
         responses: texts of the responses.
-        sources: data source of each response, which selects its extractor if `extractor` is None (R6).
-        extractor: the extractor for all responses.
-        prompts: the prompt of each response, as `as_text` writes it. A log may store it with the end that the chat
-            template added, such as an opened thinking tag, which decides where the response's answer may begin.
+        sources: data source of each response, which selects its extractor if `extractor` is None (R6). If both are
+            None, all responses get the default extractor.
+        extractor: name of the extractor for all responses, or None.
+        prompts: the prompt of each response, as `as_text` writes it, or None if unknown. A log may store a prompt with
+            the end that the chat template added, such as an opened thinking tag. This end decides where the answer may
+            begin.
     """
     if extractor is not None or sources is None:
         of_rows: Iterable[str] = repeat(extractor or default_extractor(""), len(responses))

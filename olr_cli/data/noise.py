@@ -31,8 +31,8 @@ def inject(
 ) -> PromptSet:
     """Mark exactly ``marked_count(ratio, N)`` of the N prompts: the first ones of a seeded permutation (R1).
 
-    Injecting declares that the labels so far are true: they become the true answers of all prompts. With the same seed,
-    a larger ratio also marks all prompts that a smaller one marks, with the same types, even if `type` is mixed.
+    The labels so far are taken to be true, and become the true answers of all prompts. With the same seed, a larger
+    ratio also marks all prompts that a smaller one marks, with the same types, even if `type` is mixed.
 
     Args:
         prompts: N labelled prompts without marks.
@@ -40,9 +40,10 @@ def inject(
         ratio: share of prompts to mark; decimal text and decimals count as written, floats as printed.
         seed: random seed of the choice of prompts and of wrong answers.
         active_share: share of the marked prompts that are active, if `type` is mixed.
-        wrong_answers: prompt_id -> wrong answers from stored rollouts. A prompt that would be active gets one of them,
-            drawn uniformly, as its label for the whole training (active_frozen, R4). A prompt that has none gets the
-            sentinel and is inactive. The same prompts are marked as without stored rollouts.
+        wrong_answers: prompt_id -> wrong answers from stored rollouts. A prompt that would be active gets one of its
+            wrong answers, drawn uniformly, as its label for the whole training (active_frozen, R4). A prompt without
+            wrong answers gets the sentinel, which no answer matches, and is inactive. The same prompts are marked as
+            without this argument.
 
     Raises:
         UserError: a prompt has no label or is already marked, or an argument does not fit the others.
@@ -149,9 +150,9 @@ def describe_counts(prompts: PromptSet) -> str:
 
 
 def _mixed_type(rank: int, active_share: Fraction) -> NoiseType:
-    """Return the noise type of the prompt with this rank, from 0, in the permutation that orders prompts for marking.
+    """Return the noise type of a prompt in mixed noise, by its rank, from 0, in the order in which prompts are marked.
 
-    Of the first m marked prompts, round(active_share * m) are active.
+    Of the first m prompts in that order, round(active_share * m) are active.
     """
     # By rank, and not by a draw: the types of the first m prompts stay the same if a larger ratio marks more.
     grows = marked_count(active_share, rank + 1) > marked_count(active_share, rank)

@@ -66,13 +66,13 @@ def find_columns(
 ) -> Mapping[str, str]:
     """Return role -> path for the columns of a file; a question is always among them.
 
-    Roles are those of `ColumnRole`, such as ``question`` and ``answer``. Roles that `data.columns` leaves out are found
-    by the usual names of their columns.
+    A role is what a column holds, such as ``question`` or ``answer`` (`ColumnRole`). The columns of roles that the user
+    has not set are found by their usual names.
 
     Args:
         rows: the rows of the file.
-        columns: role -> path, as the user sets them.
-        is_optional: whether to ignore `columns` if the file has none of them.
+        columns: role -> path, as the user sets them in `data.columns`.
+        is_optional: whether to ignore `columns` if the file has none of these paths.
 
     Raises:
         UserError: a path of `columns` leads nowhere, or no column holds questions.
@@ -98,10 +98,10 @@ def find_columns(
 def _usual(
     rows: Rows, named: Mapping[str, str], *, has_choices: bool
 ) -> Mapping[str, Sequence[str]]:
-    """Return role -> existing paths of usual names, in the order in which to try them.
+    """Return role -> the paths with usual names that the file has, in the order in which to try them.
 
-    Roles that the user has `named` a column for are left out. With `has_choices`, the names of multiple-choice labels
-    count too.
+    A role is what a column holds, such as ``question``. Roles in `named`, for which the user has set a column, are left
+    out. With `has_choices`, the usual names of multiple-choice labels count too.
     """
     usual = {role: [*names.known] for role, names in OF_PROMPTS.items()}
     usual["answer"] += CHOICE_LABELS if has_choices else ()
@@ -121,9 +121,10 @@ def _are_whole_dialogues(rows: Rows, path: str) -> bool:
 
 
 def columns_hint(rows: Rows, named: Mapping[str, str], *, has_choices: bool) -> str:
-    """Return a remedy for errors: the columns of a file, and a `data.columns` with the likeliest column for each role.
+    """Return a remedy for errors: a file's columns, and a value of `data.columns` with the likeliest columns.
 
-    `named` is role -> path of columns that are known, and `has_choices` says that the questions are multiple-choice.
+    `named` is role -> path of the columns that are known already, for example ``question`` -> ``task``. `has_choices`
+    says that the questions are multiple-choice.
     """
     likely = {role: [*names.likely] for role, names in OF_PROMPTS.items()}
     likely["answer"] += CHOICE_LABELS if has_choices else ()
@@ -183,7 +184,7 @@ class Reading:
 
     @property
     def options(self) -> list[str]:
-        """The command-line options by which a command reads files with these columns, decimal commas and encoding."""
+        """Command-line options for reading a file with these columns, decimal commas and encoding."""
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         words = ["--columns", columns] if columns else []
         words += ["--decimal-comma"] if self.decimal_comma else []
@@ -218,14 +219,14 @@ def read_rows(
     """Read the rows of a file as prompts.
 
     Args:
-        rows: interchange rows, or others (`find_columns`). `REPHRASED_COLUMN` may ask the question of a row in other
-            words.
+        rows: rows in the interchange format, or rows whose columns `find_columns` can find. The column
+            `REPHRASED_COLUMN` may ask the question of a row in other words.
         data_source: data source of rows that don't name theirs.
         split: split in the ``extra_info`` of rows without one.
         noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel (R1), the text
             by which noise replaces a label.
         reading: settings of the user.
-        prompt_ids: ids of rows in a file that has none; by default, digests of their questions.
+        prompt_ids: ids of the rows if the file has none; by default, digests of their questions.
 
     Raises:
         UserError: there are no rows, or a row cannot be read; the message names the row.
@@ -344,7 +345,7 @@ def _unseen_notes(rows: Rows, questions: Sequence[Any]) -> list[str]:
 def _comma_notes(rows: Rows, labels: Sequence[str | None]) -> list[str]:
     """Return notes on labels read with a decimal comma, and on labels whose comma or point is ambiguous.
 
-    If there are none of these, one note says so.
+    If there are no such labels, the only note says that no label has a decimal comma.
     """
     given = [(row, label, with_points(label)) for row, label in enumerate(labels) if label]
     labels_by_reading = {
@@ -391,10 +392,10 @@ def _messages(
     systems: Sequence[str | None],
     reading: Reading,
 ) -> list[tuple[Message, ...]]:
-    """Return the chat turns of every row's question, with a system message in front.
+    """Return the chat turns of every row's question, with a system message in front if there is one.
 
-    It is the message of the chat itself, else that of the row (`systems`), else that of `reading`; there may be none.
-    `path` names the column in errors, and `sources` are the rows' data sources.
+    The system message is that of the chat itself, else that of the row in `systems`, else that of `reading`. `path`
+    names the column in errors, and `sources` are the rows' data sources.
 
     Raises:
         UserError: a question is neither a text nor messages, or has an image where `reading` allows only text.
@@ -426,10 +427,13 @@ def _messages(
 def _rephrasings(
     rows: Rows, messages: Sequence[tuple[Message, ...]]
 ) -> list[tuple[Message, ...] | None]:
-    """Return the chat turns in each row's `REPHRASED_COLUMN`, or None where it is blank.
+    """Return the chat turns of each row's rephrased question (`REPHRASED_COLUMN`), or None where there is none.
 
-    A rephrasing that is a text replaces the user's last turn in the row's `messages`. Raise UserError for one that is
-    neither a text nor messages.
+    `messages` are the chat turns of each row's question. If a rephrasing is a text, it replaces the user's last turn in
+    them.
+
+    Raises:
+        UserError: a rephrasing is neither a text nor messages.
     """
     if REPHRASED_COLUMN not in rows.table.column_names:
         return [None] * len(messages)
@@ -479,9 +483,10 @@ def _prompt_ids(
 ) -> tuple[Sequence[str], str | None]:
     """Return each row's id, and the path of the column that holds the ids, or None if no column does.
 
-    The column is `path`, which the user names, else the first of `ID_COLUMNS` with a different id in every row. Without
-    one, the ids are `otherwise` or, if that is empty, digests of the questions, which do not depend on the row order.
-    With `reading.are_numbered`, they are row numbers with a digest instead.
+    If the user has named a column, it is `path`. Otherwise, it is the first usual column of ids (`ID_COLUMNS`) with a
+    different id in every row. If there is no such column, the ids are `otherwise` or, if that is empty, digests of the
+    questions, which do not depend on the row order. With `reading.are_numbered`, the ids are then row numbers with a
+    digest instead.
 
     Raises:
         UserError: an id at `path` is missing or repeated.
@@ -523,9 +528,10 @@ Mark: TypeAlias = tuple[NoiseType | None, str | None]
 def _marks(
     rows: Rows, labels: Sequence[str | None], noise_type_of_sentinel: NoiseType
 ) -> list[Mark]:
-    """Return the mark of every row, that is its noise type and its true answer, each None where it is unknown.
+    """Return the noise type and the true answer of every row, each None where it is unknown.
 
-    It is the mark in the row, or the one that the other marks of the file imply (R1).
+    If a row names no noise type, but the file has noise, both are inferred from the row's label and stated true answer
+    (R1). `noise_type_of_sentinel` is the type if the label is the sentinel, the text by which noise replaces a label.
     """
     originals = read_labels(rows, "extra_info.original_ground_truth")
     noise_types = _noise_types(rows)
@@ -566,7 +572,10 @@ def _noise_types(rows: Rows) -> list[NoiseType | None]:
 def _with_points(
     labels: Sequence[str | None], marks: Sequence[Mark]
 ) -> tuple[list[str | None], list[Mark]]:
-    """Replace decimal commas by points in labels and in the true answers of marks (R7)."""
+    """Replace decimal commas by points in labels and in the true answers of `marks` (R7).
+
+    `marks` are (noise type, true answer) pairs.
+    """
     return (
         [label and with_points(label) for label in labels],
         [(noise_type, answer and with_points(answer)) for noise_type, answer in marks],
@@ -578,8 +587,9 @@ def implied_mark(
 ) -> Mark:
     """Infer the noise type and the true answer of a row that names no noise type, in a file where others are marked.
 
-    `original` is the true answer that the row states, if any. `noise_type_of_sentinel` is the type if the label is the
-    sentinel, the text by which noise replaces a label.
+    `original` is the true answer that the row states, or None. If `original` is None or matches the label, the row is
+    clean. If it differs from the label, the row is ``active_frozen``. If the label is the sentinel, the text by which
+    noise replaces a label, the type is `noise_type_of_sentinel`. Without a label, the type is None.
     """
     if label is None:
         return None, original
@@ -604,8 +614,9 @@ def read_prompts(
     """Read prompts from a built-in set, from Parquet, JSON or CSV files, or from the hub.
 
     Args:
-        source: ``arithmetic[:kind]``; a file, folder or pattern of Parquet, JSON or CSV files, in the interchange
-            format or with columns for question and answer; or ``org/name[/configuration][:split][@revision]``.
+        source: a built-in set (``arithmetic[:kind]``), a file, folder or pattern of files, or a hub id
+            (``org/name[/configuration][:split][@revision]``). Files are in the interchange format, or have columns for
+            question and answer.
         split: split of a built-in set, or of a hub id that names none.
         limit: largest number of prompts, taken from the beginning. A built-in set returns exactly this number; its
             default is 400, or the whole set if that is smaller.
@@ -649,9 +660,9 @@ def load_rows(
     """Load the rows of a built-in set, of files or of the hub, not yet read as prompts.
 
     Args:
-        text: the name of the data set, as for `read_prompts`.
+        text: a file, folder or pattern, the name of a built-in set, or a hub id, as for `read_prompts`.
         split: split of a built-in set, or of a hub id that names none.
-        encoding: encoding of text files, as for `read_text`.
+        encoding: encoding of text files; None for UTF-8, or UTF-16 with a byte order mark.
 
     Returns:
         The rows, the name of the set, the data source of rows that don't name theirs, and the set's commit on the hub
@@ -695,8 +706,8 @@ def load_rows(
 def _is_local(text: str) -> bool:
     """Return whether a source can only mean files on this machine, and not a hub id.
 
-    That is so if it exists, or has the suffix of a data file or the form of a path or a pattern. It is also so if its
-    first part is a folder that exists.
+    That is so if it exists, if it ends like a data file, or if it looks like a path or a pattern. It is also so if the
+    part before its first slash is an existing folder.
     """
     path = Path(os.path.expanduser(text))
     if (

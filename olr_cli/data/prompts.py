@@ -74,10 +74,10 @@ class Prompt:
     """The value of `in_percent` as a run has stored it, or None if it follows from the messages."""
 
     def turns(self, view: View) -> tuple[Message, ...]:
-        """Return the chat turns of a view.
+        """Return the chat turns of the question in its original or rephrased wording, as `view` says.
 
         Raises:
-            ValueError: the view is the rephrased one and the prompt has no rephrasing.
+            ValueError: the rephrased wording is asked for, and the prompt has none.
         """
         if view == "original":
             return self.messages
@@ -104,9 +104,10 @@ class Prompt:
 
     @property
     def gold(self) -> str | None:
-        """The answer by which held-out responses are graded: the true one, else a label not known to be noise.
+        """The answer by which held-out responses are graded.
 
-        None if there is neither.
+        It is the true answer. If that is unknown, it is the label, unless the label is known to be noise. None if there
+        is neither.
         """
         if self.true_answer is None and not self.is_marked:
             return self.given_label
@@ -114,7 +115,11 @@ class Prompt:
 
     @property
     def file_label(self) -> str | None:
-        """The label before noise was put on it, or None if it is lost."""
+        """The label before the sentinel replaced it, or None if that label is lost.
+
+        The sentinel is the text by which noise replaces a label. If a prompt has the sentinel or no label, the true
+        answer is returned.
+        """
         # If the sentinel has replaced the label, the true answer is the label from before.
         return self.given_label if self.given_label not in (None, SENTINEL) else self.gold
 
@@ -127,7 +132,7 @@ def in_percent(messages: Sequence[Message]) -> bool:
 
 
 def digested(prompt: Prompt) -> bytes:
-    """Return what a data set's digest covers of a prompt, as bytes of JSON: everything that training sees."""
+    """Return everything that training sees of a prompt as JSON, from which a data set's digest is computed."""
     row = [
         prompt.prompt_id,
         pairs(prompt.messages),
@@ -187,7 +192,7 @@ class PromptSet:
     def table(self) -> pa.Table:
         """The rows in the interchange format, with all columns of the source.
 
-        Its labels may be out of date: those of `prompts` count.
+        The labels in this table may be out of date; those of `prompts` count.
         """
         return self.make_table()
 
@@ -207,7 +212,8 @@ class PromptSet:
     def name(self, row: int) -> str:
         """Return a name of a prompt for messages: its id or, if the file has no ids, its place, such as ``line 33``.
 
-        An id that was made from the question would not be found in the file. `row` is the prompt's index in this set.
+        Without ids in the file, the prompt's own id was made from its question, so a user could not find it there.
+        `row` is the prompt's index in this set.
         """
         has_place = self.origins.files and not self.has_ids
         return (
@@ -251,7 +257,10 @@ class PromptSet:
     def with_prompts(
         self, prompts: Iterable[Prompt], facts: Mapping[str, str]
     ) -> PromptSet:
-        """Return a set with the same rows and these prompts, one for each row; `facts` are added to its own."""
+        """Return a set with the same rows and these prompts, one for each row.
+
+        `facts` describe the changes, such as the ratio of noise. They are added to the facts that the set already has.
+        """
         return replace(self, prompts=tuple(prompts), facts={**self.facts, **facts})
 
     def require_labels(self, purpose: str) -> None:
@@ -279,8 +288,11 @@ class PromptSet:
     ) -> None:
         """Raise UserError if one of `values`, which are in the order of the prompts, is None.
 
-        `need` completes "… of every prompt". `column` is the source's column of these values; if it is None, `lack`
-        completes "the source has …".
+        Args:
+            need: beginning of the error, such as ``training needs the label``; "of every prompt" follows.
+            values: one value for each prompt, such as its label.
+            column: the source's column of these values, or None if it has no such column.
+            lack: what the source then has, such as ``no column of labels``, for the error.
         """
         missing = [row for row, value in enumerate(values) if value is None]
         if missing and column is None:

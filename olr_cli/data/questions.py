@@ -54,7 +54,7 @@ def normal_question(messages: Iterable[Message]) -> str:
 def _normal(text: str) -> str:
     """Normalise a text: drop all differences that rarely make another question.
 
-    These are the Unicode form, case and space (`_folded`, `_spaced`), question marks, LaTeX's dollar signs and spaces,
+    Dropped are differences of Unicode form, case and white space, question marks, LaTeX's dollar signs and spaces,
     space beside symbols, and punctuation at the end.
     """
     folded = _folded(text)
@@ -138,8 +138,8 @@ class QuestionIds:
 def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
     """Return the ids (`QuestionIds`) of all prompts of a source; they do not depend on the order of the prompts.
 
-    Prompts that ask the same question are numbered: first those with different texts, sorted by text, then exact
-    copies.
+    If several prompts ask the same question, the ids from the second prompt on end in a number. Prompts with different
+    texts are numbered first, sorted by text, and exact copies after them.
     """
     copies: Counter[tuple[tuple[str, str], ...]] = Counter()
     keys = []
@@ -155,7 +155,7 @@ def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
 
 
 class QuestionIndex:
-    """An index of questions by their normal text (`normal_question`)."""
+    """An index that finds questions by their text, whatever their case, spacing and punctuation (`normal_question`)."""
 
     def __init__(self, questions: Sequence[Sequence[Message]]) -> None:
         self._questions = questions
@@ -168,9 +168,9 @@ class QuestionIndex:
     def find(self, turns: Sequence[Message]) -> Sequence[int]:
         """Return the positions, in the indexed sequence, of the questions that a prompt asks; empty if there are none.
 
-        All the user's turns are compared, with two exceptions. If the prompt is one text with a whole dialogue in a
-        chat template, only its last question is compared. The same holds if the prompt has several user turns, such as
-        solved examples, and the indexed question has only one.
+        All the user's turns are compared first. If none match, the prompt's last question alone is compared in two
+        cases. One case is a prompt that is one text with a whole dialogue in a chat template. The other case is a
+        prompt with several user turns, such as solved examples, and an indexed question with only one.
         """
         if same := self._by_all.get(normal_question(turns)):
             return same
@@ -195,10 +195,10 @@ class QuestionIndex:
         return [place for place in places if _words(self._questions[place]) == words]
 
     def find_within(self, texts: Mapping[str, str]) -> dict[str, Sequence[int]]:
-        """Find the longest indexed question that each text contains; `texts` is name -> text.
+        """Return name -> positions, in the indexed sequence, of the longest question that a text contains.
 
-        The result is name -> positions of all questions with the same normal text, for the texts that contain one.
-        Punctuation counts: "What is 3+4+5?" does not contain "What is 3+4?".
+        `texts` is name -> text; a text that contains no indexed question is left out. A question has several positions
+        if it is indexed in several spellings. Punctuation counts: "What is 3+4+5?" does not contain "What is 3+4?".
         """
         words = {
             _plain(question_of(self._questions[same[0]])): same
@@ -212,7 +212,7 @@ class QuestionIndex:
 
 
 def asks_the_same(one: Sequence[Message], other: Sequence[Message]) -> bool:
-    """Return whether two prompts ask the same question, or one contains the other's question within more text."""
+    """Return whether two prompts ask the same question, or the question of one stands within the text of the other."""
     if normal_question(one) == normal_question(other):
         return True
     short, long = sorted((_plain(question_of(one)), _plain(question_of(other))), key=len)
@@ -234,16 +234,17 @@ def same_prompts(
 ) -> dict[str, Prompt]:
     """Match logged prompts with the prompts of a data set by the text of their questions.
 
-    A log may have more text around a question than the data set. Then the longest question of the data set that the
-    text contains, word for word, counts. If several prompts match, the one with the same label counts, else the first.
+    A log may have more text around a question. Then the logged prompt matches the longest question of the data set that
+    this text contains, word for word. If several prompts match, the one with the logged prompt's label is taken, else
+    the first.
 
     Args:
         logged: prompt_id -> prompt of the log.
         prompts: prompts of the data set.
 
     Returns:
-        prompt_id of the log -> prompt of the data set, for the logged prompts that match one. Prompts without messages
-        match none.
+        prompt_id of the log -> prompt of the data set. Logged prompts without a match are left out, and so are those
+        without messages.
     """
     index = QuestionIndex([prompt.messages for prompt in prompts])
     places = {
@@ -266,9 +267,9 @@ def same_prompts(
 
 
 def _contained(longer: Mapping[str, str], questions: Sequence[str]) -> dict[str, str]:
-    """Return name -> the longest of `questions` that a text contains as whole words, for the texts that contain one.
+    """Return name -> the longest of `questions` that a text contains as whole words; `longer` is name -> text.
 
-    `longer` is name -> text.
+    Texts that contain none of the questions are left out.
     """
     patterns = [question for question in questions if question]
     if not longer or not patterns:

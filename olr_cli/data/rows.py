@@ -23,11 +23,11 @@ from olr_cli.errors import UserError, did_you_mean
 class Rows:
     """All or some rows of a file.
 
-    A path names a column (``Question``), a field of a struct (``meta.gold``) or an item of a list (``answers.0``). In
-    a list of chat turns, it names the last turn of a role (``messages.assistant``).
+    A path names a column (``Question``), a field of a struct (``meta.gold``) or an item of a list (``answers.0``). In a
+    list of chat turns, it names the last turn of a role (``messages.assistant``).
 
-    Ids and labels are text. A column of whole numbers with a gap is often exported as floats, so `14.0` is the number
-    14, and NaN is a missing value. A float of 16 or 32 bits is the number that its own digits spell.
+    Ids and labels are text. A column of whole numbers with a gap is often exported as floats, so `14.0` is read as 14,
+    and NaN as a missing value. A float of 16 or 32 bits is read as the number that it is printed as, such as 0.1.
     """
 
     table: pa.Table
@@ -137,7 +137,8 @@ class Rows:
     def _column(self, path: str) -> tuple[pa.ChunkedArray | None, list[str]]:
         """Return the column or struct field that a path leads to, and the steps of the path that remain below it.
 
-        Steps remain only below a list, where `walk` can follow them. If the path leads nowhere, the column is None.
+        Steps remain only below a list. The caller then follows them in each value (`walk`). If the path leads nowhere,
+        the column is None.
         """
         names = self.table.column_names
         # Try the whole path first: the name of a column may itself have dots.
@@ -277,7 +278,9 @@ def pick(
     place: str,
     available: Sequence[str],
 ) -> dict[str, str]:
-    """Choose a column for each role: the path that the user has named, else the first usual one that exists.
+    """Choose a column for each role: the path that the user has named, else the first usual path that exists.
+
+    A role is what a column holds, such as ``question``.
 
     Args:
         has: function that returns whether the file has a path.
@@ -312,9 +315,9 @@ def suggested(
     available: Sequence[str],
     named: Mapping[str, str] = {},
 ) -> str:
-    """Guess which columns play which roles, as a recipe writes it: ``{question: Question, answer: COLUMN}``.
+    """Guess which columns play which roles; return a setting for a recipe: ``{question: Question, answer: COLUMN}``.
 
-    ``COLUMN`` stands where no column is likely.
+    A role is what a column holds. ``COLUMN`` stands where no column is likely.
 
     Args:
         likely: role -> frequent names of its column, the likeliest first.

@@ -40,8 +40,8 @@ def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     """Return the training prompts with the recipe's noise (R1) and verified labels, and the held-out prompts.
 
     The held-out prompts are those of `data.train` that `data.held_out` keeps out of training. They are None if that key
-    is not set, or if `data.test` names other prompts. If the recipe sets no ratio of noise, the noise is what the file
-    marks, so the marks must be of the recipe's type.
+    is not set, or if `data.test` names other prompts. If the recipe has noise without a ratio, the file's own marks are
+    the noise, and must be of the recipe's type.
 
     Raises:
         UserError: the data cannot be read, or do not fit the recipe's noise, verified labels or held-out share.
@@ -94,9 +94,9 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     ]
 
     def draw(question_rows: list[int]) -> int:
-        """Return the sort key of a question, by which questions are drawn: a hash of its text and the recipe's seed.
+        """Return a hash of a question's text and the recipe's seed; the questions with the lowest hashes are held out.
 
-        `question_rows` are the indices of its rows.
+        `question_rows` are the indices of the question's rows.
         """
         # Don't change this key: another one would draw other prompts, and runs that have begun could not resume.
         text = question_of(prompts.prompts[question_rows[0]].messages).casefold()
@@ -119,7 +119,10 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 
 
 def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
-    """Return the prompts with the recipe's noise; if it sets no ratio of noise, only check the prompts' marks.
+    """Return the prompts with the recipe's noise.
+
+    Without noise in the recipe, the prompts stay unchanged. If the recipe has noise without a ratio, the prompts stay
+    unchanged too, and their marks are only checked.
 
     Raises:
         UserError: noise cannot be injected or, without a ratio, the marks in the file are not of the recipe's type.
@@ -171,9 +174,10 @@ def sentinel_type(recipe: Recipe) -> NoiseType:
 
 
 def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
-    """Read prompts that are only evaluated; each needs a right answer.
+    """Read prompts that are only evaluated.
 
-    That is its true answer, or a label not known to be noise. `split` is ``validation`` or ``test``.
+    Each needs a right answer, which is its true answer, or a label not known to be noise. `split` is ``validation`` or
+    ``test``.
 
     Raises:
         UserError: the prompts cannot be read, or one has neither a true answer nor a clean label.

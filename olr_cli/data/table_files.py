@@ -104,7 +104,8 @@ def matching_files(source: str) -> list[Path]:
 def _is_data(file: Path) -> bool:
     """Return whether a file in a folder is to be read as data, by its name.
 
-    Files that only describe data are not, nor are the copies (``cache-….arrow``) that the package datasets makes.
+    Files that only describe data are not read. Neither are the copies (``cache-….arrow``) that the package datasets
+    makes.
     """
     is_copy = file.suffix == ".arrow" and file.name.startswith("cache-")
     is_known = file.suffix in SUFFIXES and file.name not in _DESCRIPTIONS
@@ -114,7 +115,8 @@ def _is_data(file: Path) -> bool:
 def _no_files(source: str, path: Path) -> UserError:
     """Return the error for a folder without data files; its remedy names data files one or two folders below.
 
-    Snapshots of the hub (``data/train-….parquet``), splits in folders and a saved DatasetDict have this form.
+    Such folders are snapshots of the hub (``data/train-….parquet``), folders with one folder per split, and a saved
+    DatasetDict.
     """
     below = filter(_is_data, chain(path.glob("[!.]*/*"), path.glob("[!.]*/[!.]*/*")))
     folders = gathered((file.parent.relative_to(path), file.name) for file in below)
@@ -137,9 +139,10 @@ def _no_files(source: str, path: Path) -> UserError:
 
 
 def files_of_one_split(source: str) -> list[Path]:
-    """Return the files of `matching_files`, or raise UserError for a folder with files of several splits.
+    """Return the data files that `source` names, or raise UserError for a folder with files of several splits.
 
-    Reading them together would mix training and test rows in silence. A pattern may still name all of them.
+    Reading them together would mix training and test rows in silence. If `source` is a pattern, it may name files of
+    several splits.
     """
     files = matching_files(source)
     splits = _splits(file.name for file in files)
@@ -191,7 +194,7 @@ def read_table(
     Args:
         files: at least one file (Parquet, Arrow, JSON or CSV).
         columns: names of the columns to read; None for all. JSON files are always read whole.
-        encoding: encoding of text files, as for `read_text`.
+        encoding: encoding of text files; None for UTF-8, or UTF-16 with a byte order mark.
 
     Raises:
         UserError: a file cannot be read, or has columns of other types than the files before it.
@@ -222,7 +225,7 @@ def read_batches(
     Args:
         file: the file.
         columns: names of the columns to read, or a function that returns them for the file's schema; None for all.
-        encoding: encoding of text files, as for `read_text`.
+        encoding: encoding of text files; None for UTF-8, or UTF-16 with a byte order mark.
 
     Raises:
         UserError: the file cannot be read or is damaged.
@@ -253,9 +256,9 @@ def read_batches(
 
 
 def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
-    """Yield the rows of a Parquet file in batches, with plain types of columns (`_plain`).
+    """Yield the rows of a Parquet file in batches; categories and string views become columns of plain values.
 
-    `columns` is as in `read_batches`.
+    `columns` are the names of the columns to read, or a function that returns them for the file's schema; None for all.
 
     Raises:
         UserError: two columns have the same name.
@@ -309,7 +312,10 @@ def _plain(column: pa.Array) -> pa.Array:
 
 
 def _chosen(schema: pa.Schema, columns: Columns | None) -> list[str]:
-    """Return the names of the columns to read, in the order of the file; `columns` is as in `read_batches`."""
+    """Return the names of the columns to read, in the order of the file.
+
+    `columns` are these names in any order, or a function that returns them for the schema; None for all.
+    """
     chosen = columns(schema) if callable(columns) else columns
     return [name for name in schema.names if chosen is None or name in chosen]
 
@@ -338,8 +344,8 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
 def _csv_table(file: Path, encoding: str | None) -> pa.Table:
     """Read a CSV file with a header line; values are text, and empty cells are null.
 
-    A column of chat turns, written as JSON or by Python, is parsed. Tables with a column prompt_id are olr's own, and
-    their texts lose the apostrophe that keeps a spreadsheet from reading them as formulas.
+    A column of chat turns, written as JSON or by Python, is parsed. A table with a column prompt_id was written by olr,
+    which puts an apostrophe before texts that a spreadsheet would read as formulas. This apostrophe is removed.
     """
     header, *rows = [row for _, row in csv_rows(file, encoding)] or [[]]
     names = [name.strip() for name in header]
@@ -357,8 +363,8 @@ def _csv_table(file: Path, encoding: str | None) -> pa.Table:
 def _csv_column(values: Sequence[str], place: str, *, is_ours: bool) -> pa.Array:
     """Return a column of texts, or of chat turns if every text is a list of them; empty texts become null.
 
-    With `is_ours`, texts lose the apostrophe that keeps a spreadsheet from reading them as formulas. `place` names the
-    column in errors.
+    With `is_ours`, texts lose the apostrophe by which olr keeps a spreadsheet from reading them as formulas. `place`
+    names the column in errors.
     """
     if is_ours:
         values = [_QUOTED.sub("", value) for value in values]

@@ -38,7 +38,7 @@ EVERY = range(sys.maxsize)
 class Origins:
     """Where the rows of a table come from, so that messages can name a row by its file and line.
 
-    Only messages need line numbers. So reading does not track them, and a message reads its file a second time.
+    Only messages need line numbers, so a message reads the file once more to find them.
     """
 
     source: str
@@ -192,9 +192,10 @@ def separator_of(file: Path, text: str) -> str:
 
 
 def csv_rows(file: Path, encoding: str | None = None) -> Iterator[tuple[int, list[str]]]:
-    """Yield (number, cells) for the header of a CSV file and each row; the number is that of its first line, from 1.
+    """Yield (number, cells) for the header of a CSV file and for each row.
 
-    A quoted cell may span lines, so rows cannot be counted as lines.
+    The number is that of the row's first line, from 1. A quoted cell may span lines, so rows cannot be counted as
+    lines.
 
     Raises:
         UserError: the file is not valid CSV, or a row has more or fewer cells than the header.

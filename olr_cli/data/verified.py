@@ -48,8 +48,9 @@ class VerifiedLabel:
 class VerifiedLabels:
     """The verified labels of a file, and which prompts they are for.
 
-    A label is for the prompt with its id, else for the prompts that ask its question. Where a prompt and its label have
-    an id and a question each, both must fit (R23). The object also remembers which labels and prompts have matched.
+    A label is for the prompt with its id. If no label has a prompt's id, the label with the prompt's question counts.
+    If the ids match, and both the prompt and the label have a question, the questions must match too (R23). The object
+    also remembers which labels and prompts have matched.
     """
 
     def __init__(
@@ -77,9 +78,9 @@ class VerifiedLabels:
     ) -> VerifiedLabels:
         """Read labels from a table of prompt_id and true_answer, with or without questions, or from a data set.
 
-        Two more columns count in a table. `verdict` says whether the given label is kept, wrong, flawed or unsure, and
+        A table may have two more columns. `verdict` says whether the given label is kept, wrong, flawed or unsure, and
         may stand in for the true answer. `drawn` marks the rows whose prompts were drawn at random. Rows whose verdict
-        contradicts their true answer are skipped, and `note` says so.
+        contradicts their true answer are skipped, which the property `note` then tells.
 
         Args:
             file: a table or a data set.
@@ -171,7 +172,10 @@ class VerifiedLabels:
 
     @property
     def note(self) -> str:
-        """A sentence, without a full stop, on the labels that matched prompts so far, the others, and skipped rows."""
+        """A sentence that counts the labels with and without a matching prompt so far, and the skipped rows.
+
+        It has no full stop.
+        """
         prompts = f"{len(self._prompts):,} prompt{'s' * (len(self._prompts) != 1)}"
         return (
             f"{len(self._used):,} of {len(self._labels):,} verified labels in {self._source} are for {prompts} here,"
@@ -180,7 +184,10 @@ class VerifiedLabels:
 
     @property
     def note_on_skipped(self) -> str:
-        """The end of a sentence that says how many rows contradict themselves, and names the first; may be empty."""
+        """The end of a sentence that says how many rows contradict themselves, and names the first.
+
+        It is empty if no row contradicts itself.
+        """
         if not self._skipped:
             return ""
         rows = (
@@ -225,7 +232,7 @@ class VerifiedLabels:
         return places, QuestionIndex([self._labels[index].messages for index in places])
 
     def _by_question(self, prompt: Prompt) -> int | None:
-        """Return the position, among all labels, of the label for a prompt's question, or None.
+        """Return the position, among all labels, of the label for a prompt's question; None without such a label.
 
         Raises:
             UserError: the question has several true answers.
@@ -254,7 +261,7 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
     """Raise UserError if a verdict is about another label than the one that the prompt has.
 
     Either the data set has changed since the verdict, or rows were mixed up. `judged` is the label that the verdict is
-    about, or None without one, and `source` is the file of the verdict.
+    about, or None if it is about none, and `source` is the file of the verdict.
     """
     # A label that is known to be noise is not the one that was judged, so it cannot contradict the verdict.
     label = None if prompt.is_marked else prompt.given_label
@@ -268,7 +275,8 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
 def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[str]]:
     """Return the labels of a file, and a description of each row whose verdict contradicts its true answer.
 
-    The file is a table of ids with true answers or verdicts, or else a data set, which has no such rows.
+    The file is a table of ids with true answers or verdicts, or else a data set. A data set has no verdicts, so its
+    list of descriptions is empty.
     """
     columns = (
         "prompt_id",
@@ -302,8 +310,8 @@ def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[
 def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[str]]:
     """Return the labels of a table, one for each prompt_id, and a description of each row that contradicts itself.
 
-    Such rows, whose verdict contradicts their true answer, give no label. Rows without a prompt_id, or with neither a
-    true answer nor a verdict that counts, are ignored.
+    A row contradicts itself if its verdict and its true answer do not fit; it gives no label. Rows without a prompt_id,
+    or with neither a true answer nor a verdict that counts, are ignored.
 
     Raises:
         UserError: a verdict is unknown, a kept label is not stated, or a prompt has several true answers.
@@ -352,18 +360,19 @@ def _truth(
 ) -> tuple[str | None, str | None] | None:
     """Return the true answer and the label that the verdict is about, or None if the row says nothing.
 
-    `verdict` is one of `VERDICTS` or None, `answer` is the row's true_answer, and `label` is the given_label that
-    people saw. In the table, ``-`` and ``unknown`` are None.
+    `verdict` is one of `VERDICTS` or None, `answer` is the row's true_answer or None, and `label` is the given_label
+    that people saw.
 
-    | verdict | with a true_answer    | without one           |
-    |---------|-----------------------|-----------------------|
-    | none    | true_answer, -        | nothing               |
-    | kept    | true_answer, label    | label, label          |
-    | wrong   | true_answer, -        | unknown, label        |
-    | flawed  | unknown, -            | unknown, label        |
-    | unsure  | nothing               | nothing               |
+    | verdict | with an answer  | without an answer |
+    |---------|-----------------|-------------------|
+    | None    | (answer, None)  | None              |
+    | kept    | (answer, label) | (label, label)    |
+    | wrong   | (answer, None)  | (None, label)     |
+    | flawed  | (None, None)    | (None, label)     |
+    | unsure  | None            | None              |
 
-    The sentinel counts as an unknown answer, so a row with it says nothing unless the label is wrong or flawed.
+    The sentinel, the text by which noise replaces a label, is no true answer: the pair then begins with None. With the
+    verdict kept or without a verdict, such a row says nothing.
     """
     match verdict:
         case "unsure":
@@ -381,7 +390,10 @@ def _truth(
 
 
 def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> bool:
-    """Return whether a label with the verdict ``kept`` differs from the true answer, or a ``wrong`` one matches it."""
+    """Return whether a label that was kept differs from the true answer, or a label that is wrong matches it.
+
+    Any other verdict, and a missing label or true answer, contradicts nothing.
+    """
     # A flawed question may have any label, so that verdict contradicts nothing.
     if verdict not in ("kept", "wrong") or not label or not truth:
         return False
@@ -390,7 +402,7 @@ def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> b
 
 
 def _are_drawn(rows: Rows) -> list[bool]:
-    """Return whether the column `drawn` is true, in any spelling, for each row; without the column, it is false."""
+    """Return for each row whether its column `drawn` says true, 1 or yes; False if there is no such column."""
     return [
         str(value).strip().lower() in ("true", "1", "1.0", "yes")
         for value in rows.values("drawn")
@@ -404,17 +416,18 @@ def with_verified(
     source: object,
     reading: Reading,
 ) -> tuple[list[Prompt], list[str]]:
-    """Return all prompts with the verified ones marked, and notes on how many there are.
+    """Return all prompts with the verified ones marked, and a list of notes.
 
     Args:
-        prompts: the prompts; marks that they already have are dropped.
+        prompts: the prompts; marks of verified answers that they already have are dropped.
         verified: a file (`VerifiedLabels`), or the number of prompts to draw among those with a known true answer.
         seed: random seed of the draw; with the same seed, a larger draw contains a smaller one.
         source: name of the prompts' source, for errors.
         reading: settings of the user for reading the file.
 
     Returns:
-        The prompts, and a list with one note, which is empty if `verified` is a number.
+        The prompts, and a list of notes. For a file, one note says how many labels and prompts have matched. For a
+        number, the list is empty.
 
     Raises:
         UserError: too few true answers are known, or the file is unusable or is for none of the prompts.

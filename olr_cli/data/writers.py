@@ -117,7 +117,7 @@ def write_csv_rows(
 
     Args:
         origins: origins of the rows, which are in one file.
-        cells_of: row -> column -> new cell; the rows are written in this order.
+        cells_of: row index -> column name -> new cell; only these rows are written, in this order.
         target: the new file.
 
     Returns:
@@ -151,7 +151,7 @@ def write_csv_rows(
 def write_csv(table: pl.DataFrame, path: Path) -> None:
     """Write a table with a column prompt_id as CSV that is safe to open in a spreadsheet.
 
-    A text that begins like a formula gets an apostrophe, which `table_files` removes again; numbers stay unchanged.
+    A text that begins like a formula gets an apostrophe, which olr removes when it reads the table again.
     """
     table.with_columns(pl.col(pl.String).str.replace(f"^('*{FORMULA})", "'${1}")).write_csv(
         path
