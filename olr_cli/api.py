@@ -236,7 +236,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
 
     @property
     def groups_in_step(self) -> int:
-        """The number of prompts that the current step has so far; 0 if no step is incomplete."""
+        """The number of prompts that the current step has so far; 0 between two steps."""
         return sum(len(part.trains) for part in self._decided)
 
     # Rewards ------------------------------------------------------------------------------------------------------
@@ -261,13 +261,13 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             prompts: texts or chats; the prompt of each completion.
             completions: texts, chats or rollouts. A `Rollout` also carries the number of tokens, whether the response
                 was truncated, and the statistics that intrinsic rewards need.
-            labels: the labels as the data has them. It is `SENTINEL` for a prompt marked as inactive or active noise.
-                It may be None if the method needs no labels.
-            prompt_ids: the ids of the prompts; by default each is made from the prompt's question.
-            true_answers: the true answers, or None where unknown. The metrics report accuracy by them, and noisy labels
-                are drawn from the answers that differ from them (R3).
-            noise_types: ``clean``, ``inactive``, ``active`` or ``active_frozen`` for each prompt; by default derived
-                from the label and the true answer.
+            labels: the prompt's label in the data, or `SENTINEL` for a prompt marked as inactive or active noise. It
+                may be None if the method needs no labels.
+            prompt_ids: the prompt's id; by default it is made from the prompt's question.
+            true_answers: the prompt's true answer, or None if unknown. The metrics report accuracy by it, and noisy
+                labels are drawn from the answers that differ from it (R3).
+            noise_types: ``clean``, ``inactive``, ``active`` or ``active_frozen``; by default derived from the label and
+                the true answer.
             step: the number of this step, from 1, as a check. A UserError is raised if another step is due, because a
                 step was lost or repeated.
 
@@ -451,7 +451,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return {"run": self._run_id, "step": self._step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue the run in the run directory after the step at which a state was saved; remove its later steps.
+        """Continue the run in the run directory after the step at which `state` was saved; remove the steps after it.
 
         `state` is what `state_dict` returned. Raise UserError if the directory holds another run, or the run has
         another recipe.
@@ -671,7 +671,7 @@ def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:
-    """Concatenate the parts of one step, each a table as name -> column, to a single table."""
+    """Concatenate tables, each a mapping name -> column, to one table; all tables have the same columns."""
     return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 

@@ -47,7 +47,10 @@ def not_installed(package: str, needed_by: str) -> NotHere:
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
-    """Return the name of the optional package whose absence made an import fail, or None if the reason is another."""
+    """Return the name of the optional package whose absence made an import fail.
+
+    Return None if the import failed for another reason.
+    """
     package = (error.name or "").partition(".")[0]
     # `find_spec`: if the package itself is there, a module inside it is missing, which no installation of ours repairs.
     return package if package in EXTRAS and find_spec(package) is None else None

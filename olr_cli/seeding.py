@@ -48,8 +48,8 @@ def rollout_keys(
 ) -> NDArray[np.uint64]:
     """Return a random 64-bit number (key) for each rollout, from which its tokens are drawn.
 
-    The shape is (prompts, rollouts). A key depends only on the other arguments, the prompt's id and the rollout's
-    number, not on the batch in which the rollout is sampled.
+    The shape of the result is (prompts, rollouts). A key depends only on `purpose`, `seed`, `epoch`, the prompt's id
+    and the rollout's number. The batch in which a rollout is sampled makes no difference.
 
     Args:
         purpose: the name of the draw, such as ``rollout`` or ``held-out``.

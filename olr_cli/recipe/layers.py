@@ -51,7 +51,7 @@ def find_recipe(name: str | Path) -> Path:
     """Return the path of a recipe: the file `name` itself, or the recipe that comes with olr under that name.
 
     Raises:
-        UserError: there is neither, or the file is a data set and no recipe.
+        UserError: there is no such recipe, or the file is a data set.
     """
     path = Path(name)
     # os.path returns False for a name that is too long; pathlib raises.
@@ -193,7 +193,7 @@ def _files(file: Path) -> list[Layer]:
     """Return the layers of a recipe file and of its bases; the file's own is the last.
 
     The base of a file is the recipe that its key ``base`` names. A base may have a base itself, whose layer then comes
-    before. Raise UserError if a file is its own base in the end.
+    before. Raise UserError if the bases lead back to the file.
     """
     layers: list[Layer] = []
     seen: set[Path] = set()
@@ -316,7 +316,7 @@ def _keys_of_kind(
 
 
 def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Return a recipe's nested keys with settings ``dotted.key=value`` laid over them; values are read as YAML.
+    """Return the nested keys `tree` with settings ``dotted.key=value`` laid over them; values are read as YAML.
 
     A setting that changes the kind of a section, such as ``noise.type``, drops keys of `tree` that the new kind lacks.
     It never drops keys of other settings, whatever their order.

@@ -70,9 +70,8 @@ _EXTRACTOR_KINDS = ("regex", "after", "tag", "function")
 def _extractor_as_text(value: Any) -> Any:
     """Turn an extractor that is written as a mapping, ``{after: "####"}``, into the text ``after:####``.
 
-    An extractor says how answers are read from responses. The mapping must have one key, a known kind, with a text;
-    raise otherwise. Under the key ``function``, the text itself is returned. Anything but a mapping is returned
-    unchanged.
+    An extractor says how answers are read from responses. A function's text is returned without the key ``function``.
+    Anything but a mapping is returned unchanged. Raise if the mapping has several keys, an unknown key, or no text.
     """
     if not isinstance(value, dict):
         return value

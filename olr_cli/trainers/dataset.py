@@ -82,7 +82,7 @@ class PromptIndex:
     def of(self, row: Mapping[str, Any]) -> Prompt:
         """Return the prompt of the training table that belongs to a row from the trainer.
 
-        It is found by the row's `prompt_id` or `extra_info.index`. If neither is known, it is found by the row's
+        It is found by the row's `prompt_id` or `extra_info.index`. If the table has neither, it is found by the row's
         `prompt`. Raise UserError if no row of the table has this prompt, or if several have it.
         """
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):

@@ -55,7 +55,7 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
     |---|---|
     | run_dir | the directory for labels, rollouts and metrics; by default `olr/` in `trainer.default_local_dir` |
     | recipe | a recipe file, or keys of a recipe: method, seed, data.extractor …; verl sets `train` and `model` |
-    | group_timeout | seconds that a group waits for its next response before it fails; by default 3600 |
+    | group_timeout | seconds that responses to a prompt wait for the next one before they fail; by default 3600 |
     """
 
     def __init__(
