@@ -141,7 +141,10 @@ class OlrMethod(MethodSection):
 
 
 class ScoreMethod(MethodSection):
-    """The section `method` for token_entropy and sequence_entropy, whose rewards are a mean or sum over a response's tokens."""
+    """The section `method` for token_entropy and sequence_entropy.
+
+    The intrinsic reward of these methods is a mean or a sum over a response's tokens.
+    """
 
     name: str = "token_entropy"
     score_reduction: Literal["mean", "sum"] = default(
