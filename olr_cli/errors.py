@@ -210,7 +210,10 @@ def shortened(text: str) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, then the error that caused it, and so on; only causes that its traceback shows."""
+    """Yield an error, then the error that caused it, and so on.
+
+    A cause that the traceback hides (``raise … from None``) ends the chain and is not yielded.
+    """
     while error is not None:
         yield error
         # `raise … from None` hides the context in tracebacks, so skip it here too.

@@ -318,10 +318,10 @@ def read_record(file: Path, version: int) -> Any:
 def write_whole(
     target: Path, write: Callable[[Path], object], *, durable: bool = True
 ) -> None:
-    """Write a file completely or not at all: `write` fills a temporary file, which then replaces `target`.
+    """Write a file completely or not at all: a temporary file is filled and then replaces `target`.
 
-    If `durable`, wait until the bytes are on the disk, so that the file survives a power cut. Raise UserError if the
-    file cannot be written, as on a full disk.
+    `write` gets the path of the temporary file and writes the content to it. If `durable`, wait until the bytes are on
+    the disk, so that the file survives a power cut. Raise UserError if the file cannot be written, as on a full disk.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with writing(target):

@@ -348,7 +348,7 @@ def read_pairs(words: Iterable[str]) -> dict[str, Any]:
 
 
 def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set a dotted key in the nested dictionary `tree`, in place.
+    """Set a dotted key, such as ``train.epochs``, in the nested dictionary `tree`, in place.
 
     A value that is a dictionary is merged into an existing section of that name. Raise UserError if a name would be
     both a value and a section.

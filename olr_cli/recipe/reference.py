@@ -217,7 +217,7 @@ def _summary(model: Mapping[str, Any]) -> str:
 
 
 def _keys(prefix: str, properties: Mapping[str, Any], kind: str | None = None) -> list[Key]:
-    """Return the entries of the reference for keys of a section: name, type, range, default and description.
+    """Return keys of a section as entries of the reference: name, type, range, default and description.
 
     Args:
         prefix: put before each name, such as ``train.``.

@@ -12,7 +12,7 @@ from olr_cli.recipe.sections import TrainSection
 
 @dataclass(frozen=True)
 class Sampling:
-    """How responses are sampled: temperature, most tokens, which tokens may be drawn, and texts that end a response.
+    """How responses are sampled: temperature, length limit, which tokens may be drawn, and texts that end a response.
 
     Raises:
         UserError: a value is out of range.

@@ -77,7 +77,7 @@ class Answer:
 
     @property
     def tables(self) -> list[Table]:
-        """The tables among `parts`, in their order."""
+        """The tables in the output, in their order."""
         return [part for part in self.parts if isinstance(part, Table)]
 
     def plain(self) -> dict[str, Any]:

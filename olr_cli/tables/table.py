@@ -110,7 +110,7 @@ class Cell:
 
     @property
     def brief(self) -> str:
-        """The text for a terminal: the value alone, or `short` if that is set."""
+        """The text for a terminal: `short` if the cell has such a text, else the value alone."""
         return self.short or self.text(self.value)
 
     @property
@@ -264,5 +264,5 @@ class Table:
     """Printed if there are no blocks."""
 
     def shown(self, medium: Medium) -> list[Block]:
-        """Return the blocks that a terminal or a page shows."""
+        """Return the blocks that a terminal or a page shows; some blocks are for one of the two only."""
         return [block for block in self.blocks if block.only in (None, medium)]

@@ -164,9 +164,10 @@ def grade_held_out(
     rows: Sequence[Mapping[str, Any]],
     completions: Sequence[Any],
 ) -> list[float]:
-    """Return 1.0 for each completion that matches the answer in its row of the evaluation data, else 0.0.
+    """Return 1.0 for each completion that matches the right answer in its row of the evaluation data, else 0.0.
 
-    `rows` has one row per completion. The recipe of `olr` says how answers are read.
+    `rows` has one row per completion; raise UserError if a row has no right answer. The recipe of `olr` says how
+    answers are read.
     """
     prompts = [_held_out_prompt(row) for row in rows]
     return olr.grade(

@@ -288,7 +288,7 @@ class RewardServer:
 
 
 def run_path(config: Any) -> Path:
-    """Return the run directory: `reward.reward_kwargs.run_dir`, or `olr/` in verl's own folder."""
+    """Return the run directory: `reward.reward_kwargs.run_dir`, or by default `olr/` in `trainer.default_local_dir`."""
     settings = config.reward.get("reward_kwargs") or {}
     return Path(
         settings.get("run_dir") or os.path.join(config.trainer.default_local_dir, "olr")
