@@ -164,10 +164,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
 
     Args:
         run_dir: the directory for labels, rollouts, metrics and the recipe. It must not hold a run yet, unless you load
-            that run's state. None: a temporary folder, deleted together with this object.
+            that run's state. If it is None, a temporary folder is used, and deleted together with this object.
         recipe: keys of a recipe as nested mappings, or the name of a recipe file. The method is OLR unless
             `method.name` says otherwise. `train` and `model.path` describe what the trainer does, and are only stored.
-            `data.verified` is a file of verified labels, by prompt_id or, as a data set, by question.
+            `data.verified` names a file of verified labels, with a prompt_id or a question in each row.
         trainer: the trainer's name and version, which the run's manifest records.
         settings: the trainer's own settings, as keys of a recipe; `recipe` must not set them too.
     """
@@ -236,7 +236,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
 
     @property
     def groups_in_step(self) -> int:
-        """The number of prompts whose completions have come for the step that is not complete yet."""
+        """The number of prompts that the current step has so far; 0 between two steps."""
         return sum(len(part.trains) for part in self._decided)
 
     # Rewards ------------------------------------------------------------------------------------------------------
@@ -254,21 +254,22 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     ) -> SupervisedStep:
         """Decide the labels of a step and reward its completions.
 
-        Every argument but `step` has one item per completion, N in all. All K completions of a prompt must come in the
-        same call, but in any order.
+        Every argument but `step` has one item per completion. All completions of a prompt must come in the same call,
+        in any order.
 
         Args:
-            prompts: N texts or chats.
-            completions: N texts, chats or rollouts. A `Rollout` also carries the number of tokens, whether the response
+            prompts: texts or chats; the prompt of each completion.
+            completions: texts, chats or rollouts. A `Rollout` also carries the number of tokens, whether the response
                 was truncated, and the statistics that intrinsic rewards need.
-            labels: N labels as the data has them (`SENTINEL` on prompts marked as inactive or active noise); None where
-                a prompt has none, under methods that need none.
-            prompt_ids: N ids; by default each is made from the prompt's question (`QuestionIds`).
-            true_answers: N true answers, or None where unknown. They decide the reported accuracies and the noisy
-                labels (R3).
-            noise_types: N of clean, inactive, active, active_frozen; by default derived from label and true answer.
-            step: the number of this step, from 1. A UserError is raised if another step is due, because one was lost or
-                repeated.
+            labels: the prompt's label in the data, or `SENTINEL` for a prompt marked as inactive or active noise. It
+                may be None if the method needs no labels.
+            prompt_ids: the prompt's id; by default it is made from the prompt's question.
+            true_answers: the prompt's true answer, or None if unknown. The metrics report accuracy by it, and noisy
+                labels are drawn from the answers that differ from it (R3).
+            noise_types: ``clean``, ``inactive``, ``active`` or ``active_frozen``; by default derived from the label and
+                the true answer.
+            step: the number of this step, from 1, as a check. A UserError is raised if another step is due, because a
+                step was lost or repeated.
 
         Returns:
             Rewards in the order of the completions, the decided labels, and the step's metrics.
@@ -306,14 +307,14 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     ) -> SupervisedStep:
         """Decide the labels and rewards of completions that are already grouped by prompt.
 
-        Otherwise it does the same as a call of the object. Rewards are in the order of the groups, and within a group
-        in that of its completions.
+        A call of the object does the same for completions in any order. Rewards are in the order of the groups, and
+        within a group in the order of its completions.
 
         Args:
             groups: each prompt of the step once, with its completions.
-            step: the number of this step, from 1; a UserError is raised if another one is due.
-            complete: False if more groups of the same step follow. The metrics are then empty. The last part, or
-                `finish_step`, stores the whole step.
+            step: the number of this step, from 1, as a check; a UserError is raised if another step is due.
+            complete: whether the step has no further groups. If it is False, the returned metrics are empty. The call
+                with the step's last groups, or `finish_step`, then stores the whole step.
         """
         number = self._step + 1
         if step is not None and step != number:
@@ -390,17 +391,19 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         data_sources: Sequence[str] | None = None,
         prompts: Sequence[str | Chat] | None = None,
     ) -> list[float]:
-        """Return 1.0 for every completion that is right by its gold, else 0.0; for held-out prompts.
+        """Return 1.0 for every completion whose answer is right, else 0.0; for held-out prompts.
 
         Nothing is recorded. Each argument has one item per completion.
 
         Args:
             completions: texts, chats or rollouts.
-            golds: right answers, in every form that a file may have them in. Of a list of answers, each is right.
+            golds: the right answers, in any form that a data file may have them in. If an item is a list of answers,
+                each of them is right.
             data_sources: names of data sets, which decide how answers are read if the recipe has no `data.extractor`
                 (R6).
-            prompts: texts or chats. If one asks for a percentage, its gold also matches an answer with a percent sign
-                (R7). If one opens the thinking, its response is read from inside the thinking (R6).
+            prompts: texts or chats. If a prompt asks for a percentage, its right answer also matches an answer with a
+                percent sign (R7). If a prompt ends with a tag such as ``<think>``, its completion is read as beginning
+                inside the thinking (R6).
         """
         sources = [DATA_SOURCE] * len(golds) if data_sources is None else data_sources
         turns: list[tuple[Message, ...]] = [()] * len(golds)
@@ -421,10 +424,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         ]
 
     def log(self, metrics: Mapping[str, float]) -> None:
-        """Add the trainer's own metrics to those of the latest step, or before the first step to those of step 0.
+        """Add the trainer's own metrics to those of the latest step, or to step 0 if there has been no step.
 
-        The next step, `flush`, `state_dict` or `close` writes them to metrics.jsonl. What is logged for a step after
-        that is dropped.
+        They are written to metrics.jsonl by the next step, or by `flush`, `state_dict` or `close`. After that, further
+        metrics for the same step are dropped.
         """
         # If the latest step's line is already in the file, as after `state_dict` or a resume, these metrics are
         # dropped.
@@ -438,8 +441,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def state_dict(self) -> dict[str, Any]:
         """Write everything that decisions depend on to the disk, and return the run's id and step for a checkpoint.
 
-        The state is a dictionary of JSON values. Call this between steps only: if a step is incomplete, the groups
-        received so far are stored as a step of their own.
+        The state is a dictionary of JSON values. Call this between steps: the groups of an incomplete step would be
+        stored as a step of their own.
         """
         self.finish_step()
         self.flush()
@@ -448,9 +451,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return {"run": self._run_id, "step": self._step}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue the run in the run directory after the step of a saved state, and remove later steps from it.
+        """Continue the run in the run directory after the step at which `state` was saved; remove the steps after it.
 
-        Raise UserError if the directory holds another run, or the run has another recipe.
+        `state` is what `state_dict` returned. Raise UserError if the directory holds another run, or the run has
+        another recipe.
         """
         self.close("interrupted")
         self._reset()
@@ -461,8 +465,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def close(self, status: Status = "finished") -> None:
         """Write what is pending, note in the manifest how the run ended (`status`), and release the run directory.
 
-        Groups of an incomplete step are stored as a step. It also logs how many verified labels belonged to prompts of
-        the run, as a warning if some belonged to none.
+        The groups of an incomplete step are stored as a step. If the run is finished and has verified labels, log how
+        many of them belong to its prompts. This is a warning if some belong to none.
         """
         self.finish_step()
         self.flush()
@@ -482,10 +486,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     # The run directory --------------------------------------------------------------------------------------------
 
     def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> RunWriter:
-        """Return the writer of the run directory; the first call makes the directory.
+        """Return the writer of the run directory; make the directory at the first call.
 
-        Then the sizes of `groups`, the first step's, complete the recipe. Raise UserError if the directory holds a run
-        already, or this object was closed.
+        The first call also sets the recipe's numbers of prompts and rollouts to those of `groups`, the groups of the
+        first step, unless the recipe has these numbers already. Raise UserError if the directory holds a run already,
+        or if this object was closed.
         """
         path = self.run_dir
         if self._run is not None:
@@ -513,7 +518,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def _resume(self, run_id: str) -> None:
         """Continue the run in the run directory after the current step, and remove later steps.
 
-        Raise UserError if its id is not `run_id`, or its recipe is not this object's.
+        Raise UserError if the run's id is not `run_id`, or if its recipe differs from this object's in more than the
+        sections `train` and `model`.
         """
         path = self.run_dir
         # A temporary folder never survives its process, so a state of one has no run to continue.
@@ -545,9 +551,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._write_to(RunWriter.resume(path, self.recipe), is_resumed=True)
 
     def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> RunWriter:
-        """Begin to write to a run that this process has locked, with its prompts and history; return its writer.
+        """Begin to write to `run`, whose directory this process has locked; return `run`.
 
-        If `is_resumed`, first remove the steps after the current one. If the beginning fails, release the lock.
+        The prompts and the history stored in the run are read. If `is_resumed`, the steps after the current one are
+        removed first. If the beginning fails, the lock is released.
         """
         with ExitStack() as lock:
             lock.enter_context(run)
@@ -575,10 +582,14 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def _require_groups(
         self, groups: Sequence[tuple[Prompt, Sequence[Any]]], marked: Sequence[Prompt]
     ) -> None:
-        """Raise UserError if a prompt of the step comes twice, has too few completions, lacks a label, or has changed.
+        """Raise UserError if a step's groups cannot be used.
 
-        A label is needed only under some methods, and a verified one will do. `marked` are the prompts of `groups`,
-        marked if they have a verified label. Changed means that an earlier step had another prompt with the same id.
+        A prompt must come once in a step, with at least two completions. If an earlier step had a prompt with the same
+        id, the two must be equal. Under some methods a prompt needs a label, given or verified.
+
+        Args:
+            groups: each prompt with its completions.
+            marked: the prompts of `groups`, marked if they have a verified label.
         """
         names = {name for part in self._decided for name in part.labels["prompt_id"]}
         known = {} if self._run is None else self._run.prompts
@@ -610,10 +621,10 @@ def _recipe_tree(
     """Return the nested keys of the recipe for a run of another trainer, made of the user's keys and the trainer's.
 
     Args:
-        recipe: the user's keys, or the name of a recipe file.
+        recipe: the user's keys, or the name of a recipe file; None for no keys.
         trainer: the trainer's name and version.
         settings: the trainer's own settings, as keys of a recipe.
-        run_dir: the run directory; the recipe's name is by default that of this folder.
+        run_dir: the run directory; if the user's keys have no `name`, the recipe is named after this folder.
 
     Raises:
         UserError: the user's keys include one that the trainer sets, or one that has no effect here.
@@ -660,14 +671,14 @@ def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:
-    """Concatenate the parts of one step, each a table as name -> column, to a single table."""
+    """Concatenate tables, each a mapping name -> column, to one table; all tables have the same columns."""
     return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 
 def _rollout(completion: str | Chat | Rollout, prompt: Sequence[Message]) -> Rollout:
-    """Return a completion as a `Rollout`, preceded by the tag, such as ``<think>``, that its prompt ended with, if any.
+    """Return a completion as a `Rollout`; if its prompt ended with a tag such as ``<think>``, put this tag in front.
 
-    With that tag, a stored response can be read again without its prompt.
+    With the tag, a stored response can be read again without its prompt.
     """
     rollout = (
         completion

@@ -25,8 +25,8 @@ class UserError(Exception):
     Attributes:
         problem: what is wrong, and with which thing.
         remedy: an instruction to the user ("choose another name").
-        place: where to apply the remedy: a recipe's key, a file, or a Python argument. The command line prints an
-            argument as its option (``run_dir``; ``template KEY``). Empty if the problem already names the place.
+        place: where to apply the remedy: a recipe's key, a file, or a Python argument. The command line prints the
+            argument ``run_dir`` as its option, ``--run-dir``. Empty if the problem already names the place.
     """
 
     def __init__(self, problem: str, remedy: str, place: str = "") -> None:
@@ -37,9 +37,9 @@ class UserError(Exception):
 
     @classmethod
     def of(cls, sentence: str, *, remedy: str, place: str = "") -> Self:
-        """Make an error from a sentence ``problem; remedy``, split at its last semicolon.
+        """Make an error from a sentence ``problem; remedy``, which is split at its last semicolon.
 
-        If it has no semicolon, it is the problem, and the argument `remedy` the remedy.
+        A sentence without a semicolon is the problem, and the remedy is then the argument `remedy`.
         """
         problem, semicolon, own_remedy = sentence.rpartition("; ")
         return (
@@ -133,9 +133,10 @@ def _kind(path: Path | str) -> str:
 def no_path(
     path: Path | str, remedy: str = "check the name", known: Iterable[str] = ()
 ) -> NotHere:
-    """Build the error for a path that is missing, or that is something else than the kind of file that is needed.
+    """Build the error for a path that does not exist, or that is of the wrong kind, such as a folder instead of a file.
 
-    For a missing path, it suggests a similar name from `known`, else from the path's folder.
+    For a path that does not exist, the error suggests a similar name if there is one: a name in `known`, else a name in
+    the path's folder.
     """
     if os.path.lexists(path):
         return NotHere(f"{path} is {_kind(path)}, which cannot be used here", remedy)
@@ -158,12 +159,15 @@ def taken(path: Path, detail: str = "", place: str = "") -> UserError:
 
 
 def no_rows(path: Path | str, item: str) -> NoRows:
-    """Build the error for a table without rows where at least one `item`, such as a prompt, is needed."""
+    """Build the error for a table without rows; `item` is the word for what a row holds, such as ``prompt``."""
     return NoRows(f"{path} has no rows", f"name a file with at least one {item}")
 
 
 def unknown(place: str, value: str, known: Iterable[str]) -> UserError:
-    """Build the error for a `value` that is not among the known names; it lists these and suggests the closest."""
+    """Build the error for a `value` that is not among the known names.
+
+    The error lists the known names and suggests the closest. `place` is where the value was given, such as an argument.
+    """
     names = list(known)
     return UserError(
         f"there is no '{value}'{did_you_mean(value, names)}",
@@ -181,7 +185,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def closest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name closest to `name`, or None if none is close.
 
-    A name that is nearly equal comes before one that begins with `name`, and that before one that is only similar.
+    A nearly equal name is preferred to a name that begins with `name`. A name that is only similar comes last.
     """
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.85)
@@ -206,7 +210,10 @@ def shortened(text: str) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, then the error that caused it, and so on; only causes that its traceback shows."""
+    """Yield an error, then the error that caused it, and so on.
+
+    A cause that the traceback hides (``raise … from None``) ends the chain and is not yielded.
+    """
     while error is not None:
         yield error
         # `raise … from None` hides the context in tracebacks, so skip it here too.

@@ -67,9 +67,9 @@ departures: set[str] = set()
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Raise a UserError in place of the block's error if that says why `target` cannot be written, such as a full disk.
+    """Raise a UserError if the block fails for a reason why `target` cannot be written, such as a full disk.
 
-    Any other error is raised as it is.
+    Any other error of the block is raised as it is.
     """
     try:
         yield
@@ -96,10 +96,10 @@ def system_problem(error: BaseException) -> str | None:
 
 @contextmanager
 def naming_the_disks_error(folder: Path) -> Iterator[None]:
-    """Raise the system's error in place of torch's if torch failed because nothing can be written to `folder`.
+    """Replace torch's error by the system's if the block fails because nothing can be written to `folder`.
 
-    On a full disk, torch.save only says "unexpected pos 4544 vs 4438". Writing another 1 MiB then fails as well, with
-    an error that names the reason.
+    On a full disk, torch.save only says "unexpected pos 4544 vs 4438". After such a RuntimeError, 1 MiB is written to
+    `folder` as a test. If the test fails too, its error names the reason. If it does not fail, torch's error is raised.
     """
     try:
         yield
@@ -128,8 +128,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 def error_number(error: BaseException) -> int:
     """Return the system's error number (errno) behind an exception, or 0 if there is none.
 
-    It is that of an OSError among the exception's causes, as behind torch.save's RuntimeError. Errors of safetensors
-    and polars, and of Ray if another process failed, contain only the system's text. This text is looked for too.
+    It is the number of an OSError among the exception's causes. Some exceptions have no such cause but contain the
+    system's text, such as those of safetensors and polars, or of Ray if another process failed. So the texts of known
+    errors are looked for too.
     """
     for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno:
@@ -171,7 +172,8 @@ def read_text(
     Args:
         file: the file to read.
         at_most: the largest allowed size in bytes; None for any.
-        encoding: the recipe's `data.encoding`, for data files in another encoding. Errors then name that key.
+        encoding: the recipe's `data.encoding`, which is tried if the file is neither. Errors then name that key. None
+            allows no other encoding.
 
     Raises:
         UserError: the file cannot be read, is too large, or is not text in these encodings.
@@ -211,8 +213,9 @@ def read_text(
 def _decoded(content: bytes, encoding: str) -> str:
     """Decode the bytes of a file; `encoding` is used only if they are neither UTF-8 nor UTF-16 with a mark.
 
-    Text in another encoding is hardly ever valid UTF-8 by chance. One setting therefore serves both a file and the
-    UTF-8 that olr exports from it.
+    Text in another encoding is hardly ever valid UTF-8 by chance. So one setting serves for a file and also for what
+    olr exports from it, which is UTF-8. Raise UnicodeDecodeError if the bytes cannot be decoded, and LookupError if
+    there is no such encoding.
     """
     # A misspelt name raises even if the encoding is not needed for this file.
     codecs.lookup(encoding)
@@ -235,9 +238,9 @@ def read_lines(
 
     Args:
         file: the file to read.
-        is_cut: whether the file may end inside a character, since writing may have been cut off. Such a last line is
-            yielded as ``{``, which is invalid JSON.
-        encoding: as in `read_text`.
+        is_cut: whether the file may end inside a character, because its writer may have been stopped. Such a last line
+            is yielded as ``{``, which is invalid JSON.
+        encoding: the recipe's `data.encoding`, which is tried if the file is neither UTF-8 nor UTF-16 with a mark.
     """
     try:
         with regular(file).open("rb") as content:
@@ -265,7 +268,7 @@ def read_lines(
 def storable(text: str) -> str:
     """Replace each half of a surrogate pair, which UTF-8 cannot hold, by a question mark.
 
-    A text must be replaced before it is used, so that the stored text equals the used one.
+    Call this before the text is used for anything, so that the stored text is the one that was used.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -315,10 +318,10 @@ def read_record(file: Path, version: int) -> Any:
 def write_whole(
     target: Path, write: Callable[[Path], object], *, durable: bool = True
 ) -> None:
-    """Write a file completely or not at all: `write` fills a temporary file, which then replaces `target`.
+    """Write a file completely or not at all: a temporary file is filled and then replaces `target`.
 
-    If `durable`, wait until the bytes are on the disk, so that the file survives a power cut. Raise UserError if the
-    file cannot be written, as on a full disk.
+    `write` gets the path of the temporary file and writes the content to it. If `durable`, wait until the bytes are on
+    the disk, so that the file survives a power cut. Raise UserError if the file cannot be written, as on a full disk.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with writing(target):
@@ -364,8 +367,14 @@ def write_new(
 ) -> bool:
     """Let `write` fill a new file; return True, or False if the file already existed with the same bytes.
 
-    A command can thus be repeated. A file with other content raises UserError unless `replaces` is set. `place` is the
-    command's argument that names the file, for this error.
+    A command can thus be repeated. If the file exists with other content, it is replaced if `replaces` is set;
+    otherwise UserError is raised.
+
+    Args:
+        target: the file.
+        write: a function that writes the content to the path that it gets, which is a temporary file.
+        place: the command's argument that names the file, for the error.
+        replaces: whether other content may be replaced.
     """
 
     def fill(path: Path) -> None:
@@ -387,8 +396,8 @@ def write_new(
 def sweep(folder: Path, *, is_held: bool = False) -> None:
     """Remove the temporary files that killed processes of olr have left in a folder.
 
-    A file is removed if its process has ended and it is a minute old. If `is_held`, that is if this process has the
-    folder locked, all are removed.
+    A file is removed if it is at least a minute old and its process has ended. If `is_held`, this process has the
+    folder locked, so that no other can be writing there, and all such files are removed.
     """
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
@@ -406,13 +415,14 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
 def require_new(
     outputs: Mapping[str, Path | None], repeatable: Collection[str] = ()
 ) -> None:
-    """Raise UserError, before any work is done, if a command could not write its outputs in the end.
+    """Raise UserError if a command would not be able to write its outputs; for use before any work is done.
 
-    That is the case if a file exists already, two outputs are one file, or a folder cannot be written.
+    This is the case if a file exists already, two outputs are one file, or a folder cannot be written.
 
     Args:
-        outputs: argument -> its file, or None if the user named none.
-        repeatable: arguments whose file may exist, because `write_new` replaces nothing.
+        outputs: the command's argument -> the file that it names, or None if the user named none.
+        repeatable: arguments whose file may exist. The command must write it with `write_new`, which checks its
+            content.
     """
     argument_by_path: dict[str, str] = {}
     for name, target in outputs.items():
@@ -458,7 +468,7 @@ def write_text(target: Path, text: str) -> None:
 def sync(path: Path) -> None:
     """Wait until a file's bytes, or a folder's entries, are on the disk.
 
-    Not every file system can do that; if this one cannot, `departures` gets a sentence that says so.
+    Some file systems cannot wait. A sentence that says so is then added to `departures`, which a run's manifest lists.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -476,7 +486,8 @@ def sync(path: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file, a link (never its target) or a folder that is not needed any more.
 
-    If the system refuses, it stays, and `departures` gets a sentence that says so.
+    If the system refuses, the path stays, and a sentence that says so is added to `departures`, which a run's manifest
+    lists.
     """
     try:
         if path.is_dir() and not path.is_symlink():

@@ -8,7 +8,10 @@ V = TypeVar("V")
 
 
 def gathered(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Return key -> list of its values, with the values in their order and the keys in that of their first value."""
+    """Group values by their keys, and return key -> list of its values.
+
+    The values of a key stay in their order. Keys are in the order of their first values.
+    """
     values: dict[K, list[V]] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)

@@ -53,7 +53,7 @@ def replay(history: PathName, *settings: str) -> pl.DataFrame:
 
     Args:
         history: a run or a log.
-        settings: words after ``--set``, such as ``"method.slope_threshold=0.1"`` or ``"method.name=rules.py:mine"``.
+        settings: settings ``key=value``, such as ``"method.slope_threshold=0.1"`` or ``"method.name=rules.py:mine"``.
 
     Returns:
         One row per visit (a prompt in one epoch), with the columns of a run's labels (docs/run-directory.md).
@@ -67,9 +67,9 @@ def figure(name: str, *runs: PathName) -> Figure:
     """Return a figure of runs for a notebook to show (`olr analyze --figure`).
 
     Args:
-        name: learning, coherence, dynamics, composition, arms, or ``over-`` and a key of the recipe.
-        runs: run directories, or folders that contain runs. Figures with one chart per arm (runs that differ only in
-            their seed), such as dynamics, accept runs of one arm only.
+        name: learning, coherence, dynamics, composition, arms, or ``over-KEY``, where KEY is a key of the recipe.
+        runs: run directories, or folders that contain runs. An arm is the runs that differ only in their seed. Figures
+            with one chart per arm, such as dynamics, accept runs of one arm only.
     """
     # Imported here: matplotlib is slow to import, and only this function needs it.
     from olr_cli.analysis import figures

@@ -47,16 +47,20 @@ def not_installed(package: str, needed_by: str) -> NotHere:
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
-    """Return the optional package whose absence made an import fail, or None if the import failed otherwise."""
+    """Return the name of the optional package whose absence made an import fail.
+
+    Return None if the import failed for another reason.
+    """
     package = (error.name or "").partition(".")[0]
     # `find_spec`: if the package itself is there, a module inside it is missing, which no installation of ours repairs.
     return package if package in EXTRAS and find_spec(package) is None else None
 
 
 def unfit_torchvision(error: BaseException) -> str | None:
-    """Return a sentence if an import failed because torchvision was built for another torch; None for other errors.
+    """Return what to tell the user if an import failed because torchvision was built for another torch, else None.
 
-    transformers imports torchvision if it is installed, and its error names only one of its own classes.
+    transformers imports torchvision if that is installed. If this import fails, its error names only one of its own
+    classes, not the reason.
     """
     from importlib import metadata
 
@@ -90,9 +94,10 @@ def is_version(version: str, wanted: str) -> bool:
 
 
 def untested_versions() -> list[str]:
-    """Return a list with one sentence if packages have other versions than those tested bit for bit (R18), else empty.
+    """Return a list with one note if torch or transformers has another version than the tested one; else an empty list.
 
-    The packages are torch and transformers; the sentence is meant for a run's manifest.
+    With the tested versions (`TESTED`), the tests compare runs bit for bit (R18). The note is meant for a run's
+    manifest.
     """
     installed = {name: installed_version(name) or "absent" for name in TESTED}
     others = [

@@ -33,22 +33,30 @@ def key(*parts: Part) -> int:
 
 
 def uniform(*parts: Part) -> float:
-    """Return a random number in [0, 1) that depends on `parts` alone, the name of the draw."""
+    """Return a random number in [0, 1) that depends only on `parts`, which name the draw."""
     # A float64 holds 53 bits; with all 64 the largest keys would round up to 1.0.
     return (key(*parts) >> 11) * 2.0**-53
 
 
 def permutation(size: int, *parts: Part) -> list[int]:
-    """Return the numbers 0 to size - 1 in a random order that depends on `parts` alone, the name of the draw."""
+    """Return the numbers 0 to size - 1 in a random order that depends only on `parts`, which name the draw."""
     return sorted(range(size), key=lambda i: (key(*parts, i), i))
 
 
 def rollout_keys(
     purpose: str, seed: int, epoch: int, prompt_ids: Iterable[str], rollouts: int
 ) -> NDArray[np.uint64]:
-    """Return the random key of each rollout, from which its tokens are drawn; the shape is (prompts, rollouts).
+    """Return a random 64-bit number (key) for each rollout, from which its tokens are drawn.
 
-    A key depends only on purpose, seed, epoch, prompt and the rollout's number, not on the batch it is sampled in.
+    The shape of the result is (prompts, rollouts). A key depends only on `purpose`, `seed`, `epoch`, the prompt's id
+    and the rollout's number. The batch in which a rollout is sampled makes no difference.
+
+    Args:
+        purpose: the name of the draw, such as ``rollout`` or ``held-out``.
+        seed: the recipe's seed.
+        epoch: the number of the epoch.
+        prompt_ids: the ids of the prompts, in the order of the result.
+        rollouts: the number of rollouts per prompt.
     """
     import numpy as np
 
@@ -59,10 +67,11 @@ def rollout_keys(
 
 
 def uniform_streams(keys: NDArray[np.uint64], position: int) -> NDArray[np.float64]:
-    """Return one random number in [0, 1) per key, in the shape of `keys`: the one at `position`, from 0, of its stream.
+    """Return one random number in [0, 1) for each key, in the shape of `keys`.
 
-    This is a counter-based generator (splitmix64): a rollout's stream depends only on its own key, not on the batch it
-    is sampled in.
+    Each key stands for a stream of random numbers. `position`, from 0, says which number of every stream is returned.
+    The numbers come from a counter-based generator (splitmix64), so a stream depends only on its own key, not on other
+    keys.
     """
     import numpy as np
 

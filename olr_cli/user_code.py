@@ -24,7 +24,10 @@ from olr_cli.errors import UserError, first_line, shortened
 
 
 def is_function(setting: str | None) -> bool:
-    """Return whether a setting names a user's function (``file.py:function``), not a name of olr's or a pattern."""
+    """Return whether a setting names a user's function (``file.py:function``).
+
+    It does not if it is None, one of olr's own names (``boxed``), or an extractor with a text (``regex:…``).
+    """
     kind, colon, _ = (setting or "").partition(":")
     return bool(colon) and kind not in ("regex", "after", "tag")
 
@@ -32,8 +35,8 @@ def is_function(setting: str | None) -> bool:
 def load_function(place: str) -> Callable[..., Any]:
     """Import and return a user's function, named ``package.module:function`` or ``file.py:function``.
 
-    A file's path begins at the working folder. Raise UserError if there is no such function. Functions of the standard
-    library are refused: `os.system` as an extractor would execute responses.
+    The path of a file is relative to the working folder. Raise UserError if there is no such function. Functions of the
+    standard library are refused, because `os.system` as an extractor would execute responses.
     """
     return _loaded(place, os.getcwd())
 
@@ -41,7 +44,10 @@ def load_function(place: str) -> Callable[..., Any]:
 # Cached per working folder (`_folder`), because two folders may hold different files of the same name.
 @functools.cache
 def _loaded(place: str, _folder: str) -> Callable[..., Any]:
-    """Import a user's function as `load_function` does, once per name and working folder (`_folder`)."""
+    """Import and return a user's function, once for each name (`place`) and working folder (`_folder`).
+
+    Raise UserError if there is no such function.
+    """
     source, _, name = place.rpartition(":")
     shown = shortened(place)
     module = (
@@ -80,10 +86,10 @@ def raised_at(error: Exception) -> str:
 
 @contextmanager
 def running(what: str, place: str = "") -> Iterator[None]:
-    """Raise a UserError in place of any error that the block, which runs a user's code, raises.
+    """Raise a UserError in place of any error that the block raises; the block runs a user's code.
 
-    `what` names that code at the beginning of the error's message, and `place` is the error's place, such as a recipe's
-    key.
+    The error's message begins with `what`, which names this code. `place` is where the user can fix it, such as a key
+    of the recipe.
     """
     try:
         yield

@@ -19,9 +19,10 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
 
 
 def code_notes(recipe: Recipe) -> list[str]:
-    """Return a list with one sentence that names the code from outside olr that a recipe runs; empty if it runs none.
+    """Return a list with one note about the code from outside olr that a recipe runs; empty if it runs none.
 
-    Such code is a function of the user's, or code that comes with the model (`model.trust_remote_code`).
+    Such code is a function of the user's, or code that comes with the model (`model.trust_remote_code`). The note names
+    the functions and the recipe's keys.
     """
     named = [
         f"{', '.join(names)} ({key})" if names != ["true"] else key
@@ -31,16 +32,16 @@ def code_notes(recipe: Recipe) -> list[str]:
 
 
 def _warnings(recipe: Recipe) -> Iterator[str]:
-    """Yield the sentences of `recipe_warnings`, one per likely mistake."""
+    """Yield a sentence for each setting of a recipe that is allowed but probably a mistake."""
     yield from _refinement_warnings(recipe.method, recipe.train.epochs)
     yield from _label_warnings(recipe)
     yield from _update_warnings(recipe.train)
 
 
 def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
-    """Yield one sentence if the method cannot replace any label within `epochs` epochs, and nothing otherwise.
+    """Yield one sentence if the method cannot replace any label within this number of epochs, else nothing.
 
-    This is so if its warm-up lasts all epochs, or if its slope threshold is above every slope that can occur.
+    Two settings have this effect: a warm-up that lasts all epochs, and a slope threshold that no slope can exceed.
     """
     warmup = getattr(method, "warmup_epochs", 0)
     if warmup >= epochs:
@@ -61,9 +62,9 @@ def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
 
 
 def _label_warnings(recipe: Recipe) -> Iterator[str]:
-    """Yield a sentence if votes have fewer than 4 rollouts, and one if label noise has no effect on training.
+    """Yield a sentence for majority votes among fewer than 4 rollouts, and one for label noise without any effect.
 
-    Noise has no effect if neither the rewards nor the choice of the prompts that train depend on labels.
+    Noise has no effect on training if neither the rewards nor the choice of prompts depend on labels.
     """
     method, rollouts = recipe.method, recipe.train.rollouts_per_prompt
     if method.row.label in ("refined", "majority", "other_view", "own") and rollouts < 4:
@@ -104,11 +105,12 @@ def _update_warnings(train: TrainSection) -> Iterator[str]:
 
 
 def steepest_slope(visits: int) -> Fraction:
-    """Return the largest least-squares slope that the pass rates of this number of visits can have; 0 below two visits.
+    """Return the largest least-squares slope that pass rates can have over this number of visits; 0 below two visits.
 
-    The slope (Eq. slope, R12) is sum x(i) p(i) / sum x(i)^2, where p(i) is the pass rate of visit i, and x(i) is i
-    minus the mean of all i. It is largest if p is 0 where x is negative and 1 where x is positive. That gives
-    3 t / (2 (t^2 - 1)) for an even number t of visits and 3 / (2 t) for an odd one.
+    A visit is the rollouts of one prompt in one epoch. Its pass rate lies between 0 and 1. The slope (Eq. slope, R12)
+    is sum x(i) p(i) / sum x(i)^2, where p(i) is the pass rate of visit i, and x(i) is i minus the mean of all i. The
+    slope is largest if p is 0 where x is negative and 1 where x is positive. That gives 3 t / (2 (t^2 - 1)) for an even
+    number t of visits and 3 / (2 t) for an odd one.
     """
     if visits < 2:
         return Fraction(0)
@@ -117,7 +119,11 @@ def steepest_slope(visits: int) -> Fraction:
 
 
 def step_warnings(recipe: Recipe, prompts: int) -> list[str]:
-    """Return one sentence if this number of training prompts is no multiple of `train.prompts_per_step`, else none."""
+    """Return a warning, as a list of one sentence, if the last step of each epoch is not full; else an empty list.
+
+    `prompts` is the number of training prompts. The last step is full if this is a multiple of
+    `train.prompts_per_step`.
+    """
     size = recipe.train.prompts_per_step
     if size > prompts:
         return [

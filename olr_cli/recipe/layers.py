@@ -51,7 +51,7 @@ def find_recipe(name: str | Path) -> Path:
     """Return the path of a recipe: the file `name` itself, or the recipe that comes with olr under that name.
 
     Raises:
-        UserError: there is neither, or the file is a data set and no recipe.
+        UserError: there is no such recipe, or the file is a data set.
     """
     path = Path(name)
     # os.path returns False for a name that is too long; pathlib raises.
@@ -89,30 +89,31 @@ def _bundled(name: Path) -> Path | None:
 
 
 def recipes_by_name() -> dict[str, Path]:
-    """Return the recipes that come with olr, in the order of their files: name (``laptop/quickstart``) -> file."""
+    """Return name -> file of the recipes that come with olr, sorted by file; a name is like ``laptop/quickstart``."""
     folder = bundled_recipes()
     files = sorted(folder.rglob("*.yaml"))
     return {str(file.relative_to(folder).with_suffix("")): file for file in files}
 
 
 def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
-    """Return the recipe with all its keys resolved.
+    """Return a recipe with a value for every key.
 
-    The keys of the file override those of its base, that is the recipe it builds on. Keys that neither sets have their
-    defaults.
+    The value comes from `overrides`, else from the file, else from the recipe that the file names as its ``base``. A
+    key that none of these sets has its default. Raise UserError if there is no such recipe, or a key is wrong.
 
     Args:
         path: a recipe file, or the name of a recipe that comes with olr.
-        overrides: settings ``key=value``, which override everything else.
+        overrides: settings as texts ``key=value``, with dotted keys such as ``train.epochs``.
     """
     return with_layers(path, overrides)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The keys that one source sets, nested by section: a recipe file, its base, or a command's settings.
+    """The keys that one source of a recipe sets, as nested dictionaries.
 
-    A recipe is several layers merged, each of which overrides those below it.
+    A source is a recipe file, the base that a recipe file builds on, or the settings of a command. A recipe is several
+    layers merged; later layers override earlier ones.
     """
 
     source: str
@@ -127,10 +128,11 @@ class Layer:
 
 
 def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, list[Layer]]:
-    """Return the resolved recipe, and the layers that it was merged from, lowest first: bases, file, `overrides`.
+    """Return a recipe with a value for every key, and the layers that it was merged from.
 
-    A layer holds the keys that one of these sources sets; without overrides, the file is the last. The file's layer is
-    named after `path` as it was typed.
+    Each layer holds the keys that one source sets, and overrides the layers before it. The layers are in this order:
+    the bases that the file builds on, the file, and the settings ``key=value`` in `overrides`, if there are any. The
+    file's layer is named `path`, as the user typed it.
     """
     *bases, mine = _files(find_recipe(path))
     with at("set"):
@@ -141,10 +143,11 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """Return a copy of the recipe that knows which code only a stored recipe names, not the user.
+    """Return a copy of the recipe that marks code from outside olr which only a stored recipe names, not the user.
 
-    Code is a function, or a model's own code (`Recipe.code`). A stored recipe lies in the folder of a run, and may be a
-    stranger's. `Recipe.require_named` refuses its code unless another layer names the same functions.
+    Such code is a function, or code that comes with a model. A stored recipe lies in the folder of a run, and may be a
+    stranger's, so `Recipe.require_named` refuses marked code. Code is not marked if another layer names it too.
+    `layers` are those that the recipe was merged from.
     """
     of_user: list[tuple[str, str]] = []
     for layer in layers:
@@ -165,7 +168,7 @@ def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """Yield every value within nested lists and dictionaries as text; true becomes ``true``, as in `Recipe.code`."""
+    """Yield every value inside nested lists and dictionaries as text; True becomes ``true``, as YAML writes it."""
     if isinstance(value, list | dict):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _leaves(inner)
@@ -179,14 +182,18 @@ def merged_keys(layers: Iterable[Layer]) -> dict[str, Any]:
 
 
 def read_tree(file: Path) -> dict[str, Any]:
-    """Return the nested keys of a recipe file, merged over those of the recipe that its key ``base`` names."""
+    """Return the keys of a recipe file and of its base, merged into nested dictionaries.
+
+    The base is the recipe that the key ``base`` names. The file's own keys override those of the base.
+    """
     return merged_keys(_files(file))
 
 
 def _files(file: Path) -> list[Layer]:
-    """Return one layer per file: the recipe's own last, before it the base it builds on, before that the base's base, …
+    """Return the layers of a recipe file and of its bases; the file's own is the last.
 
-    A base is a path relative to the file, or the name of a bundled recipe. Raise UserError if the bases form a circle.
+    The base of a file is the recipe that its key ``base`` names. A base may have a base itself, whose layer then comes
+    before. Raise UserError if the bases lead back to the file.
     """
     layers: list[Layer] = []
     seen: set[Path] = set()
@@ -206,9 +213,10 @@ def _files(file: Path) -> list[Layer]:
 
 
 def _find_base(file: Path, base: object) -> Path:
-    """Return the file that the recipe `file` names as its base; raise UserError if there is none.
+    """Return the file of the base that a recipe builds on; raise UserError if there is none.
 
-    `base` is that name: a path relative to `file`, or the name of a bundled recipe.
+    `base` is the value of the key ``base`` in the recipe `file`: a path relative to `file`, or the name of a recipe
+    that comes with olr.
     """
     if isinstance(base, str):
         beside = file.parent / base
@@ -222,9 +230,10 @@ def _find_base(file: Path, base: object) -> Path:
 
 
 def merged_text(file: Path) -> str:
-    """Return a recipe file's text, or if it has a base, its leading comments and all merged keys as YAML.
+    """Return the text of a recipe, without reference to the base that it builds on.
 
-    The text therefore stands alone, without any base.
+    If the file has no key ``base``, this is the file's own text. Otherwise it is the comments at the top of the file,
+    followed by the merged keys of the file and its bases as YAML.
     """
     tree = _read_keys(file)
     text = read_text(file, at_most=MOST_BYTES)
@@ -237,7 +246,10 @@ def merged_text(file: Path) -> str:
 
 
 def _read_keys(file: Path) -> dict[str, Any]:
-    """Return the keys of one recipe file without those of its base; raise UserError if it holds no mapping."""
+    """Return the keys of one recipe file, without those of its base; an empty file has none.
+
+    Raise UserError if the file holds anything but a mapping.
+    """
     tree = read_yaml(file)
     if tree is None:
         return {}
@@ -258,10 +270,9 @@ def _read_keys(file: Path) -> dict[str, Any]:
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of `base` overridden by those of `top`, merged section by section.
 
-    `top` may change the kind of a section, that is its key `noise.type`, `engine.name` or `method.name`. Then keys in
-    `base` that the new kind lacks are dropped. A new method drops all of the section's keys in `base`, because it
-    starts from its own defaults. A mapping under `extractor` is never merged but replaced, because its one key is the
-    kind.
+    If `top` changes the kind of a section (`noise.type` or `engine.name`), the section's keys in `base` that the new
+    kind lacks are dropped. If it changes the method (`method.name`), all keys of the section in `base` are dropped,
+    because each method has its own defaults. The mapping under the key ``extractor`` is replaced as a whole.
     """
     merged = dict(base)
     for name, value in top.items():
@@ -280,10 +291,16 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 def _keys_of_kind(
     name: str, below: Mapping[str, Any], value: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the keys of the section `below` that stay if the section `value` is laid over it.
+    """Return the keys of a section that stay when other keys are laid over it.
 
-    The kind of a section is one of its keys, such as `noise.type`. If `value` sets another kind, the keys stay that the
-    new kind also has; with another method, none do. An unknown kind keeps all.
+    The kind of a section is one of its keys, such as `noise.type`. If `value` sets no kind, the same kind or an unknown
+    one, all keys stay. If it sets another kind, those keys stay that the new kind has too. If it sets another method,
+    no key stays.
+
+    Args:
+        name: the section's name, such as ``noise``.
+        below: the section's keys so far.
+        value: the keys that are laid over them.
     """
     tag, kinds = KINDS.get(name, ("", {}))
     new = value.get(tag)
@@ -299,10 +316,10 @@ def _keys_of_kind(
 
 
 def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
-    """Return `tree`, nested keys, with settings ``dotted.key=value`` over it; values are read as YAML.
+    """Return the nested keys `tree` with settings ``dotted.key=value`` laid over them; values are read as YAML.
 
-    All settings are merged before they are laid over `tree`. So one that changes a section's kind drops keys of `tree`,
-    but never keys of other settings, whatever their order.
+    A setting that changes the kind of a section, such as ``noise.type``, drops keys of `tree` that the new kind lacks.
+    It never drops keys of other settings, whatever their order.
 
     Raises:
         UserError: a setting is not ``key=value``, or its value is not plain YAML.
@@ -323,15 +340,15 @@ def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
 
 
 def read_pairs(words: Iterable[str]) -> dict[str, Any]:
-    """Return ``key=value`` words for another program, such as vLLM, as a dictionary with values read as YAML.
+    """Return words ``key=value``, which are meant for another program such as vLLM, as a dictionary.
 
-    A ``-`` in an outermost key becomes ``_``, and dotted keys become nested ones.
+    Values are read as YAML. A dotted key becomes nested dictionaries. Every ``-`` in an outermost key becomes ``_``.
     """
     return {key.replace("-", "_"): value for key, value in override({}, words).items()}
 
 
 def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
-    """Set a dotted key in the nested dictionary `tree`, in place.
+    """Set a dotted key, such as ``train.epochs``, in the nested dictionary `tree`, in place.
 
     A value that is a dictionary is merged into an existing section of that name. Raise UserError if a name would be
     both a value and a section.
@@ -356,14 +373,18 @@ def put(tree: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 def validate(tree: Mapping[str, Any], source: str) -> Recipe:
-    """Return the recipe that the nested keys in `tree` describe; a UserError about them names `source`."""
+    """Return the recipe that the nested keys in `tree` describe.
+
+    Raise UserError if a key or value is wrong. The error names `source`, the file or argument that the keys come from.
+    """
     return _resolved([Layer(source, tree)])
 
 
 def _resolved(layers: Sequence[Layer]) -> Recipe:
-    """Return the recipe that the merged layers, lowest first, describe.
+    """Return the recipe that layers describe when they are merged; later layers override earlier ones.
 
-    A UserError names the source of the uppermost layer that sets the wrong key, or of the lowest layer if none does.
+    Raise UserError if a key is wrong. The error names the source of the last layer that sets the key, or of the first
+    layer if none sets it.
     """
     for layer in layers:
         # pydantic accepts text with a NUL, say, which no file can hold: the run could not store its recipe.
@@ -382,7 +403,14 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
 
 
 def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
-    """Return pydantic's errors about a recipe as one UserError; its place is the layer that the first is about."""
+    """Turn pydantic's errors about a recipe into one UserError, which lists up to `_MOST_PROBLEMS` of them.
+
+    The place of the UserError is the source of the layer that sets the first wrong key.
+
+    Args:
+        errors: the items of ``ValidationError.errors()``.
+        layers: those that the recipe was merged from; later ones override earlier ones.
+    """
     # A key that takes a number or a text has one error for each type; only the first counts.
     by_place: dict[str, Any] = {}
     for detail in errors:
@@ -400,9 +428,14 @@ def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
 
 
 def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
-    """Return the source of the uppermost layer that sets a key that an error is about, else of the lowest layer.
+    """Return the source of the layer that an error about a recipe comes from.
 
-    `detail` is pydantic's record of the error and `sentence` its wording, which may name further keys.
+    That is the last layer that sets a key which the error is about. If no layer sets one, it is the first layer.
+
+    Args:
+        detail: the error, an item of ``ValidationError.errors()``.
+        sentence: the error in words, which may name further keys.
+        layers: those that the recipe was merged from; later ones override earlier ones.
     """
     place = dotted_key(detail["loc"])
     # Uppermost first: a value there overrides those below, so the error is about that value.
@@ -413,10 +446,10 @@ def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
 
 
 def _is_about(key: str, place: str, sentence: str) -> bool:
-    """Return whether an error concerns a dotted key, which a layer sets.
+    """Return whether an error about a recipe concerns the dotted key `key`.
 
-    It does if the dotted key `place` of the error equals `key`, or one of the two lies inside the other. It also does
-    if the error's wording, `sentence`, names `key`.
+    It does if `place`, the dotted key where the error occurred, is `key`, a section around it, or a key inside it. It
+    also does if `sentence`, the error in words, names `key`.
     """
     if place == key or place.startswith(f"{key}.") or key.startswith(f"{place}."):
         return True

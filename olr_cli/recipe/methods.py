@@ -21,9 +21,9 @@ PromptRule = Literal["all", "small_loss", "random", "verified"]
 class MethodSection(Section):
     """The section `method`: which label counts, what is rewarded, which prompts train, and what is added to the loss.
 
-    `name` is a key of `METHODS`, whose row decides label and reward and presets other keys, or a label rule of your own
-    (``file.py:function``). Methods can be mixed by setting more keys: OLR with a confidence penalty is
-    ``{name: olr, penalty_weight: 0.001}`` (docs/methods.md).
+    `name` is a built-in method (`METHODS`), or a label rule of your own (``file.py:function``). A built-in method
+    decides the label and the reward, and presets other keys. Setting more keys mixes methods:
+    ``{name: olr, penalty_weight: 0.001}`` is OLR with a confidence penalty (docs/methods.md).
     """
 
     name: str
@@ -56,9 +56,10 @@ class MethodSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _add_presets(cls, keys: Any) -> Any:
-        """Return the section's keys, completed by the presets of the named method; raise for an unknown name.
+        """Return the section's keys, with the values that the named method presets for keys that are not set.
 
-        A user's own rule (a name with a colon), and anything but a dictionary, is returned unchanged.
+        Raise pydantic's error if there is no such method. A user's own rule (a name with a colon) presets nothing. Its
+        keys are returned unchanged, and so is anything but a dictionary.
         """
         if not isinstance(keys, dict) or ":" in str(keys.get("name")):
             return keys
@@ -70,9 +71,9 @@ class MethodSection(Section):
 
     @model_validator(mode="after")
     def _refuse_other_presets(self) -> MethodSection:
-        """Raise if a key that the method presets has another value, because that would be another method.
+        """Raise ValueError if a key that the method presets has another value, because that would be another method.
 
-        A preset number, such as the weight of a penalty, may be any number above 0.
+        If the preset is a number, such as the weight of a penalty, any number above 0 is allowed.
         """
         for key, preset in self.row.presets.items():
             value, is_number = getattr(self, key), isinstance(preset, float)
@@ -95,7 +96,7 @@ class MethodSection(Section):
 
     @property
     def row(self) -> MethodRow:
-        """The row of `METHODS` with this name: label, reward, and presets of other keys."""
+        """What the method's name stands for: a rule for the label, a reward, and presets of other keys."""
         return METHODS[self.name]
 
     def default_of(self, key: str) -> Any:
@@ -112,7 +113,7 @@ class PlainMethod(MethodSection):
 class OlrMethod(MethodSection):
     """The section `method` for Online Label Refinement (Eq. effective_label, R14).
 
-    The majority answer of a prompt's rollouts replaces the label if it meets all `criteria`, after the warm-up.
+    After the warm-up, the majority answer of a prompt's rollouts replaces the label if it meets all `criteria`.
     """
 
     name: str = "olr"
@@ -140,7 +141,10 @@ class OlrMethod(MethodSection):
 
 
 class ScoreMethod(MethodSection):
-    """The section `method` for token_entropy, whose intrinsic reward is a mean or a sum over a response's tokens."""
+    """The section `method` for token_entropy and sequence_entropy.
+
+    The intrinsic reward of these methods is a mean or a sum over a response's tokens.
+    """
 
     name: str = "token_entropy"
     score_reduction: Literal["mean", "sum"] = default(
@@ -166,7 +170,10 @@ class OwnMethod(MethodSection):
 
     @property
     def row(self) -> MethodRow:
-        """The choices of a user's rule: the label by its function, the reward by the verifier, and no presets."""
+        """What a label rule of the user's own stands for: its function decides the label, and the verifier the reward.
+
+        Such a rule presets no other keys.
+        """
         return MethodRow("", "own")
 
 
@@ -261,10 +268,11 @@ METHODS: Mapping[str, MethodRow] = {
 
 
 def tag_of_method(value: Any) -> str:
-    """Return the name of the class that validates a section `method`: pydantic's discriminator.
+    """Return the name of the class that validates a section `method`, such as ``OlrMethod``, for pydantic.
 
-    `value` is the section's keys, or an object of such a class. A name with a colon is a user's function. An unknown
-    name goes to `PlainMethod`, which refuses it.
+    `value` is the section's keys as a dictionary, or an object of one of these classes. If its `name` has a colon, it
+    is a user's function, and the class is `OwnMethod`. For an unknown name the class is `PlainMethod`, which refuses
+    it.
     """
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     # Only functions have a colon: `file.py:function`.

@@ -31,15 +31,18 @@ _KEY = re.compile(r"^(?=  [a-z_]+:)", re.MULTILINE)
 
 
 class NotPlain(ValueError):
-    """Raised for text that is not YAML of plain values, that is without anchors, aliases and type tags.
+    """Raised for text that is not valid YAML, or that has anchors, aliases or type tags.
 
-    The message is the end of a sentence (``is not valid YAML: …``), which the caller begins with the name of the file
-    or key.
+    The message is the end of a sentence, such as ``is not valid YAML: …``. The caller puts the name of the file or key
+    in front.
     """
 
 
 def read_yaml(file: Path) -> Any:
-    """Return the value in a YAML file; raise UserError if it has more than `MOST_BYTES`, or `parse_yaml` refuses it."""
+    """Return the value in a YAML file.
+
+    Raise UserError if the file is larger than `MOST_BYTES`, is not valid YAML, or has anchors, aliases or type tags.
+    """
     try:
         text = read_text(file, at_most=MOST_BYTES)
         # The fast way first: the commands on a sweep read many nearly equal recipes.
@@ -49,9 +52,11 @@ def read_yaml(file: Path) -> Any:
 
 
 def _parse_sections(text: str) -> dict[str, Any] | None:
-    """Parse YAML text like `parse_yaml`, but one top-level key at a time; return None if that fails for any reason.
+    """Parse YAML text one top-level key at a time; return None if the text has to be parsed as a whole instead.
 
-    Each part is cached, because the recipes of a sweep share most of their text. After None, parse the whole text.
+    The value of each part is cached, because the recipes of a sweep share most of their text. None is returned for any
+    text that cannot be split or has an error. Parsing the whole text then gives the value, or an error that names the
+    right line.
     """
     head, *sections = _SECTION.split(text)
     # A document's end may come before the file's end, which only a complete parse notices.
@@ -69,9 +74,10 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _parse_section(text: str) -> Any:
-    """Parse the text of one section into ``{name: values}``, key by key, so that each key's text is cached.
+    """Parse the YAML text of one section, key by key, so that the value of each key is cached.
 
-    A text that cannot be split into keys is parsed at once. None means that the parts do not fit together.
+    Return ``{section: {key: value, …}}``. A text that cannot be split into keys is parsed as a whole. Return None if
+    the values of the keys cannot be merged into one section, for example because a key comes twice.
     """
     head, *keys = _KEY.split(text)
     name = head.removesuffix(":\n")
@@ -90,7 +96,10 @@ def _parse_part(text: str) -> Any:
 
 
 def _merged(parts: Iterable[Any]) -> dict[str, Any] | None:
-    """Merge dictionaries of one key each into one; return None if a part is anything else, or a key comes twice."""
+    """Merge dictionaries that have one key each into one dictionary.
+
+    Return None if a part is not such a dictionary, or if two parts have the same key.
+    """
     tree: dict[str, Any] = {}
     for part in parts:
         if not isinstance(part, dict) or len(part) != 1 or not tree.keys().isdisjoint(part):

@@ -47,7 +47,10 @@ Key = dict[str, Any]
 
 
 class _Group(NamedTuple):
-    """Keys under one title in the reference: a section's (``method``), or those of one kind (``method.name=olr``)."""
+    """Recipe keys that have a common title in the reference (`olr recipes keys`).
+
+    The title is a section, such as ``method``, or one kind of a section, such as ``method.name=olr``.
+    """
 
     title: str
     summary: str
@@ -55,10 +58,10 @@ class _Group(NamedTuple):
 
 
 def key_table(prefix: str = "") -> Table:
-    """Return a table of the recipe keys that begin with `prefix`: name, values, default, meaning; a block per section.
+    """Return a table of the recipe keys whose dotted names begin with `prefix`, with a block per section.
 
-    Keys that differ between the kinds of a section stand below a row such as ``method.name=olr``. Raise UserError if no
-    key begins with `prefix`.
+    Each key has its name, allowed values, default and meaning. Keys that differ between the kinds of a section stand
+    below a row such as ``method.name=olr``. Raise UserError if no key begins with `prefix`.
     """
     columns = [
         Column("key"),
@@ -90,9 +93,9 @@ def key_table(prefix: str = "") -> Table:
 
 
 def _rows(key: Key) -> tuple[Row, Row]:
-    """Return two rows for a key: one with name, values, default and meaning, and one with its meaning alone.
+    """Return two table rows for a key: one with name, values, default and meaning, and a note with the meaning alone.
 
-    The second is a note, which only terminals show; there the first has no room for the meaning.
+    A page shows the first row alone. A terminal has no room for the meaning in the first row, so it shows the note too.
     """
     type_, null, _ = key["type"].partition(" or null")
     words = (
@@ -124,9 +127,10 @@ def key_page(prefix: str = "") -> str:
 
 
 def _sections() -> list[list[_Group]]:
-    """Return the groups of keys of every section: first the whole section's, then one per kind, if it has kinds.
+    """Return the groups of keys of every section of a recipe: the keys of the whole section, then those of each kind.
 
-    The first section is called ``recipe`` and holds the keys outside of sections, such as ``seed``.
+    A kind is a variant of a section, such as the method olr. A section without kinds has one group. The first section
+    is called ``recipe`` and holds the keys outside of sections, such as ``seed``.
     """
     schema = Recipe.model_json_schema()
     models, plain, sections = schema["$defs"], {}, []
@@ -149,9 +153,10 @@ def _sections() -> list[list[_Group]]:
 def _groups_of_kinds(
     name: str, section: Mapping[str, Any], models: Mapping[str, Any]
 ) -> Iterator[_Group]:
-    """Yield the group of keys that all kinds of a section share, then a group per kind with the keys that differ in it.
+    """Yield the group of keys that all kinds of a section share, then for each kind the group of keys special to it.
 
-    A key differs if only that kind has it, or if its default or range is another one there.
+    A kind is a variant of a section, such as the method olr. A key is special to a kind if not all kinds have it, or if
+    its default or range differs from the shared one.
 
     Args:
         name: the section's name, such as ``method``.
@@ -192,9 +197,13 @@ def _groups_of_kinds(
 
 
 def _preset(value: Mapping[str, Any], preset: Any) -> dict[str, Any]:
-    """Return the JSON schema `value` of a key, narrowed to what is allowed under a method that presets the key.
+    """Return the JSON schema of a key, narrowed to what is allowed under a method that presets the key.
 
-    A text must stay as preset; a number must stay above 0.
+    If the preset is a text, only this text is allowed. If it is a number, it may be changed to any number above 0.
+
+    Args:
+        value: the JSON schema of the key in general.
+        preset: the value that the method presets; it becomes the default.
     """
     if isinstance(preset, str):
         return {"const": preset, "default": preset, "description": value["description"]}
@@ -208,7 +217,7 @@ def _summary(model: Mapping[str, Any]) -> str:
 
 
 def _keys(prefix: str, properties: Mapping[str, Any], kind: str | None = None) -> list[Key]:
-    """Return the entries of the reference for keys of a section: name, type, range, default and description.
+    """Return keys of a section as entries of the reference: name, type, range, default and description.
 
     Args:
         prefix: put before each name, such as ``train.``.
@@ -287,13 +296,14 @@ def _range(value: Mapping[str, Any]) -> str:
 def _bounds(
     value: Mapping[str, Any], at: Sequence[str], beyond: Sequence[str], step: int
 ) -> list[tuple[float, bool]]:
-    """Return the bounds that a JSON schema has under these names, each with whether the bound itself is excluded.
+    """Return the lower or the upper bounds in a JSON schema, as pairs of the bound and whether it is itself excluded.
 
     Args:
         value: the JSON schema of a number.
         at: names of bounds that belong to the range, such as ``minimum``.
-        beyond: names of bounds that do not, such as ``exclusiveMinimum``.
-        step: 1 or -1 for a whole number, added to a bound of `beyond`, which then belongs to the range; else 0.
+        beyond: names of bounds that do not belong to it, such as ``exclusiveMinimum``.
+        step: added to the bounds of `beyond`. For a whole number it is 1 or -1, which gives the first number inside the
+            range, so that the bound belongs to it. For other numbers it is 0.
     """
     bounds = [(value[name], False) for name in at if name in value]
     return bounds + [(value[name] + step, not step) for name in beyond if name in value]

@@ -12,7 +12,7 @@ from olr_cli.recipe.sections import TrainSection
 
 @dataclass(frozen=True)
 class Sampling:
-    """How responses are sampled: temperature, length, cut-offs of the token distribution, stop texts; no penalties.
+    """How responses are sampled: temperature, length limit, which tokens may be drawn, and texts that end a response.
 
     Raises:
         UserError: a value is out of range.
@@ -64,5 +64,8 @@ class Sampling:
 
     @classmethod
     def held_out(cls, train: TrainSection) -> Sampling:
-        """Return the parameters for held-out prompts: those of training, but with `train.evaluation_temperature`."""
+        """Return the parameters for sampling held-out prompts, from a recipe's section `train`.
+
+        They are those of training, but with `train.evaluation_temperature`.
+        """
         return replace(cls.of(train), temperature=train.evaluation_temperature)

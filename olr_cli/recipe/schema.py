@@ -61,7 +61,7 @@ _Engine = Annotated[
 
 
 def _kinds(union: Any) -> tuple[str, dict[str, type[Section]]]:
-    """Return the key that selects the class of a section of several kinds, and its value -> class.
+    """Return the key that selects the kind of a section, and a dictionary: value of this key -> class of the section.
 
     `union` is the annotated union of the classes. For noise the result is
     ``("type", {"inactive": InactiveNoiseSection, …})``.
@@ -142,9 +142,10 @@ class Recipe(Section):
         return self
 
     def of_strangers(self, keys: Iterable[str]) -> Recipe:
-        """Return a copy of the recipe that marks these keys, if they name code, as set only by a stored recipe.
+        """Return a copy of the recipe that marks some keys as set by a stored recipe alone, not by the user.
 
-        A stored recipe may be a stranger's, so `require_named` refuses to run the code of marked keys.
+        A stored recipe lies in the folder of a run, and may be a stranger's. `require_named` therefore refuses to run
+        the code of marked keys. Those of `keys` that name no code from outside olr are not marked.
         """
         recipe = self.model_copy()
         recipe._of_strangers = frozenset(keys) & self.code().keys()
@@ -152,11 +153,14 @@ class Recipe(Section):
 
     @property
     def strangers(self) -> frozenset[str]:
-        """The keys of `code` that only a stored recipe sets, not the user; `require_named` refuses them."""
+        """The dotted keys whose code from outside olr is named by a stored recipe alone, not by the user.
+
+        `require_named` refuses these keys.
+        """
         return self._of_strangers
 
     def code(self) -> dict[str, list[str]]:
-        """Return every dotted key that runs code from outside olr -> the functions that it names.
+        """Return dotted key -> names of functions, for every key that makes olr run code from outside olr.
 
         For `model.trust_remote_code`, which runs code that comes with the model, the list is ``["true"]``.
         """
@@ -173,7 +177,10 @@ class Recipe(Section):
         return {key: names for key, names in named.items() if names}
 
     def code_settings(self) -> dict[str, str]:
-        """Return for every key of `code` its setting as text, ``KEY=VALUE``, as it can be given with ``--set``."""
+        """Return dotted key -> setting, for every key that makes olr run code from outside olr.
+
+        A setting is a text ``KEY=VALUE``, as it can be given with ``--set``.
+        """
         texts = {key: names[0] for key, names in self.code().items()}
         if "verifier.where" in texts:
             assert self.verifier is not None
@@ -186,18 +193,20 @@ class Recipe(Section):
         return {key: f"{key}={text}" for key, text in texts.items()}
 
     def named_again(self) -> list[str]:
-        """Return command-line words, ``--set KEY=VALUE`` for each key of `code`, with which a user confirms this code.
+        """Return the command-line words by which a user confirms all code from outside olr that the recipe runs.
 
-        Without them, olr does not run code that only a stored recipe names.
+        These are ``--set`` and ``KEY=VALUE`` for each key that names such code. Without them, olr does not run code
+        that only a stored recipe names.
         """
         return [
             word for setting in self.code_settings().values() for word in ("--set", setting)
         ]
 
     def require_named(self, *keys: str) -> None:
-        """Raise UserError if one of these keys names code that only a stored recipe sets, not the user.
+        """Raise UserError if a stored recipe alone, not the user, names code from outside olr.
 
-        A stored recipe may be a stranger's. Without `keys`, all keys that name code are checked.
+        A stored recipe lies in the folder of a run, and may be a stranger's. `keys` are the dotted keys to check, such
+        as ``data.extractor``. Without any, all keys are checked.
         """
         for key in sorted(self._of_strangers.intersection(keys or self._of_strangers)):
             deed = (
@@ -220,10 +229,11 @@ class Recipe(Section):
         return self.train.lr_schedule == "constant" and self.train.lr_warmup_ratio == 0
 
     def digest(self) -> str:
-        """Return a digest (16 hex digits) of the keys that decide a run's result: all but `UNDECIDING`.
+        """Return a digest (16 hex digits) of the keys that can change the result of a run.
 
-        On a CPU these keys decide it to the bit. Keys at their default are left out, so a recipe keeps its digest when
-        olr gets new keys. A changed default, however, changes the digests of stored runs.
+        On a CPU, these keys determine the result to the bit. Keys that only concern names, logs, checkpoints, memory
+        and hardware (`UNDECIDING`) are left out. Keys at their default are left out too, so that a recipe keeps its
+        digest when olr gets new keys. If olr changes a default, however, the digests of stored runs change.
         """
         # From the values, not from the text of a file: comments, order and spelling of numbers do not count.
         values = flatten(self.model_dump(mode="json"))
@@ -306,9 +316,14 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
 
 
 def refused_changes(old: Recipe, new: Recipe) -> list[str]:
-    """Return the changes that forbid resuming a run of `old` with `new`, as ``key: old -> new``; empty if none does.
+    """Return the changes that forbid continuing a run with another recipe; an empty list if nothing forbids it.
 
-    More epochs are allowed if the learning rate is constant, because then no earlier step depends on their number.
+    A change is a text ``key: old value -> new value``. More epochs are allowed if the learning rate is constant and has
+    no warm-up, because then no earlier step depends on the number of epochs.
+
+    Args:
+        old: the recipe of the run.
+        new: the recipe to continue it with.
     """
     refused = [
         change

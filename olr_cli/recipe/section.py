@@ -23,7 +23,10 @@ LEAST_TEMPERATURE = 0.001
 
 
 def _as_written(number: Decimal) -> float | str:
-    """Return an exact number for JSON and YAML: as a float if its shortest text is that number, else as text."""
+    """Return an exact decimal number in a form that JSON and YAML can hold.
+
+    This is a float if the float is printed as the same number (0.05), else a text (``0.12345678901234567890``).
+    """
     # `repr` is the shortest text of a float: 0.05 stays a number, and 0.12345678901234567890 becomes text.
     return float(number) if Decimal(repr(float(number))) == number else str(number)
 
@@ -31,7 +34,7 @@ def _as_written(number: Decimal) -> float | str:
 def _require_few_places(number: Decimal) -> Decimal:
     """Return the number; raise if it has more than `_MOST_PLACES` decimal places.
 
-    The exact fraction of a number with too many could exhaust memory.
+    The number is later used as an exact fraction, which could exhaust memory with too many places.
     """
     exponent = number.as_tuple().exponent
     if isinstance(exponent, int) and exponent < -_MOST_PLACES:
@@ -65,9 +68,10 @@ _EXTRACTOR_KINDS = ("regex", "after", "tag", "function")
 
 
 def _extractor_as_text(value: Any) -> Any:
-    """Return an extractor written as a mapping, ``{after: "####"}``, as the text ``after:####`` of command lines.
+    """Turn an extractor that is written as a mapping, ``{after: "####"}``, into the text ``after:####``.
 
-    Anything but a mapping is returned unchanged. Raise for a mapping that is not one known kind and its text.
+    An extractor says how answers are read from responses. A function's text is returned without the key ``function``.
+    Anything but a mapping is returned unchanged. Raise if the mapping has several keys, an unknown key, or no text.
     """
     if not isinstance(value, dict):
         return value
@@ -120,7 +124,7 @@ ExtractorText = Annotated[Text, BeforeValidator(_extractor_as_text)]
 
 
 def default(value: Any, description: str, **bounds: Any) -> Any:
-    """Declare a recipe key's default, its description for `olr recipes keys`, and its bounds in pydantic's terms."""
+    """Declare a key of a recipe: its default, its description in `olr recipes keys`, and bounds such as ``ge=0``."""
     return Field(default=value, description=description, **bounds)
 
 
@@ -130,7 +134,10 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     def plain(self) -> dict[str, Any]:
-        """Return all keys as nested values for YAML or JSON, without those that are null both here and by default."""
+        """Return all keys and their values as nested dictionaries for YAML or JSON.
+
+        A key that is null is left out if null is also its default.
+        """
         # A null is written if it is not the default: the key would otherwise get its default when it is read again.
         nested = {name: value.plain() for name, value in self if isinstance(value, Section)}
         return {

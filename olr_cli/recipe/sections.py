@@ -43,9 +43,10 @@ OTHER_ROLES: Mapping[str, ColumnRole] = {
 
 
 def _roles_by_our_names(columns: Any) -> Any:
-    """Return a mapping of role -> column, in which roles named as in logs (``prompt``) get our names (``question``).
+    """Rename the roles in a mapping role -> column: names used in logs (``prompt``) become ours (``question``).
 
-    Raise if two of its roles are the same by our names. Anything but a dictionary is returned unchanged.
+    A role is what a column of a data file holds. Raise ValueError if two roles get the same name. Anything but a
+    dictionary is returned unchanged.
     """
     if not isinstance(columns, dict):
         return columns
@@ -134,8 +135,8 @@ NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 class NoiseSection(Section):
     """Base class of the section `noise`: a share of the training prompts is marked and gets wrong labels.
 
-    The prompts are drawn when the run starts. If the data file has marks already, only the noise's type may be given
-    (R1).
+    The prompts are drawn when the run starts. If the data file already says which prompts are marked, only the noise's
+    type may be given (R1).
     """
 
     ratio: Ratio | None = default(
@@ -149,7 +150,7 @@ class NoiseSection(Section):
 class InactiveNoiseSection(NoiseSection):
     """The label becomes a string that no policy outputs (R2).
 
-    Only the labels of the marked prompts change: the share `ratio` of all training prompts.
+    The share `ratio` of all training prompts is marked. Only the labels of marked prompts change.
     """
 
     type: Literal["inactive"] = "inactive"
@@ -158,7 +159,8 @@ class InactiveNoiseSection(NoiseSection):
 class ActiveNoiseSection(NoiseSection):
     """The label is drawn from the wrong answers of the same visit (R3).
 
-    A visit is the rollouts of one prompt in one epoch. Only marked prompts get such labels: the share `ratio` of all.
+    A visit is the rollouts of one prompt in one epoch. The share `ratio` of all training prompts is marked. Only the
+    labels of marked prompts change.
     """
 
     type: Literal["active"] = "active"
@@ -172,8 +174,8 @@ class ActiveNoiseSection(NoiseSection):
 class MixedNoiseSection(NoiseSection):
     """Both kinds of noise in one data set.
 
-    Of the marked prompts, the share `active_share` has active noise (wrong answers of its rollouts as labels). The
-    others have inactive noise (a label that no answer matches).
+    The share `active_share` of the marked prompts has active noise: the label is a wrong answer from the prompt's own
+    rollouts. The other marked prompts have inactive noise: the label is a string that no answer matches.
     """
 
     type: Literal["mixed"] = "mixed"
@@ -426,9 +428,9 @@ class OpenRlhfEngine(Section):
     @field_validator("flags")
     @classmethod
     def _flags_are_values(cls, flags: dict[str, Any]) -> dict[str, Any]:
-        """Return the further flags of OpenRLHF; raise if a value begins with a dash, or is a list of lists.
+        """Return the further flags of OpenRLHF; raise ValueError if a value begins with a dash, or is a list of lists.
 
-        OpenRLHF would read a value with a dash as another flag, one that olr has not checked.
+        OpenRLHF would read a value with a dash as another flag, which olr has not checked.
         """
         for name, value in flatten(flags).items():
             # A list becomes several words on the command line, each of which could begin with a dash.
@@ -450,7 +452,11 @@ class OpenRlhfEngine(Section):
 
     @property
     def engines(self) -> int:
-        """The number of vLLM engines: `vllm_engines`, or by default 1, or as many as fit the GPUs with `colocate`."""
+        """The number of vLLM engines.
+
+        It is `vllm_engines` if that is set. Otherwise, with `colocate` it is as many as fit on the policy's GPUs, and
+        without `colocate` it is 1.
+        """
         if self.vllm_engines is not None:
             return self.vllm_engines
         return max(1, self.policy_gpus // self.tensor_parallel) if self.colocate else 1

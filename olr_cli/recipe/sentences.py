@@ -76,7 +76,9 @@ def sentence_of(detail: Any) -> str:
 
 
 def _unknown_kind(place: str, section: Any, context: Any) -> str:
-    """Return the sentence for a section of an unknown kind, which lists the known kinds and suggests a similar one.
+    """Return the error sentence for a section whose kind is unknown, such as a method that does not exist.
+
+    The sentence lists the known kinds, and suggests one with a similar name if there is one.
 
     Args:
         place: the section's name.
@@ -90,10 +92,11 @@ def _unknown_kind(place: str, section: Any, context: Any) -> str:
 
 
 def _unknown_key(place: str) -> str:
-    """Return the sentence for an unknown dotted key, which suggests the key that the user probably meant.
+    """Return the error sentence for an unknown dotted key, with the key that the user probably meant, if there is one.
 
-    That may be the same name in another section, or our name of another trainer's setting. If the key exists only for
-    other kinds of its section, the sentence names these.
+    The suggested key has the same name in another section, or a similar name, or is our key for a setting of another
+    trainer, such as ``num_generations``. If the key exists, but only for other kinds of its section (such as another
+    method), the sentence names these kinds instead.
     """
     if place.startswith("sweep."):
         example = f"sweep: {{grid: {{{place.removeprefix('sweep.')}: [1, 2]}}}}"
@@ -131,7 +134,8 @@ _TAGS = {
 def dotted_key(location: tuple[int | str, ...]) -> str:
     """Return the location in one of pydantic's errors as the dotted key that the user wrote.
 
-    Parts that pydantic inserts for the chosen kind of a section, or for the type of a value, are left out.
+    The location ``("method", "OlrMethod", "criteria")`` gives ``method.criteria``. Parts that pydantic inserts for the
+    kind of a section, or for the type of a value, are left out.
     """
     names = [str(part) for part in location]
     names[2:] = [name for name in names[2:] if not _TYPE.match(name)]
@@ -141,7 +145,10 @@ def dotted_key(location: tuple[int | str, ...]) -> str:
 
 
 def _known_keys() -> list[str]:
-    """Return all keys outside of sections, all sections' names, and the dotted keys of all kinds of each section."""
+    """Return all dotted keys that a recipe can have, and the names of its sections.
+
+    If a section has several kinds, the keys of every kind are in the list.
+    """
     keys: list[str] = []
     for name, field in Recipe.model_fields.items():
         keys.append(name)

@@ -43,7 +43,8 @@ class SweepRun:
 def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepRun]:
     """Return the runs of a recipe's section ``sweep``: one for every arm at every point of its grid, in their order.
 
-    An arm is a named set of keys with other values, and a point of the grid one combination of the values listed there.
+    An arm is a named set of keys with other values. The grid lists values for some keys, and a point of the grid is one
+    combination of these values.
 
     Args:
         path: a recipe file, or the name of a recipe that comes with olr.
@@ -80,7 +81,7 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
 def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
     """Raise UserError if one of the settings ``key=value`` in `overrides` sets a key that an arm or the grid sets too.
 
-    It would apply to some runs and not to others.
+    Such a setting could not apply to all runs of the sweep.
     """
     for key in (setting.partition("=")[0].strip() for setting in overrides):
         if key in sweep.grid:
@@ -99,13 +100,17 @@ def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
 def _sweep_runs(
     tree: dict[str, Any], sweep: SweepSection, source: str, layers: Sequence[Layer]
 ) -> Iterator[SweepRun]:
-    """Yield a run for every arm at every point of the grid; arms are the outer loop.
+    """Yield a run for every arm at every point of the grid, one arm after the other.
+
+    An arm is a named set of keys with other values. A point of the grid is one combination of the values that the grid
+    lists.
 
     Args:
         tree: the recipe's merged keys, without ``sweep``.
         sweep: arms and grid.
         source: the recipe's name in errors.
-        layers: the recipe's layers, which tell whether the user or a stored recipe has named its code.
+        layers: those that the recipe was merged from. They show which code the user has named, and which only a stored
+            recipe names.
     """
     # A grid alone has one arm, without a name.
     for arm, settings in (sweep.arms or {"": {}}).items():

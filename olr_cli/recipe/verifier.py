@@ -13,7 +13,11 @@ _CONDITIONS = ("error", "relative_error", "answer", "response", "function")
 
 
 class VerifierRule(Section):
-    """A systematic error of the verifier: a condition on answers, and how often it errs on those that meet it."""
+    """A systematic error of the verifier.
+
+    The rule has one condition, such as a pattern in the answer. Its rates say how often the verifier errs on answers
+    that meet this condition.
+    """
 
     error: tuple[Exact, ...] | None = default(
         None, "Numbers that are off by exactly one of these distances, above or below."
@@ -36,7 +40,7 @@ class VerifierRule(Section):
 
     @property
     def conditions(self) -> list[str]:
-        """The keys that are set among those that choose answers, such as `error`; exactly one, if the rule is valid."""
+        """The names of the conditions that are set, such as ``error``; a valid rule has exactly one."""
         return [name for name in _CONDITIONS if getattr(self, name) is not None]
 
     @model_validator(mode="after")
@@ -82,9 +86,11 @@ class VerifierSection(Section):
 
     @property
     def brief(self) -> str:
-        """The errors in short: ``FN 0.3 FP 0.1 by answer, rules on error and answer``; empty if there are none.
+        """The verifier's errors as a short text, such as ``FN 0.3 FP 0.1 by answer``; empty if it makes none.
 
-        FN and FP are the rates of false negatives and false positives. The last words are the conditions of the rules.
+        FN and FP are the rates of false negatives and false positives. ``by answer`` means that the error is drawn once
+        for all rollouts with the same answer to a prompt. The conditions of rules follow, as in
+        ``rules on error and answer``.
         """
         rates = {"FN": self.false_negative_rate, "FP": self.false_positive_rate}
         words = [f"{name} {rate}" for name, rate in rates.items() if rate]

@@ -45,10 +45,10 @@ class File:
 
     @classmethod
     def written(cls, path: Path, text: str = "", *, is_new: bool) -> File:
-        """Return the entry for a file that `olr_cli.files.write_new` has written, or has found with the same bytes.
+        """Return the entry for a file that a command wrote with `olr_cli.files.write_new`.
 
-        `is_new` is what `write_new` returned. If it is False, the output says that the file was there, in place of
-        `text`.
+        `is_new` is what `write_new` returned: False if the file already existed with the same bytes. The output then
+        says so in place of `text`.
         """
         return cls(path, text if is_new else " is already there with these bytes", is_new)
 
@@ -77,14 +77,14 @@ class Answer:
 
     @property
     def tables(self) -> list[Table]:
-        """The tables among `parts`, in their order."""
+        """The tables in the output, in their order."""
         return [part for part in self.parts if isinstance(part, Table)]
 
     def plain(self) -> dict[str, Any]:
-        """Return the JSON object to print: the keys of `result`, the number of the schema, and three keys more.
+        """Return the JSON object to print: the keys of `result`, and ``schema``, ``notes``, ``written`` and ``next``.
 
-        These are ``notes``, ``written`` (the paths of files) and ``next`` (commands). Each is left out if it is empty,
-        or if `result` has a key of that name.
+        ``schema`` is the version of the output, ``written`` has the paths of files, and ``next`` has commands. An empty
+        list is left out. If `result` has a key of one of these names itself, that key is kept.
         """
         rest = {
             "notes": self.notes,
@@ -103,9 +103,9 @@ class Answer:
 def as_json(value: Any) -> Any:
     """Convert a value, and all values inside it, to values that JSON can hold.
 
-    A dataclass becomes its fields, without those declared with ``repr=False``. A data frame becomes a list of rows, a
-    `Cell` its value and interval (``mean``, ``low``, ``high``), a section of a recipe its keys. NaN and infinity become
-    null.
+    A dataclass becomes a dictionary of its fields, without those declared with ``repr=False``. A `Cell` of a table
+    becomes its value and interval, under ``mean``, ``low`` and ``high``. A data frame becomes a list of rows, and a
+    section of a recipe a dictionary. NaN and infinity become None.
     """
     match value:
         # Python would write NaN and Infinity, which are not JSON.
@@ -135,7 +135,7 @@ def as_json(value: Any) -> Any:
 def one_line(text: str | None, width: int | None = None) -> str:
     """Return a text from a data set on one line, without control characters; a dash for None.
 
-    A text longer than `width` characters is cut and ends in an ellipsis; with a `width` of None, no text is cut.
+    A text longer than `width` characters is cut and ends in an ellipsis. If `width` is None, no text is cut.
     """
     line = "\N{EN DASH}" if text is None else " ".join(text.split())
     # A data set could otherwise send escape sequences to the terminal.

@@ -17,10 +17,10 @@ _NOT_HTML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 
 
 def element(tag: str, *children: Element | str | None, **attributes: str) -> Element:
-    """Build an HTML element with these children, elements or texts, and these attributes.
+    """Build an HTML element with this tag, these children (elements or texts) and these attributes.
 
-    None among the children is left out. The argument ``class_`` sets the attribute ``class``; other underscores become
-    hyphens.
+    A child that is None is left out. The argument ``class_`` sets the attribute ``class``. Other underscores in names
+    of attributes become hyphens.
     """
     parent = Element(
         tag,
@@ -62,8 +62,8 @@ def html(elements: Iterable[Element]) -> str:
 def table_elements(table: Table, caption: str) -> Iterator[Element]:
     """Yield a table as HTML elements: each block with its notes below, then the notes of the whole table.
 
-    The caption of a block is `caption`, followed by the block's title if it has one. For a table without blocks, yield
-    its text for this case (`Table.nothing`).
+    A block is a part of the table with its own columns. Its caption is `caption`, followed by the block's title if it
+    has one. A table without blocks gives the sentence that it has for this case (`Table.nothing`).
     """
     for block in table.shown("document"):
         yield _grid(block, f"{caption}: {block.title}" if block.title else caption)
@@ -74,12 +74,12 @@ def table_elements(table: Table, caption: str) -> Iterator[Element]:
 
 
 def _note(sentence: str) -> Element:
-    """Build the paragraph (``<p class="note">``) for a sentence."""
+    """Build a paragraph for a note, ``<p class="note">``."""
     return element("p", isolated(sentence), class_="note")
 
 
 def _grid(block: Block, caption: str) -> Element:
-    """Build a block as an HTML table, inside a region that scrolls if the table is too wide or long for the page.
+    """Build the HTML table of a block, inside a region that scrolls if the table is too wide or long for the page.
 
     The first cell of each row is a header, which names the row.
     """

@@ -50,7 +50,10 @@ def print_table(table: Table, shape: str) -> None:
 
 
 def terminal(table: Table) -> RenderableType:
-    """Return a table for rich to print: its blocks below one another, within 80 columns if the numbers fit."""
+    """Return a table in rich's form, ready to print, with its blocks below one another.
+
+    It is at most 80 characters wide if the numbers leave enough room for the names of the rows.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -67,7 +70,11 @@ def terminal(table: Table) -> RenderableType:
 
 
 def _terminal_block(block: Block) -> Iterable[RenderableType]:
-    """Yield a block for rich to print: column headings, then tables of rows, with titles and notes as text between."""
+    """Yield a block for rich to print: a table with the column headings, then its rows, titles and notes.
+
+    rich has no cells that span columns. So the rows between two titles or notes are a table of their own, and a title
+    or note is a text.
+    """
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -116,11 +123,11 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width of each column in characters; `rows` are the texts of the rows.
+    """Return the width of each column in characters; `rows` has the texts of each row, one per column.
 
-    Each column but the first is as wide as its longest text. The first, which holds the rows' names, gets what then
-    remains of 80 columns; longer names wrap. If less than `_SHORTEST_NAME` remains, it gets up to `_LONGEST_NAME`, and
-    the table is wider.
+    Each column but the first is as wide as its longest text or heading. The first column holds the rows' names. It gets
+    what remains of 80 characters, and longer names wrap. If fewer than `_SHORTEST_NAME` characters remain, it gets up
+    to `_LONGEST_NAME`, and the table is wider than 80 characters.
     """
     from rich.cells import cell_len
 
@@ -137,7 +144,7 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
 def markdown(table: Table) -> str:
     """Return a table as Markdown: its blocks, each below its title, then the notes of the whole table.
 
-    A table with neither gives its text for this case (`Table.nothing`).
+    A table without blocks and notes gives the sentence that it has for this case (`Table.nothing`).
     """
     parts = [_markdown_block(block) for block in table.shown("document")]
     if table.notes:
@@ -162,7 +169,7 @@ def _markdown_block(block: Block) -> str:
 def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
     """Return a row's texts for Markdown: bold in a title row, italics for the paper's published values, else unchanged.
 
-    `width` is the number of columns, to which a title row is filled up with empty cells.
+    `width` is the number of columns. A title row has one text, and is filled up with empty cells.
     """
     if row.kind == "title":
         return [f"**{texts[0]}**", *[""] * (width - 1)]
@@ -174,7 +181,7 @@ def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
 def _literally(text: str, block: Block) -> str:
     """Escape a cell's text so that Markdown shows it literally, because names come from recipes and data.
 
-    In a block whose texts are Markdown already, only ``|`` is escaped, which would end the cell.
+    If the block's texts are Markdown already, only ``|`` is escaped, because it would end the cell.
     """
     return re.sub(r"\|" if block.is_markdown else r"[\\|*`<$]", r"\\\g<0>", text)
 
@@ -218,7 +225,10 @@ def _latex_number(text: str, column: Column) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return a table as LaTeX: one `tabular` per block, with the rules of booktabs; titles and notes are comments."""
+    """Return a table as LaTeX: one `tabular` per block, with the rules of booktabs; titles and notes are comments.
+
+    A table without blocks gives a comment with the sentence that it has for this case (`Table.nothing`).
+    """
     blocks = table.shown("document")
     parts = [
         _tabular(
@@ -254,9 +264,10 @@ def _tabular(block: Block, notes: Iterable[str]) -> str:
 
 
 def _group_heads(columns: Sequence[Column]) -> list[str]:
-    """Return two lines of LaTeX: heads that each span the neighbouring columns of a group, and the rules below.
+    """Return two lines of LaTeX: the common headings of neighbouring columns, and the rules below these headings.
 
-    The list is empty if no column belongs to a group.
+    Neighbouring columns have a common heading if they have the same `Column.group`. If no column has a group, the list
+    is empty.
     """
     if not any(column.group for column in columns):
         return []
@@ -273,10 +284,10 @@ def _group_heads(columns: Sequence[Column]) -> list[str]:
 def _latex_body(
     columns: Sequence[Column], rows: Sequence[tuple[Row, list[str]]]
 ) -> Iterable[str]:
-    """Yield the lines of LaTeX for a block's rows, with a rule before each title and before compared rows.
+    """Yield the lines of LaTeX for a block's rows.
 
-    `rows` has each row with its texts. Compared rows are those of kind ``compared``: a baseline and the differences to
-    it.
+    A horizontal rule comes before each title and before each comparison. A comparison is consecutive rows of kind
+    ``compared``: a baseline and the differences to it. `rows` has each row with its texts, one per column.
     """
     for index, (row, (name, *numbers)) in enumerate(rows):
         # A chain of two comparisons: this row is `compared`, and the row before is not.
@@ -305,7 +316,10 @@ def _latex_row(cells: Iterable[str]) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """Return the table's `rows` as CSV: a line of names, then a line per row; None is an empty cell."""
+    """Return the table's `rows` as CSV, with all digits: a line of names, then a line per row.
+
+    None becomes an empty cell.
+    """
     # The values, not the texts of the cells: a program that reads CSV needs all digits.
     rows = as_json(table.rows)
     text = io.StringIO()

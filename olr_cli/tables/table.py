@@ -88,29 +88,29 @@ class Cell:
 
     @property
     def number(self) -> float:
-        """The value as a number, for cells that are known to hold one."""
+        """The value as a number; AssertionError if the cell holds none."""
         assert isinstance(self.value, int | float)
         return self.value
 
     @property
     def low(self) -> float:
-        """The lower end of the interval, for cells that are known to have one."""
+        """The lower end of the interval; AssertionError if the cell has none."""
         assert self.ends is not None
         return self.ends[0]
 
     @property
     def high(self) -> float:
-        """The upper end of the interval, for cells that are known to have one."""
+        """The upper end of the interval; AssertionError if the cell has none."""
         assert self.ends is not None
         return self.ends[1]
 
     def text(self, value: float | str | None) -> str:
-        """Return any value as this cell would print it, which depends on the cell's `kind`; a dash for None."""
+        """Return a value as text in the format of this cell's `kind`, such as a percentage; a dash for None."""
         return NOTHING if value is None else _TEXTS[self.kind](value)
 
     @property
     def brief(self) -> str:
-        """The text for a terminal: the value alone, or `short` if that is set."""
+        """The text for a terminal: `short` if the cell has such a text, else the value alone."""
         return self.short or self.text(self.value)
 
     @property
@@ -125,7 +125,7 @@ class Cell:
         return joined(self.text(self.value), sd, self.interval)
 
     def flat(self, *names: str) -> dict[str, Any]:
-        """Return the value, and the lower and upper end of its interval, under three given names.
+        """Return a dictionary of the value, and the lower and upper end of its interval, under three given names.
 
         The ends are None if the cell has no interval.
         """
@@ -142,7 +142,7 @@ Medium: TypeAlias = Literal["terminal", "document"]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a block: its headings, and how its cells are laid out."""
+    """A column of a block, that is of a part of a table: its headings, and how its cells are laid out."""
 
     head: str
     """Its heading; a terminal breaks it at its line breaks."""
@@ -174,7 +174,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Row:
-    """A row of a block. The first cell names the row, and `kind` tells rows apart that are laid out differently."""
+    """A row of a block, that is of a part of a table.
+
+    The first cell is the row's name. `kind` says how the row is laid out, for example as a title.
+    """
 
     cells: Sequence[str | Cell]
     kind: Literal["", "title", "published", "average", "compared", "note"] = ""
@@ -196,7 +199,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Block:
-    """A part of a table with columns and a title of its own; its first column holds the names of the rows."""
+    """A part of a table with its own title and columns; the first column holds the names of the rows."""
 
     columns: Sequence[Column]
     rows: Sequence[Row]
@@ -209,9 +212,10 @@ class Block:
     """Whether its texts are Markdown already and must not be escaped."""
 
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
-        """Return the columns that a terminal or page shows, and its rows, each with the row's texts in these columns.
+        """Return the columns that a terminal or page shows, and the rows, each with its texts.
 
-        A title or a note has one text. Pages leave out notes between rows. Control characters in texts are escaped.
+        A row has one text for each of these columns, but a title or a note has a single text. Pages leave out notes
+        between rows. Control characters are escaped.
         """
         places = [
             place
@@ -260,5 +264,5 @@ class Table:
     """Printed if there are no blocks."""
 
     def shown(self, medium: Medium) -> list[Block]:
-        """Return the blocks that a terminal or a page shows."""
+        """Return the blocks that a terminal or a page shows; some blocks are for one of the two only."""
         return [block for block in self.blocks if block.only in (None, medium)]

@@ -30,15 +30,19 @@ from olr_cli.trainers.grading import row_turns
 
 
 class PromptIndex:
-    """A look-up of a training table's prompts by the rows that a trainer passes to its reward function.
+    """Finds the prompt of a row that a trainer passes to its reward function, among the rows of the training table.
 
-    A row is identified by its id, or if it has none by its prompt.
+    A row is found by its id, or by its prompt if it has no id.
 
     Args:
-        table: rows in the interchange format, or with plain columns; the trainer samples from the column `prompt`.
-        recipe: its method may need labels. It also decides the noise type of rows whose label is the sentinel, which no
-            answer matches.
+        table: the training data, in the columns of `olr inject-noise` or in plain columns. The column `prompt` holds
+            what the trainer samples from.
+        recipe: decides whether every row needs a label. It also decides the noise type of rows whose label is the
+            sentinel, a text that no answer matches.
         place: the table's name in errors.
+
+    Raises:
+        UserError: a row cannot be used or lacks a label, or a table without ids has the same prompt twice.
     """
 
     def __init__(self, table: pa.Table, recipe: Recipe, place: str) -> None:
@@ -55,7 +59,10 @@ class PromptIndex:
             self._require_different_prompts()
 
     def _require_different_prompts(self) -> None:
-        """Raise UserError if two rows have the same prompt, which could not be told apart in a table without ids."""
+        """Raise UserError if two rows have the same prompt.
+
+        This is for tables without ids, in which such rows cannot be told apart.
+        """
         of_one_wording = chain.from_iterable(
             wordings.values() for wordings in self._by_question.values()
         )
@@ -69,14 +76,14 @@ class PromptIndex:
 
     @property
     def questions(self) -> set[str]:
-        """The questions that the prompts ask, in the form of `normal_question`, by which texts can be compared."""
+        """The questions of all prompts, normalised (`normal_question`) so that equal questions are equal texts."""
         return set(self._by_question)
 
     def of(self, row: Mapping[str, Any]) -> Prompt:
-        """Return the prompt of a row that comes from the trainer.
+        """Return the prompt of the training table that belongs to a row from the trainer.
 
-        It is found by `prompt_id` or `extra_info.index`, else by the text in `prompt`. Raise UserError if no row of the
-        table, or more than one, has that text.
+        It is found by the row's `prompt_id` or `extra_info.index`. If the table has neither, it is found by the row's
+        `prompt`. Raise UserError if no row of the table has this prompt, or if several have it.
         """
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
             if name is not None and str(name) in self._by_id:
@@ -97,9 +104,10 @@ class PromptIndex:
 
 
 def _training_prompts(table: pa.Table, recipe: Recipe, place: str) -> Sequence[Prompt]:
-    """Return one prompt per row of a table; raise UserError if a row cannot be used, or lacks a label that is needed.
+    """Return one prompt per row of a table; raise UserError if a row cannot be used.
 
-    `place` is the table's name in errors.
+    A row cannot be used, for example, if the recipe's method needs labels and the row has none. `place` is the table's
+    name in errors.
     """
     prompts = read_rows(
         Rows(table, Origins(place)),
@@ -129,8 +137,16 @@ def begin(
 ) -> tuple[OnlineLabelRefinement, PromptIndex]:
     """Return the object that refines labels for a trainer's run, and the index of the prompts in its training data.
 
-    Print a warning for each likely mistake in recipe or labels. Raise UserError if the method needs more than
-    responses. The arguments are those of `OnlineLabelRefinement` and `PromptIndex`.
+    Print a warning for each likely mistake in the recipe or the labels. Raise UserError if the method needs more than
+    the responses to a prompt, such as token probabilities.
+
+    Args:
+        run_dir: the directory for the run.
+        recipe: keys of a recipe, or the name of a recipe file; None for the defaults.
+        trainer: the trainer's name and version.
+        settings: the trainer's own settings, as keys of a recipe.
+        table: the training data.
+        place: the name of the training data in errors.
     """
     olr = OnlineLabelRefinement(run_dir, recipe, trainer=trainer, settings=settings)
     _require_answers_only(olr.recipe)
@@ -148,9 +164,10 @@ def grade_held_out(
     rows: Sequence[Mapping[str, Any]],
     completions: Sequence[Any],
 ) -> list[float]:
-    """Return 1.0 for each completion that matches the answer in its row of the evaluation data, else 0.0.
+    """Return 1.0 for each completion that matches the right answer in its row of the evaluation data, else 0.0.
 
-    `rows` has one row per completion. The recipe of `olr` says how answers are read.
+    `rows` has one row per completion; raise UserError if a row has no right answer. The recipe of `olr` says how
+    answers are read.
     """
     prompts = [_held_out_prompt(row) for row in rows]
     return olr.grade(
@@ -162,9 +179,10 @@ def grade_held_out(
 
 
 def _require_answers_only(recipe: Recipe) -> None:
-    """Raise UserError if a method needs more than the responses to one prompt, which is all that a reward gets.
+    """Raise UserError if the recipe's method needs more than the responses to one prompt.
 
-    More are token statistics, a second wording of the prompt, a choice among the step's prompts, or terms of the loss.
+    A trainer's reward function gets nothing else. Some methods also need token statistics, a second wording of the
+    prompt, a choice among the step's prompts, or further terms of the loss.
     """
     section, method = recipe.method, compose(recipe.method)
     by_answers = method.score is None and not method.statistics and len(method.views) == 1
@@ -180,7 +198,7 @@ def _require_answers_only(recipe: Recipe) -> None:
 
 
 def _held_out_prompt(row: Mapping[str, Any]) -> Prompt:
-    """Return a row of the evaluation data as a prompt; raise UserError if its `gold`, the right answer, is missing."""
+    """Return a row of the evaluation data as a prompt; raise UserError if the row has no right answer."""
     rows = read_rows(
         Rows(pa.Table.from_pylist([dict(row)]), Origins("the evaluation data")),
         data_source=DATA_SOURCE,

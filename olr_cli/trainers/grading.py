@@ -50,22 +50,26 @@ def accuracy_reward(
     """Reward a right answer with 1.0 and any other with 0.0, for `GRPOTrainer(reward_funcs=…)`.
 
     The right answer is in the first of these columns that the data set has: `reward_model` (with ground_truth),
-    `answer`, `label`, `ground_truth`, `final_answer`, `expected_answer`, `answer_number` and `solution`, as in files
-    (docs/data.md). If a row has several answers there, each of them is right.
+    `answer`, `label`, `ground_truth`, `final_answer`, `expected_answer`, `answer_number` and `solution` (docs/data.md).
+    If a row has several answers there, each of them is right.
 
     Args:
         completions: texts or chats.
-        extractor: how to read answers, like `data.extractor`: one for all, or one per completion, as from a column of
-            this name.
+        extractor: how answers are read from completions, in the form of the recipe's key `data.extractor`. It is one
+            text for all completions, or one text per completion, which TRL passes if the data set has a column of this
+            name.
         prompts: texts or chats, one per completion. They show whether a percentage is asked for, and whether a prompt
-            opens the thinking.
-        opened: the mark with which the chat template opens the thinking, such as ``<think>``; one for all, or one per
-            completion. Pass it for chats, because TRL shows a reward function the end of a prompt only if the prompt is
-            plain text.
+            ends by opening the thinking.
+        opened: the tag, such as ``<think>``, with which the chat template opens the thinking at the end of a prompt;
+            one for all, or one per completion. It is needed if prompts are chats, because TRL then does not show their
+            end to a reward function.
         columns: the data set's other columns, with one value per completion.
 
     Returns:
         One reward per completion. It is None if the right answer cannot be read; TRL then leaves it out.
+
+    Raises:
+        UserError: the data set has none of these columns, or `opened` does not open any thinking.
     """
     known = ("reward_model", *LABEL_COLUMNS)
     name = next((name for name in known if columns.get(name) is not None), None)
@@ -105,19 +109,21 @@ def compute_score(
 ) -> float:
     """Reward a right answer with 1.0 and any other with 0.0, for verl's `reward.custom_reward_function`.
 
-    verl cannot leave out a reward. If no right answer can be read, only a response with its exact text gets 1, so that
-    the group usually teaches nothing. `extractor` and `opened` are set in `custom_reward_function.reward_kwargs`.
+    If the right answer cannot be read, only an answer with exactly the same text gets 1.0. Usually all rewards of the
+    group are then equal and the group teaches nothing; verl cannot leave out a reward. `extractor` and `opened` are set
+    in `custom_reward_function.reward_kwargs`.
 
     Args:
-        data_source: decides how the answer is read, if no `extractor` is given.
+        data_source: the name of the data set, which decides how the answer is read if `extractor` is None.
         solution_str: the response.
-        ground_truth: the right answer, read as in files (docs/data.md); of several, each is right.
-        extra_info: the row's column of that name; its `question`, if there, is the question that the response answers.
-        extractor: how to read the answer, like `data.extractor`.
-        opened: the mark with which the chat template opens the thinking, such as ``<think>``.
+        ground_truth: the right answer, or a list of several, each of which is right (docs/data.md).
+        extra_info: the row's column of that name. Its `question`, if there is one, shows whether a percentage is asked
+            for.
+        extractor: how the answer is read from the response, in the form of the recipe's key `data.extractor`.
+        opened: the tag, such as ``<think>``, with which the chat template opens the thinking at the end of a prompt.
 
     Raises:
-        UserError: there is no ground truth, or `opened` is no such mark.
+        UserError: there is no right answer, or `opened` does not open any thinking.
     """
     golds: Sequence[str] = ()
     try:
@@ -150,17 +156,20 @@ def _verdicts(
     prompts: Sequence[Any],
     marks: Sequence[str | None],
 ) -> list[Verdict]:
-    """Return the verdict on each completion, which is right if it matches any of its golds, that is right answers.
+    """Return the verdict on each completion: it is right if its answer matches any right answer of its prompt.
 
-    It also adds the verdicts, and some responses without an answer, to the counts that `_report` prints. Each argument
-    has one item per completion.
+    The verdicts are also counted, and some responses without a readable answer are kept, for the report at the end of
+    the process (`_report`). Each argument has one item per completion. Raise UserError if a tag in `marks` does not
+    open any thinking.
 
     Args:
         completions: texts or chats.
-        golds: right answers, or solutions that contain one after the extractor's mark, such as ``####``.
+        golds: the right answers of the prompt. Such a text may also be a whole solution that has the answer after the
+            extractor's mark, such as ``####``.
         extractors: how answers are read.
         prompts: texts or chats.
-        marks: the mark, such as ``<think>``, with which the chat template opened the thinking; empty if unknown.
+        marks: the tag, such as ``<think>``, with which the chat template opened the thinking; empty or None to look for
+            it at the end of the prompt.
     """
     for mark in {*marks} - {None, ""}:
         if not opened_by(str(mark)):
@@ -197,10 +206,10 @@ def _verdicts(
 
 
 def _answer_of_gold(gold: str, extractor: str) -> str:
-    """Return the answer that the extractor finds in a gold, that is a right answer in the data, or the gold itself.
+    """Return the answer that the extractor finds in `gold`, a right answer from the data.
 
-    A gold may be a whole solution, which ends like a response. Only extractors with a setting, such as ``after:####``,
-    are applied.
+    `gold` may be a whole solution, which ends like a response. If the extractor finds no answer, or is one without a
+    setting such as ``after:####``, the result is `gold` itself.
     """
     # Only extractors with a setting, such as `after:####`: GSM8K's golds are solutions that end in `#### 72`.
     return (extract(gold, extractor) if ":" in extractor else None) or gold
@@ -215,7 +224,7 @@ def row_turns(prompt: Any) -> tuple[Message, ...]:
 def _report() -> None:
     """Print to standard error, at the end of the process, how many responses could not be scored and why.
 
-    If most of them have no answer that can be read, also print a hint which extractor would find one.
+    If more than half of all responses have no readable answer, also print which extractor would find one, if any does.
     """
     if counted := unscorable(_counted):
         print(

@@ -59,8 +59,8 @@ class OlrReward(TrainerCallback, ExportableState):
 
     Args:
         run_dir: the directory for labels, rollouts and metrics; by default `olr/` in the trainer's output_dir.
-        recipe: keys of a recipe (method, seed, data.extractor …), or the name of a recipe file; `train` and the model
-            are TRL's.
+        recipe: keys of a recipe (method, seed, data.extractor …), or the name of a recipe file. It must not set what
+            TRL's configuration sets, such as `train.learning_rate` and `model.path`.
     """
 
     __name__ = "olr"
@@ -95,9 +95,10 @@ class OlrReward(TrainerCallback, ExportableState):
         Args:
             prompts: texts or chats, one per completion.
             completions: texts or chats.
-            completion_ids: the tokens of each completion.
-            log_metric: gets the step's metrics of labels and rollouts, one at a time.
-            columns: the data set's other columns, and further arguments of TRL, which are ignored.
+            completion_ids: the token ids of each completion.
+            log_metric: TRL's function that logs a metric. It is called with the name and value of each of the step's
+                metrics of labels and rollouts. If it is None, they are not logged.
+            columns: the data set's other columns by name. Further arguments of TRL are ignored.
         """
         if self._model is None:
             raise UserError(
@@ -126,10 +127,10 @@ class OlrReward(TrainerCallback, ExportableState):
         return rewards
 
     def __reduce__(self) -> NoReturn:
-        """Raise UserError, because a pickled copy in another process would not share this object's state.
+        """Refuse to be pickled (UserError), because a copy in another process would not share this object's state.
 
-        TRL's asynchronous trainer makes such a copy. The copy would refine the labels, while checkpoints, metrics and
-        resumes ask this object.
+        TRL's asynchronous trainer makes such a copy. The copy would refine the labels, but checkpoints, metrics and
+        resumes would be those of this object.
         """
         raise UserError(
             "OlrReward works in the process that trains, and cannot be copied into another one",
@@ -139,10 +140,10 @@ class OlrReward(TrainerCallback, ExportableState):
     def _supervise(
         self, samples: Sequence[tuple[Mapping[str, Any], Rollout]]
     ) -> tuple[list[float], Any]:
-        """Return one reward per sample for the samples of all ranks, and the metrics of labels and rollouts by name.
+        """Return the rewards of the samples of all ranks, and the step's metrics of labels and rollouts by name.
 
-        A sample is a data row and its rollout. The samples of a prompt come one after the other, `num_generations` of
-        them, and form a group; raise UserError if they do not.
+        A sample is a data row and its rollout. Each `num_generations` consecutive samples must belong to one prompt and
+        form a group; raise UserError otherwise.
         """
         if self._olr is None or self._index is None:
             raise UserError(
@@ -177,7 +178,8 @@ class OlrReward(TrainerCallback, ExportableState):
     def _rollout(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> Rollout:
         """Return a completion as a `Rollout`: its text, its number of tokens, and whether the length limit cut it off.
 
-        The last is None if TRL has no limit, or the tokenizer no end token. `tokens` are the completion's token ids.
+        If TRL has no length limit, or the tokenizer no end token, it is not known whether the text was cut off (None).
+        `tokens` are the completion's token ids.
         """
         is_cut, end_token = None, getattr(self._tokenizer, "eos_token_id", None)
         if end_token is not None and self._args.max_completion_length is not None:
@@ -189,10 +191,10 @@ class OlrReward(TrainerCallback, ExportableState):
         )
 
     def _text(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> str:
-        """Return a completion as text, including the marks of thinking, such as ``<think>``, that TRL removes (R6).
+        """Return a completion as text, with the tags of thinking, such as ``<think>``, that TRL removes (R6).
 
-        TRL removes marks that are special tokens; they are restored from `tokens`, the completion's token ids. A mark
-        at the end of the prompt, put there by the chat template, is added in front.
+        TRL removes tags that are special tokens. They are restored from `tokens`, the completion's token ids. If the
+        chat template puts a tag at the end of the prompt, the text begins with this tag.
         """
         text = completion_text(completion)
         if self._tokenizer is None:
@@ -211,7 +213,10 @@ class OlrReward(TrainerCallback, ExportableState):
     # The callback -------------------------------------------------------------------------------------------------
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep the trainer's arguments, model and tokenizer; needed here, because TRL may evaluate without training."""
+        """Keep the trainer's arguments, model and tokenizer.
+
+        This is done when the trainer is made, because TRL may evaluate without training.
+        """
         self._args, self._model = args, kwargs["model"]
         processor = kwargs.get("processing_class")
         # A processor for images and text wraps its tokenizer.
@@ -257,7 +262,10 @@ class OlrReward(TrainerCallback, ExportableState):
             self._olr.load_state_dict(saved)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count one more micro-batch; `state` learns from the count whether a generated batch is used up."""
+        """Count one more micro-batch.
+
+        The count tells `state` whether a checkpoint comes in the middle of a generated batch.
+        """
         self._micro_batches += 1
 
     on_step_end = on_substep_end
@@ -278,8 +286,8 @@ class OlrReward(TrainerCallback, ExportableState):
     def state(self) -> dict[str, Any]:
         """Return what TRL's checkpoint stores about this object in trainer_state.json: the run's id and step.
 
-        They are in ``attributes.olr``, which is None without a run. If the checkpoint comes in the middle of a
-        generated batch, the step is the one before, because a resume generates that batch again. See
+        The run's id and step are in ``attributes.olr``, which is None without a run. If the checkpoint comes in the
+        middle of a generated batch, the stored step is the one before, because a resume generates that batch again. See
         `transformers.trainer_callback.ExportableState`.
         """
         saved = None
@@ -297,7 +305,10 @@ class OlrReward(TrainerCallback, ExportableState):
 
 
 def _rows(columns: Mapping[str, Any], size: int) -> list[dict[str, Any]]:
-    """Return columns as `size` rows, each a dictionary; values that are no list of this length are left out."""
+    """Return columns as a list of `size` rows, each a dictionary.
+
+    `columns` has a column's name -> its values. Whatever is not a list of `size` values is left out.
+    """
     lists = {
         name: column
         for name, column in columns.items()
@@ -354,10 +365,11 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
 def _on_first_rank(
     here: list[Any], decide: Callable[[Sequence[Any]], tuple[list[float], Any]]
 ) -> tuple[list[float], dict[str, float]]:
-    """Return the rewards of this rank's samples and the step's metrics, which `decide` makes on the first rank for all.
+    """Let the first rank decide for all ranks; return the rewards of this rank's samples, and the step's metrics.
 
-    `here` are this rank's samples. `decide` gets the samples of all ranks, rank by rank, and returns one reward for
-    each, and metrics. An error in it is raised on every rank, so that none waits for the first.
+    `here` are this rank's samples. `decide` is called on the first rank alone, with the samples of all ranks, rank by
+    rank. It returns one reward per sample, and the metrics. If `decide` raises an error, every rank raises this error,
+    so that no rank waits for an answer.
     """
     import torch.distributed as dist
 

@@ -49,13 +49,13 @@ _MOST_WAITING = 800
 
 
 class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
-    """A reward manager for verl: rewards from refined labels, group by group; `reward.reward_kwargs` has its settings.
+    """A reward manager for verl that rewards responses by refined labels; its settings are in `reward.reward_kwargs`.
 
     | setting | meaning |
     |---|---|
     | run_dir | the directory for labels, rollouts and metrics; by default `olr/` in `trainer.default_local_dir` |
-    | recipe | a recipe file, or its keys: method, seed, data.extractor …; `train` and `model` are verl's |
-    | group_timeout | seconds without a further response after which an incomplete group fails (3600) |
+    | recipe | a recipe file, or keys of a recipe: method, seed, data.extractor …; verl sets `train` and `model` |
+    | group_timeout | seconds that responses to a prompt wait for the next one before they fail; by default 3600 |
     """
 
     def __init__(
@@ -81,10 +81,11 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
         _unwrapped(self._server.start.remote())
 
     async def run_single(self, data: Any) -> dict[str, Any]:
-        """Return the reward of one response, once all responses of its group, that is to the same prompt, have arrived.
+        """Return the reward of one response, once all responses to the same prompt have arrived.
 
-        `data` is the response as verl has it. The result has the reward as `reward_score`, and again as `acc` in
-        `reward_extra_info`.
+        `data` is the response as verl has it. The result is
+        ``{"reward_score": reward, "reward_extra_info": {"acc": reward}}``. A response to a held-out prompt does not
+        wait for others.
         """
         # A trajectory may have several sequences; the last one holds the answer.
         item = data[len(data) - 1]
@@ -116,7 +117,7 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
 class _Group:
     """The responses to one prompt that have arrived so far, and the prompt's row.
 
-    Each is stored with its number in the group, and with the future that will hold its reward.
+    Each response is stored with its number in the group, and with the future that will hold its reward.
     """
 
     row: Mapping[str, Any]
@@ -176,9 +177,10 @@ class RewardServer:
         self._olr = olr
 
     async def reward(self, columns: Mapping[str, Any], rollout: Rollout) -> float:
-        """Return the reward of a response after all responses of its group have arrived, or at once if it is held out.
+        """Return the reward of a response once all responses to its prompt have arrived; at once for a held-out prompt.
 
-        `columns` are verl's columns of the response: those of its row, and ids of group, response and step.
+        `columns` are verl's columns of the response: those of its data row, and the ids of the group (`uid`), of the
+        response in the group (`session_id`) and of the step (`global_steps`).
         """
         olr = self._olr
         assert olr is not None
@@ -201,10 +203,15 @@ class RewardServer:
     async def _waited(
         self, waiting: asyncio.Future[float], group: _Group, uid: str
     ) -> float:
-        """Wait for a response's reward and return it; raise UserError if its group stays incomplete for too long.
+        """Wait for a response's reward and return it.
 
-        That is so if no response arrives for `group_timeout` seconds: verl may have lost some. `waiting` is the future
-        that will hold the reward, and `uid` the key of the group.
+        Raise UserError if no further response of the group arrives for `group_timeout` seconds, because verl may have
+        lost some.
+
+        Args:
+            waiting: the future that will hold the reward.
+            group: the responses to the prompt that have arrived so far.
+            uid: verl's id of the group.
         """
         while True:
             size = len(group.rollouts)
@@ -225,8 +232,8 @@ class RewardServer:
     ) -> None:
         """Decide the labels of a complete group, and hand the rewards to the calls that wait for them.
 
-        `global_step` is verl's number of the group's step. A step is stored when it is complete. If verl has resumed
-        from a checkpoint, the run is first taken back to that step.
+        The step of the group is stored once it is complete. If verl has resumed from a checkpoint, the run is first
+        rolled back to the checkpoint's step. `global_step` is verl's number of the group's step.
         """
         # The first group of a process that starts after step 1: verl has resumed from a checkpoint.
         if self._global_step == 0 and global_step > 1:
@@ -281,7 +288,7 @@ class RewardServer:
 
 
 def run_path(config: Any) -> Path:
-    """Return the run directory: `reward.reward_kwargs.run_dir`, or `olr/` in verl's own folder."""
+    """Return the run directory: `reward.reward_kwargs.run_dir`, or by default `olr/` in `trainer.default_local_dir`."""
     settings = config.reward.get("reward_kwargs") or {}
     return Path(
         settings.get("run_dir") or os.path.join(config.trainer.default_local_dir, "olr")
@@ -289,7 +296,10 @@ def run_path(config: Any) -> Path:
 
 
 def require_supported(config: Any) -> None:
-    """Raise UserError unless verl runs its trainer v1 in the mode sync, in which responses of steps do not mix."""
+    """Raise UserError unless verl runs its trainer v1 in the mode ``sync``.
+
+    In other modes, the responses of several steps arrive mixed.
+    """
     if not config.trainer.use_v1:
         raise UserError(
             "OlrRewardManager needs verl's trainer v1",
@@ -360,7 +370,10 @@ def trainer_settings(config: Any) -> dict[str, Any]:
 
 
 def read_data(files: str | Sequence[str], key: str) -> Any:
-    """Return the rows of verl's data files as one table, whose prompts are in the column `prompt` instead of `key`."""
+    """Return the rows of verl's data files as one table.
+
+    The column `key`, which holds the prompts, is renamed to `prompt`.
+    """
     names = [files] if isinstance(files, str) else list(files)
     table = read_table([Path(copy_to_local(name)) for name in names])
     return table.rename_columns(
