@@ -64,10 +64,10 @@ def read_prompting(
     Args:
         system: the system message, or ``none`` to ask without one; None: the option is not given.
         template: the file of a chat template, or ``none`` for plain text without one; None: the option is not given.
-        variables: variables of the template as ``key=value``.
+        variables: variables of the template, each as ``key=value``.
 
     Raises:
-        UserError: the system message is blank, the template cannot be read, or a variable has another form.
+        UserError: the system message is blank, the template cannot be read, or a variable is not ``key=value``.
     """
     if system is not None and not system.strip():
         raise UserError(

@@ -180,9 +180,10 @@ class EvaluationRecord(Section):
 
     @property
     def not_as_asked(self) -> dict[str, str]:
-        """Setting -> what happened instead, for the settings in `sampling` and the seed that were not used as asked.
+        """Setting -> what happened instead, for each setting that was not used as asked.
 
-        Backends and servers report these in `generated_by`.
+        The settings are those in `sampling`, and the seed. Backends and servers report the difference in
+        `generated_by`.
         """
         return {
             name: how
@@ -203,10 +204,10 @@ class EvaluationRecord(Section):
         return self.model_copy(update={"benchmarks": self.benchmarks | graded})
 
     def decisive(self) -> dict[str, object]:
-        """Return name -> value of the settings that must stay equal when an evaluation is resumed.
+        """Return setting -> value for the settings that must stay equal when an evaluation is resumed.
 
-        These decide the generations or their grades. Problems are compared by their digests instead
-        (`EvaluationStore.begin`).
+        These decide the samples or their grades. Problems are not among them, because `EvaluationStore.begin` compares
+        their digests.
         """
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
         # The record leaves out defaults. They are named here, so that an error can show both sides of a change.
