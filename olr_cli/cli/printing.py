@@ -24,9 +24,13 @@ _EVERY = {True: 0.5, False: 30.0}
 
 
 def say(sentence: str, *, err: bool = True) -> None:
-    """Print a sentence, to standard error by default.
+    """Print a sentence, wrapped at words in a terminal and on one line in a pipe or file.
 
-    A terminal gets it wrapped at words, with a first word such as "Error:" in colour; a pipe or file gets one line.
+    In a terminal, a first word such as "Error:" is coloured.
+
+    Args:
+        sentence: the sentence.
+        err: whether to print to standard error, not to standard output.
     """
     stream = sys.stderr if err else sys.stdout
     # Logs and pipes get the sentence on one line. The stream is None in a program without a console (pythonw).
@@ -83,7 +87,7 @@ def show_error(error: UserError) -> None:
 
 
 def _json(answer: Answer) -> str:
-    """Return the output as one JSON object, in characters that standard output can encode."""
+    """Return the output as one JSON object; characters that standard output cannot encode are escaped."""
     text = json.dumps(answer.plain(), indent=2, ensure_ascii=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
@@ -94,7 +98,7 @@ def _json(answer: Answer) -> str:
 
 
 def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
-    """Print one part of an answer: a table, a line after its head, or plain text.
+    """Print one part of an answer: a table, a line with its head, or plain text.
 
     Args:
         part: what to print.
@@ -145,10 +149,14 @@ def show_dry_run(answer: Answer, *, as_json: bool) -> None:
 
 
 def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
-    """Print a line with its head in bold, to standard output, or with `err` to standard error.
+    """Print a line with its head in bold.
 
-    The head fills at least `indent` columns. Text is never read as rich's markup, because prompts and labels are data:
-    `[1, 2]` has to stay `[1, 2]`.
+    Text is never read as rich's markup, because prompts and labels are data: `[1, 2]` has to stay `[1, 2]`.
+
+    Args:
+        line: the line.
+        indent: the smallest width of the head, in characters.
+        err: whether to print to standard error, not to standard output.
     """
     from rich.console import Console
     from rich.text import Text
