@@ -97,7 +97,7 @@ def _with_options(error: UserError, command: Callable[P, R]) -> UserError:
     """Return a copy of an error that names the command's options in place of Python arguments or recipe keys.
 
     A recipe's key, such as `data.columns`, becomes an option if the command has that option and no `--set`. An example
-    of a value ("as in data.columns=…") becomes a text that can be pasted into the command.
+    of a value ("as in data.columns=…") becomes text that can be pasted into the command.
     """
     # Parameters such as `set_` and `format_` end in an underscore, since Python has these names itself.
     arguments = {name.removesuffix("_") for name in inspect.signature(command).parameters}
@@ -152,7 +152,7 @@ def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None
 
 
 def _system_problem(error: BaseException) -> str | None:
-    """Return a sentence if memory ran out, a path cannot be used, or the system itself failed, else None."""
+    """Return a sentence if memory ran out, a path cannot be used, or the operating system failed, else None."""
     if isinstance(error, OSError) and error.filename and error.errno in _PATH_ERRORS:
         return f"{shortened(str(error.filename))}: {error.strerror}"
     if isinstance(error, OSError) and (problem := system_problem(error)):
@@ -179,8 +179,8 @@ def shown_until_stopped(
         progress: the display.
         path: the run directory.
         words: the command that continues the run.
-        kept_at_once: what a second Ctrl-C, which stops at once, leaves intact: everything up to the last ``checkpoint``
-            or ``complete step``. The first Ctrl-C waits for the end of the step.
+        kept_at_once: ``checkpoint`` or ``complete step``: everything up to the last one survives a second Ctrl-C, which
+            stops at once. The first Ctrl-C waits for the end of the step.
 
     Raises:
         Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.

@@ -161,8 +161,8 @@ TRUST_REMOTE_CODE = Option(
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command for typer in which each parameter that is a named tuple becomes one option for each field.
 
-    The default of a field is its option. The named tuple's docstring, up to a colon and without its full stop, is the
-    heading of these options in the help. Begin the docstring with `More:` for rarely used options.
+    The default of a field is its option. The part of the named tuple's docstring before a colon, without a full stop,
+    is the heading of these options in the help. The heading `More` is for rarely used options.
     """
     keyword, parameters = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
     groups: dict[str, Any] = {}
@@ -182,7 +182,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=keyword))
 
     def flat(**values: Any) -> None:
-        """Call the command with the options of each group put back into its named tuple."""
+        """Call the original command, with the options of each group put back into the group's named tuple."""
         for name, group in groups.items():
             values[name] = group(**{field: values.pop(field) for field in group._fields})
         command(**values)

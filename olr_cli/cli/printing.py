@@ -24,13 +24,9 @@ _EVERY = {True: 0.5, False: 30.0}
 
 
 def say(sentence: str, *, err: bool = True) -> None:
-    """Print a sentence, wrapped at words in a terminal and on one line in a pipe or file.
+    """Print a sentence to standard error, or to standard output if `err` is False.
 
-    In a terminal, a first word such as "Error:" is coloured.
-
-    Args:
-        sentence: the sentence.
-        err: whether to print to standard error, not to standard output.
+    A terminal gets it wrapped at words, with a first word such as "Error:" in colour. A pipe or file gets one line.
     """
     stream = sys.stderr if err else sys.stdout
     # Logs and pipes get the sentence on one line. The stream is None in a program without a console (pythonw).
@@ -149,14 +145,10 @@ def show_dry_run(answer: Answer, *, as_json: bool) -> None:
 
 
 def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
-    """Print a line with its head in bold.
+    """Print a line with its head in bold, to standard error if `err` is set, else to standard output.
 
-    Text is never read as rich's markup, because prompts and labels are data: `[1, 2]` has to stay `[1, 2]`.
-
-    Args:
-        line: the line.
-        indent: the smallest width of the head, in characters.
-        err: whether to print to standard error, not to standard output.
+    The head fills at least `indent` columns. Text is never read as rich's markup, because prompts and labels are data:
+    `[1, 2]` has to stay `[1, 2]`.
     """
     from rich.console import Console
     from rich.text import Text

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Recipes(NamedTuple):
-    """What is trained."""
+    """What is trained: options of `olr train` on settings of the recipe and on sweeps."""
 
     set_: list[str] = options.SETTINGS
     sweep: bool = Option(
@@ -47,7 +47,7 @@ class Recipes(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """The run."""
+    """The run: options of `olr train` on the run directory, resuming and output."""
 
     run_dir: Path | None = Option(
         None,

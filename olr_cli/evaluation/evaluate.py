@@ -213,7 +213,9 @@ class Progress:
         self._bar.add_task("", total=samples, completed=done)
 
     def generating(self, titles: Sequence[str]) -> None:
-        """Show the bar, once the model is loaded and generation begins; outside a terminal, print the titles instead.
+        """Show the bar. Call this once the model is loaded and generation begins.
+
+        Outside a terminal, this prints the titles instead.
 
         Args:
             titles: the titles of the benchmarks that lack samples.
@@ -227,13 +229,9 @@ class Progress:
             self.say(f"{', '.join(titles)} …")
 
     def advance(self, samples: int) -> None:
-        """Add newly stored samples to the progress.
+        """Add a number of newly stored samples to the progress.
 
-        Outside a terminal, this prints a line if the last line is more than 30 seconds old or if all samples are
-        stored.
-
-        Args:
-            samples: how many samples to add.
+        Outside a terminal, this prints a line if the last one is more than 30 seconds old or all samples are stored.
         """
         task, now = self._bar.tasks[-1], self._console.get_time()
         self._bar.advance(task.id, samples)

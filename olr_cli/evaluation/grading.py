@@ -148,8 +148,8 @@ def regrade(
     Args:
         folder: the evaluation.
         benchmarks: grade only these, by their present definitions. None: grade all by their stored definitions.
-        extractor: replaces the benchmarks' own extractors; None: they keep them.
-        tolerance: replaces the benchmarks' own tolerances; None: they keep them.
+        extractor: replaces the benchmarks' own extractors; None: each keeps its own.
+        tolerance: replaces the benchmarks' own tolerances; None: each keeps its own.
         say: is called with sentences on what has changed.
         report: is called with sentences on the judge's progress.
 
@@ -204,12 +204,7 @@ def _summary(
 def _done(
     store: EvaluationStore, record: EvaluationRecord, chosen: Mapping[str, Benchmark]
 ) -> dict[str, Benchmark]:
-    """Return name -> benchmark for the chosen benchmarks that are finished.
-
-    Args:
-        store: the evaluation's files.
-        record: the content of its evaluation.json.
-        chosen: name -> benchmark.
+    """Return name -> benchmark for those of the chosen benchmarks that are finished.
 
     Raises:
         UserError: a chosen benchmark was never begun, or none is finished.
@@ -233,8 +228,8 @@ def _changes(
 ) -> Iterator[str]:
     """Yield sentences on answers that could not be scored, and on up to ten changed grades in each direction.
 
-    If more than half of the answers are missing, one sentence proposes an extractor that finds more than half of these,
-    if there is one.
+    If more than half of the answers are missing and another extractor finds more than half of those, one sentence
+    proposes this extractor.
 
     Args:
         pairs: each sample before and after it was graded again.
@@ -306,7 +301,7 @@ def _under_verified_keys(
     """Score stored evaluations under verified keys, beside their old scores, and return the command's output.
 
     Verified keys are golds that people have checked. An evaluation is left out if the file has no key for any of its
-    problems, or if it is under verified keys already.
+    problems, or if its golds are verified keys already.
 
     Args:
         request: the command's settings, in which `compare`, `extractor` and `tolerance` must be None.
@@ -347,7 +342,7 @@ def _verified_tasks(
     """Return an evaluation's finished benchmarks as tasks, with verified keys as golds.
 
     Verified keys are golds that people have checked. A benchmark is left out if the file has no key for any of its
-    problems, or if it is under verified keys already.
+    problems, or if its golds are verified keys already.
 
     Args:
         target: the evaluation.
@@ -356,8 +351,8 @@ def _verified_tasks(
         are_needed: raise an error if no benchmark is left.
 
     Raises:
-        UserError: a benchmark's grader settings are not those of its stored grades, none is finished, or none is left
-            although `are_needed`.
+        UserError: no benchmark is finished, a benchmark's grader settings are not those of its stored grades, or
+            `are_needed` is set and no benchmark is left.
     """
     store, record = target.store, target.store.record()
     stored = {name: task.definition for name, task in record.benchmarks.items()}
@@ -393,8 +388,7 @@ def _rekey(
 
     Returns:
         The copy, its new scores, and the old scores, in the order of `tasks`. `Score.by_problem` of the old scores
-        names
-        the problems by their new golds, so that old and new scores can be paired.
+        names the problems by their new golds, so that old and new scores can be paired.
     """
     store = target.store
     [digest] = {task.verified.digest for task in tasks if task.verified}

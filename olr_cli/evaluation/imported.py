@@ -85,7 +85,7 @@ class _Problem(NamedTuple):
 
 
 class _LoggedTask(NamedTuple):
-    """The responses to one task of lm-eval; a log of any other program is one such task as a whole."""
+    """One task of lm-eval with its logged responses, or the whole log of any other program."""
 
     name: str
     file: Path
@@ -235,8 +235,8 @@ def _common_sampling(logged: Sequence[_LoggedTask]) -> tuple[Sampling, dict[str,
     """Return one sampling for all tasks of a log, and the reasons why some of its settings are uncertain.
 
     Returns:
-        The sampling of the task with the largest length limit, and setting -> reason: ``differs by task`` or
-        ``unknown``.
+        The sampling of the task with the largest length limit, and a mapping of setting -> reason. A reason is
+        ``differs by task`` or ``unknown``.
     """
     sampling = max((task.sampling for task in logged), key=lambda it: it.max_new_tokens)
     first, *others = (asdict(task.sampling) for task in logged)
@@ -312,7 +312,7 @@ def _read_tasks(
 def _latest(files: Sequence[Path]) -> dict[str, tuple[str, Path]]:
     """Return task name -> (date, file) of the task's latest log.
 
-    lm-eval names a log ``samples_<task>_<date>.jsonl``; the date is returned as this text. A file with a name of
+    lm-eval names a log ``samples_<task>_<date>.jsonl``, and the date is returned as it is there. A file with a name of
     another form counts as a task of its own, named after the file, with an empty date.
     """
     latest: dict[str, tuple[str, Path]] = {}
@@ -332,14 +332,14 @@ def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _Logge
 
     Args:
         name: the task's name.
-        date: the date in the name of the log, which lm-eval also writes into the name of the file of scores; may be
-            empty.
+        date: the date in the log's name; lm-eval's file of scores has the same date in its name. Empty if there is
+            none.
         file: the log's file or folder.
-        log: its content.
+        log: the content of `file`.
         say: is called with notes on the log.
 
     Raises:
-        UserError: the log has answers but no responses, `file` holds several logs, or lm-eval did not write it.
+        UserError: the log has answers but no responses, `file` holds several logs, or a log of lm-eval is damaged.
     """
     for note in log.notes:
         say(note)
@@ -373,7 +373,7 @@ def _problems(
 ) -> Iterator[_Problem]:
     """Yield each prompt of a log with the responses of its last visit, that is, of the last time it was sampled.
 
-    All prompts get the same number of responses: the number that the prompt with the fewest has.
+    All prompts get the same number of responses: as many as the prompt with the fewest responses has.
 
     Args:
         rows: one row for each response.
@@ -409,9 +409,9 @@ def _problems(
 
 
 def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
-    """Return the sampling of a logged request, and the names of the settings that the request does not say.
+    """Return the sampling of a logged request, and the names of the settings that the request leaves open.
 
-    At temperature 0, settings that only matter for random draws do not count as missing.
+    At temperature 0, settings that only matter for random draws do not count as open.
 
     Args:
         request: the settings of a request, as JSON text from a log of lm-eval.
@@ -552,11 +552,11 @@ def _asked(
 def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
     """Return the index in a benchmark of each problem of a logged task, in the order of the log.
 
-    A problem that the benchmark lacks is skipped. A problem is searched for in two ways:
+    A problem is found in one of two ways. A problem that is not found is skipped.
 
-    1. By its `texts`, which may be the bare question, or by its messages if it has no texts. The longest text that
-       equals a question of the benchmark decides.
-    2. If none does, by its whole prompt. The longest question that the prompt contains decides.
+    1. One of its `texts` equals a question of the benchmark; the longest such text counts. If the problem has no
+       `texts`, its messages are compared.
+    2. Otherwise, its prompt contains a question of the benchmark; the longest such question counts.
 
     Args:
         task: the logged task.

@@ -27,7 +27,7 @@ def with_verified_keys(
     """Return the tasks with golds that people have verified, and without the problems that people have rejected.
 
     A problem is rejected if its gold is wrong or its question is flawed, and the file has no true answer for it. A
-    problem that the file does not name keeps its gold, and a task with only such problems is returned unchanged.
+    problem that the file does not name keeps its gold. A task of which the file names no problem is returned unchanged.
 
     Args:
         tasks: the benchmarks with their problems.
@@ -35,8 +35,8 @@ def with_verified_keys(
         are_needed: raise an error if the file names no problem.
 
     Raises:
-        UserError: the file names no problem although `are_needed`, rejects all problems of a task, or names problems in
-            several tasks that share ids.
+        UserError: the file rejects all problems of a task, names problems of several tasks that share ids, or names no
+            problem although `are_needed` is set.
     """
     with at("verified"):
         labels = VerifiedLabels.read(file)
@@ -57,7 +57,7 @@ def with_verified_keys(
 
 
 def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
-    """Return a task with verified golds; its `verified` says from which file they come, and how many changed.
+    """Return a task with verified golds; its `verified` records the file they come from and the numbers of changes.
 
     The task is returned unchanged if the file has a label for none of its problems.
 
@@ -113,8 +113,8 @@ def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Pro
 def _as_key(benchmark: Benchmark, problem: Prompt, answer: str) -> str:
     """Return a verified answer in the form of the benchmark's golds.
 
-    For multiple choice this is the option's letter, or its number if the old gold is a number. For any other benchmark
-    it is the answer unchanged.
+    For multiple choice this is the option's letter, or its number if the old gold is a number. Any other benchmark
+    takes the answer unchanged.
 
     Raises:
         UserError: the answer names no option.

@@ -206,8 +206,8 @@ def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list
 
     Args:
         request: names the models, their checkpoints, and maybe the folder for results.
-        is_held_out: whether the runs' held-out sets are evaluated, not benchmarks. The folders by default depend on
-            this (`_parted`); a folder that the request names does not.
+        is_held_out: whether the runs' held-out sets are evaluated, not benchmarks. Default folders depend on this
+            (`_parted`). A folder that the request names is used as it is.
     """
     is_served = request.backend.url is not None
     named = all_targets(
@@ -238,11 +238,12 @@ def _evaluations(
     targets_by_model: Mapping[str, Sequence[Target]],
     benchmarks: Sequence[Benchmark],
 ) -> list[Evaluation]:
-    """Return one evaluation for each target; models with the same prompting share problems that are loaded once.
+    """Return one evaluation for each target. Models with the same prompting share problems that are loaded once.
 
     Args:
         request: the settings, with protocol and sampling decided.
-        targets_by_model: model as the command names it -> the model or its checkpoints, with folders for results.
+        targets_by_model: model as the command names it -> its targets, that is, the model or its checkpoints with
+            folders for results.
         benchmarks: the benchmarks to evaluate.
     """
     evaluations: list[Evaluation] = []
@@ -270,10 +271,10 @@ def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
 
 
 def _parted(target: Target, *, is_held_out: bool) -> Target:
-    """Return the target, with a suffix to its folder if this evaluation is not the model's default one.
+    """Return the target; its folder gets a suffix if this is not the model's default evaluation.
 
     The default is the held-out set for a run that has one, and benchmarks for any other model. An evaluation has only
-    one sampling, and held-out sets are sampled as in training, so the two kinds need different folders.
+    one sampling, and held-out sets are sampled as in training, so held-out sets and benchmarks need different folders.
 
     Args:
         target: the model and its default folder.

@@ -195,8 +195,8 @@ def _of_table(
 ) -> list[Prompt]:
     """Return the problems in a table of rows.
 
-    Without `fields`, rows with the same question and the same gold are one problem. They are separate problems only if
-    the table has exactly as many rows as the benchmark has problems.
+    Without `fields`, rows with the same question and the same gold are one problem, unless the table has exactly as
+    many rows as the benchmark has problems.
 
     Args:
         benchmark: the benchmark.
@@ -325,9 +325,10 @@ def _labels(question: str) -> list[str]:
 
 
 def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str:
-    """Return the option that a gold names: its label, or its position from 1, which may be given even for letters.
+    """Return the option that a gold names: its label or its position, counted from 1.
 
-    Case, brackets and a full stop do not matter: ``(b).`` gives ``B``.
+    A gold may give the position even if the labels are letters. Case, brackets and a full stop do not matter, so that
+    ``(b).`` gives ``B``.
 
     Args:
         gold: the gold as the data have it.
@@ -398,7 +399,7 @@ def _shown(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[str]
 
 
 def _options(fields: ProblemFields, rows: Rows) -> list[tuple[Any, Any]]:
-    """Return (labels, texts) of each row's options, unchecked; labels are None if the row has none."""
+    """Return (labels, texts) of each row's options, unchecked. The labels are None if the row has none."""
     if isinstance(fields.choices, tuple):
         columns = [rows.values(name) for name in fields.choices]
         return [(None, list(texts)) for texts in zip(*columns, strict=True)]

@@ -102,7 +102,7 @@ class VerifiedKeys(Section):
 
 
 class TaskRecord(Section):
-    """A benchmark's entry in evaluation.json: its definition, and which problems it has with how many samples each."""
+    """A benchmark's entry in evaluation.json: its definition, a digest of its problems, and the samples of each."""
 
     # Version 0.1.0 wrote one more key, answer_rules, and its evaluations must stay readable.
     model_config = ConfigDict(extra="ignore", frozen=True)

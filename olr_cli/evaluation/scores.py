@@ -282,8 +282,9 @@ def paired_differences(
 ) -> dict[str, Cell]:
     """Return benchmark -> mean difference between two models, and ``in`` and ``out`` -> average of these.
 
-    Only problems that both models have are compared. A benchmark without such a problem is left out, and so is its
-    average. The cells are in ``points``, have bootstrap intervals, and count the shared problems in `Cell.n`.
+    Only problems that both models have are compared. A benchmark without such a problem is left out, and so is the
+    average to which it belongs. The cells are in ``points``, have bootstrap intervals, and count the shared problems in
+    `Cell.n`.
 
     Args:
         scores: the scores of one model.

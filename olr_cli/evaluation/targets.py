@@ -134,8 +134,8 @@ def all_targets(
     Args:
         models: what `targets` accepts as a model.
         checkpoints: checkpoints of the runs: ``last``, ``best`` or steps. Empty: the last.
-        out: for one model, as in `targets`; for several, the folder right below which each evaluation gets a folder.
-            None: in each run, or below ``evaluations/``.
+        out: for one model, as in `targets`; for several, the folder that gets a folder for each evaluation. None: in
+            each run, or below ``evaluations/``.
         is_served: whether a server has the models.
 
     Raises:
