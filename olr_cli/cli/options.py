@@ -323,7 +323,7 @@ def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:
 
 
 def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS) -> str:
-    """Return the shape of the output for `show`: the value of ``--format``, or ``json``.
+    """Return the form of output to pass to `show`: ``json`` if `--json` is given, else the value of ``--format``.
 
     Raises:
         UserError: the format is unknown, or both options are given and contradict each other.

@@ -309,7 +309,7 @@ class Benchmark(Section):
 
 @functools.cache
 def registry() -> dict[str, Benchmark]:
-    """Return name -> built-in benchmark: first the paper's nine in the paper's order, then the others by name."""
+    """Return the built-in benchmarks by name: first the paper's nine in the paper's order, then the others."""
     builtin = {b.name: b for b in map(read_benchmark, sorted(_FOLDER.glob("*.yaml")))}
     return {name: builtin[name] for name in dict.fromkeys((*PAPER, *builtin))}
 
@@ -589,9 +589,6 @@ def _free_name(name: str) -> str:
     """Return a benchmark's name for a data file: the file's name without suffix, as a safe folder name.
 
     The name has at most 100 characters. ``-data`` is appended if a built-in benchmark or built-in set already has it.
-
-    Args:
-        name: the data file's name.
     """
     stem, suffix = os.path.splitext(name)
     stem = folder_name(stem if suffix in SUFFIXES else name).strip("-._+") or "data"

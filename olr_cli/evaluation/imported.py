@@ -552,15 +552,11 @@ def _asked(
 def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
     """Return the index in a benchmark of each problem of a logged task, in the order of the log.
 
-    A problem is found in one of two ways. A problem that is not found is skipped.
+    A problem is found in one of two ways; it is skipped if both fail.
 
     1. One of its `texts` equals a question of the benchmark; the longest such text counts. If the problem has no
        `texts`, its messages are compared.
     2. Otherwise, its prompt contains a question of the benchmark; the longest such question counts.
-
-    Args:
-        task: the logged task.
-        problems: the benchmark's questions.
     """
     within = problems.find_within({it.prompt.prompt_id: it.text for it in task.problems})
     indices: list[int] = []

@@ -93,11 +93,12 @@ def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
 def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Prompt]:
     """Yield the problems that are not rejected, with their verified golds.
 
-    A verified answer that is only another spelling of the old gold does not replace it.
+    A verified answer that is only another spelling of the old gold does not replace it. A problem without a verified
+    answer keeps its gold.
 
     Args:
         task: the benchmark with its problems.
-        answers: problem id -> verified answer, or None if the problem is rejected. Other problems keep their golds.
+        answers: problem id -> verified answer, or None if the problem is rejected.
     """
     for problem in task.problems:
         old = problem.gold or ""

@@ -460,7 +460,10 @@ def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
 
 
 def paper_benchmark(benchmark: Benchmark) -> Benchmark:
-    """Return a benchmark with the paper's number of samples, and GPQA's prompt without its last line break."""
+    """Return a copy of a benchmark with the number of samples that the paper drew.
+
+    For GPQA, the prompt also loses its last line break.
+    """
     changes: dict[str, object] = {"samples": _SAMPLES.get(benchmark.name, 1)}
     if benchmark.name == "gpqa_diamond":
         changes["prompt"] = benchmark.prompt.rstrip("\n")

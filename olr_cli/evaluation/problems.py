@@ -175,7 +175,13 @@ def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
 
 
 def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
-    """Yield each data file at a path that has a column `data_source`, with that column's values, one for each row."""
+    """Yield (file, values) for each data file that has a column `data_source`.
+
+    The values are those of the column, one for each row of the file; None for a row without a value.
+
+    Args:
+        data: a data file, or a folder of such files.
+    """
     for file in matching_files(str(data)):
         # Read this column alone: the folder may hold large files that have nothing to do with the benchmark.
         table = read_table([file], {"data_source"})
@@ -184,7 +190,7 @@ def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
 
 
 def _has_messages(table: pa.Table) -> bool:
-    """Return whether a table is in the interchange format: its column `prompt` holds lists of chat messages."""
+    """Return whether a table is in the interchange format, so that its column `prompt` holds lists of chat messages."""
     return "prompt" in table.column_names and pa.types.is_nested(
         table.schema.field("prompt").type
     )

@@ -76,7 +76,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """The scores that the paper prints for one setting. If several of its tables print them, their numbers agree."""
+    """The scores that the paper prints for one setting. If several tables print the setting, their numbers agree."""
 
     setting: Setting
     tables: tuple[str, ...]
@@ -98,15 +98,15 @@ class PublishedRow:
 
     @property
     def cells(self) -> dict[str, Cell]:
-        """Benchmark -> score, and ``in`` and ``out`` -> mean (see `shares`), as table cells without intervals."""
+        """The scores and means in `shares`, as table cells without intervals."""
         return {name: Cell(share) for name, share in self.shares.items()}
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Benchmark -> score, and ``in`` and ``out`` -> mean over in- and out-of-distribution benchmarks.
+        """Scores by benchmark, and means over in- and out-of-distribution benchmarks by ``in`` and ``out``, in 0 .. 1.
 
-        All are shares in 0 .. 1. The means are computed from the printed scores, so they may differ from the printed
-        means by rounding. A mean is left out if the row lacks one of its benchmarks.
+        The means are computed from the printed scores, so they may differ from the printed means by rounding. A mean is
+        left out if the row lacks one of its benchmarks.
         """
         return {**self.scores, **averages(self.scores)}
 

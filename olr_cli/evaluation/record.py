@@ -128,7 +128,11 @@ class TaskRecord(Section):
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark to evaluate, its problems, and the number of samples of each; other fields as in `TaskRecord`."""
+    """A benchmark to evaluate, with its problems and the number of samples of each.
+
+    `data` is the file or folder that replaces the benchmark's source. `verified` describes the verified keys behind the
+    golds. Both are None if the benchmark is used unchanged.
+    """
 
     benchmark: Benchmark
     problems: Sequence[Prompt]

@@ -163,7 +163,7 @@ def _beside(
 def _scores_file(target: Target) -> File:
     """Return scores.json as a file to list in the output.
 
-    Its text says how the checkpoint was chosen, unless the command named its step.
+    The text after the file's name says how the checkpoint was chosen, unless the command named the step.
     """
     chosen = target.origin.get("chosen", "named")
     which = "" if chosen == "named" else f" (checkpoint: {chosen})"
@@ -171,11 +171,9 @@ def _scores_file(target: Target) -> File:
 
 
 def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
-    """Yield a sentence for each benchmark and grader setting in which an evaluation differs from the reference.
+    """Yield a sentence for each grader setting of a benchmark in which an evaluation differs from `other`.
 
-    Args:
-        targets: the evaluations.
-        other: the reference.
+    `other` is the reference with which the evaluations are compared.
     """
     theirs = other.store.record().benchmarks
     for target in targets:

@@ -66,7 +66,7 @@ class NamedScores:
 
     @cached_property
     def cells(self) -> Cells:
-        """Benchmark -> score, and ``in`` and ``out`` -> average, as table cells with intervals."""
+        """The scores by benchmark, and the averages by ``in`` and ``out``, as table cells with intervals."""
         return scoring.estimates(self.scores)
 
     @property
@@ -174,7 +174,8 @@ def _document(
 
     Args:
         rows: each evaluation, with its cells and their differences.
-        reference: the scores that all are compared with; None if there are none or each is compared with its `before`.
+        reference: the scores that all evaluations are compared with; None if there are none, or if each evaluation is
+            compared with its own `before`.
         columns: the benchmarks and averages.
     """
 
@@ -298,7 +299,7 @@ def _block(
 def _line(
     evaluation: NamedScores, name: str, cell: Cell, reference: Reference | None
 ) -> dict[str, Any]:
-    """Return the CSV's row, column -> value, for one score or average.
+    """Return the row of the CSV for one score or average, as column -> value.
 
     Args:
         evaluation: the evaluation.

@@ -209,7 +209,7 @@ def pass_at(k: int, n: int, right: int) -> float:
     """Return the unbiased estimate of pass@k if `right` of n samples are right (Chen et al. 2021, Eq. 1).
 
     Args:
-        k: the number of samples, 1 <= k <= n, of which one has to be right.
+        k: the number of samples, 1 <= k <= n, of which at least one has to be right.
         n: the number of samples that were drawn.
         right: how many of them are right.
     """
@@ -235,7 +235,7 @@ def _majority(generations: pl.DataFrame) -> int:
 
 
 def groups(names: Collection[str]) -> dict[Group, list[str]]:
-    """Return ``in`` and ``out`` -> the benchmarks whose scores the paper averages as in- and out-of-distribution.
+    """Return the benchmarks behind each of the paper's averages, by ``in`` and ``out`` (of distribution).
 
     An average is left out if one of its benchmarks has no score.
 
@@ -251,7 +251,7 @@ def groups(names: Collection[str]) -> dict[Group, list[str]]:
 
 
 def averages(shares: Mapping[str, float]) -> dict[str, float]:
-    """Return ``in`` and ``out`` -> the paper's mean over in- and out-of-distribution benchmarks.
+    """Return the paper's means over in- and out-of-distribution benchmarks, by ``in`` and ``out``.
 
     Args:
         shares: benchmark -> score. A mean is left out if one of its benchmarks is missing here.
@@ -263,7 +263,7 @@ def averages(shares: Mapping[str, float]) -> dict[str, float]:
 
 
 def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
-    """Return benchmark -> score, and ``in`` and ``out`` -> average, as table cells with bootstrap intervals.
+    """Return the scores by benchmark, and the averages by ``in`` and ``out``, as table cells with bootstrap intervals.
 
     An average is left out if one of its benchmarks has no score.
     """
@@ -280,7 +280,7 @@ def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
 def paired_differences(
     scores: Iterable[Score], baseline: Iterable[Score]
 ) -> dict[str, Cell]:
-    """Return benchmark -> mean difference between two models, and ``in`` and ``out`` -> average of these.
+    """Return the mean differences between two models by benchmark, and their averages by ``in`` and ``out``.
 
     Only problems that both models have are compared. A benchmark without such a problem is left out, and so is the
     average to which it belongs. The cells are in ``points``, have bootstrap intervals, and count the shared problems in
@@ -329,7 +329,7 @@ class StoredScores:
 
     @property
     def shares(self) -> dict[str, float]:
-        """Benchmark -> score, and ``in`` and ``out`` -> average."""
+        """The scores by benchmark, and the averages by ``in`` and ``out``."""
         return {name: score.avg for name, score in self.benchmarks.items()} | dict(
             self.averages
         )

@@ -233,9 +233,9 @@ class EvaluationStore:
         )
 
     def finish(self, task: Task) -> Score:
-        """Merge the parts of a complete benchmark (see `append`) into one file, and return its score.
+        """Merge the files of a complete benchmark into one, and return the benchmark's score.
 
-        The file's rows are in the order of the task's problems.
+        The rows are put into the order of the task's problems. If there already is only one file, it stays as it is.
         """
         name = task.benchmark.name
         if self._parts(name).is_dir():
