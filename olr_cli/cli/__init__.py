@@ -83,10 +83,10 @@ def _one_sentence() -> Iterator[None]:
 
 
 def _unknown_option(error: Any) -> str | None:
-    """Return a sentence on an unknown option, with the options that may be meant.
+    """Return a sentence on an unknown option, with the options that may be meant; None for any other error.
 
     Args:
-        error: any exception of click or typer. The result is None unless it is about an unknown option.
+        error: any exception of click or typer.
     """
     name, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if name is None or context is None or not hasattr(error, "possibilities"):

@@ -14,7 +14,7 @@ from olr_cli.cli import options
 
 
 class Figures(NamedTuple):
-    """Figures."""
+    """Figures: options of `olr analyze` that choose the figures and how they are drawn."""
 
     figure: list[str] = Option(
         [],
@@ -44,7 +44,7 @@ class Figures(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """Tables."""
+    """Tables: options of `olr analyze` that choose the tables and what the runs are compared with."""
 
     table: str | None = Option(
         None,
@@ -71,7 +71,7 @@ class Tables(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Runs."""
+    """Runs: options of `olr analyze` that say how logs are read, and how runs are named and chosen."""
 
     columns: list[str] = options.LOG_COLUMNS
     label: list[str] = Option(
@@ -87,7 +87,7 @@ class Runs(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Output."""
+    """Output: options of `olr analyze` that choose what is written, where, and in which form."""
 
     report: bool = Option(
         False,

@@ -13,7 +13,7 @@ from olr_cli.cli.printing import Waiting, show
 
 
 class Known(NamedTuple):
-    """More input."""
+    """More input: options of `olr audit` that describe the data set, or add verified labels or settings."""
 
     data: str | None = Option(
         None,
@@ -43,7 +43,7 @@ class Known(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Export."""
+    """Export: options of `olr audit` that choose the rows of the data set to export."""
 
     export: Path | None = Option(
         None,
@@ -82,7 +82,7 @@ class Rows(NamedTuple):
 
 
 class Output(NamedTuple):
-    """Output."""
+    """Output: options of `olr audit` that choose what is written besides the export, and where."""
 
     rewards: bool = Option(
         False,

@@ -134,10 +134,12 @@ def _allowed(allow: Sequence[str], *, strict: bool) -> set[str]:
 
 
 def _limit(model: str | None, *, trust_remote_code: bool) -> Limit:
-    """Return the length above which a prompt is too long: in a model's tokens, as in training, or in characters.
+    """Return the length above which a prompt is too long.
+
+    With a model, this is training's default limit (`TrainSection.max_prompt_tokens`), counted in the model's tokens.
 
     Args:
-        model: a folder, hub id or built-in policy; None: count characters.
+        model: a folder, hub id or built-in policy; None: the limit is counted in characters.
         trust_remote_code: whether the model's own code may be run to load its tokenizer.
     """
     from olr_cli.data.check import CHARACTERS, Limit
@@ -201,7 +203,7 @@ def _next(
     Args:
         checked: the findings.
         named: the data set as the user named it.
-        words: the name of the data set, or of its export, and the options that say how to read it.
+        words: words of the next command: the name of the data set or of its export, and the options on how to read it.
         export: the file of the export, if the command wrote one.
     """
     from olr_cli.data.findings import UNUSABLE

@@ -44,9 +44,9 @@ _PATH_ERRORS = {
 
 
 def ends_well(command: Callable[P, R]) -> Callable[P, R]:
-    """Return the command, changed so that an error the user can fix prints one sentence and ends it with status 2.
+    """Return a command that prints an error that the user can fix as one sentence, and then exits with status 2.
 
-    With ``--json``, standard output gets the error too, as one object on one line. Bugs keep their traceback.
+    With ``--json``, the error is also printed to standard output, as one object on one line. Bugs keep their traceback.
     """
 
     @functools.wraps(command)
@@ -76,7 +76,7 @@ def _user_error(
     Args:
         error: what the command raised.
         command: the command, which is named if a package is missing.
-        values: the command's arguments, among which the damaged run may be.
+        values: the values of the command's arguments, which may contain the directory of a damaged run.
     """
     # A missing optional package is for the user to install; any other failed import is a bug.
     if isinstance(error, ModuleNotFoundError):
@@ -94,10 +94,10 @@ def _user_error(
 
 
 def _with_options(error: UserError, command: Callable[P, R]) -> UserError:
-    """Return a copy of an error that names options of the command, where it named Python arguments or recipe keys.
+    """Return a copy of an error that names the command's options in place of Python arguments or recipe keys.
 
-    A recipe's key, such as `data.columns`, becomes an option if the command has one for it and no `--set`. An example
-    of its value ("as in data.columns=…") becomes a text that can be pasted into the command.
+    A recipe's key, such as `data.columns`, becomes an option if the command has that option and no `--set`. An example
+    of a value ("as in data.columns=…") becomes text that can be pasted into the command.
     """
     # Parameters such as `set_` and `format_` end in an underscore, since Python has these names itself.
     arguments = {name.removesuffix("_") for name in inspect.signature(command).parameters}
@@ -152,7 +152,7 @@ def _shard_problem(error: BaseException, values: Iterable[object]) -> str | None
 
 
 def _system_problem(error: BaseException) -> str | None:
-    """Return a sentence if memory ran out, a path cannot be used, or the system itself failed, else None."""
+    """Return a sentence if memory ran out, a path cannot be used, or the operating system failed, else None."""
     if isinstance(error, OSError) and error.filename and error.errno in _PATH_ERRORS:
         return f"{shortened(str(error.filename))}: {error.strerror}"
     if isinstance(error, OSError) and (problem := system_problem(error)):
@@ -179,8 +179,8 @@ def shown_until_stopped(
         progress: the display.
         path: the run directory.
         words: the command that continues the run.
-        kept_at_once: the unit, ``checkpoint`` or ``complete step``, up to which everything survives a second Ctrl-C.
-            The first one waits for the end of the step, the second one does not.
+        kept_at_once: ``checkpoint`` or ``complete step``. A second Ctrl-C stops at once, and leaves everything up to
+            the last checkpoint or complete step. The first Ctrl-C waits for the end of the step.
 
     Raises:
         Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.
@@ -210,7 +210,8 @@ def shown_until_stopped(
 def program() -> Iterator[None]:
     """Run the whole program in the block, and turn a signal or a failed write to standard output into an exit status.
 
-    A signal or a full disk is reported in a sentence. A reader that has gone, as in ``olr … | head``, ends it silently.
+    A signal or a full disk is reported in a sentence. If the reader of the output has gone, as in ``olr … | head``,
+    nothing is reported.
     """
     heed_signals()
     try:

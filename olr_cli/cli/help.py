@@ -9,9 +9,9 @@ from typer.core import TyperCommand, TyperGroup
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:
-    """Hide the type, such as ``<bool>`` or ``<list[Path]>``, in the help of parameters, and return them.
+    """Hide the type, such as ``<bool>`` or ``<list[Path]>``, in the help of parameters, and return the parameters.
 
-    Only an option with a metavar keeps what typer shows there.
+    An option with a metavar is left as it is.
     """
     for parameter in parameters:
         if parameter.metavar is None or parameter.param_type_name == "argument":

@@ -133,9 +133,9 @@ def _answer(
     """Return the output of the command.
 
     Args:
-        noisy: the prompts with their marks.
-        refused: pairs of a label and a wrong answer of the rollouts that was rejected, because another grader may call
-            it right; None without rollouts.
+        noisy: the prompts, each with its type of noise.
+        refused: (label, answer) for each wrong answer in the rollouts that did not become a label, because another
+            grader may call it right; None without rollouts.
         file: the file that was written.
         notes: notes on the data set.
     """
@@ -163,13 +163,13 @@ def _lines(
     counted: Mapping[NoiseType, int],
     refused: Sequence[tuple[str, str]] | None,
 ) -> Iterator[Line | str]:
-    """Yield the lines of output: the number of prompts, the marks, the refused answers, and a few prompts.
+    """Yield the lines of output: the number of prompts, the marked prompts, the refused answers, and a few examples.
 
     Args:
-        noisy: the prompts with their marks.
+        noisy: the prompts, each with its type of noise.
         counted: type of noise -> number of prompts.
-        refused: pairs of a label and a wrong answer of the rollouts that was rejected, because another grader may call
-            it right; None without rollouts.
+        refused: (label, answer) for each wrong answer in the rollouts that did not become a label, because another
+            grader may call it right; None without rollouts.
     """
     labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
     yield Line("Read", f"{noisy.source}: {len(noisy)} prompts{labels}")
@@ -185,10 +185,10 @@ def _lines(
 
 
 def _marks(noisy: PromptSet, counted: Mapping[NoiseType, int]) -> Iterator[Line]:
-    """Yield lines on the marked prompts: how many there are, of which types of noise, and what each type means.
+    """Yield lines on the prompts marked as noise: how many there are, of which types, and what each type means.
 
     Args:
-        noisy: the prompts with their marks, and the settings of the noise.
+        noisy: the prompts, each with its type of noise, and the settings of the noise.
         counted: type of noise -> number of prompts.
     """
     prompts, marked = len(noisy), len(noisy) - counted.get("clean", 0)

@@ -161,8 +161,8 @@ TRUST_REMOTE_CODE = Option(
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command for typer in which each parameter that is a named tuple becomes one option for each field.
 
-    The tuple's defaults are the options. Its docstring, up to a colon, is the title of their panel in the help. Begin
-    the docstring with `More:` for rarely used options.
+    The default of a field is its option. The part of the named tuple's docstring before a colon, without a full stop,
+    is the heading of these options in the help. The heading `More` is for rarely used options.
     """
     keyword, parameters = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
     groups: dict[str, Any] = {}
@@ -182,7 +182,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
             parameters.append(parameter.replace(kind=keyword))
 
     def flat(**values: Any) -> None:
-        """Call the command with the options of each group put back into its named tuple."""
+        """Call the original command, with the options of each group put back into the group's named tuple."""
         for name, group in groups.items():
             values[name] = group(**{field: values.pop(field) for field in group._fields})
         command(**values)
@@ -197,7 +197,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def given(*groups: Any) -> dict[str, Any]:
-    """Return option -> value for the options in groups, that is, in named tuples."""
+    """Return option -> value for all options of some groups; a group is a named tuple of options (`grouped`)."""
     return {name: value for group in groups for name, value in group._asdict().items()}
 
 
@@ -226,7 +226,7 @@ def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
     """Return the value of `--columns` for files of prompts, as role -> path of the column; None if it is not given.
 
     Raises:
-        UserError: as in `read_log_columns`.
+        UserError: the text has another form, names an unknown role, or names a role twice.
     """
     from olr_cli.recipe.sections import OTHER_ROLES, ColumnRole
 
@@ -254,9 +254,9 @@ def _columns(
     """Return role -> path of the column, as `--columns` says; empty if it is not given.
 
     Args:
-        values: the texts of `--columns`, which may be repeated.
-        roles: the roles of this command.
-        names: a role by its name in other commands -> its name in this one.
+        values: the texts of `--columns`, such as ``question=Question,answer=Answer``; the option may be repeated.
+        roles: the roles that this command knows.
+        names: name of a role in other commands -> its name in this one.
         example: a value to show in an error.
 
     Raises:
@@ -323,7 +323,7 @@ def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:
 
 
 def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS) -> str:
-    """Return the shape of the output for `show`: the value of ``--format``, or ``json``.
+    """Return the form of output to pass to `show`: ``json`` if `--json` is given, else the value of ``--format``.
 
     Raises:
         UserError: the format is unknown, or both options are given and contradict each other.
@@ -350,8 +350,8 @@ def require_known(name: str, value: str | None, known: tuple[str, ...]) -> None:
 
     Args:
         name: the option's name without ``--``.
-        value: its value; None, if it is not given, passes.
-        known: the values that it may have.
+        value: the option's value; None, for an option that is not given, is accepted.
+        known: the values that the option may have.
     """
     if value is not None and value not in known:
         raise unknown(name, value, known)

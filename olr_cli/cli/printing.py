@@ -24,9 +24,9 @@ _EVERY = {True: 0.5, False: 30.0}
 
 
 def say(sentence: str, *, err: bool = True) -> None:
-    """Print a sentence, to standard error by default.
+    """Print a sentence to standard error, or to standard output if `err` is False.
 
-    A terminal gets it wrapped at words, with a first word such as "Error:" in colour; a pipe or file gets one line.
+    A terminal gets it wrapped at words, with a first word such as "Error:" in colour. A pipe or file gets one line.
     """
     stream = sys.stderr if err else sys.stdout
     # Logs and pipes get the sentence on one line. The stream is None in a program without a console (pythonw).
@@ -83,7 +83,7 @@ def show_error(error: UserError) -> None:
 
 
 def _json(answer: Answer) -> str:
-    """Return the output as one JSON object, in characters that standard output can encode."""
+    """Return the output as one JSON object; characters that standard output cannot encode are escaped."""
     text = json.dumps(answer.plain(), indent=2, ensure_ascii=False)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
@@ -94,7 +94,7 @@ def _json(answer: Answer) -> str:
 
 
 def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
-    """Print one part of an answer: a table, a line after its head, or plain text.
+    """Print one part of an answer: a table, a line with its head, or plain text.
 
     Args:
         part: what to print.
@@ -145,7 +145,7 @@ def show_dry_run(answer: Answer, *, as_json: bool) -> None:
 
 
 def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
-    """Print a line with its head in bold, to standard output, or with `err` to standard error.
+    """Print a line with its head in bold, to standard error if `err` is set, else to standard output.
 
     The head fills at least `indent` columns. Text is never read as rich's markup, because prompts and labels are data:
     `[1, 2]` has to stay `[1, 2]`.

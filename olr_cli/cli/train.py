@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Recipes(NamedTuple):
-    """What is trained."""
+    """What is trained: options of `olr train` on settings of the recipe and on sweeps."""
 
     set_: list[str] = options.SETTINGS
     sweep: bool = Option(
@@ -47,7 +47,7 @@ class Recipes(NamedTuple):
 
 
 class Storage(NamedTuple):
-    """The run."""
+    """The run: options of `olr train` on the run directory, resuming and output."""
 
     run_dir: Path | None = Option(
         None,
@@ -137,7 +137,7 @@ def _sweep(
 
     Args:
         recipe: name or file of the recipe.
-        recipes: the settings, and the run to train if it is only one.
+        recipes: the options `--set`, `--index` (train only this run) and `--jobs` (runs at a time).
         storage: the folder of all runs, and whether only to show them.
         program: the whole of `olr`, which is called again in a process for each run.
     """
@@ -179,12 +179,12 @@ def _sweep(
 def _be_olr(program: Callable[[], None], words: list[str], number: int) -> None:
     """Train one run of a sweep; this is called in a process of its own, and runs the whole of `olr` there.
 
-    The run's errors and output are then the same as if a user had typed the words.
+    The run's errors and output are then the same as if a user had typed the command.
 
     Args:
         program: the entry point of `olr`.
         words: the words of the command that trains the sweep, without ``olr``.
-        number: the number of the run, from 0, which `--index` adds to them.
+        number: the number of the run, from 0; it is appended to `words` as ``--index``.
     """
     sys.argv = ["olr", *words, "--index", str(number)]
     program()

@@ -95,7 +95,10 @@ class ProblemSource(Section):
 
     @model_serializer
     def _keys_of_its_kind(self) -> dict[str, Any]:
-        """Serialize only the keys that the kind of source allows, so that the result can be validated again."""
+        """Serialize a hub source with its five keys, and any other source with `file` or `task` alone.
+
+        Validation would refuse further keys when the result is read again.
+        """
         if self.hub is None:
             return {"task": self.task} if self.file is None else {"file": self.file}
         return {
@@ -110,9 +113,9 @@ class ProblemSource(Section):
 
 
 class ProblemFields(Section):
-    """The columns that hold question, answer, id and options, for rows of any format but the interchange format.
+    """Names of the columns that hold the question, answer, id and options of a benchmark's rows.
 
-    An interchange row has its question in `prompt`, a list of chat messages, and needs no such names.
+    Rows in the interchange format need no such names, because their question is a list of chat messages in `prompt`.
     """
 
     problem: Text
@@ -149,7 +152,10 @@ class ProblemFields(Section):
 
     @property
     def right_option(self) -> int | None:
-        """Index in `choices` of the column that holds every row's right option; None if there is no such column."""
+        """Index in `choices` of the column that always holds the right option.
+
+        None if there is no such column, that is, if `answer` names the right option row by row.
+        """
         if isinstance(self.choices, tuple) and self.answer in self.choices:
             return self.choices.index(self.answer)
         return None
@@ -207,7 +213,7 @@ class Benchmark(Section):
     @model_validator(mode="before")
     @classmethod
     def _title_by_default(cls, tree: Any) -> Any:
-        """Return the unvalidated settings, with the name as `title` if they have none."""
+        """Return the unvalidated settings; without a title, the benchmark's name becomes the title."""
         return (
             {"title": tree["name"], **tree}
             if isinstance(tree, Mapping) and "name" in tree
@@ -218,9 +224,12 @@ class Benchmark(Section):
     def _fits_together(self) -> Benchmark:
         """Return the benchmark; raise `ValueError` if its prompt, grader and columns contradict each other.
 
-        The prompt needs ``{problem}``. With `fields`, a multiple-choice benchmark needs all of grader `choice`,
-        `fields.choices` and ``{choices}`` in the prompt; any other has none of them. Without `fields`, the prompt must
-        not have ``{choices}``, because the rows' questions contain their options. `fields.shuffle` needs options.
+        The prompt always needs ``{problem}``. The rest depends on `fields`:
+
+        - With `fields`, multiple choice needs grader `choice`, `fields.choices`, and ``{choices}`` in the prompt. Any
+          other benchmark must have none of the three.
+        - Without `fields`, the prompt must not have ``{choices}``, because the questions already contain their options.
+        - `fields.shuffle` needs `fields.choices`.
         """
         if "{problem}" not in self.prompt:
             raise ValueError(
@@ -252,23 +261,27 @@ class Benchmark(Section):
 
     @property
     def notes(self) -> Sequence[str]:
-        """Sentences without a full stop on how a data file's rows were read; empty for a benchmark of a YAML file."""
+        """Notes on how a data file's rows were read, as sentences without a full stop.
+
+        Empty if a YAML file defines the benchmark.
+        """
         return self._notes
 
     def named(self) -> Benchmark:
-        """Return a copy that may use a function of the user's as extractor.
+        """Return a copy whose extractor may be a Python function from the user's own code.
 
-        Call this for a benchmark whose YAML file is named in the command: the user trusts that file's code.
+        Call this only if the command names the benchmark's YAML file: the user then trusts the code that the file
+        names.
         """
         benchmark = self.model_copy()
         benchmark._is_named = True
         return benchmark
 
     def require_named(self) -> None:
-        """Raise `UserError` if the extractor is a user's function, unless the benchmark comes from `named`.
+        """Raise `UserError` if the extractor is a Python function that the user has not approved (`named`).
 
-        A definition that is merely stored in an evaluation may be a stranger's, and loading the function would run its
-        code.
+        A definition stored in an evaluation may come from a stranger, and importing its function would run that
+        stranger's code.
         """
         if is_function(self.extractor) and not self._is_named:
             raise UserError(
@@ -296,13 +309,13 @@ class Benchmark(Section):
 
 @functools.cache
 def registry() -> dict[str, Benchmark]:
-    """Return the built-in benchmarks by name: the paper's nine in its order, then the others."""
+    """Return the built-in benchmarks by name: first the paper's nine in the paper's order, then the others."""
     builtin = {b.name: b for b in map(read_benchmark, sorted(_FOLDER.glob("*.yaml")))}
     return {name: builtin[name] for name in dict.fromkeys((*PAPER, *builtin))}
 
 
 def find_benchmark(name: str) -> Benchmark:
-    """Return the built-in benchmark with a name or alias, or the benchmark in a file.
+    """Return the built-in benchmark that has a name or alias, or the benchmark that a file defines.
 
     Args:
         name: a name, an alias, a YAML file that defines a benchmark, or a data file (Parquet, JSON or CSV) whose rows
@@ -334,14 +347,14 @@ def find_benchmark(name: str) -> Benchmark:
 
 
 def choose(words: str, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
-    """Return the benchmarks in a comma-separated list, in its order and each once.
+    """Return the benchmarks that a comma-separated list names, in the order of the list and each once.
 
     Args:
         words: names, aliases, files, or ``all`` for the paper's nine.
         own: further benchmarks that the list may name; they take precedence over built-in ones.
 
     Raises:
-        UserError: the list is empty, a name is unknown, or two different benchmarks have one name.
+        UserError: the list is empty, a name is unknown, or two different benchmarks have the same name.
     """
     chosen: dict[str, Benchmark] = {}
     further = {benchmark.name: benchmark for benchmark in own}
@@ -362,16 +375,16 @@ def choose(words: str, own: Sequence[Benchmark] = ()) -> list[Benchmark]:
 def read_by(
     extractor: str | None, benchmarks: Sequence[Benchmark], tolerance: float | None
 ) -> list[Benchmark]:
-    """Return copies of benchmarks with another extractor and another tolerance.
+    """Return copies of benchmarks with the user's extractor and tolerance in place of their own.
 
     Args:
-        extractor: how answers are read from responses; None: as each benchmark says.
+        extractor: how answers are read from responses; None: each benchmark keeps its own.
         benchmarks: the benchmarks to copy.
-        tolerance: relative tolerance of numbers, from 0 to below 1; None: as each benchmark says.
+        tolerance: relative tolerance of numbers, from 0 to below 1; None: each benchmark keeps its own.
 
     Raises:
-        UserError: an extractor does not exist, the tolerance is out of range, or a benchmark keeps a user's function as
-            extractor that only a stored file names (`Benchmark.require_named`).
+        UserError: an extractor does not exist, the tolerance is out of range, or a benchmark keeps an extractor that is
+            a Python function named only in a stored file (`Benchmark.require_named`).
     """
     if tolerance is not None and not 0 <= tolerance < 1:
         raise UserError(
@@ -389,7 +402,9 @@ def read_by(
 
 
 def read_benchmark(file: Path) -> Benchmark:
-    """Read the benchmark that a YAML file defines; a relative path in `source.file` starts at the YAML file's folder.
+    """Read the benchmark that a YAML file defines.
+
+    A relative path in `source.file` is relative to the YAML file's folder.
 
     Raises:
         UserError: the file does not exist or does not define a valid benchmark.
@@ -416,7 +431,7 @@ def read_benchmark(file: Path) -> Benchmark:
 def _sentence(detail: Any) -> str:
     """Return a sentence for one item of pydantic's `ValidationError.errors()`.
 
-    For an unknown key, it suggests the most similar key of `Benchmark`, `ProblemSource` and `ProblemFields`.
+    For an unknown key, the sentence suggests the most similar key of a benchmark, its source or its fields.
     """
     if detail["type"] != "extra_forbidden":
         return sentence_of(detail)
@@ -467,9 +482,10 @@ def _problems(file: Path) -> PromptSet:
 
 
 def held_out_set(run: Path) -> str | None:
-    """Return the prompts that a run holds out from training, as a path, hub id or built-in set; None if there are none.
+    """Return where a run's held-out prompts are: a path, a hub id, or the name of a built-in set; None if it has none.
 
-    This is `data.test` of its recipe, or else the file in the run directory with the prompts of `data.held_out`.
+    Held-out prompts are not trained on. The recipe names them in `data.test`. If it does not, they are the prompts that
+    `data.held_out` set apart, in a file of the run directory.
     """
     test = read_recipe(run).data.test
     return (
@@ -480,10 +496,10 @@ def held_out_set(run: Path) -> str | None:
 
 
 def held_out_benchmark(run: Path) -> Benchmark | None:
-    """Return a run's held-out prompts as a benchmark, or None if it holds out none.
+    """Return a run's held-out prompts as a benchmark, or None if it has none.
 
-    They are asked and graded as in training: with the recipe's system message, extractor, tolerance and columns. For a
-    built-in set, the result is the built-in benchmark of that name.
+    The benchmark asks and grades as training does: with the recipe's system message, extractor, tolerance and columns.
+    If the held-out prompts are a built-in set, the result is the built-in benchmark of that name.
     """
     recipe, test = read_recipe(run), held_out_set(run)
     if test is None:
@@ -514,10 +530,17 @@ def held_out_benchmark(run: Path) -> Benchmark | None:
 def _fields(
     columns: Mapping[ColumnRole, str], source: ProblemSource
 ) -> ProblemFields | None:
-    """Return a benchmark's `fields` from a recipe's `data.columns`; None means columns of the standard names.
+    """Return the `fields` of a benchmark whose columns a recipe names, or None to read columns of the standard names.
 
-    The result is None for a source that is not a file, and if the file lacks a named column (except the options'). It
-    is also None unless the recipe names `question` and `answer`, with at most `choices` and `id` besides.
+    The result is None in each of these cases:
+
+    - The source is not a file.
+    - The recipe does not name both `question` and `answer`, or names a role other than these, `choices` and `id`.
+    - The file lacks a named column. Only the column of `choices` may be missing.
+
+    Args:
+        columns: role, such as ``question``, -> column, from the recipe's `data.columns`.
+        source: where the benchmark's problems are.
     """
     if source.file is None or not {"question", "answer"} <= columns.keys() <= {
         "question",
@@ -563,9 +586,9 @@ def _benchmark(
 
 
 def _free_name(name: str) -> str:
-    """Derive a benchmark's name from a data file's: without the suffix, safe for paths, at most 100 characters.
+    """Return a benchmark's name for a data file: the file's name without suffix, as a safe folder name.
 
-    ``-data`` is appended if a built-in benchmark or built-in set already has that name.
+    The name has at most 100 characters. ``-data`` is appended if a built-in benchmark or built-in set already has it.
     """
     stem, suffix = os.path.splitext(name)
     stem = folder_name(stem if suffix in SUFFIXES else name).strip("-._+") or "data"

@@ -38,14 +38,17 @@ _LINE_EVERY_SECONDS = 30
 def evaluate(
     evaluation: Evaluation, progress: Progress, open_model: OpenModel | None = None
 ) -> list[Score]:
-    """Evaluate a model, or finish an evaluation that an earlier call began; return a score for each task, in order.
+    """Evaluate a model on its benchmarks, or finish an evaluation that an earlier call began.
 
-    After an interrupt, and after an error that the user can fix, all finished samples are stored.
+    All finished samples stay stored if the user interrupts the call or if it fails with a `UserError`.
 
     Args:
-        evaluation: the model, the tasks and how they are sampled.
+        evaluation: the model, its tasks (benchmarks with their problems), and how samples are drawn.
         progress: shows how many samples are stored.
-        open_model: loads the model in place of the request's backend; called only if samples are missing.
+        open_model: loads the model if samples are missing; None: the request's backend loads it.
+
+    Returns:
+        One score for each task, in the order of the tasks.
     """
     target, tasks, request = evaluation.target, evaluation.tasks, evaluation.request
     store = target.store
@@ -89,14 +92,20 @@ def _sample(
     open_model: OpenModel,
     progress: Progress,
 ) -> dict[str, Score]:
-    """Generate, grade and store the missing samples; return the scores of the benchmarks that become complete, by name.
+    """Generate, grade and store the missing samples.
 
     Args:
-        evaluation: the model, the tasks and how they are sampled.
+        evaluation: the model, its tasks (benchmarks with their problems), and how samples are drawn.
         pool: the problems that lack samples.
         record: the content of evaluation.json so far.
         open_model: loads the model.
-        progress: shows how many samples are stored, and warnings.
+        progress: shows warnings, and how many samples are stored.
+
+    Returns:
+        Name -> score of each benchmark that this call completes.
+
+    Raises:
+        Interrupted: a stop was requested, for example by Ctrl-C. The finished samples are stored.
     """
     store, request = evaluation.target.store, evaluation.request
     scores: dict[str, Score] = {}
@@ -153,7 +162,7 @@ def _sample(
 
 
 def _raise_if_stopped(stop: StopRequest) -> None:
-    """Raise the interruption that was requested, if any."""
+    """Raise `Interrupted` if a stop was requested, for example by Ctrl-C."""
     if (interruption := stop.interruption()) is not None:
         raise interruption
 
@@ -204,7 +213,13 @@ class Progress:
         self._bar.add_task("", total=samples, completed=done)
 
     def generating(self, titles: Sequence[str]) -> None:
-        """Show the bar: the model is loaded, and generation begins for the benchmarks with these titles."""
+        """Show the bar. Call this once the model is loaded and generation begins.
+
+        Outside a terminal, this prints the titles instead.
+
+        Args:
+            titles: the titles of the benchmarks that lack samples.
+        """
         title = titles[0] if len(titles) == 1 else f"{len(titles)} benchmarks"
         # Not earlier: libraries print while they load a model, and their lines would break the bar.
         self._bar.start()
@@ -216,7 +231,7 @@ class Progress:
     def advance(self, samples: int) -> None:
         """Add a number of newly stored samples to the progress.
 
-        Outside a terminal, this prints a line if the last one is 30 seconds old or all samples are stored.
+        Outside a terminal, this prints a line if the last one is more than 30 seconds old or all samples are stored.
         """
         task, now = self._bar.tasks[-1], self._console.get_time()
         self._bar.advance(task.id, samples)

@@ -49,10 +49,10 @@ def grade(
 
     Args:
         benchmark: decides the grader, the extractor and the tolerance.
-        samples: samples of one or more problems, with all samples of each. The answer class is the most frequent
-            spelling among a problem's equivalent answers, so it depends on all of them.
+        samples: all samples of one or more problems. No sample of a problem may be missing, because the answer class is
+            named after the most frequent spelling among the problem's equivalent answers.
         judge: decides whether answers are equivalent.
-        counted: is increased by the number of each verdict; stays unchanged for multiple choice, which needs no judge.
+        counted: counter to which the verdicts are added. Multiple choice needs no judge and adds none.
     """
     read = [
         replace(
@@ -93,7 +93,7 @@ def grade(
 def _golds(sample: Generation) -> list[Gold]:
     """Return the right answers to a sample's problem; an answer needs to match only one of them.
 
-    If the question asks for a percentage, each gold also accepts a percent sign that it lacks.
+    If the question asks for a percentage, an answer may have a percent sign that the gold lacks.
     """
     asks = asks_for_percent(sample.prompt)
     return [Gold(gold, asks) for gold in right_answers(sample.gold)]
@@ -102,7 +102,8 @@ def _golds(sample: Generation) -> list[Gold]:
 def _by_letter(sample: Generation) -> Generation:
     """Return a copy of a multiple-choice sample, graded by the option that its answer names.
 
-    `answer_class` becomes the option's letter, or None if the answer names no option.
+    `answer_class` becomes the letter of that option. If the sample has no answer or its answer names no option,
+    `answer_class` becomes None and the sample counts as wrong.
 
     Raises:
         UserError: a gold names no option.
@@ -147,10 +148,13 @@ def regrade(
     Args:
         folder: the evaluation.
         benchmarks: grade only these, by their present definitions. None: grade all by their stored definitions.
-        extractor: replaces the benchmarks' own extractors.
-        tolerance: replaces the benchmarks' own tolerances.
+        extractor: replaces the benchmarks' own extractors; None: each keeps its own.
+        tolerance: replaces the benchmarks' own tolerances; None: each keeps its own.
         say: is called with sentences on what has changed.
         report: is called with sentences on the judge's progress.
+
+    Raises:
+        UserError: the folder holds no evaluation, a named benchmark was never begun, or none is finished.
     """
     store = EvaluationStore(folder)
     # Raises if this is no evaluation, before the lock leaves a file in somebody else's folder.
@@ -186,7 +190,7 @@ def regrade(
 def _summary(
     pairs: Sequence[tuple[Generation, Generation]], unfinished: Sequence[str]
 ) -> str:
-    """Return a text with the numbers of samples graded again and of changed grades, and the unfinished benchmarks.
+    """Return a text on the samples graded again, the grades that changed, and the unfinished benchmarks.
 
     Args:
         pairs: each sample before and after it was graded again.
@@ -200,7 +204,7 @@ def _summary(
 def _done(
     store: EvaluationStore, record: EvaluationRecord, chosen: Mapping[str, Benchmark]
 ) -> dict[str, Benchmark]:
-    """Return the finished ones among the chosen benchmarks, by name.
+    """Return name -> benchmark for those of the chosen benchmarks that are finished.
 
     Raises:
         UserError: a chosen benchmark was never begun, or none is finished.
@@ -222,9 +226,10 @@ def _done(
 def _changes(
     pairs: Sequence[tuple[Generation, Generation]], unscored: str
 ) -> Iterator[str]:
-    """Yield sentences on unscored answers, and on changed grades with a few examples in each direction.
+    """Yield sentences on answers that could not be scored, and on up to ten changed grades in each direction.
 
-    If most answers are missing, one sentence proposes another extractor.
+    If more than half of the answers are missing and another extractor finds more than half of those, one sentence
+    proposes this extractor.
 
     Args:
         pairs: each sample before and after it was graded again.
@@ -254,8 +259,8 @@ def grade_again(
     """Grade the stored evaluations at a path again, and return the output of `olr regrade`.
 
     Args:
-        request: benchmarks, extractor and tolerance to grade with, or a file of verified keys, that is, golds that
-            somebody has checked. Its `compare` names the scores to show beside the new ones.
+        request: names the benchmarks, extractor and tolerance to grade with, or a file of verified keys (golds that
+            people have checked). Its `compare` names scores to show beside the new ones.
         place: an evaluation, a run, or a folder of evaluations.
         say: is called with sentences on changed grades, and on evaluations that are left out.
         report: is called with sentences on the judge's progress.
@@ -295,7 +300,8 @@ def _under_verified_keys(
 ) -> Answer:
     """Score stored evaluations under verified keys, beside their old scores, and return the command's output.
 
-    Verified keys are golds that somebody has checked. An evaluation is left out if the file has none for it.
+    Verified keys are golds that people have checked. An evaluation is left out if the file has no key for any of its
+    problems, or if its golds are verified keys already.
 
     Args:
         request: the command's settings, in which `compare`, `extractor` and `tolerance` must be None.
@@ -305,7 +311,7 @@ def _under_verified_keys(
         say: is called with a sentence for each evaluation that is left out.
 
     Raises:
-        UserError: one of these three is given, or no evaluation is left.
+        UserError: `compare`, `extractor` or `tolerance` is given, or no evaluation is left.
     """
     for place in ("compare", "extractor", "tolerance"):
         if getattr(request, place) is not None:
@@ -333,18 +339,20 @@ def _under_verified_keys(
 def _verified_tasks(
     target: Target, file: Path, chosen: Sequence[Benchmark] | None, *, are_needed: bool
 ) -> list[Task]:
-    """Return those finished benchmarks of an evaluation for which a file has verified keys, with these as golds.
+    """Return an evaluation's finished benchmarks as tasks, with verified keys as golds.
 
-    Benchmarks that are under verified keys already are left out.
+    Verified keys are golds that people have checked. A benchmark is left out if the file has no key for any of its
+    problems, or if its golds are verified keys already.
 
     Args:
         target: the evaluation.
-        file: the verified keys (checked golds).
+        file: the verified keys.
         chosen: take only these benchmarks; None: all.
         are_needed: raise an error if no benchmark is left.
 
     Raises:
-        UserError: a benchmark's grader settings are not those of its stored grades, or none is finished.
+        UserError: no benchmark is finished, a benchmark's grader settings are not those of its stored grades, or
+            `are_needed` is set and no benchmark is left.
     """
     store, record = target.store, target.store.record()
     stored = {name: task.definition for name, task in record.benchmarks.items()}
@@ -370,17 +378,17 @@ def _verified_tasks(
 def _rekey(
     target: Target, tasks: Sequence[Task]
 ) -> tuple[Target, list[Score], list[Score]]:
-    """Store a copy of an evaluation under verified keys, in a folder inside its own; the original is not changed.
+    """Store a copy of an evaluation under verified keys, in a folder inside its own; leave the original unchanged.
 
-    Only samples whose gold differs are graded again.
+    Only samples whose gold has changed are graded again.
 
     Args:
         target: the evaluation.
-        tasks: its benchmarks to copy, with verified golds.
+        tasks: the benchmarks to copy, with verified golds.
 
     Returns:
-        The copy, its scores, and the scores under the old keys. The latter list the problems under the new golds, so
-        that both can be paired problem by problem.
+        The copy, its new scores, and the old scores, in the order of `tasks`. `Score.by_problem` of the old scores
+        names the problems by their new golds, so that old and new scores can be paired.
     """
     store = target.store
     [digest] = {task.verified.digest for task in tasks if task.verified}
@@ -411,7 +419,9 @@ def _rekey(
 def _graded_by(
     golds: Mapping[str, str], samples: Sequence[Generation], task: Task, judge: Judge
 ) -> list[Generation]:
-    """Return the samples of the problems that have a gold in `golds`; grade those again whose gold has changed.
+    """Return the samples of problems that have a gold; grade a sample again if its gold has changed.
+
+    Samples of other problems are left out.
 
     Args:
         golds: problem id -> gold.

@@ -85,7 +85,7 @@ class _Problem(NamedTuple):
 
 
 class _LoggedTask(NamedTuple):
-    """The responses to one task of lm-eval; a log of any other program is one such task as a whole."""
+    """One task of lm-eval with its logged responses, or the whole log of any other program."""
 
     name: str
     file: Path
@@ -113,12 +113,13 @@ def import_log(
     Args:
         request: benchmarks, data, extractor and tolerance to grade with, and where to store the evaluation.
         log: the log's file or folder.
-        columns: role, such as ``response``, -> path of the log's column; roles that are left out have standard names.
+        columns: role, such as ``response``, -> path of the log's column. A role that is left out is read from the
+            column of its standard name.
         say: is called with notes on the log, and with the tasks that are left out.
 
     Raises:
-        UserError: the log cannot be read or graded, several of its tasks have one benchmark or different temperatures,
-            or the folder for results is not empty.
+        UserError: the log cannot be read or graded, two of its tasks belong to one benchmark or have different
+            temperatures, or the folder for results is not empty.
     """
     benchmarks = _named_benchmarks(request)
     logged = _read_tasks(log, columns, request.extractor, say)
@@ -158,7 +159,7 @@ def import_log(
 
 
 def _named_benchmarks(request: EvaluationRequest) -> list[Benchmark]:
-    """Return the benchmarks that a request names, none if it names none.
+    """Return the benchmarks that a request names; empty if it names none.
 
     Raises:
         UserError: the request has `data` without naming a benchmark, or the reference for comparison cannot be used.
@@ -180,13 +181,16 @@ def _as_tasks(
     benchmarks: Sequence[Benchmark],
     request: EvaluationRequest,
 ) -> dict[str, Task]:
-    """Turn each task of a log into an evaluation's task; return these by the name of their benchmark.
+    """Return benchmark name -> task of the new evaluation, one for each task of a log.
 
     Args:
         logged: the log's tasks.
-        benchmarks: the benchmarks that the user named; each logged task has to ask one of them. If empty, benchmarks
-            are made from the log's own problems and golds.
-        request: the extractor and tolerance, and the place of the benchmarks' problems.
+        benchmarks: the benchmarks that the user named. Each logged task must have asked the problems of one of them. If
+            empty, each logged task becomes a benchmark of its own, with the golds of the log.
+        request: names the extractor, the tolerance, and the data to read the benchmarks' problems from.
+
+    Raises:
+        UserError: a logged task asked other problems, or has a problem without a gold.
     """
     known = [
         (benchmark, load_problems(benchmark, data=request.data)) for benchmark in benchmarks
@@ -211,8 +215,9 @@ def _target(
     """Return the target of an imported evaluation: the model behind the responses, and the folder for results.
 
     Args:
-        first: the log's first task; its path names the model if `results` does not.
-        results: facts beside the responses, such as lm-eval's file of scores; its ``model_name`` counts first.
+        first: the log's first task. Its path names the model if `results` does not.
+        results: facts stored beside the responses, such as lm-eval's file of scores. A ``model_name`` in them names the
+            model.
         out: the folder; None: ``evaluations/<model>-<program>``.
         origin: facts about the log, for `Target.origin`.
     """
@@ -227,10 +232,11 @@ def _target(
 
 
 def _common_sampling(logged: Sequence[_LoggedTask]) -> tuple[Sampling, dict[str, str]]:
-    """Return one sampling for all tasks of a log, and the settings in it that are not certain.
+    """Return one sampling for all tasks of a log, and the reasons why some of its settings are uncertain.
 
     Returns:
-        The sampling with the largest length limit, and setting -> reason, which is ``differs by task`` or ``unknown``.
+        The sampling of the task with the largest length limit, and a mapping of setting -> reason. A reason is
+        ``differs by task`` or ``unknown``.
     """
     sampling = max((task.sampling for task in logged), key=lambda it: it.max_new_tokens)
     first, *others = (asdict(task.sampling) for task in logged)
@@ -247,7 +253,7 @@ def _common_sampling(logged: Sequence[_LoggedTask]) -> tuple[Sampling, dict[str,
 def _samples(task: Task, logged: _LoggedTask) -> Iterator[Generation]:
     """Yield the responses of a logged task as samples that are not graded yet.
 
-    The problems of `task` and `logged` are the same, in the same order.
+    `task` and `logged` must have the same problems in the same order.
     """
     seeds = dict.fromkeys(range(task.samples))
     for problem, it in zip(task.problems, logged.problems, strict=True):
@@ -262,12 +268,15 @@ def _sample_logs(place: Path) -> list[Path]:
 def _read_tasks(
     place: Path, columns: Mapping[str, str], extractor: str | None, say: Say
 ) -> list[_LoggedTask]:
-    """Read the tasks of a log: the latest run of each lm-eval task with generated text, or any other log as one task.
+    """Read the tasks of a log.
+
+    Of lm-eval's tasks, the latest run of each is read, and tasks without generated text are left out. A log of any
+    other program counts as one task.
 
     Args:
         place: the log's file or folder.
-        columns: role -> path of the log's column.
-        extractor: how answers are read from responses; None: as each row's data source calls for.
+        columns: role, such as ``response``, -> path of the log's column.
+        extractor: how answers are read from responses; None: the default of each row's data source.
         say: is called with notes, and with the tasks that are left out.
 
     Raises:
@@ -301,9 +310,10 @@ def _read_tasks(
 
 
 def _latest(files: Sequence[Path]) -> dict[str, tuple[str, Path]]:
-    """Return task name -> (date, file) of the task's latest log among lm-eval's ``samples_<task>_<date>.jsonl``.
+    """Return task name -> (date, file) of the task's latest log.
 
-    The date is text, as in the file's name. A file with another name is a task of its own, with an empty date.
+    lm-eval names a log ``samples_<task>_<date>.jsonl``, and the date is returned as it is there. A file with a name of
+    another form counts as a task of its own, named after the file, with an empty date.
     """
     latest: dict[str, tuple[str, Path]] = {}
     for file in files:
@@ -317,18 +327,19 @@ def _latest(files: Sequence[Path]) -> dict[str, tuple[str, Path]]:
 def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _LoggedTask:
     """Return the task of a log whose rows have been read.
 
-    A log of lm-eval also has its sampling, and often a file of scores beside it. In any other log, all settings of the
-    sampling are unknown.
+    A log of lm-eval also says how the responses were sampled, and a file of scores often lies beside it. For any other
+    log, all settings of the sampling are unknown.
 
     Args:
         name: the task's name.
-        date: the date in the file's name, which also names the file of scores; empty without one.
+        date: the date in the log's name; lm-eval's file of scores has the same date in its name. Empty if there is
+            none.
         file: the log's file or folder.
-        log: its content.
+        log: the content of `file`.
         say: is called with notes on the log.
 
     Raises:
-        UserError: there are answers and no responses, or the rows come from several logs.
+        UserError: the log has answers but no responses, `file` holds several logs, or a log of lm-eval is damaged.
     """
     for note in log.notes:
         say(note)
@@ -360,9 +371,9 @@ def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _Logge
 def _problems(
     rows: pl.DataFrame, questions: Mapping[str, tuple[Message, ...]], say: Say
 ) -> Iterator[_Problem]:
-    """Yield each prompt of a log with its responses in its last visit, that is, the last time it was sampled.
+    """Yield each prompt of a log with the responses of its last visit, that is, of the last time it was sampled.
 
-    All prompts get the same number of responses: as many as the prompt with the fewest has.
+    All prompts get the same number of responses: as many as the prompt with the fewest responses has.
 
     Args:
         rows: one row for each response.
@@ -400,12 +411,14 @@ def _problems(
 def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
     """Return the sampling of a logged request, and the names of the settings that the request leaves open.
 
+    At temperature 0, settings that only matter for random draws do not count as open.
+
     Args:
-        request: the settings of a request in a log of lm-eval, as JSON.
+        request: the settings of a request, as JSON text from a log of lm-eval.
         file: the log, for the error.
 
     Raises:
-        UserError: this is no request of lm-eval.
+        UserError: the text is no request of lm-eval.
     """
     try:
         asked = json.loads(request)
@@ -418,7 +431,10 @@ def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
 
 
 def _as_lm_eval_samples(asked: Mapping[str, Any]) -> Sampling:
-    """Return the sampling that lm-eval makes from a request's settings, with its own defaults for missing ones."""
+    """Return the sampling that lm-eval uses for a request.
+
+    A setting that is missing in `asked`, the request's settings, gets lm-eval's own default.
+    """
     limit = next(
         (int(asked[name]) for name in _LIMITS if asked.get(name) is not None),
         _MAX_NEW_TOKENS,
@@ -441,7 +457,8 @@ def _as_lm_eval_samples(asked: Mapping[str, Any]) -> Sampling:
 def _metrics(task: _LoggedTask) -> dict[str, float]:
     """Return lm-eval's own scores of a task as ``metric,filter`` -> value, without standard errors.
 
-    The key is ``metric`` alone if the filter is ``none``. The result is empty if the log has no file of scores.
+    The filter is lm-eval's name for how it read answers; if that is ``none``, the key is ``metric`` alone. The result
+    is empty if the log has no file of scores.
     """
     # Another program's file of the same name may hold other types.
     with suppress(AttributeError):
@@ -458,7 +475,7 @@ def _metrics(task: _LoggedTask) -> dict[str, float]:
 
 
 def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
-    """Make a benchmark from a logged task, and return it with its problems and their golds.
+    """Make a benchmark from a logged task, and return it with its problems, whose golds come from the log.
 
     If all golds are letters of options, A to J, the benchmark is multiple choice.
     """
@@ -484,7 +501,7 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
 
 
 def _as_letters(golds: Iterable[str]) -> tuple[str, ...]:
-    """Return a problem's golds as letters of options: ``(B)`` becomes ``B``."""
+    """Return a problem's golds as letters of options, so that ``(B)`` becomes ``B``."""
     return tuple(option_letter(gold, MOST_OPTIONS) or gold for gold in golds)
 
 
@@ -516,7 +533,7 @@ def _asked(
         known: the benchmarks that may have been asked, with their problems.
 
     Raises:
-        UserError: no benchmark has all the problems of the task, or the task asks one twice.
+        UserError: no benchmark has all the problems of the task, or the task asks a problem twice.
     """
     for benchmark, problems in known:
         indices = _problem_indices(
@@ -533,14 +550,13 @@ def _asked(
 
 
 def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
-    """Return the index, in a benchmark, of each problem of a logged task; problems that it lacks are skipped.
+    """Return the index in a benchmark of each problem of a logged task, in the order of the log.
 
-    Among the benchmark's questions, the longest one counts that equals one of the problem's `texts`, or its messages if
-    it has no texts. If none does, the longest one counts that is contained in the problem's prompt.
+    A problem is found in one of two ways; it is skipped if both fail.
 
-    Args:
-        task: the logged task.
-        problems: the benchmark's questions.
+    1. One of its `texts` equals a question of the benchmark; the longest such text counts. If the problem has no
+       `texts`, its messages are compared.
+    2. Otherwise, its prompt contains a question of the benchmark; the longest such question counts.
     """
     within = problems.find_within({it.prompt.prompt_id: it.text for it in task.problems})
     indices: list[int] = []

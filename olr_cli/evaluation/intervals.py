@@ -27,11 +27,11 @@ def bootstrap_interval(strata: Sequence[Sequence[float]], *purpose: str) -> Ends
 
     Args:
         strata: for each benchmark, the values of its problems, which are resampled within the benchmark.
-        purpose: words that name the estimated number. They make the seed, so the same number gets the same draws (R18).
+        purpose: words that name the estimated number. They seed the draws, so the same words give the same draws (R18).
 
     Returns:
-        The lower and upper end, or None if a bootstrap is not possible: a benchmark has fewer than two values, or all
-        values are equal within each benchmark.
+        The lower and upper end, or None if a bootstrap is not possible. This is so if a benchmark has fewer than two
+        values, or if all values are equal within each benchmark.
     """
     # BCa leaves out each value in turn to estimate skewness. With one value, or without spread, it divides by zero.
     if any(len(values) < 2 for values in strata) or all(

@@ -24,10 +24,10 @@ from olr_cli.evaluation.store import EvaluationStore
 def with_verified_keys(
     tasks: Sequence[Task], file: Path, *, are_needed: bool = True
 ) -> list[Task]:
-    """Return the tasks with golds that people have verified, and without the problems that these people rejected.
+    """Return the tasks with golds that people have verified, and without the problems that people have rejected.
 
-    A problem is rejected if its gold is wrong or its question flawed, and the file has no true answer. All problems
-    that the file does not name keep their golds.
+    A problem is rejected if its gold is wrong or its question is flawed, and the file has no true answer for it. A
+    problem that the file does not name keeps its gold. A task of which the file names no problem is returned unchanged.
 
     Args:
         tasks: the benchmarks with their problems.
@@ -35,8 +35,8 @@ def with_verified_keys(
         are_needed: raise an error if the file names no problem.
 
     Raises:
-        UserError: the file names no problem, rejects all problems of a task, or names problems by ids that several
-            tasks have.
+        UserError: the file rejects all problems of a task, names problems of several tasks that share ids, or names no
+            problem although `are_needed` is set.
     """
     with at("verified"):
         labels = VerifiedLabels.read(file)
@@ -57,7 +57,7 @@ def with_verified_keys(
 
 
 def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
-    """Return a task with verified golds and, as `verified`, their file and counts.
+    """Return a task with verified golds; its `verified` records the file they come from and the numbers of changes.
 
     The task is returned unchanged if the file has a label for none of its problems.
 
@@ -91,11 +91,14 @@ def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
 
 
 def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Prompt]:
-    """Yield the problems that are not rejected, with verified golds where these differ from the old ones.
+    """Yield the problems that are not rejected, with their verified golds.
+
+    A verified answer that is only another spelling of the old gold does not replace it. A problem without a verified
+    answer keeps its gold.
 
     Args:
         task: the benchmark with its problems.
-        answers: problem id -> verified answer, or None if the problem is rejected. Other problems stay as they are.
+        answers: problem id -> verified answer, or None if the problem is rejected.
     """
     for problem in task.problems:
         old = problem.gold or ""
@@ -111,7 +114,8 @@ def _with_answers(task: Task, answers: Mapping[str, str | None]) -> Iterator[Pro
 def _as_key(benchmark: Benchmark, problem: Prompt, answer: str) -> str:
     """Return a verified answer in the form of the benchmark's golds.
 
-    For multiple choice this is the option's letter, or its number if the old gold is a number.
+    For multiple choice this is the option's letter, or its number if the old gold is a number. Any other benchmark
+    takes the answer unchanged.
 
     Raises:
         UserError: the answer names no option.
@@ -139,8 +143,8 @@ def stored_task(store: EvaluationStore, task: TaskRecord) -> tuple[Task, str]:
         task: the benchmark's entry in evaluation.json.
 
     Returns:
-        The task, and an empty text if the benchmark's source still has the questions exactly as they were asked.
-        Otherwise the questions are made from the stored prompts, and the text says why.
+        The task, and a text. The text is empty if the benchmark's source still has the questions exactly as they were
+        asked. Otherwise the task's questions are rebuilt from the stored prompts, and the text says why.
     """
     benchmark = task.definition
     rows = store.read(benchmark.name, ["problem_id", "gold", "choices", "prompt"])

@@ -116,7 +116,7 @@ class EvaluationRequest:
     """Reference to show beside the scores."""
 
     def tasks(self, benchmarks: Sequence[Benchmark]) -> list[Task]:
-        """Load the problems of benchmarks; return a task for each, with its number of samples.
+        """Load the problems of benchmarks; return a task (benchmark, problems and number of samples) for each.
 
         The request's limit, prompting, protocol and verified keys are applied.
 
@@ -200,12 +200,14 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
 
 
 def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list[Target]]:
-    """Return the targets of each model (its checkpoints, with folders for results), by the model's name in the command.
+    """Return the targets that a request's models stand for, by the model as the command names it.
+
+    A target is a model, or one checkpoint of a run, with the folder for its results.
 
     Args:
         request: names the models, their checkpoints, and maybe the folder for results.
-        is_held_out: whether held-out sets of runs are evaluated. Unless the request names a folder, `_parted` then
-            decides which folder fits.
+        is_held_out: whether the runs' held-out sets are evaluated, not benchmarks. Default folders depend on this
+            (`_parted`). A folder that the request names is used as it is.
     """
     is_served = request.backend.url is not None
     named = all_targets(
@@ -220,7 +222,11 @@ def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list
 
 
 def _with_sampling(request: EvaluationRequest, chosen: Chosen) -> EvaluationRequest:
-    """Return the request with its sampling and number of samples: its own options, else the benchmarks' defaults."""
+    """Return the request with its sampling and number of samples filled in.
+
+    Options of the command come first, then the defaults of the chosen benchmarks. At temperature 0, a number of samples
+    that the command does not give stays None.
+    """
     sampling, samples = replace(chosen.sampling, **request.drawn), request.samples
     if samples is None and sampling.temperature:
         samples = chosen.samples
@@ -232,7 +238,14 @@ def _evaluations(
     targets_by_model: Mapping[str, Sequence[Target]],
     benchmarks: Sequence[Benchmark],
 ) -> list[Evaluation]:
-    """Return one evaluation for each target; models with the same prompting share the problems, loaded once."""
+    """Return one evaluation for each target. Models with the same prompting share problems that are loaded once.
+
+    Args:
+        request: the settings, with protocol and sampling decided.
+        targets_by_model: model as the command names it -> its targets, that is, the model or its checkpoints with
+            folders for results.
+        benchmarks: the benchmarks to evaluate.
+    """
     evaluations: list[Evaluation] = []
     for model, group in targets_by_model.items():
         decided = request
@@ -247,7 +260,7 @@ def _evaluations(
 
 
 def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
-    """Yield warnings about golds in the user's own files that look wrong, for benchmarks that are graded by value."""
+    """Yield warnings about golds that look wrong, for benchmarks with grader `math` whose source is a file."""
     for task in tasks:
         source, fields = task.benchmark.source.file, task.benchmark.fields
         if source is not None and task.benchmark.grader == "math":
@@ -258,10 +271,10 @@ def _label_notes(tasks: Sequence[Task]) -> Iterator[str]:
 
 
 def _parted(target: Target, *, is_held_out: bool) -> Target:
-    """Return the target; its folder gets a suffix if the evaluation is not the model's default one.
+    """Return the target; its folder gets a suffix if this is not the model's default evaluation.
 
-    A run's held-out set is sampled as in training, every other benchmark as for any model. One evaluation has only one
-    sampling, so the two cannot share a folder. The default is the held-out set for a run that has one, else benchmarks.
+    The default is the held-out set for a run that has one, and benchmarks for any other model. An evaluation has only
+    one sampling, and held-out sets are sampled as in training, so held-out sets and benchmarks need different folders.
 
     Args:
         target: the model and its default folder.
@@ -290,9 +303,9 @@ class Chosen(NamedTuple):
 
 
 def _benchmarks(request: EvaluationRequest) -> Chosen:
-    """Return the benchmarks that a request names, or else those of its models by default.
+    """Return the benchmarks that a request names; if it names none, the default benchmarks of its models.
 
-    They have the request's extractor and tolerance, if it names any.
+    The request's extractor and tolerance, if given, replace those of the benchmarks.
     """
     if request.benchmarks:
         known = file_benchmarks(request.data, request.benchmarks.split(","))
@@ -310,17 +323,20 @@ def default_benchmarks(
 ) -> Chosen:
     """Return the benchmarks for models when the command names none.
 
-    With data, these are the ones among the paper's nine that the data contain, or else the data themselves. Without
-    data, the first that exists counts:
+    With `data`, these are the benchmarks among the paper's nine that have rows in the data. If none has, each data file
+    is a benchmark of its own. Without `data`, the first that exists counts:
 
     1. The held-out sets of the runs among the models (`data.test` or `data.held_out`).
-    2. The task of a built-in policy, or of the policy that a run started from.
+    2. The built-in set of a built-in toy policy, or of the policy that a run started from.
     3. The paper's nine.
 
     Args:
         models: folders, hub ids, built-in policies or runs.
         data: interchange file, or folder of such files.
         of_the_paper: ignore the held-out sets, because runs are compared with the paper.
+
+    Raises:
+        UserError: the models have different defaults, or the data or held-out sets cannot be read.
     """
     if data is not None:
         return Chosen(*_benchmarks_of(data))
@@ -332,7 +348,7 @@ def _held_out(runs: Sequence[str]) -> Chosen | None:
     """Return the held-out sets of runs, sampled as in training, or None if no run has one.
 
     Raises:
-        UserError: two runs have different sets of one name or different sampling, or a set cannot be read.
+        UserError: two runs have different sets of the same name, two runs sample differently, or a set cannot be read.
     """
     chosen: dict[str, Benchmark] = {}
     measured: set[tuple[Sampling, int]] = set()
@@ -395,10 +411,10 @@ def _tasks_of(models: Sequence[str]) -> str:
 
 
 def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
-    """Return the benchmarks as which data files are scored by default, and a note for the user.
+    """Return the default benchmarks for data files, and a note for the user.
 
-    These are the paper's benchmarks that rows name as `data_source`, else one benchmark for each file. The note is None
-    unless the choice may surprise, for example because rows are left out.
+    These are the paper's benchmarks that rows name as `data_source`. If no row names one, each file is a benchmark. The
+    note is None unless the choice may surprise, for example because rows are left out.
     """
     names, sources = benchmarks_in(data)
     if not names:
@@ -414,9 +430,9 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
 
 
 def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
-    """Return the protocol of the stored evaluation, else the one on the command line, else ``standard``.
+    """Return the protocol of the stored evaluations; without any, the one on the command line, or ``standard``.
 
-    The protocol ``paper`` has the samples and prompts behind the paper's printed scores.
+    A protocol is a set of defaults. ``paper`` has the samples and prompts behind the paper's printed scores.
 
     Args:
         asked: the protocol on the command line; None if it names none.
@@ -444,7 +460,10 @@ def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
 
 
 def paper_benchmark(benchmark: Benchmark) -> Benchmark:
-    """Return a benchmark with the paper's number of samples, and GPQA's prompt without its last line break."""
+    """Return a copy of a benchmark with the number of samples that the paper drew.
+
+    For GPQA, the prompt also loses its last line break.
+    """
     changes: dict[str, object] = {"samples": _SAMPLES.get(benchmark.name, 1)}
     if benchmark.name == "gpqa_diamond":
         changes["prompt"] = benchmark.prompt.rstrip("\n")
@@ -452,9 +471,10 @@ def paper_benchmark(benchmark: Benchmark) -> Benchmark:
 
 
 def paper_prompting(prompting: Prompting, model: str) -> Prompting:
-    """Return the prompting behind the paper's row of a model.
+    """Return the prompting with which the paper scored a model.
 
-    For some models the paper used plain text without a chat template. A template that the user chose is kept.
+    For some models the paper used plain text without a chat template. For any other model, and if the user chose a
+    template, the prompting is returned unchanged.
 
     Args:
         prompting: the command's changes to the prompts.

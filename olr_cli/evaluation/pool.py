@@ -57,14 +57,14 @@ class PooledProblem:
     def generations(
         self, prompt: str, rollouts: Sequence[Rollout | None]
     ) -> Iterator[Generation]:
-        """Yield the stored samples, then the new ones, which are not graded yet.
+        """Yield the stored samples of the problem, then the new ones, which are not graded yet.
 
-        Stored samples have to be graded again with the new ones: equivalent answers form a class, which is named after
-        the most frequent spelling among all samples (R7).
+        Stored samples are graded again together with the new ones, because an answer's class is named after the most
+        frequent spelling among all of the problem's samples (R7).
 
         Args:
             prompt: the prompt as the model read it.
-            rollouts: the responses in the order of `seeds`; None for a lost one, which stays missing.
+            rollouts: the responses in the order of `seeds`; None for a response that was lost, which yields no sample.
         """
         gold, problem = self.problem.gold, self.problem
         assert gold is not None  # a benchmark's problems have one
@@ -94,7 +94,7 @@ def pool_of(
     Args:
         store: has the samples of earlier calls.
         tasks: the benchmarks with their problems.
-        seed: the evaluation's seed.
+        seed: the evaluation's seed, from which each sample's seed is made.
     """
     pool = []
     for task in tasks:
@@ -123,9 +123,15 @@ def pool_of(
 
 
 def sample_seed(seed: int, benchmark: str, problem_id: str, sample: int) -> int:
-    """Return the seed of a sample, a number of 63 bits, as vLLM and torch accept them.
+    """Return the seed of one sample, a number of 63 bits, which vLLM and torch accept.
 
-    It does not depend on the other samples of the call, so limits and interruptions do not change a sample.
+    The seed does not depend on other samples, so limits and interruptions do not change a sample.
+
+    Args:
+        seed: the evaluation's seed.
+        benchmark: the benchmark's name.
+        problem_id: the problem's id in the benchmark.
+        sample: the number of the sample among the problem's samples, from 0.
     """
     return seeding.key("evaluation", seed, benchmark, problem_id, sample) >> 1
 
@@ -135,7 +141,7 @@ class Recorder(AbstractContextManager["Recorder"]):
     """Grade and store finished problems in a second thread while others are generated.
 
     At the end of the `with` block, all problems that were added are stored. evaluation.json is written with the first
-    samples. It is written again if the backend's `facts` change: only replies show which settings a server refuses.
+    samples, and again if the backend's `facts` change: a server shows only in its replies which settings it refuses.
     """
 
     store: EvaluationStore
@@ -177,9 +183,10 @@ class Recorder(AbstractContextManager["Recorder"]):
             self._thread.shutdown(cancel_futures=True)
 
     def add(self, problems: Iterable[tuple[PooledProblem, list[Generation]]]) -> None:
-        """Take finished problems, each with all its samples, old and new, to be graded and stored.
+        """Queue finished problems, each with all its samples, old and new, to be graded and stored.
 
-        The thread gets them once 64 samples wait, or after 15 seconds. If it has failed, its error is raised here.
+        The second thread gets them once 64 samples wait, or 15 seconds after it last got some. If the thread has
+        failed, its error is raised here.
         """
         self._waiting += problems
         # Raise an error of the thread now, not after hours of generation that cannot be stored.
@@ -199,8 +206,8 @@ class Recorder(AbstractContextManager["Recorder"]):
     def _grade(self, problems: Sequence[tuple[PooledProblem, list[Generation]]]) -> None:
         """Grade and store problems, benchmark by benchmark; this runs in the second thread.
 
-        For each benchmark, it calls `stored` with the number of new samples, and `finished` if no sample is missing any
-        more.
+        For each benchmark, this calls `stored` with the number of new samples. If the benchmark then lacks no sample,
+        this also calls `finished`.
         """
         for task in {
             entry.task.benchmark.name: entry.task for entry, _ in problems

@@ -53,14 +53,14 @@ def load_problems(
 
     Args:
         benchmark: the benchmark.
-        data: a file with a column ``data_source``, or a folder of such files. Its rows whose ``data_source`` is the
-            benchmark's name or an alias replace the benchmark's source. Without such rows the source is used, unless it
-            is on the hub.
+        data: a file with a column ``data_source``, or a folder of such files. Rows whose ``data_source`` is the
+            benchmark's name or an alias replace the problems of the benchmark's source. If there are none, a source
+            that is a file or a built-in set is read, and a source on the hub is an error.
         limit: return only this many problems, from the beginning.
 
     Raises:
-        UserError: the problems cannot be read, have no golds, are too many or too few, or `data` replaces a hub source
-            and has no rows of the benchmark.
+        UserError: the problems cannot be read, have no golds, or are too many or too few; or the source is on the hub
+            and `data` has no rows of the benchmark.
     """
     problems = None if data is None else _from_data(benchmark, data)
     if problems is None:
@@ -90,7 +90,7 @@ def _from_source(benchmark: Benchmark, limit: int | None) -> list[Prompt]:
 
     Args:
         benchmark: the benchmark.
-        limit: the most problems to make of a built-in set; other sources are read as a whole.
+        limit: the largest number of problems to make for a built-in set. A source of another kind is read as a whole.
     """
     source = benchmark.source
     if source.task is not None:
@@ -161,11 +161,10 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
 
 
 def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
-    """Return which of the paper's benchmarks have rows in data files, and all values of `data_source` in them.
+    """Return which of the paper's benchmarks have rows in data files, and all values of `data_source` in the files.
 
     Returns:
-        The names of the benchmarks, in the paper's order, and the values, which may be aliases of benchmarks or any
-        text.
+        The names of the benchmarks, in the paper's order, and the values of `data_source`, which may be any text.
     """
     sources = {
         name for _, names in _data_sources(data) for name in names if name is not None
@@ -176,7 +175,13 @@ def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
 
 
 def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
-    """Yield each data file at a path that has a column `data_source`, with that column's values, one for each row."""
+    """Yield (file, values) for each data file that has a column `data_source`.
+
+    The values are those of the column, one for each row of the file; None for a row without a value.
+
+    Args:
+        data: a data file, or a folder of such files.
+    """
     for file in matching_files(str(data)):
         # Read this column alone: the folder may hold large files that have nothing to do with the benchmark.
         table = read_table([file], {"data_source"})
@@ -185,7 +190,7 @@ def _data_sources(data: Path) -> Iterator[tuple[Path, list[str | None]]]:
 
 
 def _has_messages(table: pa.Table) -> bool:
-    """Return whether a table is in the interchange format: its column `prompt` holds lists of chat messages."""
+    """Return whether a table is in the interchange format, so that its column `prompt` holds lists of chat messages."""
     return "prompt" in table.column_names and pa.types.is_nested(
         table.schema.field("prompt").type
     )
@@ -196,14 +201,17 @@ def _of_table(
 ) -> list[Prompt]:
     """Return the problems in a table of rows.
 
-    Unless `fields` is given, a question that is repeated with the same gold counts once. It counts each time if the
-    table has exactly as many rows as the benchmark has problems.
+    Without `fields`, rows with the same question and the same gold are one problem, unless the table has exactly as
+    many rows as the benchmark has problems.
 
     Args:
         benchmark: the benchmark.
         fields: names of the columns. None: chat messages in the interchange format, or columns of the usual names.
         table: the rows.
         place: where the rows come from, for errors.
+
+    Raises:
+        UserError: the rows cannot be read, or a problem has no gold.
     """
     if fields is not None:
         return _of_columns(benchmark, fields, Rows(table, Origins(place)))
@@ -227,7 +235,7 @@ def _of_table(
 def _of_columns(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[Prompt]:
     """Return the problems in the columns that `fields` names.
 
-    For multiple choice, the options become lines of the question, in the benchmark's prompt.
+    For multiple choice, the benchmark's prompt shows the options below the question, a line each.
     """
     place = rows.place
     table = _renamed(benchmark, fields, rows)
@@ -263,8 +271,8 @@ def _require_golds(prompts: Sequence[Prompt], place: str) -> None:
 def _problem(benchmark: Benchmark, prompt: Prompt, *, is_plain: bool, place: str) -> Prompt:
     """Return a problem with the chat messages that the model is given.
 
-    For multiple choice, the options are read from the question, and the gold becomes the right option's label or
-    number.
+    For multiple choice, the options are read from the question, and the gold becomes the right option's label or its
+    position, counted from 1.
 
     Args:
         benchmark: decides the prompt, the system message and the grader.
@@ -323,13 +331,16 @@ def _labels(question: str) -> list[str]:
 
 
 def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str:
-    """Return the option that a gold names: a label, or a position from 1 as a number, even if the labels are letters.
+    """Return the option that a gold names: its label or its position, counted from 1.
+
+    A gold may give the position even if the labels are letters. Case, brackets and a full stop do not matter, so that
+    ``(b).`` gives ``B``.
 
     Args:
-        gold: may have other case, brackets or a full stop, as in ``(b).``.
+        gold: the gold as the data have it.
         labels: the labels of the options, in order.
         problem_id: the problem, for the error.
-        place: where it comes from, for the error.
+        place: where the problem comes from, for the error.
 
     Raises:
         UserError: the gold names no option.
@@ -348,8 +359,8 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
 def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Table:
     """Return a table of question, answer, id and options, under the column names that `read_rows` expects.
 
-    It has options only if they are to be shown below plain questions (`_shown`), and no answer if `fields` says that
-    one column always holds the right option.
+    Options are included only if they have to be shown below plain questions (`_shown`). The answer is left out if one
+    column of `fields.choices` always holds the right option.
 
     Raises:
         UserError: a column of `fields` is missing.
@@ -384,8 +395,8 @@ def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Tabl
 def _shown(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[str]:
     """Return the columns whose options are added below the questions of a user's own data.
 
-    The result is empty for a built-in benchmark, for one with `choices` (its prompt shows these), and if there are no
-    options.
+    The result is empty if there are no options, and for a built-in benchmark. It is also empty for a benchmark with
+    `choices`, because its prompt shows these.
     """
     if fields.options or benchmark.name in registry():
         return []
@@ -394,7 +405,7 @@ def _shown(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[str]
 
 
 def _options(fields: ProblemFields, rows: Rows) -> list[tuple[Any, Any]]:
-    """Return a pair (labels, texts) of the options in each row, unchecked; labels of None stand for A, B, C …"""
+    """Return (labels, texts) of each row's options, unchecked. The labels are None if the row has none."""
     if isinstance(fields.choices, tuple):
         columns = [rows.values(name) for name in fields.choices]
         return [(None, list(texts)) for texts in zip(*columns, strict=True)]
@@ -419,7 +430,8 @@ def _multiple_choice(
     Args:
         benchmark: decides the prompt.
         fields: say how a row names its right option, and whether the options are shuffled.
-        prompt: the problem as read from a row; its label names the right option unless `fields` does.
+        prompt: the problem as read from a row. Its `given_label` names the right option, unless one column always holds
+            the right option (`fields.right_option`).
         options: labels and texts of the options, from `_options`.
         place: the problem's name, for errors.
 

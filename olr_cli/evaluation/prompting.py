@@ -30,7 +30,7 @@ class Prompting:
     chat: ChatFormat = AS_THE_MODEL_HAS_IT
 
     def ask(self, problems: Sequence[Prompt]) -> list[Prompt]:
-        """Return copies of the problems whose system message is replaced, removed or kept, as `system` says."""
+        """Return copies of the problems with system messages replaced, removed or kept, as the field `system` says."""
         asked = []
         for problem in problems:
             system = [message for message in problem.messages if message.role == "system"]
@@ -41,9 +41,10 @@ class Prompting:
         return asked
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that differ from the defaults, under the names in `SETTINGS`.
+        """Return the settings that differ from the defaults, as JSON values for evaluation.json.
 
-        The values are JSON values for evaluation.json. A chat template is represented by its digest.
+        The keys are ``system``, ``chat_template`` and ``template`` (the template's variables). A chat template is
+        represented by its digest. An empty system message or template becomes ``none``.
         """
         template = self.chat.template
         # An empty template gets no digest: like an empty system message, it is recorded as `none`.
@@ -64,10 +65,10 @@ def read_prompting(
     Args:
         system: the system message, or ``none`` to ask without one; None: the option is not given.
         template: the file of a chat template, or ``none`` for plain text without one; None: the option is not given.
-        variables: variables of the template as ``key=value``.
+        variables: variables of the template, each as ``key=value``.
 
     Raises:
-        UserError: the system message is blank, the template cannot be read, or a variable has another form.
+        UserError: the system message is blank, the template cannot be read, or a variable is not ``key=value``.
     """
     if system is not None and not system.strip():
         raise UserError(

@@ -76,7 +76,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """The scores that the paper prints for one setting. If several of its tables print them, their numbers agree."""
+    """The scores that the paper prints for one setting. If several tables print the setting, their numbers agree."""
 
     setting: Setting
     tables: tuple[str, ...]
@@ -90,7 +90,7 @@ class PublishedRow:
 
     @property
     def sentence(self) -> str:
-        """The note below a table of differences to these scores: which row they are, and how they were made."""
+        """The note below a table of differences to this row: which row it is, and how its scores were made."""
         return (
             f"The paper's row is {self.setting} ({', '.join(self.tables)}): 8 samples of AIME and AMC, the authors'"
             " grader, no intervals; differences are in points."
@@ -98,12 +98,12 @@ class PublishedRow:
 
     @property
     def cells(self) -> dict[str, Cell]:
-        """The scores by benchmark, and their means by ``in`` and ``out``, as table cells without intervals."""
+        """The scores and means in `shares`, as table cells without intervals."""
         return {name: Cell(share) for name, share in self.shares.items()}
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """The scores by benchmark, and their means over in- and out-of-distribution benchmarks by ``in`` and ``out``.
+        """Scores by benchmark, and means over in- and out-of-distribution benchmarks by ``in`` and ``out``, in 0 .. 1.
 
         The means are computed from the printed scores, so they may differ from the printed means by rounding. A mean is
         left out if the row lacks one of its benchmarks.
@@ -113,7 +113,7 @@ class PublishedRow:
 
 @cache
 def published_rows() -> Mapping[Setting, PublishedRow]:
-    """Return the row of every setting in the paper's tables, in their order."""
+    """Return setting -> row for all rows of the paper's tables, in the order of the tables."""
     tables: dict[Setting, dict[str, None]] = {}
     scores: dict[Setting, dict[str, float]] = {}
     for table, setting, benchmark, score in _scores():
@@ -126,7 +126,11 @@ def published_rows() -> Mapping[Setting, PublishedRow]:
 
 
 def published_table(name: str) -> list[PublishedRow]:
-    """Return the rows of one of the paper's tables, from top to bottom; empty if there is no such table."""
+    """Return the rows of one of the paper's tables, from top to bottom; empty if there is no such table.
+
+    Args:
+        name: name of the table in results.csv, such as ``baselines``.
+    """
     settings = dict.fromkeys(setting for table, setting, _, _ in _scores() if table == name)
     return [published_rows()[setting] for setting in settings]
 
@@ -154,7 +158,7 @@ def _scores() -> list[tuple[str, Setting, str, Decimal]]:
 
 
 def published_cost() -> Mapping[str, str]:
-    """Return the paper's table of training time: phase -> time, both as printed, for 800 prompts."""
+    """Return phase -> training time for 800 prompts, both as the paper's table prints them."""
     with COST.open(encoding="utf-8", newline="") as lines:
         return {line["phase"]: line["time"] for line in csv.DictReader(lines)}
 
@@ -193,7 +197,7 @@ def published_row(setting: Setting) -> PublishedRow:
 
 
 def setting_of(run: Path) -> Setting:
-    """Return the settings of a run, from its recipe and its stored labels, in the terms of the paper's tables.
+    """Return a run's settings in the terms of the paper's tables, from its recipe and its stored labels.
 
     The paper need not have a row with these settings.
     """
@@ -233,7 +237,7 @@ def _method(recipe: Recipe) -> str:
 
 
 def _besides(recipe: Recipe) -> Iterator[str]:
-    """Yield words for settings that decide labels or rewards and that the paper never used (``verified labels``)."""
+    """Yield words, such as ``verified labels``, for each setting of labels or rewards that the paper never used."""
     draw = getattr(recipe.noise, "draw", "uniform")
     if draw != "uniform" and recipe.method.row.uses_labels:
         yield f"labels drawn by {draw}"

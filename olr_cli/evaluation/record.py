@@ -102,7 +102,7 @@ class VerifiedKeys(Section):
 
 
 class TaskRecord(Section):
-    """A benchmark's entry in evaluation.json: its definition, and which problems it has with how many samples each."""
+    """A benchmark's entry in evaluation.json: its definition, a digest of its problems, and the samples of each."""
 
     # Version 0.1.0 wrote one more key, answer_rules, and its evaluations must stay readable.
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -128,7 +128,11 @@ class TaskRecord(Section):
 
 @dataclass(frozen=True)
 class Task:
-    """A benchmark to evaluate, its problems, and the number of samples of each; other fields as in `TaskRecord`."""
+    """A benchmark to evaluate, with its problems and the number of samples of each.
+
+    `data` is the file or folder that replaces the benchmark's source. `verified` describes the verified keys behind the
+    golds. Both are None if the benchmark is used unchanged.
+    """
 
     benchmark: Benchmark
     problems: Sequence[Prompt]
@@ -180,9 +184,10 @@ class EvaluationRecord(Section):
 
     @property
     def not_as_asked(self) -> dict[str, str]:
-        """Setting -> what happened instead, for the settings in `sampling` and the seed that were not used as asked.
+        """Setting -> what happened instead, for each setting that was not used as asked.
 
-        Backends and servers report these in `generated_by`.
+        The settings are those in `sampling`, and the seed. Backends and servers report the difference in
+        `generated_by`.
         """
         return {
             name: how
@@ -203,10 +208,10 @@ class EvaluationRecord(Section):
         return self.model_copy(update={"benchmarks": self.benchmarks | graded})
 
     def decisive(self) -> dict[str, object]:
-        """Return name -> value of the settings that must stay equal when an evaluation is resumed.
+        """Return setting -> value for the settings that must stay equal when an evaluation is resumed.
 
-        These decide the generations or their grades. Problems are compared by their digests instead
-        (`EvaluationStore.begin`).
+        These decide the samples or their grades. Problems are not among them, because `EvaluationStore.begin` compares
+        their digests.
         """
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
         # The record leaves out defaults. They are named here, so that an error can show both sides of a change.

@@ -44,10 +44,10 @@ def reference_of(compare: Path | None, *, paper: bool) -> Compared:
 
 
 def paper_row(targets: Sequence[Target]) -> PublishedRow:
-    """Return the row of the paper's tables that models correspond to.
+    """Return the row of the paper's tables whose settings are those of the models.
 
     Raises:
-        UserError: the models correspond to several rows, or to none.
+        UserError: the models have different settings, or the paper has no such row.
     """
     settings = {_setting(target): target.name for target in targets}
     if len(settings) > 1:
@@ -92,10 +92,10 @@ def scores_answer(
 
     Args:
         evaluated: the evaluations with their scores.
-        compare: the reference. If its path holds several evaluations, the last by name counts, as the last checkpoint
-            of a run.
-        before: folder of an evaluation -> the scores of the same samples under the keys that have been corrected since.
-            If given, each evaluation is compared with these instead of a reference.
+        compare: the reference. If its path holds several evaluations, the last by folder name counts; for a run this is
+            the last checkpoint.
+        before: folder of an evaluation -> the scores of the same samples before their golds were corrected. If given,
+            each evaluation is compared with these instead of a reference.
     """
     targets = [target for target, _ in evaluated]
     names = [target.name for target in targets]
@@ -131,7 +131,7 @@ def scores_answer(
 def _beside(
     compare: Compared, targets: Sequence[Target], shown: Mapping[Path, NamedScores]
 ) -> tuple[Reference | None, list[str]]:
-    """Return the scores to compare with, None if there are none, and notes on how they were chosen.
+    """Return the scores to compare with, and notes on how they were chosen; (None, []) if nothing is compared.
 
     If the reference is one of the shown evaluations, the very object in `shown` is returned, so that the table
     recognises it.
@@ -139,7 +139,7 @@ def _beside(
     Args:
         compare: the reference that the command names.
         targets: the evaluations in the table.
-        shown: folder of each of these -> its scores.
+        shown: folder of each evaluation in the table -> its scores.
     """
     if compare is None:
         return None, []
@@ -163,7 +163,7 @@ def _beside(
 def _scores_file(target: Target) -> File:
     """Return scores.json as a file to list in the output.
 
-    Its text says how the checkpoint was chosen, unless the command named its step.
+    The text after the file's name says how the checkpoint was chosen, unless the command named the step.
     """
     chosen = target.origin.get("chosen", "named")
     which = "" if chosen == "named" else f" (checkpoint: {chosen})"
@@ -171,11 +171,9 @@ def _scores_file(target: Target) -> File:
 
 
 def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]:
-    """Yield a sentence for each benchmark and grader setting in which an evaluation differs from the reference.
+    """Yield a sentence for each grader setting of a benchmark in which an evaluation differs from `other`.
 
-    Args:
-        targets: the evaluations.
-        other: the reference.
+    `other` is the reference with which the evaluations are compared.
     """
     theirs = other.store.record().benchmarks
     for target in targets:
@@ -213,7 +211,7 @@ def _notes(target: Target) -> Iterator[str]:
 
 
 def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str]:
-    """Return a likely next command as command -> purpose; empty if no command fits exactly these evaluations."""
+    """Return a likely next command as command -> purpose; empty if no command applies to exactly these evaluations."""
     place = targets[0].folder if len(targets) == 1 else targets[0].folder.parent
     # `olr regrade` takes one folder. If that holds other evaluations too, no command fits exactly these.
     if len(targets) > 1 and {it.folder for it in evaluations_at(place)} != {
@@ -235,7 +233,7 @@ def _next_command(targets: Sequence[Target], compare: Compared) -> dict[str, str
 
 
 def _reference(named: Path) -> Target:
-    """Return the evaluation at a path, the last by name if there are several.
+    """Return the evaluation at a path; if there are several, the last by folder name.
 
     Raises:
         UserError: there is none, or none of its benchmarks is finished.

@@ -46,8 +46,8 @@ Cells: TypeAlias = Mapping[str, Cell]
 class NamedScores:
     """The scores of one model or checkpoint, under the name that a table shows.
 
-    The fields `model`, `folder`, `run` and `step` describe the stored evaluation. They are None for scores that others
-    are only compared with.
+    The fields `model`, `folder`, `run` and `step` describe the stored evaluation. They are None for scores that serve
+    only as a reference.
     """
 
     name: str
@@ -66,7 +66,7 @@ class NamedScores:
 
     @cached_property
     def cells(self) -> Cells:
-        """The scores by benchmark, and the averages by ``in`` and ``out``, each with its interval."""
+        """The scores by benchmark, and the averages by ``in`` and ``out``, as table cells with intervals."""
         return scoring.estimates(self.scores)
 
     @property
@@ -75,10 +75,11 @@ class NamedScores:
         return f"Differences are to {self.name}, in points, paired by problem."
 
     def compared(self, reference: Reference | None) -> Cells:
-        """Return `cells` with the difference to a reference in each, as `Cell.change`.
+        """Return the scores and averages as table cells whose `change` is the difference to a reference.
 
-        It is None where one of the two has no score, or if `reference` is None. Differences to an evaluation are paired
-        by problem. The paper prints no scores of problems, so differences to its row are those of the means.
+        `change` is None if `reference` is None or does not have this score or average. Differences to an evaluation are
+        paired by problem. Differences to the paper's row are differences of means, because the paper prints no scores
+        of problems.
         """
         changes: Cells = {}
         if isinstance(reference, NamedScores):
@@ -110,8 +111,9 @@ def scores_table(
     for each evaluation.
 
     Args:
-        evaluations: at least one. The reference may be among them, and is then not compared with itself.
-        reference: the scores to compare with. An evaluation with scores `before` is compared with those instead.
+        evaluations: at least one. If the reference is among them, it is shown only as the reference, unless it is
+            alone.
+        reference: the scores to compare with. An evaluation that has scores `before` is compared with those instead.
     """
     evaluations = [
         evaluation for evaluation in evaluations if evaluation is not reference
@@ -172,7 +174,8 @@ def _document(
 
     Args:
         rows: each evaluation, with its cells and their differences.
-        reference: the scores that all are compared with; None if there are none or each is compared with its `before`.
+        reference: the scores that all evaluations are compared with; None if there are none, or if each evaluation is
+            compared with its own `before`.
         columns: the benchmarks and averages.
     """
 
@@ -296,7 +299,7 @@ def _block(
 def _line(
     evaluation: NamedScores, name: str, cell: Cell, reference: Reference | None
 ) -> dict[str, Any]:
-    """Return the CSV's row, column -> value, for one score or average.
+    """Return the row of the CSV for one score or average, as column -> value.
 
     Args:
         evaluation: the evaluation.
@@ -322,9 +325,10 @@ def _line(
 
 
 def _other_ends(evaluation: NamedScores) -> Iterator[str]:
-    """Yield a sentence for each benchmark with responses that neither the model nor the length limit ended.
+    """Yield a sentence for each benchmark with responses that the server ended for an unusual reason.
 
-    For these the server gave another reason, such as a content filter.
+    The usual reasons are that the model has finished and that the length limit is reached. An unusual one is a content
+    filter.
     """
     for score in evaluation.scores:
         if score.ended_by:
@@ -361,7 +365,10 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
 
 
 def _notes_on_origin(noted: Sequence[Reference]) -> Iterator[str]:
-    """Yield the notes of evaluations and references: first those that all share, then the others, each with a name."""
+    """Yield the notes of evaluations and references on how their scores were made.
+
+    Notes that all of them share come first. Every other note is preceded by the name of its evaluation or reference.
+    """
     shared = [note for note in noted[0].notes if all(note in it.notes for it in noted)]
     yield from shared
     for it in noted:
@@ -380,7 +387,7 @@ def _problems_left_out(evaluation: NamedScores) -> Iterator[str]:
 
 
 def _notes_on_scores(scores: Sequence[Score]) -> Iterator[str]:
-    """Yield up to two explanations: of low scores because thinking was cut, and of missing intervals."""
+    """Yield an explanation if responses end inside their thinking, and one if a score has no interval."""
     if any(score.unfinished_thoughts for score in scores):
         yield (
             "Responses that end inside their thinking have no answer and count as cut (column think); more new"

@@ -121,7 +121,7 @@ def score(
         benchmark: the benchmark.
         generations: one row per sample, with the columns ``problem_id``, ``gold``, ``sample``, ``answer``,
             ``answer_class``, ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``.
-        samples: the number of samples that each problem must have, n (R19).
+        samples: the number of samples that each problem must have, which is the n of avg@n (R19).
         problems: the number of problems that there must be; None: any number.
 
     Raises:
@@ -209,7 +209,7 @@ def pass_at(k: int, n: int, right: int) -> float:
     """Return the unbiased estimate of pass@k if `right` of n samples are right (Chen et al. 2021, Eq. 1).
 
     Args:
-        k: the number of samples, 1 <= k <= n, of which one has to be right.
+        k: the number of samples, 1 <= k <= n, of which at least one has to be right.
         n: the number of samples that were drawn.
         right: how many of them are right.
     """
@@ -217,9 +217,9 @@ def pass_at(k: int, n: int, right: int) -> float:
 
 
 def _majority(generations: pl.DataFrame) -> int:
-    """Return how many problems have a single most frequent answer class that is right.
+    """Return the number of problems whose most frequent answer class is right.
 
-    Missing answers do not vote.
+    Missing answers do not vote. If two classes are equally frequent, the problem counts as wrong.
     """
     votes = (
         generations.drop_nulls("answer_class")
@@ -235,7 +235,7 @@ def _majority(generations: pl.DataFrame) -> int:
 
 
 def groups(names: Collection[str]) -> dict[Group, list[str]]:
-    """Return the benchmarks behind each of the paper's averages: ``in`` and ``out`` of distribution.
+    """Return the benchmarks behind each of the paper's averages, by ``in`` and ``out`` (of distribution).
 
     An average is left out if one of its benchmarks has no score.
 
@@ -254,7 +254,7 @@ def averages(shares: Mapping[str, float]) -> dict[str, float]:
     """Return the paper's means over in- and out-of-distribution benchmarks, by ``in`` and ``out``.
 
     Args:
-        shares: benchmark -> score. A mean is left out if one of its benchmarks is missing.
+        shares: benchmark -> score. A mean is left out if one of its benchmarks is missing here.
     """
     return {
         group: fmean(shares[name] for name in names)
@@ -263,7 +263,7 @@ def averages(shares: Mapping[str, float]) -> dict[str, float]:
 
 
 def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
-    """Return the scores by benchmark, and the averages by ``in`` and ``out``, as cells with bootstrap intervals.
+    """Return the scores by benchmark, and the averages by ``in`` and ``out``, as table cells with bootstrap intervals.
 
     An average is left out if one of its benchmarks has no score.
     """
@@ -280,10 +280,11 @@ def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
 def paired_differences(
     scores: Iterable[Score], baseline: Iterable[Score]
 ) -> dict[str, Cell]:
-    """Return the mean differences over shared problems by benchmark, and their averages by ``in`` and ``out``.
+    """Return the mean differences between two models by benchmark, and their averages by ``in`` and ``out``.
 
-    The cells are of the kind ``points`` and have bootstrap intervals; `Cell.n` counts the shared problems. Benchmarks
-    without a shared problem are left out, and so are their averages.
+    Only problems that both models have are compared. A benchmark without such a problem is left out, and so is the
+    average to which it belongs. The cells are in ``points``, have bootstrap intervals, and count the shared problems in
+    `Cell.n`.
 
     Args:
         scores: the scores of one model.
@@ -364,5 +365,5 @@ def stored_scores(folder: Path) -> StoredScores:
 
 
 def is_evaluation(place: Path) -> bool:
-    """Return whether a folder holds an evaluation, by its evaluation.json."""
+    """Return whether a folder has an evaluation.json, and so is an evaluation."""
     return (place / "evaluation.json").is_file()

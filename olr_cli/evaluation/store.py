@@ -126,7 +126,11 @@ class EvaluationStore:
         _write_json(self.folder / "evaluation.json", record.model_dump(mode="json"))
 
     def target(self) -> Target:
-        """Return the model that was evaluated here as a target; raises the errors of `record`."""
+        """Return the evaluated model and this folder as a target.
+
+        Raises:
+            UserError: evaluation.json does not exist, is damaged, or was written by a newer olr.
+        """
         record = self.record()
         return Target(record.model, self.folder, record.name, record.origin)
 
@@ -137,13 +141,13 @@ class EvaluationStore:
 
         Args:
             asked: the settings of this command.
-            tasks: its benchmarks, with their problems. A resumed benchmark may have more samples or more problems at
-                the end than before, but not fewer.
-            is_local: whether the model is a folder. A folder may move, so its weights are compared (`check_backend`)
-                instead of its path.
+            tasks: the command's benchmarks, with their problems. A resumed benchmark may have more samples, or more
+                problems at the end, than before, but not fewer.
+            is_local: whether the model is a folder. A folder may move, so its path is not compared here;
+                `check_backend` compares its weights.
 
         Raises:
-            UserError: the folder holds an evaluation with other settings or problems, or something else.
+            UserError: the folder holds an evaluation with other settings or problems, or files that are no evaluation.
         """
         if not is_evaluation(self.folder):
             if not self.is_empty:
@@ -176,14 +180,14 @@ class EvaluationStore:
     def with_backend(
         self, record: EvaluationRecord, facts: Mapping[str, Any]
     ) -> EvaluationRecord:
-        """Return the record with the backend that is in use added to `generated_by`; unchanged if it is there already.
+        """Return the record with the present backend in `generated_by`; unchanged if it is listed there already.
 
         Args:
             record: the evaluation's record.
             facts: the backend's name, weights, number format and so on.
 
         Raises:
-            UserError: see `check_backend`.
+            UserError: the backend's samples may not be mixed with the stored ones (`check_backend`).
         """
         self.check_backend(record, facts)
         entry = versions() | dict(facts)
@@ -192,13 +196,14 @@ class EvaluationStore:
         return record.model_copy(update={"generated_by": (*record.generated_by, entry)})
 
     def check_backend(self, record: EvaluationRecord, facts: Mapping[str, Any]) -> None:
-        """Raise `UserError` if a backend's samples may not be mixed with the stored ones.
+        """Raise `UserError` if the present backend's samples may not be mixed with the stored ones.
 
-        That is so if its name, weights, number format, quantization or adapter differs.
+        The two must have the same backend name, weights, number format, quantization and LoRA adapter.
 
         Args:
             record: the evaluation's record, which lists the backends of the stored samples.
-            facts: the present backend's facts of this kind, by name; those that are missing are not compared.
+            facts: fact, such as ``dtype``, -> value for the present backend. A fact that is missing here is not
+                compared.
         """
         # Each entry passed this check before it was added, so a comparison with the last one is enough.
         known = record.generated_by[-1] if record.generated_by else facts
@@ -214,9 +219,9 @@ class EvaluationStore:
     # ---- generations --------------------------------------------------------------------------------------------
 
     def append(self, benchmark: str, rows: Sequence[Generation]) -> None:
-        """Store all samples of some problems in a new file, a part; a kill leaves the whole file or none of it.
+        """Store all samples of some problems in a new file, called a part; a kill leaves the whole file or none of it.
 
-        If samples of these problems are stored already, the new rows take their place.
+        The new rows replace any samples of these problems that are stored already.
         """
         # Continue from the highest number: if a part was removed, the number of parts would name one that exists.
         numbers = [
@@ -228,9 +233,9 @@ class EvaluationStore:
         )
 
     def finish(self, task: Task) -> Score:
-        """Merge the parts of a complete benchmark (see `append`) into one file, and return its score.
+        """Merge the files of a complete benchmark into one, and return the benchmark's score.
 
-        The file's rows are in the order of the task's problems.
+        The rows are put into the order of the task's problems. If there already is only one file, it stays as it is.
         """
         name = task.benchmark.name
         if self._parts(name).is_dir():
@@ -258,7 +263,7 @@ class EvaluationStore:
         write_whole(file, lambda path: pq.write_table(marked, path, compression="zstd"))
 
     def missing(self, task: Task) -> dict[str, list[int]]:
-        """Return problem id -> numbers of its missing samples, from 0, for each problem that lacks some."""
+        """Return problem id -> numbers of its missing samples, counted from 0; complete problems are left out."""
         stored = {*self.read(task.benchmark.name, ["problem_id", "sample"]).iter_rows()}
         missing = {
             problem.prompt_id: [
@@ -274,6 +279,8 @@ class EvaluationStore:
 
     def read(self, benchmark: str, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the stored samples of a benchmark, a row each, in the order in which problems were worked on.
+
+        The result has no rows if no sample is stored.
 
         Args:
             benchmark: the benchmark's name.
@@ -330,7 +337,7 @@ class EvaluationStore:
 
         Args:
             record: the evaluation's record.
-            scored: scores by benchmark that were just computed from the same samples, and need not be computed again.
+            scored: benchmark -> score that was just computed from the same samples. The other scores are computed here.
         """
         scores = self._scores(record, scored)
         plain = record.model_dump(
@@ -388,9 +395,10 @@ class EvaluationStore:
 
 
 def evaluation_folders(place: Path) -> list[Path]:
-    """Return the folders with an evaluation at a path, right below it, or in the run there; empty if there is none.
+    """Return the folders of the evaluations at a path; empty if there are none.
 
-    The evaluations are not read, so those of a newer olr count too.
+    The path may be an evaluation, a folder of evaluations, or a run. The evaluations are not read, so those of a newer
+    olr count too.
     """
     for folder in (place, place / "evaluation"):
         below = sorted(file.parent for file in folder.glob("*/evaluation.json"))
@@ -400,7 +408,9 @@ def evaluation_folders(place: Path) -> list[Path]:
 
 
 def evaluations_at(place: Path) -> list[Target]:
-    """Return the evaluations at a path, right below it, or in the run there, in the order of their folders' names.
+    """Return the evaluations at a path, in the order of their folders' names.
+
+    The path may be an evaluation, a folder of evaluations, or a run.
 
     Raises:
         UserError: there are none, or one cannot be read.
@@ -419,7 +429,7 @@ def _changed_settings(
 
     Args:
         before: the stored record.
-        asked: the record of the present command. Settings that only one of the two has do not count.
+        asked: the record of the present command. A setting that only one of the records has does not count.
         is_local: whether the model is a folder, whose path may change.
     """
     old, new = before.decisive(), asked.decisive()
@@ -433,9 +443,9 @@ def _changed_settings(
 
 
 def _lowered_numbers(stored: TaskRecord, task: Task) -> list[str]:
-    """Return a text for the number of samples and that of problems, each if it is lower than the stored one.
+    """Return an error text if a task has fewer samples than the stored one, and another if it has fewer problems.
 
-    Verified keys may reject problems, so nothing is compared if the verified keys have changed.
+    Verified keys may reject problems, so the result is empty if the verified keys have changed.
     """
     numbers = {
         "samples": (stored.samples, task.samples),

@@ -40,6 +40,9 @@ def targets(
         out: the evaluation's folder; for a run, the folder in which each checkpoint gets one. None: in the run, or
             below ``evaluations/``.
         is_served: whether a server has the model; `model` is then the server's name for it.
+
+    Raises:
+        UserError: there is no such model or checkpoint.
     """
     if is_served or not is_run(model):
         name = folder_name(model).strip("-.") or "model"
@@ -69,7 +72,7 @@ def with_runs_of_folders(
     """Return the models that a command names, with each folder of runs (a sweep) replaced by its finished runs.
 
     Args:
-        models: names in the form of `targets`, or folders of runs.
+        models: run directories, model folders, hub ids, built-in policies, or folders of runs.
         say: is called with a sentence on the runs of a folder that are left out, and why.
 
     Raises:
@@ -84,7 +87,12 @@ def with_runs_of_folders(
 
 
 def _finished(folder: str, runs: Sequence[Path], say: Callable[[str], None]) -> list[str]:
-    """Return the finished ones among a folder's runs, as paths; `say` is called with a sentence on the others.
+    """Return the finished runs of a folder, as paths.
+
+    Args:
+        folder: the folder as the command names it.
+        runs: all its runs.
+        say: is called with a sentence on the runs that are left out, if any.
 
     Raises:
         UserError: none is finished.
@@ -123,12 +131,16 @@ def all_targets(
 ) -> dict[str, list[Target]]:
     """Return the targets of several models, by the model as the command names it.
 
-    With `out` and several models, each evaluation is a folder right below `out`. The other arguments are those of
-    `targets`.
+    Args:
+        models: what `targets` accepts as a model.
+        checkpoints: checkpoints of the runs: ``last``, ``best`` or steps. Empty: the last.
+        out: for one model, as in `targets`; for several, the folder that gets a folder for each evaluation. None: in
+            each run, or below ``evaluations/``.
+        is_served: whether a server has the models.
 
     Raises:
-        UserError: as in `targets`; also if checkpoints are named without a run, or two models have one folder for
-            results.
+        UserError: there is no such model or checkpoint, checkpoints are named without a run, or two models would have
+            the same folder for results.
     """
     models = list(dict.fromkeys(models))
     if checkpoints and (is_served or not any(map(is_run, models))):
@@ -150,7 +162,10 @@ def all_targets(
 
 
 def _placed_below(group: Sequence[Target], model: str, out: Path) -> list[Target]:
-    """Return a model's targets with folders right below `out`, whose names begin with the run's name if it is a run."""
+    """Return a model's targets with folders right below `out`.
+
+    If the model is a run, the folders' names begin with the run's name.
+    """
     run = f"{Path(model).absolute().name}-" if is_run(model) else ""
     return [replace(target, folder=out / f"{run}{target.folder.name}") for target in group]
 
@@ -179,10 +194,10 @@ def origin(model: str) -> str:
 
 
 def _model(model: str) -> str:
-    """Return the absolute folder of a local or built-in model, or a hub id as it is.
+    """Return the absolute folder of a local or built-in model, or a hub id unchanged.
 
     Raises:
-        UserError: the name is neither.
+        UserError: the name is no model folder, built-in policy or hub id.
     """
     if is_builtin(model):
         return str(policy_path(model))
@@ -204,8 +219,8 @@ def _model(model: str) -> str:
 def require_models(targets: Sequence[Target]) -> None:
     """Raise `UserError` if a model is neither a folder nor on the hub.
 
-    This comes before the benchmarks are loaded. A model that a server has is not looked up, nor is one whose evaluation
-    has begun: if all samples are stored, it is not needed any more.
+    Call this before the benchmarks are loaded. A model that a server has is not looked up. A model whose evaluation has
+    begun is not looked up either, because it is not needed if all samples are stored.
     """
     remote = {
         target.model
