@@ -103,7 +103,7 @@ def _answers(
 
 
 def _golds(prompt: Prompt) -> list[Gold]:
-    """Return a prompt's gold answers, each of which is right, in the form that the judge compares; it may have none."""
+    """Return a prompt's gold answers in the form that the judge compares. Each is right; the list may be empty."""
     return (
         [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []
     )

@@ -58,7 +58,7 @@ def engine_of(
     Args:
         recipe: names the engine.
         missing: a list for a dry run. When the OpenRLHF engine is made, it appends a sentence for everything that this
-            machine lacks. None in any other case.
+            machine lacks. None outside a dry run.
 
     Raises:
         UserError: the engine is external, so that another program trains.
@@ -185,9 +185,10 @@ def unfinished_run(
 
 
 def _is_unfinished(path: Path, recipe: Recipe, kind: Kind) -> bool:
-    """Whether the recipe can continue a run of its name and this kind at `path`, with epochs left to do.
+    """Whether `path` holds a run of this kind that the recipe can continue, with epochs left to do.
 
-    False for a directory that holds no run, or one that this version of olr cannot read.
+    The run must have the recipe's name. False for a directory that holds no run, or one that this version of olr cannot
+    read.
     """
     try:
         facts = read_manifest(path)

@@ -204,9 +204,9 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
 def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
     """Raise UserError if a model is an adapter or, without trust, if its configuration names code from the hub to run.
 
-    transformers refuses code named under `auto_map` itself, but not these two cases. With the package kernels, it
-    downloads and runs a kernel: a value with a slash under `attn_implementation` or `experts_implementation`. With
-    peft, it loads the model that an adapter's `base_model_name_or_path` names.
+    transformers itself checks only code that is named under `auto_map`. With the package kernels, it also downloads and
+    runs a kernel, which is a value with a slash under `attn_implementation` or `experts_implementation`. With peft, it
+    also loads the model that an adapter's `base_model_name_or_path` names.
     """
     configuration = _file_of(model, _CONFIGURATION)
     if _file_of(model, _ADAPTER) is not None:

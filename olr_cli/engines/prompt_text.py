@@ -118,7 +118,7 @@ def has_chat_template(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) ->
 def template_warnings(tokenizer: Any, recipe: Recipe) -> list[str]:
     """Return a list with a warning if neither the model nor the recipe has a chat template; otherwise an empty list.
 
-    The recipe's ``none``, which asks for plain text, counts as a template here.
+    The value ``none`` in the recipe, which asks for plain text, counts as a template here.
     """
     if recipe.model.chat_template is not None or has_chat_template(tokenizer):
         return []
@@ -251,10 +251,10 @@ _EXAMPLE_ANSWER = "The answer is 4."
 
 
 def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | None:
-    """Return the id of the special token with which the chat template closes an assistant's turn, or None without one.
+    """Return the id of the special token with which the chat template closes an assistant's turn.
 
-    A base model's tokenizer and generation config may not list this token as an end. The model would then continue with
-    the next user's turn.
+    Return None if there is no template or no such token. A base model's tokenizer and generation config may not list
+    this token as an end. The model would then continue with the next user's turn.
     """
     if not has_chat_template(tokenizer, chat):
         return None
@@ -287,7 +287,9 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
 
 
 def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
-    """Return the ids of the stop texts that are special tokens. Decoded responses leave these tokens out.
+    """Return the ids of the stop texts that are special tokens.
+
+    Decoded responses leave special tokens out, so these texts have to be found by their ids.
 
     Raises:
         UserError: a stop text contains a special token besides other text, so it could never be found.
@@ -325,7 +327,7 @@ def template_lines(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> li
 def _without_end(tokenizer: Any, ids: list[list[int]]) -> list[list[int]]:
     """Remove from lists of token ids the tokens that the tokenizer appends to every text, such as an end token.
 
-    In a prompt they would be wrong, because a response follows it.
+    A prompt must not have them, because a response follows it.
     """
     # Compare one text with and without special tokens. `after` is how many of the added tokens follow the text; the
     # others, such as a start token, stay.

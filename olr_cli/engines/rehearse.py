@@ -303,8 +303,8 @@ def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int
 def _example_data(recipe: Recipe) -> DataSets:
     """Return data sets of copies of the example prompt, in place of missing data.
 
-    The training set has as many as `data.limit` says, or without a limit as many as one step takes. Each held-out set
-    of the recipe has one.
+    The training set has `data.limit` prompts, or without a limit as many as one step takes. Each held-out set of the
+    recipe has one.
     """
     count = recipe.data.limit or recipe.train.prompts_per_step
     prompts = tuple(

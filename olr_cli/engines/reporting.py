@@ -32,9 +32,9 @@ def start_progress(run: Attempt, schedule: Schedule) -> None:
 def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
     """Return a sentence for each sign that the chat template or the answer extractor is wrong.
 
-    There are two signs: all rewards are equal in more than 90 % of the groups, or more than 90 % of the responses have
-    no answer. After the second sign, a further sentence names an extractor that reads more than half of the run's
-    stored responses, if there is one.
+    There are two signs. In more than 90 % of the groups, all rollouts of the prompt have the same reward; or more than
+    90 % of the responses have no answer. After the second sign, a further sentence names an extractor that reads more
+    than half of the run's stored responses, if there is one.
     """
     signs = [
         f"{metrics[name]:.0%} {what}; the chat template or data.extractor"
@@ -68,8 +68,8 @@ _LARGEST_GAP = 0.05
 def sign_of_other_weights(metrics: Metrics, top_p: float) -> str | None:
     """Return a sentence if the program that samples seems to have other weights than the policy that trains, or None.
 
-    The sign is a mean gap between the programs' log-probabilities of the sampled tokens that rounding cannot explain.
-    `top_p` below 1 raises the sampler's log-probabilities by up to -log(top_p), and the gap may be larger by as much.
+    The sign is a gap between the log-probabilities that sampler and policy give to the sampled tokens, if rounding
+    cannot explain it. `top_p` below 1 raises the sampler's by up to -log(top_p), so the gap may be larger by as much.
     """
     gap, limit = metrics.get("rollout/sampler_gap", 0), _LARGEST_GAP - math.log(top_p)
     if gap <= limit:
@@ -100,11 +100,11 @@ def require_packages(recipe: Recipe) -> None:
 
 @contextmanager
 def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog]]:
-    """Open the logs that the recipe asks for besides metrics.jsonl, and yield a function for each of them.
+    """Open the logs that the recipe asks for besides metrics.jsonl, and yield a list with a function for each of them.
 
-    The function logs a step's metrics, given the step and the metrics. The logs may be TensorBoard and Weights &
-    Biases; they are closed after the block. `done` is the number of steps that a resumed run keeps. TensorBoard hides
-    what was logged for later steps.
+    A function takes a step and its metrics, and logs them. The logs may be TensorBoard and Weights & Biases; they are
+    closed after the block. `done` is the number of steps that a resumed run keeps. TensorBoard hides what was logged
+    for later steps.
     """
     with ExitStack() as stack:
         logs: list[MetricLog] = []

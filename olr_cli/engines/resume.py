@@ -162,7 +162,7 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
 
 
 def _foreign_checkpoint(path: Path, step: int) -> str | None:
-    """Return why the checkpoint in the folder of `step` is not of this run and this step, or None if it is."""
+    """Return why the checkpoint in the folder of `step` does not belong to this run and step, or None if it does."""
     saved = read_json(checkpoint_path(path, step) / "trainer.json")
     if not isinstance(saved, dict) or saved.get("run", "") != run_id(path):
         return "it is of another run"

@@ -56,8 +56,8 @@ class StepEnd:
     def stopping_if_diverged(self, step: int, *, failed: int) -> Iterator[None]:
         """Raise Diverged, which ends the run, if the block raises NonFinite; `step` is then not kept.
 
-        `failed` is the step whose update made the present policy. It is `step` - 1 before the update of `step`. After
-        it, it is `step`, and the step's stored tables are removed.
+        `failed` is the step whose update made the present policy: `step` - 1 before the update of `step`, and `step`
+        after it. In the second case, the step's stored tables are removed.
         """
         try:
             yield
@@ -81,7 +81,7 @@ class StepEnd:
         """Store and log a computed step; evaluate, save and stop if that is due.
 
         Args:
-            step: from 1.
+            step: the number of the step, from 1.
             decided: the labels and rollouts of the step.
             clock: has run since the step began.
             measured: metrics of the update.

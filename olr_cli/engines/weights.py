@@ -30,7 +30,7 @@ def require_stored_weights(
     for which transformers has no class.
 
     Returns:
-        At most one sentence, on surplus weights in the files, which the model lacks.
+        An empty list, or a list with a sentence about surplus weights, which the files hold but the model lacks.
 
     Raises:
         UserError: weights are missing, have other shapes than the configuration asks for, or belong to an adapter that
@@ -78,9 +78,10 @@ def _require_no_codes(model: str | Path, stored: Headers) -> None:
 
 
 def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -> list[str]:
-    """Check transformers' report on loading a model; return at most one sentence, on surplus weights in the files.
+    """Check transformers' report on loading a model, and return a list with a sentence on surplus weights in the files.
 
-    `report` is the second value that `from_pretrained` returns with `output_loading_info`.
+    The list is empty if there are none. `report` is the second value that `from_pretrained` returns with
+    `output_loading_info`.
 
     Raises:
         UserError: weights are missing, have other shapes than the configuration asks for, or belong to an adapter that
@@ -178,7 +179,8 @@ def _rehearsed_load(
 ) -> Mapping[str, Any]:
     """Rehearse loading weights of these names and shapes, without memory for them, and return transformers' report.
 
-    The report names missing, unexpected and mismatched weights. Any exception of transformers is passed on.
+    `stored` has type and shape of each weight, by name. The report names missing, unexpected and mismatched weights.
+    Any exception of transformers is passed on.
     """
     import torch
     from transformers import AutoModelForCausalLM

@@ -41,7 +41,7 @@ def whole_requests(
 
     Args:
         requests: all requests. Those without seeds are yielded first, each with an empty list.
-        parts: lists of samples, in the order in which the samples finish. It is closed when this generator is closed.
+        parts: lists of samples, in the order in which the samples finish. Closing this generator closes `parts` too.
 
     Yields:
         A mapping from the index of a request in `requests` to its rollouts, one per seed. A lost sample's rollout is
@@ -68,7 +68,8 @@ def in_order(
 ) -> Generator[list[list[Rollout]], None, None]:
     """Yield the rollouts of each batch, a list per request, once this batch and all earlier ones are complete.
 
-    If a rollout of a batch is lost, the rest of `stream` is read, which ends with the error that says why.
+    If a rollout of a batch is lost, the rest of `stream` is read first, because `stream` ends with the error that says
+    why.
 
     Args:
         batches: the requests of each batch. They are numbered through all batches, from 0.

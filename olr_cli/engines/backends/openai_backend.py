@@ -124,10 +124,10 @@ class _BadReply(Exception):
 
 
 class _Permanent(_BadReply):
-    """Raised for a reply of status 200 whose error is in fact a refusal, such as that of an invalid request.
+    """Raised for a reply of status 200 whose error is in fact a refusal, for example of an invalid request.
 
-    The request is retried all the same. If the last attempt ends so too, the run ends instead of only losing this
-    sample.
+    The request is retried all the same. If the last attempt ends in the same way, the run ends, instead of only losing
+    this sample.
     """
 
 
@@ -448,8 +448,8 @@ class OpenAIBackend(Backend):
         """Check that the server has the model, and look up which model is behind this name, which may be an alias.
 
         Returns:
-            The name of the model behind the alias, as `served_model`. The dict is empty if the server gives no such
-            name or has no list of models.
+            A mapping from `served_model` to the name of the model behind the alias. It is empty if the server gives no
+            such name or has no list of models.
 
         Raises:
             UserError: no server answers, it refuses the key, or its list lacks the model.
@@ -503,7 +503,7 @@ class OpenAIBackend(Backend):
     def _words(self, reply: httpx.Response, error: Any = None) -> str:
         """Return a reply's error message as `: message`, shortened and without secrets; empty if there is none.
 
-        `error` is the error in the reply, if the caller has already found it. For None it is looked up.
+        `error` is the error in the reply, if the caller has already found it; None to look it up.
         """
         try:
             content = reply.json()
@@ -594,7 +594,10 @@ def _error_of(content: Mapping[str, Any]) -> Any:
 
 
 def _is_permanent(error: Any) -> bool:
-    """Whether an error's code, status or type says that another attempt cannot succeed; False if there is none."""
+    """Whether an error's code, status or type says that another attempt cannot succeed.
+
+    False if the error has none of these entries.
+    """
     if not isinstance(error, dict):
         return False
     marks = [str(error.get(name)).lower() for name in ("code", "status", "type")]
@@ -642,7 +645,7 @@ def _end_of(choice: Mapping[str, Any]) -> str:
 
 
 def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
-    """Return why a response is not all that the model would say, as `Rollout.ended_by` stores it, or None.
+    """Return why a response is not all that the model would say, as `Rollout.ended_by` stores it; None if it is all.
 
     The reasons are a content filter, a refusal and a call of tools; the length limit is not one of them. `end` is the
     finish reason (`_end_of`). Some servers send `stop` instead, and only the message's key `refusal` or `tool_calls`

@@ -410,7 +410,7 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
     """Raise UserError unless the user may set each of these settings of vLLM's engine.
 
     `engine_args` is vLLM's `EngineArgs`. Refused are names that it does not have, names that olr sets itself, and a
-    `tensor_parallel_size` or `max_model_len` below 1.
+    `tensor_parallel_size` or `max_model_len` below 1. Only ``lora``, olr's own setting, is allowed besides.
     """
     names = {field.name for field in fields(engine_args)} - _SET_BY_OLR | {LORA}
     for key in settings:

@@ -164,8 +164,8 @@ def attend_folded(
 class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of transformers' cache in a buffer with free room, so that appending a token seldom copies earlier ones.
 
-    The buffer doubles when it is full. Appending T single tokens therefore copies about 2 T tokens, instead of T * T /
-    2. Use the layer only for sampling: appended tokens have no gradient.
+    The buffer doubles when it is full. Appending T single tokens therefore copies about 2 T tokens; without free room
+    it would copy half of T squared. Use the layer only for sampling: appended tokens have no gradient.
     """
 
     def __init__(self, layer: Any, room: int, dtype: torch.dtype) -> None:

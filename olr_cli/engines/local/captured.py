@@ -124,7 +124,7 @@ class _Decoding:
         written: Responses,
         sampling: Sampling,
     ) -> None:
-        """Prepare to sample G responses to each sequence in `context`; `written` stores all of them."""
+        """Prepare to sample G responses to each sequence in `context`, and to store them in `written`."""
         self.policy, self.written, self.sampling = policy, written, sampling
         self.entropy_BT = torch.zeros_like(written.logprobs_BT)
         self._end_ids = torch.tensor(policy.end_ids, device=policy.device)

@@ -117,7 +117,7 @@ class Grpo:
 
         Args:
             rollouts: sampled from the policy as it is now; mini-batches take the prompts in order.
-            advantages_PG: the rollouts' advantages (Eq. 1).
+            advantages_PG: the rollouts' advantages (Eq. 1 of the paper).
             trains_P: whether each prompt takes part. A prompt that does not is left out of all sums and counts, but
                 keeps its place in its mini-batch. A mini-batch without a prompt that takes part makes no step.
             learning_rates: one per mini-batch; None for `train.learning_rate` in all of them.
@@ -283,8 +283,8 @@ class Grpo:
     def _computes_old_logprobs(self) -> bool:
         """Whether the update computes the surrogate's old log-probabilities itself instead of using the sampler's.
 
-        In float32 the sampler's are used. In bfloat16 they would differ from the update's by more than the clip
-        tolerates, because the sampler multiplies one token at a time and the update many.
+        In float32 the sampler's are used. In bfloat16 the sampler, which multiplies one token at a time, rounds
+        differently from the update, by more than the clip tolerates.
         """
         return self.policy.dtype != torch.float32
 
@@ -298,9 +298,9 @@ class Grpo:
 
         Call it before the first optimiser step. `mini_batches` has the indices of the prompts that train.
 
-        In float32 the sampler's values are returned. Otherwise only the prompts of the second and later mini-batches
-        are computed, and all other values are 0. The first mini-batch needs none, because its own pass still sees the
-        policy that sampled.
+        In float32 the sampler's values are returned. Otherwise values are computed for the prompts with a gradient in
+        the second and later mini-batches; all other values are 0. The first mini-batch needs none, because its own pass
+        still sees the policy that sampled.
         """
         if not self._computes_old_logprobs:
             return self._surrogate_logprobs(

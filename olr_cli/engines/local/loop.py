@@ -73,7 +73,7 @@ def train(
     token_ids: Sequence[TokenIds],
     held_out: Mapping[str, TokenIds],
 ) -> None:
-    """Train from step `run.done` to the end.
+    """Train the steps after `run.done`, the number of complete steps.
 
     Args:
         run: the attempt to train; its supervisor decides the labels.

@@ -73,7 +73,8 @@ class Context:
             room: the most tokens that will be appended. Memory is reserved for them, so that appending one seldom
                 copies earlier ones. Use 0, which reserves none, if the number is unknown or an appended token needs a
                 gradient.
-            dtype: type of the keys and values if `room` is not 0; the type of the products that read them.
+            dtype: type in which keys and values are kept if `room` is not 0, that is the type of the products that read
+                them.
         """
         self.cache.batch_repeat_interleave(times)
         for index, layer in enumerate(self.cache.layers if room else ()):
@@ -420,7 +421,7 @@ class Policy:
         ]
 
     def extend(self, context: Context, tokens_BT: Tensor) -> Tensor:
-        """Append T tokens to every row of `context`, and return the scores after each of them, (B, T, V)."""
+        """Append T tokens to each of the B rows of `context`, and return the scores after each token, (B, T, V)."""
         added = tokens_BT.shape[1]
         if context.mask_BS is not None:
             context.mask_BS = torch.nn.functional.pad(

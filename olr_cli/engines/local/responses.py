@@ -129,7 +129,7 @@ def _block_sums(pi_DV: Tensor) -> Tensor:
 def _place(cumulative_BN: Tensor, threshold_B1: Tensor) -> Tensor:
     """Return the first index in each row whose cumulative sum exceeds the row's threshold, (B, 1).
 
-    If the threshold is NaN, it is the last index.
+    For a threshold of NaN, return the last index.
     """
     place_B1 = torch.searchsorted(cumulative_BN, threshold_B1, right=True)
     return place_B1.clamp(max=cumulative_BN.shape[-1] - 1)
@@ -138,8 +138,8 @@ def _place(cumulative_BN: Tensor, threshold_B1: Tensor) -> Tensor:
 def ends_with_stop_text(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:
     """Return whether the last token of each response completes a stop text, (B,).
 
-    No response may have had a stop text before. Only its last tokens are decoded, as many as the longest stop text can
-    take.
+    No response may have had a stop text before. Only the last tokens of a response are decoded, as many as the longest
+    stop text can take.
     """
     # Decode only the tail. A token is at least one byte of text, except special tokens, for which a few more are read.
     tail = max(len(text.encode()) for text in stop) + 4

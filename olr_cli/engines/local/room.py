@@ -85,7 +85,7 @@ def free_memory(policy: Policy) -> int:
 
 
 def _kept_bytes(policy: Policy, tokens: int) -> int:
-    """Measure the bytes that a pass over `tokens` tokens keeps for its backward pass, without the output layer's."""
+    """Measure the bytes that a pass over `tokens` tokens keeps for its backward pass, the output layer excluded."""
     tokens_PGT = torch.full((1, 1, tokens), policy.pad_id, device=policy.device)
     before = torch.cuda.memory_allocated(policy.device)
     with policy.precision(), policy.recomputing(), policy.without_head():

@@ -71,9 +71,10 @@ class SampledRollouts:
 
     @property
     def statistics(self) -> dict[str, Tensor]:
-        """The statistics of each response, (P, G), by the field of `Rollout` that stores them.
+        """The statistics of each response, (P, G), by the name of the field of `Rollout` that stores them.
 
-        They are the number of tokens, whether the length limit cut the response off, and means over its tokens.
+        They are the number of tokens, whether the length limit cut the response off, and the mean log-probability,
+        entropy and self-certainty of its tokens.
         """
         return {
             "tokens": self.lengths_PG,
@@ -93,12 +94,12 @@ def sample(
     batch_tokens: int | None = None,
     report: Callable[[int], None] = lambda ended: None,
 ) -> SampledRollouts:
-    """Sample as many rollouts of each prompt as it has keys.
+    """Sample G rollouts of each of P prompts, one for each random key.
 
     Args:
         policy: the policy to sample from.
         prompts: token ids, none empty.
-        keys_PG: one random key per rollout (`olr_cli.seeding`).
+        keys_PG: the random keys (`olr_cli.seeding`).
         sampling: how tokens are drawn. At temperature 0 the most likely token is taken, and statistics are those of
             temperature 1. A stop text ends a response like an end token; the response's text leaves it out.
         batch_tokens: the most tokens, of prompts and responses, whose keys and values are held at once. The rollouts of

@@ -59,7 +59,7 @@ def response_statistics(
     def of(logits_NV: Tensor, place: Tensor, tokens: Tensor) -> TokenStatistics:
         """Return the statistics of tokens, each drawn from one of N rows of logits.
 
-        `place` is the row of each token. The statistics have the shape of `place` and `tokens`.
+        `place` has the row of each token. It has the shape of `tokens` and of the statistics.
         """
         # In float32: the ratios of the update come from these numbers.
         logits_NV = logits_NV.float()
@@ -173,9 +173,10 @@ def _scores_of_tree(
     tokens_PGT: Tensor,
     lengths_PG: Tensor | None,
 ) -> tuple[Tensor, Tensor] | None:
-    """Return N rows of logits, (N, V), and the row of each response token, computing shared beginnings only once.
+    """Return N rows of logits, (N, V), and for each response token its row, (P, G, T).
 
-    The rows of the tokens are (P, G, T). Return None if a prompt and its responses make too large a tree.
+    Beginnings that sequences share are computed only once. Return None if a prompt and its responses make too large a
+    tree. Within `Policy.without_head` the rows are hidden states.
 
     A node of the tree is a token, and the logits at a node are those of the token after it. With prompt ab, the
     responses cd and ce need only the logits at b and at c, and those at c once for both:
