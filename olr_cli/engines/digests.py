@@ -23,8 +23,8 @@ def model_digest(
 
     Args:
         model: the folder or the hub id.
-        config: the model's transformers configuration, which knows the commit; only for a hub id.
-        names: patterns for the names of the files that are digested; by default, all that a response depends on.
+        config: the model's transformers configuration, which knows the commit; needed only for a hub id.
+        names: name patterns of the files in the digest; by default, all files that a response depends on.
     """
     folder = Path(model)
     if not folder.is_dir():

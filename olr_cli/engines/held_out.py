@@ -29,7 +29,7 @@ def held_out_metrics(
 
     Args:
         sets: the held-out prompts, by the prefix of their metrics, such as ``eval``.
-        responses: for each prefix and each prompt of its set, the same number of responses.
+        responses: for each prefix, the responses to each prompt of its set; all prompts have equally many.
         judge: decides which answers are right.
         extractor: name of the extractor that reads the answers; None for the one that suits each prompt's data source.
     """
@@ -50,15 +50,15 @@ def held_out_accuracy(
 
     Args:
         prompts: P prompts with a gold answer (`Prompt.gold`).
-        responses_PG: for each prompt the same number G of responses.
+        responses_PG: G responses to each prompt.
         judge: decides which answers are right.
         extractor: name of the extractor that reads the answers; None for the one that suits each prompt's data source.
 
     Returns:
-        ``avg`` and ``majority``, in [0, 1], and ``avg_stderr``. ``avg`` is avg@G, the mean over all rollouts.
+        ``avg``, ``majority`` and ``avg_stderr``. ``avg`` is avg@G, the share of all rollouts that are right.
         ``majority`` is the share of prompts whose most frequent answer is right; a tie is not right. ``avg_stderr`` is
-        the standard error of ``avg`` over prompts, absent for a single prompt: avg ± 1.96 standard errors is a 95 %
-        interval.
+        the standard error of ``avg`` over prompts, so avg ± 1.96 standard errors is a 95 % interval. It is absent for a
+        single prompt.
     """
     grading = Grading(
         [
@@ -94,7 +94,7 @@ def _answers(
 ) -> list[str | None]:
     """Return the answer that the extractor reads from each response to a prompt, or None where it finds none.
 
-    Without an extractor, the default for the prompt's data source is used.
+    If `extractor` is None, the default for the prompt's data source is used.
     """
     read_as = extractor or default_extractor(prompt.data_source)
     return [
@@ -103,7 +103,7 @@ def _answers(
 
 
 def _golds(prompt: Prompt) -> list[Gold]:
-    """Return a prompt's gold answers, any of which is right, as the judge compares them; empty if it has none."""
+    """Return a prompt's gold answers in the form that the judge compares. Each is right; the list may be empty."""
     return (
         [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []
     )

@@ -51,12 +51,14 @@ from olr_cli.supervision import make_supervisor
 def engine_of(
     recipe: Recipe, missing: list[str] | None = None
 ) -> Callable[[Recipe, DataSets], Engine]:
-    """Return what makes the recipe's engine: its class, or a function; import only the packages of that engine.
+    """Return a function or class that makes the recipe's engine from the recipe and its data sets.
+
+    Only the packages of that engine are imported.
 
     Args:
         recipe: names the engine.
-        missing: only for a dry run: a list to which the OpenRLHF engine, when it is made, appends a sentence for
-            everything that this machine lacks.
+        missing: a list for a dry run. When the OpenRLHF engine is made, it appends a sentence for everything that this
+            machine lacks. None outside a dry run.
 
     Raises:
         UserError: the engine is external, so that another program trains.
@@ -72,9 +74,9 @@ def engine_of(
 
 
 def run_warnings(recipe: Recipe, data: DataSets, kind: Kind) -> list[str]:
-    """Return likely mistakes in this recipe and these data, a sentence each.
+    """Return a sentence for each likely mistake in this recipe and these data.
 
-    A run of the kind `rollouts`, which only samples, gets only those about its data.
+    A run of the kind `rollouts` only samples, so it gets only the warnings about its data.
     """
     # The notes count labels of one file, so they include a test set that was split off the training file, but none
     # that comes from a file of its own.
@@ -112,8 +114,8 @@ _LONG_LABEL = 200
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
     """Yield a sentence about each kind of mistake in the prompts.
 
-    The kinds are: prompts that do not ask for the box from which answers are read, labels too long to be final answers,
-    and questions that occur more than once.
+    The kinds are: prompts that do not ask for a boxed answer, although answers are read from a box; labels too long to
+    be final answers; and questions that occur more than once.
     """
     size = len(prompts)
     boxed = [
@@ -141,7 +143,7 @@ def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
 
 
 def extractor_of(recipe: Recipe, prompt: Prompt) -> str:
-    """Return the name of the extractor that reads answers to a prompt: the recipe's, or its data source's."""
+    """Return the name of the extractor for answers to a prompt: the recipe's, or the default of its data source."""
     return recipe.data.extractor or default_extractor(prompt.data_source)
 
 
@@ -156,9 +158,9 @@ def unused_run_path(name: str, root: Path = Path("runs")) -> Path:
 def unfinished_run(
     recipe: Recipe, root: Path = Path("runs"), *, kind: Kind = "training"
 ) -> Path:
-    """Return the only unfinished run below `root` that has this recipe, name and kind.
+    """Return the only unfinished run below `root` that the recipe can continue.
 
-    Runs that another process is working on do not count.
+    The run has the recipe's name and the given kind. Runs that another process is working on do not count.
 
     Raises:
         UserError: there is no such run, or there are several.
@@ -183,9 +185,10 @@ def unfinished_run(
 
 
 def _is_unfinished(path: Path, recipe: Recipe, kind: Kind) -> bool:
-    """Whether a directory holds a run of this name and kind that `recipe` can continue, with epochs left to do.
+    """Whether `path` holds a run of this kind that the recipe can continue, with epochs left to do.
 
-    False for a directory that holds no run, or one that this version of olr cannot read.
+    The run must have the recipe's name. False for a directory that holds no run, or one that this version of olr cannot
+    read.
     """
     try:
         facts = read_manifest(path)
@@ -209,14 +212,14 @@ def launch(
     resume: bool = False,
     arm: str = "",
 ) -> None:
-    """Start a run at `path`, or with `resume` continue the one there, and complete it.
+    """Start a run at `path` and complete it; with `resume`, continue the run that is there.
 
     Args:
         recipe: the recipe to run.
         path: the run directory.
         make_engine: makes the engine from the recipe and its data; nothing is written before it returns.
         progress: shows notes, warnings and steps.
-        kind: a run of the kind `rollouts` only samples and writes no checkpoints.
+        kind: `training`, or `rollouts` for a run that only samples and writes no checkpoints.
         resume: whether to continue an interrupted run.
         arm: in a sweep, the common name of all runs that differ only in their seed; otherwise empty.
 

@@ -89,9 +89,9 @@ _TRUST = "model.trust_remote_code"
 def loading(model: str | Path) -> Iterator[None]:
     """Turn an exception that transformers raises in the block into a UserError that says why `model` cannot be loaded.
 
-    `model` is a folder or a hub id; for a hub id the error is mostly NotHere, because another machine may have it. An
-    error for lack of memory passes unchanged. Call only transformers inside the block: an exception from our own code
-    would be reported as a wrong file.
+    `model` is a folder or a hub id. For a hub id most errors are NotHere, because the id may be right and only the
+    network missing. An error for lack of memory passes unchanged. Call only transformers inside the block: an exception
+    from our own code would be reported as a wrong file.
     """
     # Ask the hub before the call: the error afterwards does not always say that the network was missing.
     is_reachable = Path(model).is_dir() or hub_answers()
@@ -134,19 +134,18 @@ def open_model(
 ) -> tuple[Any, Any, list[str]]:
     """Check that a model's weights can be loaded, and return its configuration, its tokenizer and notes.
 
-    The notes are sentences about weights that the files hold but the model lacks (`require_stored_weights`). A folder
-    whose only weights are pickles is refused.
+    A note is a sentence about weights that the files hold but the model lacks.
 
     Args:
         path: folder in Hugging Face layout, or hub id.
         trust_remote_code: whether code that comes with the model may run.
-        runs_code: whether the caller's library runs the model's code without asking. Such a model is then refused
+        runs_code: whether the caller's library runs a model's code without asking. A model with code is then refused
             unless it is trusted.
         checks_weights: whether the caller checks that the weights are finite. If not, a folder's files are checked
             here.
 
     Raises:
-        UserError: the model cannot be loaded, or should not be.
+        UserError: the model cannot be loaded, has only pickles as weights, or comes with code that is not trusted.
     """
     from transformers import AutoConfig, AutoTokenizer
 
@@ -180,10 +179,10 @@ def open_model(
 
 
 def _require_cached_weights(model: str | Path, folder: Path) -> None:
-    """Raise NotHere if `folder`, a hub id's place in the hub's local cache, holds no weights.
+    """Raise NotHere if the hub's local cache holds no weights of the hub id `model`.
 
-    Call it where the hub cannot be reached. A dry run on a machine that reaches the hub puts only configuration and
-    tokenizer into the cache.
+    `folder` is the model's place in the cache. Call it only if the hub cannot be reached. A cache may hold
+    configuration and tokenizer without weights, because a dry run fetches no weights.
     """
     if not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         raise NotHere(
@@ -203,12 +202,11 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
 
 
 def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
-    """Raise UserError if loading a model would load an adapter or, without trust, run a kernel from the hub.
+    """Raise UserError if a model is an adapter or, without trust, if its configuration names code from the hub to run.
 
-    With the package kernels, transformers 5 downloads and runs code that a configuration names: a value with a slash
-    under `attn_implementation` or `experts_implementation`. With peft, AutoModelForCausalLM loads the model that an
-    adapter's `base_model_name_or_path` names. Neither depends on `auto_map`, which transformers itself refuses without
-    trust.
+    transformers itself checks only code that is named under `auto_map`. With the package kernels, it also downloads and
+    runs a kernel, which is a value with a slash under `attn_implementation` or `experts_implementation`. With peft, it
+    also loads the model that an adapter's `base_model_name_or_path` names.
     """
     configuration = _file_of(model, _CONFIGURATION)
     if _file_of(model, _ADAPTER) is not None:
@@ -233,10 +231,10 @@ def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
 
 
 def _hub_kernel(value: object) -> str | None:
-    """Return the hub kernel that the value of a setting such as `attn_implementation` names, or None.
+    """Return the hub kernel that the value of a setting such as `attn_implementation` names, or None if it names none.
 
-    The value is one name for the whole model, or a mapping from its parts to names. A name with a slash is a hub
-    kernel.
+    The value is one name for the whole model, or a mapping from the model's parts to names. A name with a slash is a
+    hub kernel.
     """
     values = value.values() if isinstance(value, dict) else [value]
     return next((text for text in values if isinstance(text, str) and "/" in text), None)
@@ -251,7 +249,7 @@ def comes_with_code(model: str | Path) -> bool:
 
 
 def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield every object of a JSON file, at any depth; none if the file is not JSON, which transformers refuses too."""
+    """Yield every object of a JSON file, at any depth; nothing if it is not JSON, which transformers refuses too."""
     try:
         # Read it as transformers does, where the last value of a repeated key counts. Another parser could take the
         # first, and let a kernel pass.
@@ -267,7 +265,7 @@ def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _file_of(model: str | Path, name: str) -> str | None:
-    """Return the local path of a model's file called `name`, or None if it has none; a hub id's file is fetched."""
+    """Return the local path of a model's file called `name`, or None if it has no such file; fetch it for a hub id."""
     if os.path.isdir(model):
         file = Path(model, name)
         return str(file) if file.exists() else None
@@ -336,7 +334,7 @@ def context_length(config: Any) -> int | None:
 def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
     """Return the contents of the files that turn images, videos and sounds into tokens, by file name.
 
-    A text model has none.
+    A text model has none, so the result is empty.
     """
     names = _PROCESSORS if config.get_text_config() is not config else ()
     files = {name: _file_of(model, name) for name in names}
@@ -348,8 +346,8 @@ def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
 def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> None:
     """Raise UserError if one of the weights holds NaN or infinity: such a model cannot answer.
 
-    `weights` are pairs of a name and a tensor, and `place` is the model or file that the error names. Each weight is
-    read once, at the speed of the memory. That takes about a tenth of the time of its sha256.
+    `weights` are pairs of a name and a tensor, and `place` is the model or file that the error names. The check takes
+    about a tenth of the time of the weights' sha256.
     """
     import torch
 
@@ -369,7 +367,7 @@ def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> Non
 def require_finite_files(folder: str | Path) -> None:
     """Raise UserError if a folder's safetensors cannot be read, or hold NaN or infinity.
 
-    A hub id passes: its files need not be on this machine.
+    A hub id is not checked, because its files need not be on this machine.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -389,7 +387,7 @@ def require_finite_files(folder: str | Path) -> None:
 def require_safetensors(folder: str | Path) -> None:
     """Raise UserError if a folder's only weights are pickles, because loading a pickle may run code.
 
-    A hub id passes.
+    A hub id is not checked.
     """
     if not os.path.isdir(folder) or any(Path(folder).glob("*.safetensors")):
         return

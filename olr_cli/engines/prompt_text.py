@@ -87,7 +87,7 @@ class ChatFormat:
     def check(self, tokenizer: Any) -> None:
         """Raise UserError unless the tokenizer's template mentions every variable of this format.
 
-        Jinja would silently ignore a misspelled one.
+        Jinja would silently ignore a misspelled variable.
         """
         template = self.template_of(tokenizer)
         # Every word of the template counts as a variable. That catches misspellings without parsing Jinja.
@@ -116,9 +116,9 @@ def has_chat_template(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) ->
 
 
 def template_warnings(tokenizer: Any, recipe: Recipe) -> list[str]:
-    """Return a warning if the model has no chat template and the recipe does not choose one either, or nothing.
+    """Return a list with a warning if neither the model nor the recipe has a chat template; otherwise an empty list.
 
-    A recipe also chooses by ``none``, which is for plain text.
+    The value ``none`` in the recipe, which asks for plain text, counts as a template here.
     """
     if recipe.model.chat_template is not None or has_chat_template(tokenizer):
         return []
@@ -194,7 +194,7 @@ _TODAY = re.compile(r"""strftime_now\(\s*(["'])((?:(?!\1).)*)\1\s*\)""")
 
 
 def _dated(template: Any, day: date) -> str | None:
-    """Return a chat template that writes `day` instead of today's date, or None if it writes no date.
+    """Return a chat template with `day` in place of its calls for today's date, or None if it has no such call.
 
     The text of the template is changed, because newer transformers accept no function of ours in a template.
     """
@@ -220,7 +220,7 @@ def tokenize(
     """Return the token ids of rendered prompts; raise UserError if one of them is empty.
 
     With a chat template no special tokens are added, because the template has written them. Without one, the tokenizer
-    adds those that it puts before a text, such as a start token.
+    adds the tokens that it puts before a text, such as a start token.
     """
     ids: list[list[int]]
     if has_chat_template(tokenizer, chat):
@@ -251,10 +251,10 @@ _EXAMPLE_ANSWER = "The answer is 4."
 
 
 def turn_end(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> int | None:
-    """Return the id of the special token with which the chat template closes an assistant's turn, or None.
+    """Return the id of the special token with which the chat template closes an assistant's turn.
 
-    A base model's tokenizer and generation config need not list this token as an end. Without it, the model would
-    continue with the next user's turn.
+    Return None if there is no template or no such token. A base model's tokenizer and generation config may not list
+    this token as an end. The model would then continue with the next user's turn.
     """
     if not has_chat_template(tokenizer, chat):
         return None
@@ -287,10 +287,12 @@ def _special_tokens(tokenizer: Any) -> dict[str, int]:
 
 
 def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
-    """Return the ids of those stop texts that are special tokens: a decoded response would never contain them.
+    """Return the ids of the stop texts that are special tokens.
+
+    Decoded responses leave special tokens out, so these texts have to be found by their ids.
 
     Raises:
-        UserError: a stop text is more than a special token but contains one, so it could never be found.
+        UserError: a stop text contains a special token besides other text, so it could never be found.
     """
     special = _special_tokens(tokenizer) if stop else {}
     for text in stop:
@@ -306,10 +308,10 @@ def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
 
 
 def template_lines(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> list[str]:
-    """Return lines for a dry run about the chat template's date and its token for the end of a turn.
+    """Return lines for a dry run about the chat template; an empty list if there is nothing to say.
 
-    One line says that the template writes the date, if it does. Another names the token that closes an assistant's
-    turn, and so ends a response too, if it is not the tokenizer's end token.
+    One line says that the template writes the date. Another names the token that closes an assistant's turn, and so
+    also ends a response, if that is not the tokenizer's end token.
     """
     lines, token = [], turn_end(tokenizer, chat)
     if "strftime_now" in str(chat.template_of(tokenizer)):
@@ -323,9 +325,9 @@ def template_lines(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> li
 
 
 def _without_end(tokenizer: Any, ids: list[list[int]]) -> list[list[int]]:
-    """Return token ids without the tokens that the tokenizer appends to every text, such as an end token.
+    """Remove from lists of token ids the tokens that the tokenizer appends to every text, such as an end token.
 
-    In a prompt they would be wrong, because a response follows it.
+    A prompt must not have them, because a response follows it.
     """
     # Compare one text with and without special tokens. `after` is how many of the added tokens follow the text; the
     # others, such as a start token, stay.
@@ -354,8 +356,10 @@ def without_long(
 ) -> PromptSet:
     """Return the prompts that have at most `train.max_prompt_tokens` tokens in every view, that is in each wording.
 
-    If any are left out, the new set has a note that counts them, and their ids in `left_out`. UserError is raised if
-    none is left.
+    If prompts are left out, the new set has their ids in `left_out`, and a note that counts them.
+
+    Raises:
+        UserError: no prompt is left.
     """
     limit = recipe.train.max_prompt_tokens
     encoded = [token_ids_of(tokenizer, prompts.prompts, chat, view) for view in views]
@@ -387,7 +391,7 @@ def require_room(
     context: int | None,
     view: View = "original",
 ) -> None:
-    """Raise UserError if a prompt exceeds the recipe's limit, or with a full-length response the model's context.
+    """Raise UserError if a prompt is longer than the recipe allows, or leaves too little context for a full response.
 
     Args:
         prompts: the prompts, for the error.

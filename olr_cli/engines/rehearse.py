@@ -52,7 +52,7 @@ _ROW_BYTES = 50
 class Rehearsal:
     """The parts of a run, made for a dry run, and sentences about what is `missing` on this machine.
 
-    If `is_example`, the data are missing, and example prompts stand in for them.
+    If `is_example`, the run's data are missing, and example prompts stand in for them.
     """
 
     recipe: Recipe
@@ -64,9 +64,9 @@ class Rehearsal:
 
     @property
     def amount(self) -> Mapping[str, int | None]:
-        """The size of the run: how many ``prompts``, ``marked`` and ``verified`` labels, ``steps`` and ``rollouts``.
+        """The size of the run: numbers of ``prompts``, ``marked`` and ``verified`` labels, ``steps`` and ``rollouts``.
 
-        Marked labels are known to be noise. None stands for an unknown number.
+        Marked labels are known to be noise. An unknown number is None.
         """
         recipe, train = self.recipe, self.data.train
         if self.is_example and recipe.data.limit is None:
@@ -156,9 +156,9 @@ class Rehearsal:
             yield f"about {rough_duration(seconds * (amount['rollouts'] or 0))}, as fast as {path}"
 
     def _earlier_run(self) -> tuple[Path, float] | None:
-        """Return the path of the newest comparable run below runs/ and its seconds per rollout, or None.
+        """Return the path of the newest comparable run below runs/ and its seconds per rollout; None if there is none.
 
-        A run is comparable if it has the same policy, device and longest response.
+        A run is comparable if it has the same policy, engine, device and longest response.
         """
         for path, settings in self._runs_alike():
             if settings.max_new_tokens != self.recipe.train.max_new_tokens:
@@ -212,9 +212,9 @@ def rehearse(
 
     Args:
         recipe: the recipe of the run.
-        make_engine: makes the engine, and raises if something is missing for it. None for the recipe's engine;
-            OpenRLHF's notes what is missing instead of raising.
-        kind: the command that would make the run.
+        make_engine: makes the engine from recipe and data, and raises if something is missing. None for the recipe's
+            own engine; if that is OpenRLHF, what is missing is noted instead.
+        kind: `training`, or `rollouts` for a run that only samples.
     """
     missing: list[str] = []
     try:
@@ -271,12 +271,12 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
 
 
 def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int | None]:
-    """Return the steps, the rollouts and the bytes on the disk that one run of a sweep takes at most; None if unknown.
+    """Return the steps, the rollouts and the most bytes on the disk of one run of a sweep; None for an unknown number.
 
-    `first` is the rehearsal of the sweep's first run, whose data are taken if the recipe has the same.
+    `first` is the rehearsal of the sweep's first run. Its data are used again if `recipe` names the same data.
 
-    A run keeps checkpoints of the weights and Adam's two moments. On OpenRLHF they take 14 bytes a parameter, with
-    weights of two bytes in the model's files. A response has at most four bytes a token.
+    A run stores responses, at four bytes a token, and checkpoints of the weights and Adam's two moments. OpenRLHF's
+    checkpoints take 14 bytes a parameter, if the model's files have two.
     """
     train, data, weights = recipe.train, first.data, 0
     if recipe.data != first.recipe.data:
@@ -301,9 +301,10 @@ def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int
 
 
 def _example_data(recipe: Recipe) -> DataSets:
-    """Return data sets that consist of copies of the example prompt.
+    """Return data sets of copies of the example prompt, in place of missing data.
 
-    The training set has as many as `data.limit` says, or else as one step takes; a held-out set of the recipe has one.
+    The training set has `data.limit` prompts, or without a limit as many as one step takes. Each held-out set of the
+    recipe has one.
     """
     count = recipe.data.limit or recipe.train.prompts_per_step
     prompts = tuple(

@@ -32,9 +32,9 @@ def start_progress(run: Attempt, schedule: Schedule) -> None:
 def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
     """Return a sentence for each sign that the chat template or the answer extractor is wrong.
 
-    The signs are equal rewards in more than 90 % of the groups, and no answer in more than 90 % of the responses. After
-    the second, another sentence names an extractor that reads more than half of the run's stored responses, if there is
-    one.
+    There are two signs. In more than 90 % of the groups, all rollouts of the prompt have the same reward; or more than
+    90 % of the responses have no answer. After the second sign, a further sentence names an extractor that reads more
+    than half of the run's stored responses, if there is one.
     """
     signs = [
         f"{metrics[name]:.0%} {what}; the chat template or data.extractor"
@@ -51,9 +51,10 @@ def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
 
 
 def signs_of_no_reward(run: Path) -> list[str]:
-    """Return what `signs_of_a_wrong_template` finds in the last step of a run in which no response was ever rewarded.
+    """Return signs of a wrong chat template or extractor, as sentences, if the run has never rewarded a response.
 
-    The list is empty for any other run.
+    The signs are those of its last step (`signs_of_a_wrong_template`). The list is empty if a response was rewarded, or
+    if no step is stored.
     """
     lines = read_metrics(run, "rollout/reward")
     is_rewarded = any(line["rollout/reward"] for line in lines)
@@ -67,8 +68,8 @@ _LARGEST_GAP = 0.05
 def sign_of_other_weights(metrics: Metrics, top_p: float) -> str | None:
     """Return a sentence if the program that samples seems to have other weights than the policy that trains, or None.
 
-    The sign is a gap between their log-probabilities of the sampled tokens that rounding cannot explain. With `top_p`
-    below 1 the sampler's are larger by up to -log(top_p), which is allowed for.
+    The sign is a gap between the log-probabilities that sampler and policy give to the sampled tokens, if rounding
+    cannot explain it. `top_p` below 1 raises the sampler's by up to -log(top_p), so the gap may be larger by as much.
     """
     gap, limit = metrics.get("rollout/sampler_gap", 0), _LARGEST_GAP - math.log(top_p)
     if gap <= limit:
@@ -99,10 +100,11 @@ def require_packages(recipe: Recipe) -> None:
 
 @contextmanager
 def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog]]:
-    """Open the logs that the recipe asks for besides metrics.jsonl, and yield a function for each of them.
+    """Open the logs that the recipe asks for besides metrics.jsonl, and yield a list with a function for each of them.
 
-    The function takes a step and its metrics. The logs are TensorBoard and Weights & Biases, and are closed after the
-    block. `done` is the number of steps that a resume keeps; TensorBoard then hides what was logged for later ones.
+    A function takes a step and its metrics, and logs them. The logs may be TensorBoard and Weights & Biases; they are
+    closed after the block. `done` is the number of steps that a resumed run keeps. TensorBoard hides what was logged
+    for later steps.
     """
     with ExitStack() as stack:
         logs: list[MetricLog] = []
@@ -132,7 +134,7 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
 class _Signs:
     """Finds signs of trouble in a run's metrics, step by step.
 
-    Falling held-out accuracy and a sampler with other weights are reported only once.
+    Falling held-out accuracy is reported only once, and so is a sampler with other weights.
     """
 
     def __init__(self, run: Attempt) -> None:

@@ -27,7 +27,7 @@ from olr_cli.runs.writer import RunWriter
 def check_same_recipe(path: Path, recipe: Recipe, kind: Kind = "training") -> None:
     """Raise UserError unless the run at `path` is of this kind and can continue with this recipe.
 
-    It can continue with its own recipe, or with one that only asks for more epochs.
+    A run can continue with its own recipe, or with one that only asks for more epochs.
     """
     require_kind(path, kind)
     refused = refused_changes(read_recipe(path), recipe)
@@ -88,7 +88,7 @@ def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine)
 
 
 def other_conditions(path: Path, engine: Engine) -> list[str]:
-    """Return a warning if hardware or versions differ from those of the run's last attempt, or an empty list.
+    """Return a list with a warning if hardware or versions differ from those of the run's last attempt; else empty.
 
     Results may then differ in rounding (R18).
     """
@@ -117,11 +117,10 @@ def other_conditions(path: Path, engine: Engine) -> list[str]:
 
 
 def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
-    """Remove everything that a run has stored after the step from which it continues, and return that step.
+    """Remove what a run has stored after the step from which it continues, and return that step; 0 to start again.
 
-    Training continues from its newest undamaged checkpoint; damaged ones are set aside. A run that only samples
-    continues after its last stored step, because each rollout depends only on its seed, prompt, epoch and number. Step
-    0 means that the run starts again.
+    Training continues from the newest undamaged checkpoint; damaged ones are set aside. A run that only samples has no
+    checkpoints and continues after its last complete step.
     """
     path = writer.path
     damaged = _damaged_checkpoints(path) if kind == "training" else {}
@@ -142,7 +141,7 @@ def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
 
 
 def _damaged_checkpoints(path: Path) -> dict[int, str]:
-    """Return what is wrong with each checkpoint that is newer than the newest whole one, by its step.
+    """Return what is wrong with each damaged checkpoint that is newer than the newest whole one, by its step.
 
     Raises:
         UserError: the run has checkpoints, and all of them are damaged.
@@ -163,7 +162,7 @@ def _damaged_checkpoints(path: Path) -> dict[int, str]:
 
 
 def _foreign_checkpoint(path: Path, step: int) -> str | None:
-    """Return why a checkpoint in the folder of `step` is not of this run or not of this step, or None if it is both."""
+    """Return why the checkpoint in the folder of `step` does not belong to this run and step, or None if it does."""
     saved = read_json(checkpoint_path(path, step) / "trainer.json")
     if not isinstance(saved, dict) or saved.get("run", "") != run_id(path):
         return "it is of another run"
@@ -171,9 +170,9 @@ def _foreign_checkpoint(path: Path, step: int) -> str | None:
 
 
 def _recorded(path: Path) -> int:
-    """Return the last step that is complete: it is stored and has its line in metrics.jsonl, which is written last.
+    """Return the last complete step of a run, or 0 if there is none.
 
-    Return 0 if there is none.
+    A step is complete if it is stored and has its line in metrics.jsonl, which is written last.
     """
     measured = max((int(line["step"]) for line in read_metrics(path)), default=0)
     return min(measured, max(stored_steps(path), default=0))
@@ -184,10 +183,10 @@ def _require_whole(path: Path, kind: Kind, done: int, last: int, newest: int) ->
 
     Args:
         path: the run directory.
-        kind: a run of the kind `rollouts` has no checkpoints.
+        kind: `training`, or `rollouts` for a run without checkpoints.
         done: the step after which the run would continue.
         last: the last step with stored tables (shards).
-        newest: the step of the newest checkpoint, damaged or not; without checkpoints, `done`.
+        newest: the step of the newest checkpoint, damaged or not; in a run without checkpoints, `done`.
     """
     measured = {int(line["step"]) for line in read_metrics(path)}
     missing = set(range(1, done + 1)) - (measured & set(stored_steps(path)))

@@ -68,10 +68,11 @@ def rollouts_recipe(
 
     Args:
         model: as in `model.path`.
-        data: keys of the section `data`.
-        train: keys of the section `train`.
+        data: keys and values of the section `data`.
+        train: keys and values of the section `train`.
         seed: the seed of the run.
-        origin: the model that `model` was trained from, if `model` is a checkpoint of a run. A toy runs on one thread.
+        origin: the model that `model` was trained from, if `model` is a checkpoint; otherwise None. It shows whether
+            the model is a built-in toy, which runs on one thread.
         chat_template: as in `model.chat_template`.
         device: as in `engine.device`.
         trust_remote_code: as in `model.trust_remote_code`.
@@ -101,10 +102,13 @@ def rollouts_recipe(
 
 
 def backend_of(path: Path, wanted: BackendName | None) -> BackendName | None:
-    """Return the backend with which a run resumes: the one that it began with, not today's default.
+    """Return the backend with which the run at `path` resumes: the one that it began with, not today's default.
 
-    `wanted` is the backend that the user asks for, or None for no preference. UserError is raised if it is another one
-    than the run's. It is returned if the run has recorded none.
+    `wanted` is the backend that the user asks for, or None for no preference. If the run has recorded no backend,
+    `wanted` is returned.
+
+    Raises:
+        UserError: the user asks for another backend than the run's.
     """
     before: BackendName | None = read_manifest(path).get("engine")
     if before is not None and wanted not in (None, before):
@@ -124,8 +128,8 @@ class RolloutSampler:
     ) -> None:
         """Open the model and, unless a server holds it, check that every prompt leaves room for a response.
 
-        `options` choose the backend. For a model that olr loads, the recipe gives the device and says whether the
-        model's code may run.
+        `options` choose the backend; None for the default. For a model that olr loads, the recipe gives the device and
+        says whether the model's code may run.
         """
         if not data.train.prompts:
             raise UserError(f"{data.train.source} has no prompts", "name other data")
@@ -158,13 +162,13 @@ class RolloutSampler:
         }
 
     def _facts_of_server(self, *names: str) -> dict[str, Any]:
-        """Return those of the named facts that the backend has; only servers have the ones that are asked for here."""
+        """Return those of the named facts that the backend has; empty for a backend that is no server."""
         return {it: self._backend.facts[it] for it in names if it in self._backend.facts}
 
     def _set_up(self, recipe: Recipe, data: DataSets, threads: int | None) -> int:
         """Check that every prompt leaves room for a response, add warnings about the template, and set torch's threads.
 
-        Return the number of threads. If `threads` is None, torch chooses it.
+        Return the number of threads that torch uses. If `threads` is None, torch chooses it.
         """
         prompts = self._backend.render([prompt.messages for prompt in data.train.prompts])
         self._backend.encode(prompts, self._sampling)
@@ -190,9 +194,10 @@ class RolloutSampler:
         return self._backend.render([messages])[0]
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Sample and store all steps after `run.done`, and return facts about the finished run for the manifest.
+        """Sample and store the steps after `run.done`, and return facts about the finished run for the manifest.
 
-        If a stop is asked for, the step in progress is completed, and Interrupted is raised.
+        Raises:
+            Interrupted: a stop was asked for. The step that was in progress is stored.
         """
         prompts = run.data.train.prompts
         run.supervisor.expect(prompts)
@@ -253,9 +258,9 @@ class RolloutSampler:
         step: int,
         sampled: Iterator[list[list[Rollout]]],
     ) -> Metrics:
-        """Take the next rollouts from `sampled`, let the supervisor label them, store them, and return the metrics.
+        """Take a step's rollouts from `sampled`, let the supervisor label them, store them, and return the metrics.
 
-        `sampled` yields the rollouts of the remaining steps in order, a list for each prompt of the step.
+        `sampled` yields the rollouts of one step at a time, in order, with a list for each prompt of the step.
         """
         clock, visit = Stopwatch(), schedule.epoch(step)
         with clock.measure("rollouts"):
@@ -282,7 +287,7 @@ class RolloutSampler:
 def rollouts_summary(run: Path, note: str | None) -> Answer:
     """Summarise a finished run of sampling: shares of answers and of right majorities, and the next command.
 
-    Shares are over all visits, that is over each prompt in each epoch. `note` is a sentence about the policy, or None.
+    Shares are over all visits. A visit is a prompt in one epoch. `note` is a sentence about the policy, or None.
     """
     recipe = read_recipe(run)
     shares = scan_labels(run).select(

@@ -55,7 +55,8 @@ class DataSets:
     def held_out(self) -> dict[str, PromptSet]:
         """The sets that are only evaluated, by the prefix of their metrics.
 
-        The prefixes are ``eval``, for the test set, and ``validation``.
+        The prefix of the test set is ``eval``, and that of the validation set ``validation``. Sets that the run lacks
+        are absent.
         """
         sets = {"eval": self.test, "validation": self.validation}
         return {prefix: prompts for prefix, prompts in sets.items() if prompts is not None}
@@ -125,8 +126,8 @@ class Engine(Protocol):
     def facts(self) -> dict[str, Any]:
         """Entries for the manifest.
 
-        These are engine, device, dtype, threads, departures from the settings of the paper's authors, and
-        policy_digest, the digest of the starting policy's weights.
+        They are engine, device, dtype, threads, departures and policy_digest. Departures are sentences on where the run
+        departs from the settings of the paper's authors. policy_digest is the digest of the starting policy's weights.
         """
         ...
 
@@ -177,7 +178,7 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
 
     Args:
         recipe: names the data sets.
-        kind: a run of the kind `rollouts` trains nothing, so its prompts need no labels.
+        kind: `training`, or `rollouts` for a run that trains nothing, whose prompts need no labels.
         day: day on which the run started, for chat templates that write the date; None for today.
 
     Raises:
@@ -223,8 +224,9 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
 def loss_average_departure(recipe: Recipe) -> str:
     """Return a sentence for the manifest on how our mean of the loss differs from that of the paper's authors (R17).
 
-    Their `balance_batch` sorts samples by length, and mini-batches are cut without shuffling. Their loss is the mean of
-    the token means of micro-batches of 4. `benchmarks/step_order.py` shows the weight that each response then has.
+    The authors average the loss over the tokens of each micro-batch of 4 responses, and then over the micro-batches.
+    Their `balance_batch` sorts responses by length, so those of a micro-batch are about equally long.
+    `benchmarks/step_order.py` shows the weight that each response then has.
     """
     authors = (
         "the authors' mean of token means over micro-batches of 4 responses of like length"
@@ -250,7 +252,7 @@ LOGITS, LOSS_OR_GRADIENT = "its logits are", "its loss or gradient is"
 class NonFinite(UserError):
     """Raised when a loss, a gradient or logits are NaN or infinite.
 
-    The message is for commands that do not train; in training, `diverged` replaces it.
+    The message suits commands that do not train. In training, the error that `diverged` returns is raised instead.
     """
 
     def __init__(self, quantity: str, model: str = "the policy") -> None:
@@ -277,7 +279,8 @@ def diverged(
         error: names the quantity that is not finite.
         step: the step that was not completed; 0 is before training.
         epoch: the epoch of that step.
-        failed: the step whose update made the policy that failed. The error proposes the newest checkpoint before it.
+        failed: the step whose update made the policy that failed, or 0 for the starting policy. The error proposes the
+            newest checkpoint before this step.
     """
     # The step itself is not kept, so this line of metrics is the run's only record of the failure.
     writer.log(step, epoch, {NONFINITE: 1})

@@ -28,7 +28,7 @@ Speed = Callable[[Metrics], Mapping[str, float | None]]
 
 @dataclass(frozen=True)
 class StepEnd:
-    """What follows each computed step: store and log it, evaluate, save a checkpoint and stop, each if it is due."""
+    """The work after each computed step: store and log it; if due, evaluate, save a checkpoint, or stop."""
 
     writer: RunWriter
     schedule: Schedule
@@ -56,8 +56,8 @@ class StepEnd:
     def stopping_if_diverged(self, step: int, *, failed: int) -> Iterator[None]:
         """Raise Diverged, which ends the run, if the block raises NonFinite; `step` is then not kept.
 
-        `failed` is the step whose update made the policy: `step` - 1 until `step` itself has updated it. If it is
-        `step`, the step's stored tables are removed.
+        `failed` is the step whose update made the present policy: `step` - 1 before the update of `step`, and `step`
+        after it. In the second case, the step's stored tables are removed.
         """
         try:
             yield
@@ -81,12 +81,12 @@ class StepEnd:
         """Store and log a computed step; evaluate, save and stop if that is due.
 
         Args:
-            step: from 1.
-            decided: its labels and rollouts.
+            step: the number of the step, from 1.
+            decided: the labels and rollouts of the step.
             clock: has run since the step began.
             measured: metrics of the update.
-            speed: computes the speed from all other metrics; called last, so that these include the time of everything
-                else.
+            speed: computes the metrics of speed from all other metrics. It is called last, because they include the
+                time of everything else.
 
         Raises:
             Diverged: the policy can no longer answer the held-out prompts.
@@ -116,7 +116,7 @@ class StepEnd:
             self._require_reward(train.stop_if_no_reward)
 
     def _require_reward(self, steps: int) -> None:
-        """Raise UserError if the run has taken `steps` steps and the last `steps` of them rewarded no response."""
+        """Raise UserError if the last `steps` steps rewarded no response; a run with fewer steps passes."""
         latest = read_metrics(self.writer.path, "rollout/reward")[-steps:]
         if len(latest) == steps and not any(line["rollout/reward"] for line in latest):
             raise UserError(

@@ -51,13 +51,13 @@ def train_all(
     Args:
         runs: the sweep's runs.
         folder: run directories are made below it.
-        jobs: number of processes at a time; they share a GPU's memory.
+        jobs: number of runs at a time, each in a process of its own; they share a GPU's memory.
         train_one: is called in each process with the index of its run in `runs`, and ends the process. It must be
             picklable.
 
     Returns:
-        The exit status: 0 if every run is finished; 130, 143 or 129 if a signal stopped the sweep and its runs.
-        Otherwise it is 1 if a bug ended a run, and 2 if the user can fix the cause. The output names the logs.
+        The exit status. It is 0 if every run is finished, and 130, 143 or 129 if a signal stopped the sweep and its
+        runs. Otherwise it is 1 if a bug ended a run, and 2 if the user can fix every cause.
     """
     if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):
         raise UserError(
@@ -85,9 +85,10 @@ def train_all(
 
 
 def _unfinished(runs: Sequence[SweepRun], folder: Path) -> dict[int, str]:
-    """Return the place below `folder` of every unfinished run, by the run's index.
+    """Return the place of every unfinished run, that is its path below `folder`, by the run's index.
 
-    UserError is raised if a run was begun with another recipe.
+    Raises:
+        UserError: a run was begun with another recipe.
     """
     begun = [run for run in runs if (folder / run.place / "manifest.json").exists()]
     for run in begun:
@@ -105,10 +106,10 @@ def _train_side_by_side(
     train_one: Callable[[int], object],
     stop: StopRequest,
 ) -> dict[str, int]:
-    """Train runs, `jobs` at a time, until all end or a stop is asked for; return their exit statuses.
+    """Train runs, `jobs` at a time, until all end or a stop is asked for; return the exit status of each run.
 
-    `runs` maps the index of each run to its place below `folder`; the statuses are by place. On a stop, running
-    processes are terminated and those that have not started are left out.
+    `runs` maps the index of each run to its place, that is its path below `folder`. The result maps places to exit
+    statuses. On a stop, running processes are terminated, and runs that have not started are left out.
     """
     waiting = list(runs.items())
     jobs = min(jobs, len(waiting))
@@ -151,7 +152,10 @@ def _takes_all_gpus(recipe: Recipe) -> bool:
 def _start(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> BaseProcess:
-    """Start run `number`, one of `jobs` at a time, in a process of its own that writes to `log`; return the process."""
+    """Start run `number` of a sweep in a process of its own that writes to `log`, and return the process.
+
+    If `jobs`, the number of runs at a time, is more than 1, the run takes its share of the GPU's memory.
+    """
     # `_report` reads the log even if the process ends before it has opened it.
     with writing(log):
         log.touch()
@@ -165,7 +169,7 @@ def _train_logged(
 ) -> None:
     """Train run `number` and write its output to `log`; this is what each process of a sweep does.
 
-    If several `jobs` run at a time, each takes its share of the GPU's memory.
+    If `jobs`, the number of runs at a time, is more than 1, the run takes its share of the GPU's memory.
     """
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
         # Redirect the process's file descriptors, not sys.stdout: libraries in C and child processes write to these.
@@ -202,7 +206,7 @@ def _outcome(run: Path) -> str:
 
 
 def _last_words(log: Path) -> str:
-    """Return the last line of a log that is not blank, without "Error: " in front, or "no output"."""
+    """Return the last line of a log that is not blank, without "Error: " in front, or "no output" if there is none."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next(
         (line.removeprefix("Error: ") for line in reversed(lines) if line.strip()),
@@ -213,8 +217,8 @@ def _last_words(log: Path) -> str:
 def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
     """Print the next command, or the logs of the runs that did not finish; return the sweep's exit status.
 
-    `statuses` has the exit status of each run by its place, and `runs` is the number of all runs. The result is 0 if
-    all are finished, 1 if a bug ended one, and 2 if the user can fix every cause.
+    `statuses` has the exit status of each run that was trained now, by its path below `folder`. `runs` is the number of
+    all runs. The result is 0 if all are finished, 1 if a bug ended one, and 2 if the user can fix every cause.
     """
     failed = {place: status for place, status in statuses.items() if status}
     if not failed:
@@ -229,5 +233,5 @@ def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
 
 
 def _log(folder: Path, place: str) -> Path:
-    """Return the path of the log of the run at `place`."""
+    """Return the path of the log of the run whose path below `folder` is `place`."""
     return folder / "logs" / f"{place}.txt"

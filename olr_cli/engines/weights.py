@@ -26,8 +26,15 @@ def require_stored_weights(
 ) -> list[str]:
     """Check from the files in `folder` that a model's weights are complete, before anything is loaded.
 
-    Return and raise what `require_weights` does. A model passes, with no sentences, if it cannot be checked: a
-    quantised one, whose names and shapes differ between formats, or one for which transformers has no class.
+    Some models cannot be checked, and pass: quantised ones, whose names and shapes differ between formats, and those
+    for which transformers has no class.
+
+    Returns:
+        An empty list, or a list with a sentence about surplus weights, which the files hold but the model lacks.
+
+    Raises:
+        UserError: weights are missing, have other shapes than the configuration asks for, or belong to an adapter that
+            is not merged.
     """
     stored = {} if _is_quantised(config) else _headers(model, folder)
     if not stored:
@@ -48,7 +55,7 @@ def require_stored_weights(
 
 
 def _require_no_codes(model: str | Path, stored: Headers) -> None:
-    """Raise UserError if the stored weights are quantised, for a configuration that does not say so.
+    """Raise UserError if the stored weights are quantised but the model's configuration does not say so.
 
     Quantised weights are integers, or float8 with a scale beside them.
     """
@@ -71,10 +78,14 @@ def _require_no_codes(model: str | Path, stored: Headers) -> None:
 
 
 def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -> list[str]:
-    """Check transformers' report on loading a model; return at most one sentence, on surplus weights in the files.
+    """Check transformers' report on loading a model, and return a list with a sentence on surplus weights in the files.
 
-    UserError is raised if weights are missing or have other shapes than the configuration asks for, or if the files
-    hold an adapter that is not merged. `report` is the second value of `from_pretrained` with `output_loading_info`.
+    The list is empty if there are none. `report` is the second value that `from_pretrained` returns with
+    `output_loading_info`.
+
+    Raises:
+        UserError: weights are missing, have other shapes than the configuration asks for, or belong to an adapter that
+            is not merged.
     """
     # The model's class may compute these buffers itself, so a file without them is complete.
     missing = [
@@ -116,7 +127,7 @@ def _is_quantised(config: Any) -> bool:
 def _headers(model: str | Path, folder: Path) -> Headers:
     """Return dtype and shape of each stored weight, by name, from the files that transformers loads.
 
-    Return nothing if a file cannot be read: the code that reads the weights will report it.
+    The result is empty if a file cannot be read: the code that reads the weights reports that.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -138,6 +149,8 @@ def _headers(model: str | Path, folder: Path) -> Headers:
 
 def _loaded_files(model: str | Path, folder: Path) -> Iterator[str]:
     """Yield the names of the weight files that transformers loads: the single file, or else those that the index names.
+
+    If there is neither, the name of the single file is yielded.
 
     Raises:
         UserError: the index cannot be used, or a file that it names is missing.
@@ -166,7 +179,8 @@ def _rehearsed_load(
 ) -> Mapping[str, Any]:
     """Rehearse loading weights of these names and shapes, without memory for them, and return transformers' report.
 
-    The report names missing, unexpected and mismatched weights. An exception of transformers is passed on.
+    `stored` has type and shape of each weight, by name. The report names missing, unexpected and mismatched weights.
+    Any exception of transformers is passed on.
     """
     import torch
     from transformers import AutoModelForCausalLM

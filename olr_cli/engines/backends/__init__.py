@@ -37,7 +37,7 @@ class BackendOptions:
     """The settings for opening a model for generation: which backend, which device, and the backend's own settings.
 
     Raises:
-        UserError: a setting is not for this backend, such as `concurrency` without a server.
+        UserError: a setting is not for the chosen backend, such as `concurrency` without a server.
     """
 
     name: BackendName | None = None
@@ -86,7 +86,7 @@ class BackendOptions:
         """Open a model with these options, and return a backend that is ready to generate.
 
         Args:
-            model: a folder in Hugging Face layout, a hub id, or with `url` the server's name for the model.
+            model: a folder in Hugging Face layout or a hub id; if `url` is set, the server's name for the model.
             chat: how prompts become the text that the model reads.
 
         Raises:
@@ -110,10 +110,12 @@ class BackendOptions:
 
 
 def _choose(name: BackendName | None, device: Device) -> BackendName:
-    """Return `name`, or by default vLLM if it is built for the device on which models run here, or else transformers.
+    """Return the backend `name`; for None, vLLM if it is installed and built for the device, or else transformers.
 
-    Raise UserError if `device` is cuda and there is no GPU, or if `name` is vllm and no vLLM for this device is
-    installed.
+    The device is the GPU, unless there is none or `device` is cpu.
+
+    Raises:
+        UserError: `device` is cuda and there is no GPU, or `name` is vllm and no vLLM for the device is installed.
     """
     made_for = _vllm_made_for()
     if made_for == "cpu":
@@ -133,7 +135,7 @@ def _choose(name: BackendName | None, device: Device) -> BackendName:
 
 
 def _require_vllm(made_for: RunsOn | None, runs_on: RunsOn) -> None:
-    """Raise UserError unless vLLM is installed and built for the device `runs_on`, on which models run here.
+    """Raise UserError unless vLLM is installed and built for `runs_on`, the device on which models run here.
 
     `made_for` is the device that the installed vLLM is built for, or None if there is no vLLM.
     """

@@ -20,7 +20,7 @@ from olr_cli.supervision import Rollout
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """A prompt, as messages and as text, and one seed for each sample to draw."""
+    """A prompt, as messages and as text, and a seed for each sample to draw."""
 
     messages: Sequence[Message]
     seeds: Sequence[int]
@@ -37,15 +37,15 @@ Sampled: TypeAlias = tuple[int, int, Rollout | None]
 def whole_requests(
     requests: Sequence[GenerationRequest], parts: Generator[Sequence[Sampled], None, None]
 ) -> Generator[dict[int, list[Rollout | None]], None, None]:
-    """Yield, after each part, the rollouts of the requests that now have all their samples.
+    """Yield, after each part, the rollouts of the requests that this part completes.
 
     Args:
         requests: all requests. Those without seeds are yielded first, each with an empty list.
-        parts: samples in the order in which they finish. Closing this generator closes `parts`.
+        parts: lists of samples, in the order in which the samples finish. Closing this generator closes `parts` too.
 
     Yields:
-        Rollouts by the request's index in `requests`, one per seed, None for a lost sample. A part that completes no
-        request gives an empty dict.
+        A mapping from the index of a request in `requests` to its rollouts, one per seed. A lost sample's rollout is
+        None. If a part completes no request, the mapping is empty.
     """
     received: defaultdict[int, dict[int, Rollout | None]] = defaultdict(dict)
     # No part will ever name a request without seeds, so it would stay unfinished.
@@ -68,12 +68,14 @@ def in_order(
 ) -> Generator[list[list[Rollout]], None, None]:
     """Yield the rollouts of each batch, a list per request, once this batch and all earlier ones are complete.
 
-    If a rollout of a batch is lost, the rest of `stream` is read, which ends with the error that says why.
+    If a rollout of a batch is lost, the rest of `stream` is read first, because `stream` ends with the error that says
+    why.
 
     Args:
-        batches: the requests; they are numbered through all batches, from 0.
-        stream: yields rollouts by the number of their request, None for a lost one.
-        report: is called with the number of rollouts in the current batch's complete requests, and in the whole batch.
+        batches: the requests of each batch. They are numbered through all batches, from 0.
+        stream: yields mappings from the number of a request to its rollouts, None for a lost one.
+        report: is called with two numbers of rollouts: those in complete requests of the current batch, and all of the
+            batch.
     """
     # The stream numbers the requests of all batches in one sequence.
     numbers = count()
@@ -121,13 +123,12 @@ class Backend(AbstractContextManager["Backend"]):
         """Generate one response per seed of every request, and yield the requests as they finish.
 
         Requests are started in the given order as far as the backend can. A response is cut off at the length limit, or
-        where the model's context ends if that comes first. Closing the generator drops the requests that are not
-        finished.
+        where the model's context ends if that comes first. Closing the generator drops unfinished requests.
 
         Yields:
-            The requests that have finished since the last time: rollouts by the request's index in `requests`, one per
-            seed, None for a lost one. While responses are long the mapping may be empty, so that the caller can do
-            other work.
+            A mapping from the index of a request in `requests` to its rollouts, for the requests that have finished
+            since the last mapping. There is one rollout per seed, None for a lost one. Empty mappings let the caller do
+            other work while responses are long.
         """
 
     def requests(
@@ -143,11 +144,11 @@ class Backend(AbstractContextManager["Backend"]):
         sampling: Sampling,
         report: Callable[[int, int], None],
     ) -> Generator[list[list[Rollout]], None, None]:
-        """Yield the rollouts of each batch of requests, in order, as soon as it is complete; raise as `stream` does.
+        """Yield the rollouts of each batch, a list per request, as soon as the batch is complete.
 
-        Here, a batch starts when the caller asks for it; a subclass may start it earlier. `report` is now and then
-        called with two numbers of rollouts: those of the current batch that have arrived, and those that the whole
-        batch has.
+        Raise as `stream` does. Here, a batch starts when the caller asks for it. A subclass may start it earlier.
+        `report` is now and then called with two numbers of rollouts: those of the current batch that have arrived, and
+        all of the batch.
         """
         for requests in batches:
             yield from in_order([requests], self.stream(requests, sampling), report)
@@ -164,12 +165,13 @@ class Backend(AbstractContextManager["Backend"]):
     def encode(
         self, prompts: Sequence[str], sampling: Sampling
     ) -> tuple[list[list[int]], list[int]]:
-        """Return the token ids of each rendered prompt, and the most tokens that the response to it may have.
+        """Return the token ids of each rendered prompt, and for each prompt the most tokens that its response may have.
 
-        This limit is `sampling.max_new_tokens`, or what the prompt leaves of the model's context if that is less.
+        This limit is `sampling.max_new_tokens`, or the room that the prompt leaves in the model's context if that is
+        less.
 
         Raises:
-            UserError: a prompt leaves no room for a response, or a stop text can never occur in one.
+            UserError: a prompt leaves no room for a response, or a stop text can never occur in a response.
         """
         # For its error alone: a stop text that no decoded response can contain would never be found.
         prompt_text.stop_ids(self.tokenizer, sampling.stop)

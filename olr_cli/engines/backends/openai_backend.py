@@ -124,22 +124,23 @@ class _BadReply(Exception):
 
 
 class _Permanent(_BadReply):
-    """Raised for a reply of status 200 with an error that should have come with the status of a refusal, such as 400.
+    """Raised for a reply of status 200 whose error is in fact a refusal, for example of an invalid request.
 
-    The request is retried all the same. If the last attempt ends so too, the run ends instead of losing this sample.
+    The request is retried all the same. If the last attempt ends in the same way, the run ends, instead of only losing
+    this sample.
     """
 
 
 @dataclass
 class _Losses:
-    """Counts lost samples, in total and since the last one that arrived, and keeps the reason of the last loss."""
+    """Counts lost samples, in total and since the last sample that arrived, and keeps the reason of the last loss."""
 
     total: int = 0
     in_a_row: int = 0
     reason: str = ""
 
     def count(self, answer: Rollout | str) -> Rollout | None:
-        """Return a rollout as it is; for the reason of a loss, count the loss and return None."""
+        """Return `answer` if it is a rollout. If it is the reason of a loss, count the loss and return None."""
         if isinstance(answer, Rollout):
             self.in_a_row = 0
             return answer
@@ -156,7 +157,7 @@ class OpenAIBackend(Backend):
     facts: dict[str, Any]
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
-        """Ask the server at `options.url` for its list of models, and check that `model` is in it, if there is one.
+        """Check that the server at `options.url` has `model` in its list of models, if the server has such a list.
 
         The URL may contain a user, a password and a query, which are not stored. `chat` may set variables for the
         server's chat template but cannot replace the template.
@@ -203,7 +204,7 @@ class OpenAIBackend(Backend):
         return True
 
     def render(self, prompts: Sequence[Sequence[Message]]) -> list[str]:
-        """Return each prompt's messages as plain text: only the server knows the text that the model reads."""
+        """Return each prompt's messages as plain text, because only the server knows the text that its model reads."""
         return prompt_text.render_all(None, prompts, ChatFormat(template=""))
 
     def __exit__(self, *error: object) -> None:
@@ -214,8 +215,8 @@ class OpenAIBackend(Backend):
     ) -> Generator[Mapping[int, list[Rollout | None]], None, None]:
         """Generate one response per seed of every request, and yield requests as they finish (see `Backend.stream`).
 
-        A sample is lost, and its rollout None, if all `ATTEMPTS` attempts fail. After all other samples, a UserError
-        says how many are lost. After `MOST_LOST` losses in a row it comes at once.
+        A sample is lost if all `ATTEMPTS` attempts to request it fail. Its rollout is then None. When all other samples
+        have arrived, a UserError says how many are lost; after `MOST_LOST` losses in a row, it is raised at once.
         """
         return whole_requests(requests, self._samples(requests, sampling))
 
@@ -227,9 +228,9 @@ class OpenAIBackend(Backend):
     ) -> Generator[list[list[Rollout]], None, None]:
         """Generate all batches in one stream, and yield their rollouts in order (see `Backend.batches`).
 
-        The server stays busy while a batch ends, because requests of the next ones start early. They run ahead of the
-        oldest unfinished request by at most the size of the largest batch, or by the concurrency if that is larger.
-        After a lost sample no further request is sent.
+        Requests of later batches start early, so that the server stays busy while a batch ends. A request starts at
+        most N places after the oldest unfinished one, where N is the size of the largest batch, or the concurrency if
+        that is larger. After a lost sample no further request is sent.
         """
         parts = list(batches)
         requests = list(chain.from_iterable(parts))
@@ -245,8 +246,10 @@ class OpenAIBackend(Backend):
     ) -> Generator[list[Sampled], None, None]:
         """Yield, every `_POLL_SECONDS`, the samples that have arrived or were lost since the last time.
 
-        `ahead` limits how far requests run ahead of the oldest unfinished one (see `_ask_all`). UserError is raised
-        after `MOST_LOST` losses in a row, or at the end if any sample is lost.
+        A request starts at most `ahead` places after the oldest unfinished one (see `_ask_all`).
+
+        Raises:
+            UserError: there were `MOST_LOST` losses in a row, or all requests have ended and some samples are lost.
         """
         wanted = sum(len(request.seeds) for request in requests)
         again = (
@@ -295,9 +298,9 @@ class OpenAIBackend(Backend):
     ) -> None:
         """Request all samples, `concurrency` at a time, and call `put` with each rollout, or the reason of its loss.
 
-        A request starts only while it is at most `ahead` places after the oldest unfinished one in `requests`. If
-        `ahead` is finite, the caller takes the responses in order, and none that follows a lost one. The first loss
-        therefore stops further requests.
+        A request starts only while it is at most `ahead` places after the oldest unfinished one in `requests`. With a
+        finite `ahead`, the first loss also stops further requests: the caller then takes the responses in order, and
+        none after a lost one.
         """
         begun: dict[tuple[int, int], None] = {}  # requests in flight, the oldest first
         coming = (
@@ -381,10 +384,10 @@ class OpenAIBackend(Backend):
     async def _complete(
         self, client: httpx.AsyncClient, body: Mapping[str, Any]
     ) -> httpx.Response:
-        """Request a chat completion with these settings, and return the reply.
+        """Request a chat completion with the settings in `body`, and return the reply.
 
-        If the server refuses a setting that it can do without, the request is repeated without it, and so are all later
-        ones.
+        If the server refuses a setting that the request can do without, the request is repeated without this setting.
+        Later requests leave it out too.
         """
         while True:
             sent = {
@@ -411,8 +414,8 @@ class OpenAIBackend(Backend):
     ) -> httpx.Response:
         """Send a request to the path `name` below the server's URL, and return the whole reply, decompressed.
 
-        Raise one of `_FAILURES` if the connection fails or the reply takes more than `timeout` seconds. Raise
-        `_BadReply` if the reply is too large or compressed in a way that was not asked for.
+        An error in `_FAILURES` is raised if the connection fails, or if the reply takes more than `timeout` seconds.
+        `_BadReply` is raised if the reply is too large, or compressed in a way that was not asked for.
         """
         content = bytearray()
         url = self._url.copy_with(path=f"{self._url.path.rstrip('/')}/{name}")
@@ -442,9 +445,11 @@ class OpenAIBackend(Backend):
         return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits)
 
     async def _served(self) -> dict[str, Any]:
-        """Check that the server has the model, and return the name behind the model's alias as `served_model`.
+        """Check that the server has the model, and look up which model is behind this name, which may be an alias.
 
-        The dict is empty if the server gives no such name or has no list of models.
+        Returns:
+            A mapping from `served_model` to the name of the model behind the alias. It is empty if the server gives no
+            such name or has no list of models.
 
         Raises:
             UserError: no server answers, it refuses the key, or its list lacks the model.
@@ -482,7 +487,7 @@ class OpenAIBackend(Backend):
         return {"served_model": storable(str(root))} if root else {}
 
     def _refusal(self, reply: httpx.Response) -> UserError:
-        """Return the error to raise for a reply that refuses a request; status 401 and 403 concern the key."""
+        """Return the error to raise for a reply that refuses a request. For status 401 and 403, it is about the key."""
         said = self._words(reply)
         if reply.status_code in (401, 403):
             key = f"the key in {KEY}" if self.headers else "a request without a key"
@@ -496,9 +501,9 @@ class OpenAIBackend(Backend):
         )
 
     def _words(self, reply: httpx.Response, error: Any = None) -> str:
-        """Return the error message in a reply, shortened and without secrets, as `: message`; empty if there is none.
+        """Return a reply's error message as `: message`, shortened and without secrets; empty if there is none.
 
-        `error` is the reply's error if the caller knows it; by default it is looked up in the reply.
+        `error` is the error in the reply, if the caller has already found it; None to look it up.
         """
         try:
             content = reply.json()
@@ -516,7 +521,7 @@ class OpenAIBackend(Backend):
         return f": {text}" if text else ""
 
     def _without_secrets(self, text: str) -> str:
-        """Replace the key and the secret parts of the URL in a server's text by `…`; some servers repeat them."""
+        """Replace the key and the secret parts of the URL by `…`, because some servers repeat them in their texts."""
         for secret in self._secrets:
             text = text.replace(secret, "…")
         return text
@@ -531,8 +536,8 @@ class OpenAIBackend(Backend):
     def _rollout(self, reply: httpx.Response) -> Rollout:
         """Return the rollout in the reply to a chat completion; raise `_BadReply` if it has none.
 
-        A thought that the server sends beside the response is put back in front of it. The token count is None if the
-        server gives none or a wrong one.
+        Some servers send the model's thought separately. It is put back in front of the response. The token count is
+        None if the server gives none or an impossible one.
         """
         try:
             content = reply.json()
@@ -570,7 +575,7 @@ class OpenAIBackend(Backend):
 
 
 def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the choice of lowest index in a completion, or an empty mapping if the reply reports an error.
+    """Return the choice with the lowest index in a completion, or an empty mapping if the reply reports an error.
 
     olr asks for one choice, but a server may send several, in any order.
     """
@@ -581,15 +586,18 @@ def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _error_of(content: Mapping[str, Any]) -> Any:
-    """Return the error that a reply reports, or None.
+    """Return the error that a reply reports, or None if it reports none.
 
-    It is the value of `error`, or the whole reply if its `object` is "error", as FastChat's is.
+    It is the value of `error`. In FastChat's replies it is the whole reply, whose `object` is then "error".
     """
     return content.get("error") or (content if content.get("object") == "error" else None)
 
 
 def _is_permanent(error: Any) -> bool:
-    """Whether an error's code, status or type says that another attempt cannot succeed; False if it has none."""
+    """Whether an error's code, status or type says that another attempt cannot succeed.
+
+    False if the error has none of these entries.
+    """
     if not isinstance(error, dict):
         return False
     marks = [str(error.get(name)).lower() for name in ("code", "status", "type")]
@@ -616,8 +624,8 @@ def _url(text: str) -> httpx.URL:
 def _secrets_in(url: httpx.URL) -> list[str]:
     """Return the parts of a URL that may be secret, so that they can be replaced in messages.
 
-    They are the login and its password, each as written and as sent, the query, and the query's values. Parts of three
-    or fewer characters are left out.
+    They are the login (user and password), the password alone, the query, and the query's values. Login and password
+    are returned in both forms, as written and as sent. Parts of three or fewer characters are left out.
     """
     login, query = url.userinfo.decode(), url.query.decode()
     basic = b64encode(f"{url.username}:{url.password}".encode()).decode()
@@ -628,7 +636,7 @@ def _secrets_in(url: httpx.URL) -> list[str]:
 
 
 def _end_of(choice: Mapping[str, Any]) -> str:
-    """Return a choice's finish reason in one spelling, in lower case and without a prefix; empty if it has none.
+    """Return a choice's finish reason in lower case, with underscores and without a prefix; empty if it has none.
 
     For example, `FinishReason.MAX_TOKENS` becomes `max_tokens`.
     """
@@ -637,10 +645,11 @@ def _end_of(choice: Mapping[str, Any]) -> str:
 
 
 def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
-    """Return why the server ended a response early, as `Rollout.ended_by` stores it, or None if it did not.
+    """Return why a response is not all that the model would say, as `Rollout.ended_by` stores it; None if it is all.
 
-    `end` is the finish reason (`_end_of`). Some servers send `stop`, and only the message's key `refusal` or
-    `tool_calls` tells the reason.
+    The reasons are a content filter, a refusal and a call of tools; the length limit is not one of them. `end` is the
+    finish reason (`_end_of`). Some servers send `stop` instead, and only the message's key `refusal` or `tool_calls`
+    tells the reason.
     """
     marks = [
         _WITHHELD.get(end),
@@ -652,8 +661,8 @@ def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
 def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | None:
     """Return the name of a setting that the server refuses and that the request can do without, or None.
 
-    It is the first word of the refusal that names the seed, or a setting whose value in `sent` is neutral, that is,
-    changes nothing. It is `max_tokens` if the server asks for `max_completion_tokens` instead.
+    A request can do without the seed, and without a setting whose value in `sent` changes nothing. The first of these
+    that the refusal names is returned. If the server asks for `max_completion_tokens`, it is `max_tokens`.
     """
     if reply.status_code not in (400, 422):
         return None
@@ -668,7 +677,7 @@ def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | No
 
 
 def _text(content: Any) -> str:
-    """Return the text of a message's content, a text or a list of parts; raise TypeError for anything else."""
+    """Return the text of a message's content, which is a text or a list of parts; raise TypeError for anything else."""
     turn = message({"role": "assistant", "content": content})
     if turn is None:
         raise TypeError("content")
@@ -678,7 +687,7 @@ def _text(content: Any) -> str:
 def _wished(reply: httpx.Response, most: float) -> float | None:
     """Return the seconds to wait that the reply's Retry-After header asks for, but at most `most`.
 
-    Return None if there is no such header, or if it holds a date.
+    Return None if there is no such header, or if it is not a number, such as a date.
     """
     try:
         seconds = float(reply.headers.get("retry-after", ""))

@@ -36,7 +36,7 @@ LEAST_ROWS = {"cpu": 64, "cuda": 256}
 class TransformersBackend(Backend):
     """Generation by olr's own sampler (`olr_cli.engines.local`).
 
-    It is slower than vLLM, and only for models with attention in every layer.
+    It is slower than vLLM, and runs only models with attention in every layer.
     """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
@@ -73,9 +73,9 @@ class TransformersBackend(Backend):
     def stream(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[Mapping[int, list[Rollout]], None, None]:
-        """Generate one response per seed of every request in batches, longest prompts first (see `Backend.stream`).
+        """Generate one response per seed of every request, in batches, longest prompts first (see `Backend.stream`).
 
-        After each batch, its requests are yielded. No rollout is lost.
+        The requests of a batch are yielded when the batch is complete. No rollout is lost.
         """
         tokens, limits = self.encode([request.prompt for request in requests], sampling)
         # All prompts of a call to the sampler share one limit and one number of samples; similar lengths save padding.
@@ -110,8 +110,8 @@ class TransformersBackend(Backend):
     ) -> list[list[Rollout]]:
         """Return the rollouts of each request, drawing at most `rows` samples of a request at a time.
 
-        All requests have the same number of seeds. `prompts` are their token ids, and `limit` is the most tokens of a
-        response.
+        All requests must have the same number of seeds. `prompts` has the token ids of each request's prompt, and
+        `limit` is the most tokens of a response.
         """
         rollouts_PG: list[list[Rollout]] = [[] for _ in requests]
         for first in range(0, len(requests[0].seeds), rows):
@@ -134,7 +134,7 @@ class TransformersBackend(Backend):
         return rollouts_PG
 
     def _rows(self, longest: int) -> int:
-        """Return how many responses fit in a batch if each has up to `longest` tokens, those of its prompt included."""
+        """Return how many responses of up to `longest` tokens, those of the prompt included, to sample in a batch."""
         memory = free_memory(self._policy) // 2 if self._on_gpu else CPU_MEMORY
         wanted = max(BATCH // longest, LEAST_ROWS["cuda" if self._on_gpu else "cpu"])
         return min(rows_in(memory, self._policy, longest), wanted)

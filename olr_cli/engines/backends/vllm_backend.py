@@ -89,14 +89,14 @@ class VllmBackend(Backend):
 
     On a CPU it computes in float32, on a GPU in bfloat16 (float16 before Ampere), unless the settings say otherwise.
 
-    With a seed for each sample (`seed_each`, and always on a CPU), a sample depends on the rest of its batch only
-    through rounding, which now and then changes a drawn token. vLLM draws such samples one after the other, which costs
-    time at each token. Without seeds of their own, the draws depend on the engine's seed and on everything that is
-    sampled.
+    On a CPU, and with `seed_each` on a GPU, each sample is drawn from its own seed. The rest of its batch then affects
+    it only through rounding, which now and then changes a token. vLLM draws such samples one after the other, which
+    costs time at each token. Without such seeds, all samples draw from the engine's seed, and each depends on
+    everything that is sampled.
     """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
-        """Check vLLM's settings, read tokenizer and configuration. The weights are loaded with the first prompts."""
+        """Check vLLM's settings, and read tokenizer and configuration. The first prompts start the engine."""
         self.model, self.chat = model, chat
         self._remote = {"trust_remote_code": options.trust_remote_code}
         self._llm: Any = None
@@ -148,17 +148,17 @@ class VllmBackend(Backend):
     ) -> Generator[Mapping[int, Sequence[Rollout | None]], None, None]:
         """Generate one response per seed of every request (see `Backend.stream`).
 
-        It yields after each step of the engine, often an empty mapping.
+        A mapping is yielded after each step of vLLM's engine; it is often empty.
         """
         return whole_requests(requests, self._samples(requests, sampling))
 
     def _samples(
         self, requests: Sequence[GenerationRequest], sampling: Sampling
     ) -> Generator[list[Sampled], None, None]:
-        """Yield, after each step of the engine, the samples that it has finished, often none.
+        """Yield, after each step of vLLM's engine, the samples that the step has finished, often none.
 
-        For vLLM, each sample is a request of its own. The engine holds up to `WAITING` of them beyond those that it
-        works on, so that one can start when another ends. Closing the generator aborts the unfinished ones.
+        Each sample is a request of its own to vLLM. Besides the samples in progress, the engine holds up to `WAITING`
+        more, so that one can start when another ends. Closing the generator aborts unfinished samples.
         """
         from vllm.lora.request import LoRARequest
 
@@ -209,7 +209,10 @@ class VllmBackend(Backend):
         limits: Sequence[int],
         sampling: Sampling,
     ) -> Iterator[tuple[int, int, Any]]:
-        """Yield for every sample the index of its request, its index in this request, and its `SamplingParams`."""
+        """Yield for every sample the index of its request, its index within the request, and its `SamplingParams`.
+
+        `limits` has the most tokens of each request's responses.
+        """
         params_of = {limit: self._settings(sampling, limit) for limit in set(limits)}
         # A greedy sample draws nothing, and a seed would only slow it down.
         is_seeded = sampling.temperature and self._seed_each
@@ -234,7 +237,7 @@ class VllmBackend(Backend):
     def _settings(self, sampling: Sampling, limit: int) -> Any:
         """Return vLLM's `SamplingParams`, without a seed, for samples of at most `limit` tokens.
 
-        All samples with this limit can share them, because the engine makes a shallow copy for each.
+        All samples with this limit can share the object, because the engine makes a shallow copy for each.
         """
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
@@ -253,10 +256,10 @@ class VllmBackend(Backend):
         )
 
     def _rollout(self, completion: Any, opened: str, stop: Sequence[str]) -> Rollout:
-        """Return the rollout of vLLM's completion; raise UserError if the engine gave the response up.
+        """Return the rollout of vLLM's completion; raise UserError if the engine aborted the response.
 
-        `opened` is the mark of thinking with which the prompt ends, or an empty text; it is put in front of the
-        response. The response ends before the first of the stop texts.
+        If the prompt ends with a mark that opens the thinking, `opened` is that mark, and is put in front of the
+        response; otherwise `opened` is empty. The response ends before the first of the stop texts.
         """
         if completion.finish_reason in ("abort", "error"):
             # The engine failed here. Scoring the response as wrong would blame the model.
@@ -272,10 +275,9 @@ class VllmBackend(Backend):
         return Rollout(opened + before_stop(text, stop), len(tokens), truncated)
 
     def _make_room(self, longest: int, sampling: Sampling) -> None:
-        """Start an engine for prompts of up to `longest` tokens, unless the current one can serve them.
+        """Start an engine for prompts of up to `longest` tokens and their responses, unless the current one will do.
 
-        It can if it holds sequences that long with their responses and, where there are stop texts, decodes tokens to
-        text.
+        With stop texts, the engine must also decode tokens to text. An engine that does not is replaced.
         """
         wanted, reads_text = longest + sampling.max_new_tokens, bool(sampling.stop)
         # No sequence is longer than the model's context.
@@ -372,10 +374,10 @@ def _environment() -> Iterator[None]:
 def read_model(
     model: str, *, trust_remote_code: bool, chat: ChatFormat = AS_THE_MODEL_HAS_IT
 ) -> tuple[Any, Any, list[int], Sequence[str]]:
-    """Read everything of a model but its weights, and check that these can be loaded.
+    """Read everything of a model but its weights, and check that the weights can be loaded.
 
     Returns:
-        The configuration, the tokenizer, the ids of the tokens that end a response, and notes. Notes are sentences
+        The configuration, the tokenizer, the ids of the tokens that end a response, and notes. A note is a sentence
         about weights that the files hold but the model lacks.
     """
     config, tokenizer, notes = open_model(model, trust_remote_code=trust_remote_code)
@@ -396,7 +398,7 @@ def read_model(
 def _reason(error: BaseException) -> str:
     """Return the line of an exception's message that says what went wrong.
 
-    It is the first line, or the second in pydantic's errors, whose first line only counts the problems.
+    It is the first line. In pydantic's errors it is the second, because the first only counts the problems.
     """
     lines = str(error).strip().splitlines()
     return (
@@ -405,10 +407,10 @@ def _reason(error: BaseException) -> str:
 
 
 def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
-    """Raise UserError unless every setting is one of vLLM's engine that the user may set.
+    """Raise UserError unless the user may set each of these settings of vLLM's engine.
 
-    Refused are names that `engine_args`, vLLM's `EngineArgs`, does not have, and those that olr sets itself. So is a
-    `tensor_parallel_size` or `max_model_len` below 1.
+    `engine_args` is vLLM's `EngineArgs`. Refused are names that it does not have, names that olr sets itself, and a
+    `tensor_parallel_size` or `max_model_len` below 1. Only ``lora``, olr's own setting, is allowed besides.
     """
     names = {field.name for field in fields(engine_args)} - _SET_BY_OLR | {LORA}
     for key in settings:
@@ -434,7 +436,9 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
 
 
 def adapter_rank(folder: str) -> int:
-    """Return the smallest rank that vLLM can reserve (`_RANKS`) and that holds the LoRA adapter in a folder.
+    """Return the rank that vLLM has to reserve for the LoRA adapter in a folder.
+
+    It is the smallest rank among those that vLLM can reserve (`_RANKS`) that is not below the adapter's.
 
     Raises:
         UserError: the folder holds no adapter, its weights are not usable, or its rank is larger than vLLM takes.

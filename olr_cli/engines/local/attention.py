@@ -51,11 +51,11 @@ class _Dropped(Exception):
 def set_up_attention(model: Any) -> bool:
     """Replace a model's "sdpa" attention by `_attend`, or by "eager" if sdpa would ignore one of its arguments.
 
-    transformers' function ignores every argument that it does not know, so the scores would be wrong without an error.
-    A model with another attention than sdpa is left as it is.
+    sdpa ignores arguments that it does not know, and the scores would then be wrong without an error. A model stays as
+    it is if its attention is not sdpa or cannot be replaced.
 
     Returns:
-        Whether the model now uses `_attend`, which takes a mask of any form.
+        Whether the model now uses `_attend`. If so, it accepts attention masks of any form.
     """
     if (
         model.config._attn_implementation != "sdpa"
@@ -89,13 +89,16 @@ def _attend(
     scaling: float | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """Compute attention as transformers' `sdpa_attention_forward` does, without copies where possible.
+    """Compute attention as transformers' `sdpa_attention_forward` does, but copy keys and values only where necessary.
 
-    The copies would be of key and value, for the query heads that share them.
+    Several query heads may share one head of keys and values. transformers then copies keys and values for each query
+    head.
 
-    Query, key and value are (B, heads, T, width); key and value may have fewer heads and more positions. The result is
-    (B, T, heads, width), and None in place of attention weights. `_Dropped` is raised if `others` has an argument that
-    would be ignored.
+    Query is (B, heads, T, width). Key and value are (B, key heads, positions, width). The result is (B, T, heads,
+    width), with None in place of the attention weights.
+
+    Raises:
+        _Dropped: `others` has an argument that sdpa would ignore without an error.
     """
     unknown = [
         name
@@ -136,13 +139,13 @@ def _attend(
 def attend_folded(
     query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor, scaling: float | None
 ) -> Tensor:
-    """Compute the attention of one query token per row, without copying keys for the query heads that share them.
+    """Compute attention for one query token per row, without copying the keys and values that query heads share.
 
-    The query heads that share a head of keys become tokens of that head: (B, key heads, heads of each, width).
+    For the kernel, the query heads that share a head of keys become several tokens of that head.
 
     Args:
         query: (B, heads, 1, width).
-        key: (B, key heads, positions, width), with fewer heads.
+        key: (B, key heads, positions, width), where `heads` is a multiple of the number of key heads.
         value: in the shape of `key`.
         attention_mask: which positions each row attends to.
         scaling: factor of the scores; None for torch's default.
@@ -161,8 +164,8 @@ def attend_folded(
 class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of transformers' cache in a buffer with free room, so that appending a token seldom copies earlier ones.
 
-    The buffer is doubled when it is full, so T single tokens cost copies of 2 T tokens and not of T * T / 2. It is for
-    sampling: appended tokens have no gradient.
+    The buffer doubles when it is full. Appending T single tokens therefore copies about 2 T tokens; without free room
+    it would copy half of T squared. Use the layer only for sampling: appended tokens have no gradient.
     """
 
     def __init__(self, layer: Any, room: int, dtype: torch.dtype) -> None:

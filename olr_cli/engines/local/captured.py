@@ -50,16 +50,17 @@ def respond(
     sampling: Sampling,
     report: Callable[[int], None],
 ) -> Responses:
-    """Sample G responses to each of P prompts, as one batch of B = P * G rows; replay a CUDA graph for each token.
+    """Sample G responses to each of P prompts in one batch, replaying a CUDA graph for each token.
 
-    Where a step cannot be recorded as a graph, it runs without one.
+    Each response is a row of the batch, so there are B = P * G rows. A step that cannot be recorded as a graph runs
+    without one.
 
     Args:
         policy: the policy to sample from; it must allow fixed places (`Policy.has_fixed_places`).
         prompts: token ids of each prompt.
-        keys_PG: one random key per rollout.
+        keys_PG: one random key per response (`olr_cli.seeding`).
         sampling: how tokens are drawn and where a response ends.
-        report: is called every `LOOK` tokens with the number of rollouts that have ended.
+        report: is called every `LOOK` tokens with the number of responses that have ended.
 
     Raises:
         NonFinite: logits are NaN or infinite.
@@ -98,9 +99,10 @@ def respond(
 
 
 def _uniforms(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
-    """Return a uniform random number per rollout for each token from `start` up to `end`, (L, B) float64.
+    """Return uniform random numbers for the tokens at positions from `start` up to `end`, (positions, B) float64.
 
-    Each depends only on the rollout's key and the token's position in the response.
+    `keys_B` has a random key for each response. A number depends only on the response's key and on the token's
+    position.
     """
     return torch.from_numpy(
         np.stack([uniform_streams(keys_B, position) for position in range(start, end)])
@@ -111,7 +113,7 @@ class _Decoding:
     """A batch of responses in progress: the tensors that each step reads and writes, and the CUDA graph of a step.
 
     Attributes:
-        rows_B: for each row that is still sampled, the row of `written`, the responses, that it continues.
+        rows_B: for each response still in the batch, its row in the tensors of all responses (`written`).
     """
 
     def __init__(
@@ -122,7 +124,7 @@ class _Decoding:
         written: Responses,
         sampling: Sampling,
     ) -> None:
-        """Continue each of the P sequences in `context` in G rows, whose tokens are stored in `written`."""
+        """Prepare to sample G responses to each sequence in `context`, and to store them in `written`."""
         self.policy, self.written, self.sampling = policy, written, sampling
         self.entropy_BT = torch.zeros_like(written.logprobs_BT)
         self._end_ids = torch.tensor(policy.end_ids, device=policy.device)
@@ -151,7 +153,10 @@ class _Decoding:
         self._pool = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def advance(self, uniforms_LB: Tensor) -> None:
-        """Draw L tokens, at most `LOOK`, in every row; the random numbers for one token are a row of `uniforms_LB`."""
+        """Draw the next L tokens of every row, where L is at most `LOOK`.
+
+        `uniforms_LB` has a random number for each of these tokens and each row.
+        """
         L = len(uniforms_LB)
         self._uniforms_LB[:L] = uniforms_LB.to(self.policy.device)
         self._draw.zero_()
@@ -170,9 +175,9 @@ class _Decoding:
         self._used += L
 
     def ends(self, start: int, end: int) -> Tensor:
-        """Return whether each drawn token from `start` up to `end` ends its row, (B, L).
+        """Return whether each token drawn at positions from `start` up to `end` ends its response, (B, positions).
 
-        A token does so if it is an end token or completes a stop text.
+        A token ends a response if it is an end token or completes a stop text.
         """
         tokens_BT, stop = self.written.tokens_BT, self.sampling.stop
         ends_BL = torch.isin(tokens_BT[self.rows_B, start:end], self._end_ids)
@@ -185,7 +190,7 @@ class _Decoding:
         return ends_BL
 
     def select(self, rows: Tensor) -> None:
-        """Continue only these of the current rows, given by their indices; the graph has to be recorded again."""
+        """Keep only the current rows with these indices; the graph then has to be recorded again."""
         self._replay = None
         for layer in self._layers:
             layer.keys, layer.values = layer.keys[rows], layer.values[rows]
@@ -194,7 +199,7 @@ class _Decoding:
         self._uniforms_LB = self._uniforms_LB[:, rows]
 
     def finished(self) -> Responses:
-        """Return all responses, with padding in place of tokens after their ends, and statistics of 0 there."""
+        """Return all responses. After the end of a response, its tokens are padding and its statistics are 0."""
         written, (_, limit) = self.written, self.written.tokens_BT.shape
         is_after_BT = (
             torch.arange(limit, device=self.policy.device) >= written.lengths_B[:, None]
@@ -209,10 +214,10 @@ class _Decoding:
         return written._replace(entropy_B=self.entropy_BT.sum(-1))
 
     def _recorded(self) -> Callable[[], None]:
-        """Record a step as a CUDA graph and return a function that replays it.
+        """Record a step as a CUDA graph, and return a function that replays it.
 
-        Return the plain step on a CPU, and where the model itself waits for the GPU, as experts may: that cannot be
-        recorded.
+        If a step cannot be recorded, return the plain step. That is so on a CPU, and for models that wait for the GPU
+        within a step, as some models with experts do.
         """
         if self._pool is None:
             return self._step
@@ -227,7 +232,7 @@ class _Decoding:
         return graph.replay
 
     def _step(self) -> None:
-        """Draw a token in every row, store it with its statistics, and let the model read it to score the next one."""
+        """Draw a token in every row, store it with its statistics, and compute the scores of the next one."""
         written, window = self.written, self._window
         log_pi_BV = torch.log_softmax(
             self._logits_BV.float() / (self.sampling.temperature or 1.0), dim=-1
@@ -262,18 +267,21 @@ class _Decoding:
 
 
 class _FixedLayer(CacheLayerMixin):
-    """A layer of transformers' cache in a buffer that no appended token moves, as a CUDA graph needs it.
+    """A layer of transformers' cache whose buffer never moves, because a CUDA graph replays fixed addresses.
 
-    The next token's keys and values are written at the position that the tensor `place` holds.
+    The tensor `place` holds the position at which the next token's keys and values are written.
 
     Attributes:
-        window: number of positions, from the first on, that attention sees.
+        window: number of positions that attention sees, counted from the first.
     """
 
     def __init__(
         self, layer: Any, G: int, room: int, dtype: torch.dtype, place: Tensor
     ) -> None:
-        """Copy the keys and values of a `DynamicLayer`, each sequence into G rows with `room` positions."""
+        """Copy the keys and values of a `DynamicLayer`, with G rows for each sequence and `room` positions in a row.
+
+        `place` holds the position of the next token. The caller advances it.
+        """
         super().__init__()  # type: ignore[no-untyped-call]
         self.window, self._place, self._room = room, place, room
         self.keys: Tensor = _spread(layer.keys, G, room, dtype)
@@ -305,9 +313,9 @@ class _FixedLayer(CacheLayerMixin):
 
 
 def _spread(states: Tensor, G: int, room: int, dtype: torch.dtype) -> Tensor:
-    """Copy keys or values of P sequences into G rows each: (P, heads, S, width) to (P * G, heads, room, width).
+    """Copy the keys or values of P sequences into G rows each, with `room` positions in a row.
 
-    The positions from S on are filled with zeros.
+    `states` is (P, heads, S, width), and the result is (P * G, heads, room, width). Positions from S on are zeros.
     """
     P, heads, S, width = states.shape
     places = states.new_zeros(P, G, heads, room, width, dtype=dtype)

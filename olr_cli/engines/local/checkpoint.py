@@ -33,7 +33,7 @@ def load_trainer(grpo: Grpo, checkpoint: Path) -> None:
     """Restore the optimiser's state and torch's random state from a checkpoint's folder, but not the weights.
 
     Raises:
-        UserError: they cannot be read, or belong to another optimiser.
+        UserError: the checkpoint cannot be read, or its state does not fit this optimiser.
     """
     optimizer, device = grpo.optimizer, grpo.policy.device
     try:

@@ -37,7 +37,7 @@ from olr_cli.runs.schedule import Schedule
 
 
 def processor() -> str:
-    """Return the model name of this machine's processor, which belongs to a run's facts.
+    """Return the model name of this machine's processor, for the facts in a run's manifest.
 
     Another kind of processor rounds matrix products differently, so results repeat only on the same kind (R18).
     """
@@ -51,7 +51,7 @@ class LocalRunner:
     """The engine `local`, for one machine: loads the policy, then trains it (see `olr_cli.engines.run.Engine`)."""
 
     def __init__(self, recipe: Recipe, data: DataSets) -> None:
-        """Load the starting policy and encode every prompt; raise UserError if one does not fit."""
+        """Load the starting policy and encode every prompt; raise UserError if a prompt is too long."""
         require_packages(recipe)
         set_up_torch(recipe)
         self.policy = policy = load_policy(recipe, day=data.day)
@@ -94,9 +94,15 @@ class LocalRunner:
         self._start = policy
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Train from step `run.done` to the end; raise the errors of `train`.
+        """Train the steps after `run.done`, the number of complete steps.
 
-        Return two facts for the manifest: the number of ``steps``, and the last checkpoint's path as ``policy``.
+        Returns:
+            Facts for the manifest: ``steps``, the number of steps of the whole run, and ``policy``, the path of the
+            last checkpoint.
+
+        Raises:
+            Diverged: a loss, gradient or logit is not finite.
+            Interrupted: Ctrl-C or SIGTERM came; a checkpoint after the last complete step exists.
         """
         # The verifier's workers start in the background while the optimiser and the checkpoint are loaded.
         run.supervisor.expect(run.data.train.prompts)
@@ -105,10 +111,10 @@ class LocalRunner:
         return {"steps": last, "policy": str(checkpoint_path(run.path, last))}
 
     def _grpo(self, run: Attempt) -> Grpo:
-        """Return the trainer, that is policy, reference and optimiser, as it is after `run.done` steps.
+        """Return the trainer as it is after `run.done` steps, with policy, reference and optimiser.
 
-        Policy and optimiser come from the checkpoint of that step, if it is not 0. The reference is always the starting
-        policy.
+        Policy and optimiser are those of the checkpoint after that step, or new if `run.done` is 0. The reference of
+        the KL term is always the starting policy.
         """
         recipe, settings = run.recipe, run.recipe.train
         checkpoint = checkpoint_path(run.path, run.done) if run.done else None
@@ -144,9 +150,10 @@ _OPERATIONS = 8
 
 
 def too_much_for_a_cpu(parameters: int, prompts: int, recipe: Recipe) -> list[str]:
-    """Return a warning if, on a CPU, responses of full length would take a day or more; otherwise an empty list.
+    """Return a list with a warning if training on a CPU may take a day or more; otherwise an empty list.
 
-    `parameters` is the number of the model's weights, and `prompts` the number of training prompts.
+    The estimate assumes responses of full length. `parameters` is the number of the model's weights, and `prompts` the
+    number of training prompts.
     """
     settings = recipe.train
     tokens = (
@@ -180,9 +187,9 @@ def keep_freed_memory() -> None:
 
 
 def set_up_torch(recipe: Recipe) -> None:
-    """Set torch's number of threads as the recipe says, and let results repeat on a CPU.
+    """Set torch's number of threads as the recipe says, and make results on a CPU repeatable.
 
-    Let the process also keep the memory that it frees (`keep_freed_memory`).
+    The process also keeps freed memory from now on (`keep_freed_memory`).
     """
     engine = engine_section(recipe, LocalEngine)
     if engine.threads is not None:
@@ -202,8 +209,8 @@ def load_policy(
 ) -> Policy:
     """Load the recipe's starting policy, or the one in the folder `checkpoint`, onto the recipe's device.
 
-    `day` is the date that chat templates see, None for today. Stop texts of the recipe that are special tokens become
-    end tokens.
+    If a stop text of the recipe is a special token, that token also ends responses. `day` is the date that chat
+    templates see; None means today.
     """
     model, engine = (
         checkpoint or model_location(recipe.model.path),
@@ -226,7 +233,8 @@ def encode_prompts(
     """Return the token ids of every prompt in one view, that is in one wording.
 
     Raises:
-        UserError: a prompt exceeds the recipe's limit, or leaves no room for its response.
+        UserError: a prompt is longer than the recipe allows, or leaves no room in the model's context for a full
+            response.
     """
     token_ids = policy.encode([prompt.turns(view) for prompt in prompts.prompts])
     require_room(prompts, token_ids, recipe, policy.context_length, view)

@@ -43,7 +43,7 @@ from olr_cli.recipe.sections import TrainSection
 
 @dataclass(frozen=True)
 class _MicroBatch:
-    """All rollouts of some prompts, or some rollouts of one prompt: the input of one forward and backward pass."""
+    """The input of one forward and backward pass: all rollouts of some prompts, or some rollouts of one prompt."""
 
     where: tuple[list[int], slice]
     """Index into the step's (P, G)."""
@@ -87,10 +87,10 @@ class Grpo:
             reference: the frozen starting policy of the KL term; None without that term.
             train: the settings of the loss and the mini-batches.
             method: sets the confidence penalty and the label smoothing.
-            views: number of views (wordings) of each prompt, which are neighbouring rows of the rollouts. A mini-batch
-                has all views of its prompts.
-            micro_batch_tokens: the most tokens of one forward and backward pass, with padding; at least one rollout.
-                None to measure how many fit (`olr_cli.engines.local.room`).
+            views: number of wordings (views) of each prompt. Each wording is a row of the rollouts; the rows of a
+                prompt are neighbours and belong to one mini-batch.
+            micro_batch_tokens: the most tokens of one forward and backward pass, with padding. A pass has at least one
+                rollout, even if that is longer. None to measure how many tokens fit (`olr_cli.engines.local.room`).
         """
         self.policy = policy
         self.reference = reference
@@ -113,23 +113,24 @@ class Grpo:
         trains_P: Sequence[bool],
         learning_rates: Sequence[float] | None = None,
     ) -> dict[str, float]:
-        """Make one pass over a step's rollouts, with an optimiser step for every mini-batch of prompts, in their order.
+        """Update the policy in one pass over a step's rollouts, with an optimiser step for every mini-batch of prompts.
 
         Args:
-            rollouts: sampled from the policy as it is now.
-            advantages_PG: the rollouts' advantages (Eq. 1).
-            trains_P: whether a prompt takes part. One that does not is in no sum and no count; it only keeps its place
-                in its mini-batch. A mini-batch without any prompt that trains makes no step.
-            learning_rates: one per mini-batch; by default `train.learning_rate`.
+            rollouts: sampled from the policy as it is now; mini-batches take the prompts in order.
+            advantages_PG: the rollouts' advantages (Eq. 1 of the paper).
+            trains_P: whether each prompt takes part. A prompt that does not is left out of all sums and counts, but
+                keeps its place in its mini-batch. A mini-batch without a prompt that takes part makes no step.
+            learning_rates: one per mini-batch; None for `train.learning_rate` in all of them.
 
         Returns:
-            ``policy/{kl,entropy,clip_fraction,grad_norm,lr,nonfinite}``. The KL is averaged as the loss is, over the
-            rollouts that train. The entropy is that of the policy that sampled, over the tokens of all rollouts.
-            Without a reference there is no KL; if no prompt trains, there are neither KL nor clip fraction nor gradient
-            norm.
+            The metrics ``policy/{kl,entropy,clip_fraction,grad_norm,lr,nonfinite}``. ``kl`` is averaged like the loss,
+            over the prompts that take part; without a reference it is absent. ``entropy`` is that of the policy that
+            sampled, over the tokens of all rollouts. If no prompt takes part, ``kl``, ``clip_fraction`` and
+            ``grad_norm`` are absent.
 
         Raises:
-            NonFinite: a loss or the gradient is NaN or infinite; the weights are those before this optimiser step.
+            NonFinite: a loss or the gradient is NaN or infinite. The weights are then those before the failed optimiser
+                step.
         """
         advantages_PG = advantages_PG.to(self.policy.device, torch.float32)
         training = [prompt for prompt, trains in enumerate(trains_P) if trains]
@@ -176,18 +177,20 @@ class Grpo:
         old_logprobs_PGT: Tensor | None,
         mini_batch: list[int],
     ) -> Tensor:
-        """Add up the gradient of a mini-batch's loss: the weighted mean over its response tokens.
+        """Add the gradient of a mini-batch's loss to the parameters' gradients.
+
+        The loss is the weighted mean over the response tokens.
 
         Args:
             rollouts: the rollouts of the whole step.
             advantages_PG: the rollouts' advantages.
-            old_logprobs_PGT: the surrogate's log-probabilities under the policy that sampled; None if the policy still
-                is that one.
-            mini_batch: rows of the prompts that train.
+            old_logprobs_PGT: the tokens' log-probabilities under the policy that sampled, for the surrogate; None if
+                the policy has not changed since.
+            mini_batch: indices of the mini-batch's prompts that train.
 
         Returns:
             A tensor of three numbers: the loss, the weighted sum of the tokens' KL estimates, and the number of tokens
-            where the clip holds.
+            where the clip is active.
         """
         weights_PG = token_weights(rollouts.lengths_PG, self.train.loss_average)
         # Sum over the whole mini-batch. In the authors' runs of verl, each micro-batch of 4 responses of similar length
@@ -222,8 +225,8 @@ class Grpo:
     ) -> TokenLosses:
         """Return the losses of a micro-batch's tokens, from one pass of the policy and one of the reference, if any.
 
-        If `old_logprobs_PGT` is None, the policy still is the one that sampled, and its present log-probabilities are
-        taken.
+        None for `old_logprobs_PGT` means that the policy has not changed since it sampled. Its present
+        log-probabilities are then used.
         """
         now = self._statistics(
             self.policy,
@@ -251,8 +254,8 @@ class Grpo:
     ) -> TokenStatistics:
         """Return the statistics of a micro-batch's response tokens under `policy`.
 
-        `wanted` has the flags `entropy` and `self_certainty` of `response_statistics`; the log-probability is always
-        there.
+        `wanted` may hold the flags `entropy` and `self_certainty` of `response_statistics`. The log-probability is
+        always computed.
         """
         prompts, tokens_PGT, lengths_PG = batch.prompts, batch.tokens_PGT, batch.lengths_PG
         return response_statistics(
@@ -265,10 +268,10 @@ class Grpo:
         )
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """Return the prompts of a mini-batch whose loss has a gradient: those with an advantage that is not 0.
+        """Return the prompts of a mini-batch whose loss has a gradient, by index.
 
-        With a KL term or a confidence penalty, these are all prompts. The others are not computed, but their tokens
-        still count in the mean.
+        These are the prompts with an advantage that is not 0; with a KL term or a confidence penalty, they are all
+        prompts. A prompt that is left out needs no pass, but its tokens still count in the mean.
         """
         # The KL term and the penalty have a gradient even where all advantages are 0.
         if self.reference is not None or self.method.penalty_weight > 0:
@@ -278,10 +281,10 @@ class Grpo:
 
     @property
     def _computes_old_logprobs(self) -> bool:
-        """Whether the update computes the surrogate's old log-probabilities itself instead of taking the sampler's.
+        """Whether the update computes the surrogate's old log-probabilities itself instead of using the sampler's.
 
-        In float32 it takes the sampler's. In bfloat16 the sampler's one-token products and the update's long ones round
-        differently, by more than the clip tolerates.
+        In float32 the sampler's are used. In bfloat16 the sampler, which multiplies one token at a time, rounds
+        differently from the update, by more than the clip tolerates.
         """
         return self.policy.dtype != torch.float32
 
@@ -291,10 +294,13 @@ class Grpo:
         mini_batches: list[list[int]],
         advantages_PG: Tensor,
     ) -> Tensor:
-        """Return the log-probabilities under the policy that sampled, for the surrogate's ratios, (P, G, T).
+        """Return the tokens' log-probabilities under the policy that sampled, for the surrogate's ratios, (P, G, T).
 
-        It must be called before the first optimiser step. If the update computes them itself, only those for the second
-        and later mini-batches that train are filled in; the first one computes its own in its own pass.
+        Call it before the first optimiser step. `mini_batches` has the indices of the prompts that train.
+
+        In float32 the sampler's values are returned. Otherwise values are computed for the prompts with a gradient in
+        the second and later mini-batches; all other values are 0. The first mini-batch needs none, because its own pass
+        still sees the policy that sampled.
         """
         if not self._computes_old_logprobs:
             return self._surrogate_logprobs(
@@ -315,7 +321,7 @@ class Grpo:
         return old_logprobs_PGT
 
     def _surrogate_logprobs(self, statistics: TokenStatistics) -> Tensor:
-        """Return the log-probabilities that enter the surrogate: the tokens', smoothed if the method smooths labels."""
+        """Return the tokens' log-probabilities for the surrogate, smoothed if the method smooths labels."""
         return smoothed(
             statistics.logprobs, statistics.self_certainty, self.method.smoothing
         )
@@ -323,10 +329,10 @@ class Grpo:
     def _micro_batches(
         self, rollouts: SampledRollouts, chosen: list[int]
     ) -> Iterator[_MicroBatch]:
-        """Split the rollouts of the chosen prompts into as few micro-batches as fit in memory, and yield these.
+        """Yield the rollouts of the chosen prompts in micro-batches, as few as fit in memory.
 
-        A micro-batch has all rollouts of one or more prompts or, where those of one do not fit, some of them. `chosen`
-        are rows of the step's prompts.
+        `chosen` are indices of the step's prompts. A micro-batch has all rollouts of one or more prompts. If the
+        rollouts of one prompt do not fit together, a micro-batch has some of them.
         """
         _, G, T = rollouts.tokens_PGT.shape
         V = self.policy.model.get_output_embeddings().weight.shape[0]
@@ -359,10 +365,14 @@ class Grpo:
         sums: Tensor,
         grad_norms: list[Tensor],
     ) -> dict[str, float]:
-        """Return the metrics of an update, as `update` describes them.
+        """Return the metrics of an update (see `update`).
 
-        `training` are the rows of the prompts that trained, `sums` the total of what `_accumulate` returned, and
-        `grad_norms` the gradient's norm at each optimiser step.
+        Args:
+            rollouts: the rollouts of the step.
+            training: indices of the prompts that trained.
+            sums: the loss, the weighted sum of KL estimates and the number of clipped tokens, added up over all
+                mini-batches.
+            grad_norms: the gradient's norm at each optimiser step.
         """
         entropy = (
             rollouts.entropy_PG * rollouts.lengths_PG

@@ -21,7 +21,7 @@ from olr_cli.recipe.sections import Device
 def load_model(path: str | Path, *, trust_remote_code: bool) -> tuple[Any, list[str]]:
     """Load the model of a folder or hub id in float32, and return it with notes.
 
-    The notes are sentences about weights that the files hold but the model lacks.
+    A note is a sentence about surplus weights, which the files hold but the model lacks.
 
     Raises:
         UserError: weights are missing or not finite, or the local engine cannot run a model of this architecture.
@@ -48,7 +48,8 @@ def load_model(path: str | Path, *, trust_remote_code: bool) -> tuple[Any, list[
 def end_ids(model: Any, tokenizer: Any) -> list[int]:
     """Return the ids of the tokens that end a response; raise UserError if there is none.
 
-    They are those in the generation config (one, several or none), the tokenizer's own, and the one that ends a turn.
+    They are the end tokens of the generation config, the tokenizer's end token, and the token that closes an
+    assistant's turn.
     """
     named = (
         model.generation_config.eos_token_id
@@ -69,7 +70,7 @@ def device_of(name: Device) -> torch.device:
     """Return the torch device that `engine.device` names; `auto` is the GPU if there is one.
 
     Raises:
-        UserError: it names the GPU, and there is none.
+        UserError: `name` is cuda, and there is no GPU.
     """
     has_gpu = torch.cuda.is_available()
     if name == "cuda" and not has_gpu:
@@ -80,7 +81,10 @@ def device_of(name: Device) -> torch.device:
 
 
 def _make_savable(model: Any) -> None:
-    """Turn sampling on in a generation config that sets sampling values without it: it could not be saved otherwise."""
+    """Turn sampling on in a model's generation config if transformers would otherwise refuse to save it.
+
+    It refuses a config that has sampling values, such as a temperature, while sampling is off.
+    """
     try:
         model.generation_config.validate(strict=True)
     except ValueError:
@@ -88,9 +92,9 @@ def _make_savable(model: Any) -> None:
 
 
 def _untie_two_heads(model: Any) -> None:
-    """Correct a configuration that calls output layer and embeddings tied although the files hold two layers.
+    """Correct a configuration that calls output layer and embeddings tied although the files hold both.
 
-    transformers keeps both. Other libraries, such as vLLM, believe the configuration and would load a different model.
+    transformers loads both. Other libraries, such as vLLM, believe the configuration and would load a different model.
     """
     head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
     if head is not None and head.weight is not embeddings.weight:

@@ -73,13 +73,13 @@ def train(
     token_ids: Sequence[TokenIds],
     held_out: Mapping[str, TokenIds],
 ) -> None:
-    """Train from step `run.done` to the end.
+    """Train the steps after `run.done`, the number of complete steps.
 
     Args:
         run: the attempt to train; its supervisor decides the labels.
         grpo: policy, reference and optimiser as they are after `run.done` steps.
         token_ids: for each training prompt, its token ids in each of its views (wordings).
-        held_out: the token ids of each prompt that is only evaluated, by the prefix of its metrics.
+        held_out: for each held-out set, its prompts' token ids, by the prefix of the set's metrics, such as ``eval``.
 
     Raises:
         Diverged: a loss, gradient or logit is not finite; everything before that step is kept.
@@ -129,14 +129,14 @@ def roll_out(
     step: int,
     clock: Stopwatch,
 ) -> tuple[SampledRollouts, Step]:
-    """Sample K rollouts of each view, that is each wording, of a step's prompts.
+    """Sample K rollouts of each view (wording) of each prompt of a step.
 
     Args:
         run: the run, whose recipe sets K.
         policy: the policy to sample from.
         token_ids: for each training prompt, its token ids in each of its views.
         schedule: says which prompts the step takes.
-        step: the step, from 1.
+        step: the number of the step, from 1.
         clock: measures the time of sampling and of reading the responses.
 
     Returns:
@@ -163,8 +163,8 @@ def measure_held_out(
 ) -> Metrics:
     """Sample responses to the held-out prompts, and return the accuracy of each set as metrics.
 
-    Every measurement uses the same random numbers. `token_ids` are the tokens of each prompt, by the prefix of its
-    metrics.
+    `token_ids` has the prompts' token ids of each set, by the prefix of the set's metrics, such as ``eval``. Every
+    measurement uses the same random numbers.
     """
     recipe, held_out, responses = run.recipe, run.data.held_out, {}
     for prefix, texts in token_ids.items():
@@ -190,9 +190,10 @@ def sample_texts(
     *,
     what: str = "rollouts",
 ) -> SampledRollouts:
-    """Sample a rollout for each of the keys `keys_PG`, G for each of P texts, and show the progress.
+    """Sample G rollouts of each of P texts, and show the progress.
 
-    The texts are token ids. `what` is the name of the rollouts in the progress display.
+    `texts` are token ids. `keys_PG` has a random key for each rollout. `what` names the rollouts in the progress
+    display.
     """
     return sample(
         policy,
@@ -207,9 +208,10 @@ def sample_texts(
 def training_keys(
     recipe: Recipe, epoch: int, prompts: Sequence[Prompt], views: Sequence[View]
 ) -> Any:
-    """Return the random keys of a step's rollouts, (prompts * views, K); the views of a prompt are neighbours.
+    """Return the random keys of a step's K rollouts per view (wording) of each prompt, (prompts * views, K).
 
-    A key depends on the recipe's seed, the epoch, the prompt's id, the view, and the number of the rollout.
+    The rows of a prompt's views are neighbours. A key depends on the recipe's seed, the epoch, the prompt's id, the
+    view, and the number of the rollout.
     """
     # Each view has a purpose of its own, or both wordings would be sampled with the same random numbers.
     purposes = {"original": "rollout", "rephrased": "rollout of the rephrased prompt"}
@@ -230,7 +232,10 @@ def sampled_step(
     step: int,
     views: Sequence[View],
 ) -> Step:
-    """Return the rollouts of P prompts, sampled as P * views rows, as a `Step`, the form that the supervisor reads."""
+    """Return a step's rollouts as a `Step`, the form that the supervisor reads.
+
+    `sampled` has a row of rollouts for each view (wording) of each prompt; the rows of a prompt are neighbours.
+    """
     columns = {
         name: values_PG.flatten().tolist() for name, values_PG in sampled.statistics.items()
     }
@@ -243,7 +248,10 @@ def sampled_step(
 def advantages_and_trains(
     decided: Decided, views: Sequence[View]
 ) -> tuple[torch.Tensor, list[bool]]:
-    """Return the advantages that the supervisor decided, (P * views, K), and whether each of these rows trains."""
+    """Return the advantages that the supervisor decided, (P * views, K), and whether each of these rows trains.
+
+    A row has the K rollouts of one view, that is one wording, of a prompt.
+    """
     advantages = torch.tensor(decided.advantages, dtype=torch.float64)
     trains = [trains for trains in decided.trains for _ in views]
     return advantages.view(len(trains), -1), trains
@@ -260,9 +268,9 @@ def begin_step(policy: Policy) -> Stopwatch:
 def speed(
     policy: Policy, sampled: SampledRollouts, trains: Sequence[bool], metrics: Metrics
 ) -> dict[str, float | None]:
-    """Return the metrics of a step's throughput and its peak of GPU memory, None on a CPU (see `throughput`).
+    """Return the metrics of a step's throughput (see `throughput`), and its peak of GPU memory, which is None on a CPU.
 
-    `trains` says of each row of `sampled` whether it trained; `metrics` has the seconds of the step's parts.
+    `trains` says whether each row of `sampled` trained. `metrics` has the seconds of the step's parts.
     """
     rollouts = sampled.lengths_PG.shape[1]
     prompts = [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)]

@@ -48,7 +48,8 @@ class LoraPolicy(Policy):
         The recipe sets rank, alpha and layers. The model of `policy` is changed in place.
 
         Raises:
-            UserError: `train.lora_layers` fits no layer, or one whose weights another layer shares.
+            UserError: `train.lora_layers` matches no layer, or matches a layer that shares its weights with another
+                one.
         """
         import peft
 
@@ -87,7 +88,8 @@ class LoraPolicy(Policy):
     def _require_untied(self, layers: str) -> LoraPolicy:
         """Return this policy; raise UserError if a layer with an adapter shares its weights with another layer.
 
-        Merging would change both layers. `layers` is `train.lora_layers`, for the error.
+        Merging the adapter would change both layers. `layers` is the recipe's `train.lora_layers`, which the error
+        quotes.
         """
         uses = Counter(
             weight for _, weight in self.model.named_parameters(remove_duplicate=False)
@@ -124,7 +126,7 @@ class LoraPolicy(Policy):
         )
 
     def frozen_copy(self) -> Policy:
-        """Return the starting policy, as the reference of the KL term: the same model, called without its adapter."""
+        """Return the starting policy as the reference of the KL term: the same model, called without its adapter."""
         frozen = copy.copy(self)
         frozen.model = _WithoutAdapter(self.model)
         return frozen
@@ -133,7 +135,7 @@ class LoraPolicy(Policy):
         """Write the policy with its adapter merged, in Hugging Face layout, and the adapter alone in a subfolder.
 
         Raises:
-            UserError: the merged policy has other scores than this one.
+            UserError: the merged policy gives other scores than this policy.
         """
         merged = copy.copy(self)
         # Merge a copy: to merge and undo it would leave rounding errors in the weights, which train on.
@@ -143,7 +145,7 @@ class LoraPolicy(Policy):
         Policy.save(merged, folder)
 
     def _require_equal(self, merged: Any) -> None:
-        """Raise UserError if the merged model scores a short text differently from this policy, beyond rounding."""
+        """Raise UserError if the merged model scores a short text differently from this policy, rounding aside."""
         tokens_1T = torch.tensor([ordinary_tokens(self)], device=self.device)
         with torch.inference_mode():
             scores = [

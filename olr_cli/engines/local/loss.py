@@ -31,10 +31,9 @@ from olr_cli.recipe.sections import LossAverage, TrainSection
 
 
 class TokenStatistics(NamedTuple):
-    """Statistics of each response token at the sampling temperature, in nats, (P, G, T) float32.
+    """The log-probability of each response token, and if needed the entropy and self-certainty of its distribution.
 
-    They are its log-probability and, where needed, entropy and self-certainty of the distribution that it was drawn
-    from.
+    All are at the sampling temperature, in nats, (P, G, T) float32.
     """
 
     logprobs: Tensor
@@ -46,7 +45,7 @@ class TokenStatistics(NamedTuple):
 
 
 class TokenLosses(NamedTuple):
-    """The loss of each response token, its KL estimate, and whether the clip holds there, (P, G, T) each."""
+    """The loss of each response token, its KL estimate, and whether the clip is active there, (P, G, T) each."""
 
     loss: Tensor
     """The token's loss, KL term included, without its weight in the mean."""
@@ -67,12 +66,12 @@ def token_losses(
     train: TrainSection,
     method: MethodSection,
 ) -> TokenLosses:
-    """Return each token's loss under the policy that trains, before it is weighted in the mean (`token_weights`).
+    """Return the loss of each token under the policy that trains, without its weight in the mean (`token_weights`).
 
     Args:
         now: statistics of the policy that trains, with entropy if it is penalised, and self-certainty if labels are
             smoothed.
-        old_logprobs: the surrogate's log-probabilities under the policy that sampled, smoothed in the same way.
+        old_logprobs: the tokens' log-probabilities under the policy that sampled, smoothed if labels are smoothed.
         advantages: broadcastable to the log-probabilities.
         reference_logprobs: log-probabilities under the frozen starting policy; None without a KL term.
         train: sets the clip and the weight of the KL.
@@ -101,21 +100,23 @@ def clipped_surrogate(
     clip: float,
     clip_high: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the loss of each token, minus the clipped surrogate, and whether the clip holds there.
+    """Return each token's loss, which is minus PPO's clipped surrogate, and whether the clip is active there.
 
-    PPO's clip bounds the gain of a token. The dual clip bounds its loss, which is large where the advantage is negative
-    and the ratio large. (Ye et al. 2020, arXiv:1912.09729, Eq. 5; on by default in verl's `compute_policy_loss`.)
+    PPO's clip limits how much a token can gain. The dual clip limits its loss, which is large where the advantage is
+    negative and the ratio large. (Ye et al. 2020, arXiv:1912.09729, Eq. 5; on by default in verl's
+    `compute_policy_loss`.)
 
     Args:
-        logprobs: log pi(token), any shape.
-        old_logprobs: the same under the policy that sampled.
-        advantages: broadcastable to them.
-        clip: allowed distance of the ratio from 1.
-        clip_high: a different distance above 1, which lets unlikely tokens gain more (clip-higher; Yu et al. 2025,
-            arXiv:2503.14476, Eq. 10); None for `clip`.
+        logprobs: log pi(token) under the policy that trains, any shape.
+        old_logprobs: log pi(token) under the policy that sampled, in the same shape.
+        advantages: broadcastable to `logprobs`.
+        clip: how far the ratio of new to old probability may be from 1.
+        clip_high: how far the ratio may be above 1, if not `clip`. A larger value lets unlikely tokens gain more
+            (clip-higher; Yu et al. 2025, arXiv:2503.14476, Eq. 10). None for `clip`.
 
     Returns:
-        The loss, and a mask of the tokens where PPO's clip makes it larger; the dual clip does not count.
+        The losses, and a mask of the tokens whose loss PPO's clip makes larger. The dual clip does not count in the
+        mask.
     """
     # Clamp, because exp of a large difference would be infinite and its gradient NaN.
     ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()
@@ -132,19 +133,19 @@ def clipped_surrogate(
 def k3_divergence(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     """Estimate KL(policy || reference) at each sampled token: r - 1 - log r, where r = reference / policy.
 
-    The estimate is unbiased and never negative (Schulman, "Approximating KL divergence", 2020). It is bounded as in
-    verl's `low_var_kl`: a token whose estimate exceeds 10 has no gradient.
+    The estimate is unbiased and never negative (Schulman, "Approximating KL divergence", 2020). As in verl's
+    `low_var_kl`, it is at most 10, and a token at this bound has no gradient.
     """
     log_ratio = (reference_logprobs - logprobs).clamp(-20, 20)
     return (log_ratio.exp() - 1 - log_ratio).clamp(max=10)
 
 
 def smoothed(logprobs: Tensor, self_certainty: Tensor | None, smoothing: float) -> Tensor:
-    """Return label-smoothed log-probabilities: (1 - s) log pi(token) + s mean_v log pi(v), plus s log V.
+    """Return label-smoothed log-probabilities: (1 - s) log pi(token) + s mean_v log pi(v) + s log V.
 
-    The constant s log V cancels in the ratio of new and old policy, which are smoothed alike. At the old policy, the
-    gradient of the clipped surrogate is therefore the advantage times that of the smoothed log-likelihood. The clip
-    bounds it as it does without smoothing.
+    V is the size of the vocabulary. The constant s log V cancels in the ratio of the new to the old policy, because
+    both are smoothed alike. At the old policy, the gradient of the clipped surrogate is therefore the advantage times
+    the gradient of the smoothed log-likelihood.
 
     Args:
         logprobs: log pi(token).
@@ -157,15 +158,15 @@ def smoothed(logprobs: Tensor, self_certainty: Tensor | None, smoothing: float) 
 
 
 def token_weights(lengths: Tensor, average: LossAverage) -> Tensor:
-    """Return the weight of each token of a response in the loss, which is the weighted mean over a mini-batch's tokens.
+    """Return the weight of each response's tokens in the loss, which is a weighted mean over a mini-batch's tokens.
 
     Args:
         lengths: number of tokens of each response, at least 1; any shape.
-        average: ``token`` gives every token the weight 1; ``sequence`` gives every response the same weight, so that
+        average: with ``token``, every token has the weight 1. With ``sequence``, every response has the same weight, so
             each of its tokens has 1 / length.
 
     Returns:
-        One weight per response, in the shape of `lengths`.
+        The weight of a token of each response, in the shape of `lengths`.
     """
     return (
         1 / lengths

@@ -48,7 +48,7 @@ disable_progress_bar()  # type: ignore[no-untyped-call]
 
 @dataclass
 class Context:
-    """The sequences that the policy has read so far, one per row, with the scores of the token that comes next.
+    """The sequences that the policy has read so far, one per row, and the scores of each row's next token.
 
     There are B rows, S positions and V words.
     """
@@ -70,9 +70,11 @@ class Context:
 
         Args:
             times: number of rows per sequence.
-            room: the most tokens that will be appended, so that appending one seldom copies earlier ones. 0 if their
-                number is unknown, or if any of them needs a gradient.
-            dtype: in which keys and values are kept if there is `room`: that of the products which read them.
+            room: the most tokens that will be appended. Memory is reserved for them, so that appending one seldom
+                copies earlier ones. Use 0, which reserves none, if the number is unknown or an appended token needs a
+                gradient.
+            dtype: type in which keys and values are kept if `room` is not 0, that is the type of the products that read
+                them.
         """
         self.cache.batch_repeat_interleave(times)
         for index, layer in enumerate(self.cache.layers if room else ()):
@@ -95,22 +97,23 @@ class Context:
 class Policy:
     """A causal language model, its tokenizer, its device and its precision.
 
-    Weights are float32, except those of a frozen copy that are only ever read rounded. With `dtype` bfloat16 the matrix
-    products run under autocast, so an update as small as learning rate 1e-6 is not rounded away.
+    Weights are float32, so an update as small as learning rate 1e-6 is not rounded away. With `dtype` bfloat16 only the
+    matrix products are rounded, under autocast. A frozen copy may hold rounded weights, because it is never updated.
 
     Attributes:
         end_ids: tokens that end a response.
-        takes_any_mask: whether scores are right under a mask of any form, with empty positions between tokens.
+        takes_any_mask: whether scores are right under any attention mask, even one that leaves positions between tokens
+            empty.
         reads_trees: whether `read_tree` gives the right scores and saves work.
-        has_fixed_places: whether sampling can keep all tensors in place, so that a token is one launch of a CUDA graph
-            (captured.py).
+        has_fixed_places: whether sampling can keep all tensors in place, so that it can replay a CUDA graph for each
+            token (captured.py).
         has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
-        notes: sentences about surplus weights in the model's files.
-        recomputes: whether the update uses gradient checkpointing: it keeps only the values between layers, and
-            computes the rest again.
-        chat: how prompts are rendered.
+        notes: sentences about weights that the files hold but the model lacks.
+        recomputes: whether the update uses gradient checkpointing, which keeps only the values between layers and
+            computes the others again.
+        chat: how prompts become text.
         cache_name: the keyword argument by which the model takes its cache.
-        processor: contents of the files that describe how images become tokens, by name; only for multimodal models.
+        processor: contents, by name, of the files that say how images become tokens; empty for a text model.
         pad_id: fills unused positions of a batch; no score depends on it.
     """
 
@@ -156,10 +159,10 @@ class Policy:
         trust_remote_code: bool = False,
         chat: ChatFormat = AS_THE_MODEL_HAS_IT,
     ) -> Policy:
-        """Load the policy in a folder in Hugging Face layout, or of a hub id; weights come from safetensors only.
+        """Load the policy from a folder in Hugging Face layout, or from a hub id; weights must be safetensors.
 
-        Device ``auto`` uses the GPU if there is one. By default the computation is in float32 on a CPU, and in bfloat16
-        on a GPU that supports it. `chat` says how prompts become text.
+        Device ``auto`` uses the GPU if there is one. `dtype` is the type of matrix products; None means bfloat16 on a
+        GPU that supports it, and otherwise float32. `chat` says how prompts become text.
         """
         _, tokenizer, _ = open_model(
             path, trust_remote_code=trust_remote_code, checks_weights=True
@@ -176,7 +179,10 @@ class Policy:
         return policy
 
     def ending_at(self, stop: Sequence[str]) -> Policy:
-        """Return a copy, sharing the model, in which stop texts that are special tokens are end tokens too."""
+        """Return a copy, with the same model, whose responses also end at those stop texts that are special tokens.
+
+        Other stop texts are ignored here.
+        """
         ending = copy.copy(self)
         ending.end_ids = sorted(
             {*self.end_ids, *prompt_text.stop_ids(self.tokenizer, stop)}
@@ -195,9 +201,9 @@ class Policy:
         return frozen
 
     def _round_weights(self) -> None:
-        """Round the weights of linear layers to `dtype` for good, because autocast would round them in every pass.
+        """Round the weights of linear layers to `dtype` for good, so that autocast need not round them in every pass.
 
-        Other weights stay float32, such as embeddings, because autocast does not round them.
+        Other weights, such as embeddings, stay float32, because autocast does not round them.
         """
         embeddings = self.model.get_input_embeddings().weight
         for layer in self.model.modules():
@@ -223,8 +229,8 @@ class Policy:
     def context_length(self) -> int | None:
         """The most tokens, prompt and response together, that the model is made for; None if it does not say.
 
-        For the position encoding "longrope" it is the original length. Beyond that, the encoding would change every
-        position in a batch, even in short prompts.
+        For the position encoding "longrope" it is the original length. A longer row would change the encoding of every
+        position in its batch, even in short prompts.
         """
         config = self.model.config
         rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
@@ -271,9 +277,9 @@ class Policy:
     def without_gradients(self) -> Iterator[None]:
         """Turn gradients off, and autocast on, within the block; enter it once for a whole generation.
 
-        Autocast casts each weight at most once until its context ends, but only if the weight requires a gradient.
-        Frozen weights, such as LoRA's base, are therefore made to require one within the block. Under `inference_mode`
-        autocast keeps no casts at all, so only float32 uses it; there it is a little faster.
+        In float32 the block uses `inference_mode`, which is a little faster than `no_grad`. Autocast needs `no_grad`,
+        because under `inference_mode` it would cast a weight again at each use. It also keeps only casts of weights
+        that require a gradient, so within the block frozen weights, such as LoRA's base, require one.
         """
         if self.dtype == torch.float32:
             with torch.inference_mode():
@@ -291,7 +297,7 @@ class Policy:
 
     @contextmanager
     def without_head(self) -> Iterator[None]:
-        """Make the model return hidden states within the block, those that its output layer turns into logits."""
+        """Make the model return the hidden states before its output layer, in place of logits, within the block."""
         head = self.model.get_output_embeddings()
         head.forward = lambda hidden: hidden
         try:
@@ -303,7 +309,7 @@ class Policy:
         """Turn on gradient checkpointing: the update's passes keep fewer activations and compute the others twice.
 
         Raises:
-            UserError: transformers does not say which modules are the layers of this architecture.
+            UserError: transformers does not mark the layers of this architecture.
         """
         if not self._layers:
             raise UserError(
@@ -315,7 +321,7 @@ class Policy:
 
     @property
     def _layers(self) -> list[Any]:
-        """The model's layers for gradient checkpointing; empty if transformers does not mark them."""
+        """The layers that transformers marks for gradient checkpointing; empty if it marks none."""
         return [
             module
             for module in self.model.modules()
@@ -324,7 +330,7 @@ class Policy:
 
     @contextmanager
     def recomputing(self) -> Iterator[None]:
-        """Apply gradient checkpointing to the passes in the block, if `recompute` was called and gradients are on.
+        """Use gradient checkpointing for the passes in the block, if `recompute` was called and gradients are on.
 
         A pass then keeps only the values between layers until its backward pass. It must use no cache.
         """
@@ -341,9 +347,9 @@ class Policy:
                 del layer.forward
 
     def read(self, prompts: Sequence[Sequence[int]]) -> Context:
-        """Read every prompt (token ids) and return the context that continues them.
+        """Read every prompt, given as token ids, and return the context from which responses continue.
 
-        A beginning that all prompts share is read only once, if the model allows that.
+        A beginning that all prompts share is read only once, if the model allows that (`counts_tokens`).
         """
         return self.read_together(
             prompts, shared_prefix(prompts) if self._counts_tokens else 0
@@ -352,7 +358,7 @@ class Policy:
     def read_together(
         self, prompts: Sequence[Sequence[int]], shared: int, empty: int = 0
     ) -> Context:
-        """Read prompts whose first `shared` tokens are the same, and return the context that continues them.
+        """Read prompts whose first `shared` tokens are the same, and return the context from which responses continue.
 
         The shared tokens are read only once. After them, `empty` positions are left that nothing attends to.
         """
@@ -387,16 +393,16 @@ class Policy:
         return Context(cache, logits_P1V[:, -1], mask_PS, shared + lengths_P)
 
     def read_whole(self, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor) -> Tensor:
-        """Return the scores before every token of G responses to each prompt, by one pass without a cache.
+        """Return the scores from which each response token is drawn, by one pass without a cache.
 
-        Each prompt is read with each of its responses, and padding comes after both, so a causal mask is enough.
+        A row holds a prompt and one of its G responses, with padding after them, so a causal mask is enough.
 
         Args:
             prompts: token ids of P prompts.
             tokens_PGT: response tokens, with padding after the end.
 
         Returns:
-            logits_BTV: the scores from which each response token is drawn, (P * G, T, V).
+            Logits of the V words of the vocabulary, (P * G, T, V).
         """
         P, G, T = tokens_PGT.shape
         lengths_P = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
@@ -415,11 +421,7 @@ class Policy:
         ]
 
     def extend(self, context: Context, tokens_BT: Tensor) -> Tensor:
-        """Append T tokens to every row of `context`, and return the scores of the token after each of them.
-
-        Returns:
-            logits_BTV: scores, (B, T, V).
-        """
+        """Append T tokens to each of the B rows of `context`, and return the scores after each token, (B, T, V)."""
         added = tokens_BT.shape[1]
         if context.mask_BS is not None:
             context.mask_BS = torch.nn.functional.pad(
@@ -434,16 +436,16 @@ class Policy:
     def reads_whole(self, prompts: Sequence[Sequence[int]], response: int) -> bool:
         """Return whether the update uses `read_whole`, which reads each prompt again with each of its responses.
 
-        It does so on a GPU if no prompt is longer than `response`, the number of response tokens. One causal pass has
-        faster kernels there, which save more than reading short prompts again costs. With gradient checkpointing it
-        always does.
+        With gradient checkpointing it always does, because other passes need a cache. On a GPU it does if no prompt is
+        longer than `response`, the number of response tokens. One causal pass has faster kernels there, and that saves
+        more than reading short prompts again costs.
         """
         return self.recomputes or (
             self.device.type == "cuda" and max(map(len, prompts)) <= response
         )
 
     def read_tree(self, tree: PrefixTree, nodes: Sequence[int]) -> Tensor:
-        """Return the scores of the token after each of these nodes, (len(nodes), V), by one pass over the tree."""
+        """Return the scores of the token after each of these nodes of a tree, (nodes, V), by one pass over the tree."""
         logits_1NV: Tensor = self.model(
             input_ids=torch.tensor([tree.tokens], device=self.device),
             attention_mask=torch.from_numpy(tree.is_visible_NN())[None, None].to(
@@ -463,10 +465,10 @@ class Policy:
         positions_BT: Tensor | None = None,
         logits_to_keep: int = 0,
     ) -> Tensor:
-        """Let the model read tokens after those in `cache`, and return the logits of each row's last positions.
+        """Let the model read tokens after those in `cache`, append them to `cache`, and return logits.
 
-        `logits_to_keep` is the number of these positions, 0 for all. The tokens are appended to `cache`. `mask_BS` is
-        False at positions, cached or new, that nothing may attend to.
+        `logits_to_keep` is the number of last positions in each row whose logits are returned; 0 means all positions.
+        `mask_BS` covers cached and new positions, and is False where nothing may attend.
         """
         logits_BTV: Tensor = self.model(
             input_ids=tokens_BT,
@@ -487,10 +489,10 @@ _LEAST_SHARED = 16
 
 
 def shared_prefix(prompts: Sequence[Sequence[int]]) -> int:
-    """Return how many tokens all prompts begin with, such as a system message or examples.
+    """Return how many tokens all prompts begin with, such as those of a system message or examples.
 
-    Return 0 if there is only one prompt, or if reading so few tokens once would gain nothing. Every prompt keeps at
-    least one token of its own.
+    Return 0 if there is only one prompt, or if so few tokens are shared that reading them once would gain nothing. The
+    last token of a prompt never counts as shared, because the scores after it are needed.
     """
     if len(prompts) < 2:
         return 0

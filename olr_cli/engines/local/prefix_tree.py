@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 
 class PrefixTree:
-    """Sequences of tokens as a tree of N nodes: equal beginnings share their nodes, one for each token.
+    """Sequences of tokens as a tree of N nodes. A node is a token, and equal beginnings share their nodes.
 
     Nodes are numbered from 0 in the order in which they are added.
 
     Attributes:
         tokens: token id of each node.
-        depths: number of tokens before each node in its sequences, which is its position.
+        depths: position of each node, that is the number of tokens before it in its sequences.
     """
 
     def __init__(self) -> None:
@@ -36,9 +36,9 @@ class PrefixTree:
         return len(self.tokens)
 
     def add(self, tokens: Sequence[int], after: int = -1) -> list[int]:
-        """Add a sequence of tokens below the node `after` (-1: at the root); return the number of each token's node.
+        """Add a sequence of tokens below the node `after`, or at the root for -1, and return the node of each token.
 
-        Nodes that are there already are shared, not added again.
+        Nodes that exist already are shared, not added again.
         """
         path = []
         for token in tokens:

@@ -31,10 +31,10 @@ They exceed any local window that a configuration does not name, such as the 256
 
 
 def counts_tokens(policy: Policy) -> bool:
-    """Return whether scores stay the same if positions between two tokens of a prompt are left empty, by a few passes.
+    """Test with a few passes whether scores stay the same if positions between a prompt's tokens are left empty.
 
-    Where they do, a beginning that prompts share needs to be read only once. They do not with a sliding window, which
-    counts positions.
+    If they do, a beginning that prompts share needs to be read only once. With a sliding window they do not, because
+    the window counts empty positions too.
 
     Raises:
         UserError: the scores depend on later tokens, or on padding before a prompt, or a pass fails.
@@ -62,7 +62,11 @@ def counts_tokens(policy: Policy) -> bool:
 
 @torch.no_grad()
 def _counts_tokens(policy: Policy, kind: str) -> bool:
-    """Probe the model with a few short passes, as `counts_tokens` describes; `kind` names the model in errors."""
+    """Return whether scores stay the same if positions between a prompt's tokens are left empty.
+
+    `kind` names the model in errors. UserError is raised if scores depend on later tokens or on padding before a
+    prompt.
+    """
     model = policy.model
     tokens = ordinary_tokens(policy)
 
@@ -104,9 +108,9 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
     )
 
     def are_as_alone(shared: int, empty: int = 0) -> bool:
-        """Return whether two prompts, read together and then continued, get the scores that each gets alone.
+        """Return whether two prompts that are read and continued together get the scores that each gets alone.
 
-        The prompts are of unequal length. Their first `shared` tokens are read once for both, and are followed by
+        The prompts have unequal lengths. Their first `shared` tokens are read once for both, and are followed by
         `empty` positions.
         """
         context = policy.read_together(prompts, shared, empty)
@@ -142,7 +146,7 @@ def _counts_tokens(policy: Policy, kind: str) -> bool:
 
 @torch.no_grad()
 def has_plain_head(policy: Policy) -> bool:
-    """Return whether logits are a linear layer of the hidden states and nothing more, such as a cap or a scale."""
+    """Return whether logits are a linear layer of the hidden states, without a cap or a scale after it."""
     head = policy.model.get_output_embeddings()
     if type(head) is not torch.nn.Linear:
         return False
@@ -157,7 +161,7 @@ def has_plain_head(policy: Policy) -> bool:
 
 @torch.no_grad()
 def gives_scores_of(policy: Policy, other: Policy) -> bool:
-    """Return whether two policies give a short text the same scores to the last bit; False if the first cannot run."""
+    """Return whether two policies give a short text exactly the same scores; False if the first one cannot run."""
     tokens_1T = torch.tensor([ordinary_tokens(policy)], device=policy.device)
     with policy.precision():
         expected = other.model(input_ids=tokens_1T, use_cache=False).logits
@@ -176,7 +180,7 @@ def _distance(scores: Tensor, others: Tensor) -> Tensor:
 
 
 def ordinary_tokens(policy: Policy) -> list[int]:
-    """Return some token ids from all over the vocabulary, none of them special, as the text of a probe."""
+    """Return token ids from all over the vocabulary, none of them special, as the text of a probe."""
     size = min(len(policy.tokenizer), policy.model.get_input_embeddings().weight.shape[0])
     special = {
         *policy.tokenizer.all_special_ids,

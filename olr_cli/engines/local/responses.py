@@ -28,7 +28,7 @@ class Responses(NamedTuple):
 
     @classmethod
     def none(cls, rollouts: int, limit: int, policy: Policy) -> Responses:
-        """Allocate room for B responses, B = `rollouts`, of at most `limit` tokens; all are empty at first."""
+        """Allocate room for `rollouts` responses of at most `limit` tokens; all are empty at first."""
         B, device = rollouts, policy.device
         return cls(
             tokens_BT=torch.full((B, limit), policy.pad_id, device=device),
@@ -41,9 +41,9 @@ class Responses(NamedTuple):
 
 
 def self_certainty_of(log_pi_V: Tensor) -> Tensor:
-    """Compute KL(uniform || pi) = -log V - mean_v log pi(v), in nats, over the last dimension.
+    """Compute the self-certainty KL(uniform || pi) = -log V - mean_v log pi(v), in nats.
 
-    That dimension of `log_pi_V` holds the log-probabilities of V tokens.
+    The last dimension of `log_pi_V` holds the log-probabilities of the V tokens of a distribution.
     """
     return -math.log(log_pi_V.shape[-1]) - log_pi_V.mean(-1)
 
@@ -51,9 +51,9 @@ def self_certainty_of(log_pi_V: Tensor) -> Tensor:
 def truncated(pi_BV: Tensor, sampling: Sampling) -> Tensor:
     """Return the probabilities with 0 at the tokens that min_p, top_k and top_p exclude; they are not normalised.
 
-    The three are applied in this order, which is vLLM's, each to the result of the one before. The most likely token
-    always stays. `top_k` also keeps any token as likely as the last of the k. Nucleus (`top_p`): Holtzman et al. 2020,
-    arXiv:1904.09751. `min_p`: Nguyen et al. 2024, arXiv:2407.01082.
+    The three limits apply in this order, as in vLLM, each to the result of the one before. The most likely token always
+    stays. If several tokens are as likely as the k-th one, `top_k` keeps all of them. `top_p` is nucleus sampling
+    (Holtzman et al. 2020, arXiv:1904.09751); for `min_p` see Nguyen et al. 2024, arXiv:2407.01082.
     """
     top_p, top_k = sampling.top_p, sampling.top_k
     if sampling.min_p > 0:
@@ -79,16 +79,17 @@ _BELOW_1 = 1 - 2**-53
 
 
 def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
-    """Draw a token for each of B rollouts: the first whose cumulative share of its row exceeds a uniform number.
+    """Draw a token for each of B rollouts, by inverting its cumulative distribution at a random number.
 
-    In a large vocabulary, a draw first selects a block of words by the blocks' cumulative distribution, then a word
-    within the block. The cumulative distribution of all words would take several times the memory of the probabilities.
-    Sums are in float64, or rare tokens would get lost. In a row of NaN, the last token is returned.
+    That is the first token whose cumulative share exceeds the number. In a row of NaN it is the last token.
+
+    In a large vocabulary, first a block of words is found and then a word in the block. The cumulative sums of all
+    words would take several times the memory of the probabilities. Sums are in float64, or rare tokens would get lost.
 
     Args:
         pi_DV: D rows of probabilities of V words, which need not add up to 1.
-        rows_B: the row of `pi_DV` from which each token is drawn.
-        uniform_B: a random number in [0, 1) for each, float64.
+        rows_B: for each rollout, the row of `pi_DV` from which its token is drawn.
+        uniform_B: for each rollout, a random number in [0, 1), float64.
 
     Returns:
         The ids of the tokens, (B,).
@@ -114,7 +115,10 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
 
 
 def _block_sums(pi_DV: Tensor) -> Tensor:
-    """Return the sum of each block of `_BLOCK` words, and last that of the remaining words, (D, blocks + 1) float64."""
+    """Return the sum of each whole block of `_BLOCK` words, (D, blocks + 1) float64.
+
+    The last column is the sum of the words that fill no whole block.
+    """
     whole = pi_DV.shape[-1] // _BLOCK * _BLOCK
     blocks_DKW = pi_DV[:, :whole].view(len(pi_DV), -1, _BLOCK)
     sums_DK = blocks_DKW.sum(-1, dtype=torch.float64)
@@ -123,15 +127,19 @@ def _block_sums(pi_DV: Tensor) -> Tensor:
 
 
 def _place(cumulative_BN: Tensor, threshold_B1: Tensor) -> Tensor:
-    """Return each row's first index whose cumulative sum exceeds the threshold, (B, 1); the last if it is NaN."""
+    """Return the first index in each row whose cumulative sum exceeds the row's threshold, (B, 1).
+
+    For a threshold of NaN, return the last index.
+    """
     place_B1 = torch.searchsorted(cumulative_BN, threshold_B1, right=True)
     return place_B1.clamp(max=cumulative_BN.shape[-1] - 1)
 
 
 def ends_with_stop_text(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:
-    """Return whether each response, none of which had a stop text before its last token, now has one, (B,).
+    """Return whether the last token of each response completes a stop text, (B,).
 
-    Only the last tokens are decoded, enough for the longest stop text.
+    No response may have had a stop text before. Only the last tokens of a response are decoded, as many as the longest
+    stop text can take.
     """
     # Decode only the tail. A token is at least one byte of text, except special tokens, for which a few more are read.
     tail = max(len(text.encode()) for text in stop) + 4

@@ -29,10 +29,10 @@ _HEAD = 2**32
 
 
 def rows_to_sample(policy: Policy, longest: int) -> int:
-    """Return how many responses to sample at once, if each has up to `longest` tokens, those of its prompt included.
+    """Return how many responses to sample at once; at least one.
 
-    On a GPU they fill half of the free memory; on a CPU they have at most `ON_A_CPU` tokens in all. There is at least
-    one.
+    A response may have up to `longest` tokens, those of its prompt included. On a GPU the responses fill half of the
+    free memory. On a CPU they have at most `ON_A_CPU` tokens in all.
     """
     if policy.device.type != "cuda":
         return max(1, ON_A_CPU // longest)
@@ -43,15 +43,15 @@ def rows_to_sample(policy: Policy, longest: int) -> int:
 
 
 def rows_in(memory: int, policy: Policy, longest: int) -> int:
-    """Return how many responses fit into `memory` bytes, at `longest` tokens with their prompts; at least one."""
+    """Return how many responses of up to `longest` tokens, prompt included, fit into `memory` bytes; at least one."""
     words: int = policy.model.config.get_text_config().vocab_size
     return max(1, memory // (longest * policy.bytes_per_token + words * _BYTES_PER_WORD))
 
 
 def tokens_to_train(policy: Policy) -> int:
-    """Return the most tokens, of prompts and responses, for one forward and backward pass.
+    """Return the most tokens, prompts and responses together, for one forward and backward pass.
 
-    On a GPU their activations fill half of the memory that the optimiser leaves free; on a CPU the number is
+    On a GPU their activations fill half of the memory that the optimiser leaves free. On a CPU the number is
     `ON_A_CPU`.
     """
     if policy.device.type != "cuda":
@@ -69,7 +69,10 @@ def tokens_to_train(policy: Policy) -> int:
 
 
 def free_memory(policy: Policy) -> int:
-    """Return the unused bytes of this run's share of the GPU; what torch holds in its cache counts as unused."""
+    """Return the bytes of this run's share of the GPU that are not in use.
+
+    Memory that torch keeps in its cache counts as free.
+    """
     free, total = torch.cuda.mem_get_info(policy.device)
     used = torch.cuda.memory_allocated(policy.device)
     return max(
@@ -82,7 +85,7 @@ def free_memory(policy: Policy) -> int:
 
 
 def _kept_bytes(policy: Policy, tokens: int) -> int:
-    """Return the bytes that a pass over `tokens` tokens keeps for its backward pass, without the output layer's."""
+    """Measure the bytes that a pass over `tokens` tokens keeps for its backward pass, the output layer excluded."""
     tokens_PGT = torch.full((1, 1, tokens), policy.pad_id, device=policy.device)
     before = torch.cuda.memory_allocated(policy.device)
     with policy.precision(), policy.recomputing(), policy.without_head():

@@ -34,11 +34,11 @@ from olr_cli.seeding import uniform_streams
 
 @dataclass(frozen=True)
 class SampledRollouts:
-    """G rollouts of each of P prompts, T tokens the longest; an end token counts as a response token.
+    """G rollouts of each of P prompts; the longest has T response tokens, end tokens included.
 
-    Log-probabilities and averages are those of softmax(logits / temperature) over all tokens, even if top_p, top_k or
-    min_p limits the draw. The update compares them with those of the policy that trains, which nothing truncates. (TRL
-    and verl compute their old log-probabilities in the same way.)
+    Log-probabilities, entropies and self-certainties are those of softmax(logits / temperature) over all tokens, even
+    if top_p, top_k or min_p limits the draw. The update compares the log-probabilities with those of the policy that
+    trains, to which no such limit applies. (TRL and verl compute their old log-probabilities in the same way.)
     """
 
     prompts: Sequence[list[int]]
@@ -71,9 +71,10 @@ class SampledRollouts:
 
     @property
     def statistics(self) -> dict[str, Tensor]:
-        """What a `Rollout` stores about its response, by the name of its field, (P, G) each.
+        """The statistics of each response, (P, G), by the name of the field of `Rollout` that stores them.
 
-        These are the number of tokens, whether the length limit cut it off, and means over its tokens.
+        They are the number of tokens, whether the length limit cut the response off, and the mean log-probability,
+        entropy and self-certainty of its tokens.
         """
         return {
             "tokens": self.lengths_PG,
@@ -93,17 +94,17 @@ def sample(
     batch_tokens: int | None = None,
     report: Callable[[int], None] = lambda ended: None,
 ) -> SampledRollouts:
-    """Sample as many rollouts of each prompt as it has keys.
+    """Sample G rollouts of each of P prompts, one for each random key.
 
     Args:
         policy: the policy to sample from.
         prompts: token ids, none empty.
-        keys_PG: one key per rollout, see `olr_cli.seeding`.
-        sampling: how tokens are drawn; at temperature 0 the statistics are those of temperature 1. Stop texts end a
-            response as end tokens do, and its text ends before the first of them.
-        batch_tokens: the most tokens, prompts and responses, whose keys and values are held at once; a group is never
-            split. None to measure how many fit (`olr_cli.engines.local.room`).
-        report: is called at every token with the number of rollouts that have ended.
+        keys_PG: the random keys (`olr_cli.seeding`).
+        sampling: how tokens are drawn. At temperature 0 the most likely token is taken, and statistics are those of
+            temperature 1. A stop text ends a response like an end token; the response's text leaves it out.
+        batch_tokens: the most tokens, of prompts and responses, whose keys and values are held at once. The rollouts of
+            one prompt are never split. None to measure how many tokens fit (`olr_cli.engines.local.room`).
+        report: is called while tokens are drawn, with the number of rollouts that have ended.
 
     Raises:
         NonFinite: logits are NaN or infinite.
@@ -152,7 +153,7 @@ def _respond(
 ) -> Responses:
     """Sample G responses to each of P prompts, as one batch of B = P * G rollouts.
 
-    Rollouts of a prompt share their computation as long as they have the same tokens (`_extend`).
+    Rollouts of a prompt are computed as one row as long as their tokens are equal (`_extend`).
 
     Args:
         policy: the policy to sample from.
@@ -227,10 +228,11 @@ def _respond(
 def _extend(
     policy: Policy, context: Context, context_rows_B: Tensor, tokens_B: Tensor
 ) -> Tensor:
-    """Append each rollout's token to the row of `context` that it continues; return the row that it continues next.
+    """Append a token to each rollout's row of `context`, and return the row that each rollout continues next.
 
-    Rollouts with the same tokens share a row, which is split where they differ. Rows that no rollout continues leave
-    the context once they are half of it: moving keys and values costs about as much as the rows that are saved.
+    Rollouts with equal tokens share a row. Where their tokens differ, the row is split. Rows that no rollout continues
+    are removed when a row is split, or once they are half of all rows. Removing them earlier would cost about as much
+    as it saves, because keys and values have to be moved.
 
         rollout             0    1    2    3
         its row before      r0   r0   r0   r2        r1: all of its rollouts have ended
@@ -260,7 +262,7 @@ def _texts(
     lengths_PG: Tensor,
     stop: Sequence[str],
 ) -> list[list[str]]:
-    """Return the G responses to each of P prompts as text, up to the end token or a stop text, which is left out.
+    """Return the text of each response, up to its end token or the first stop text, which is left out.
 
     If a prompt ends with a mark that opens the thinking, such as <think>, the texts of its responses begin with that
     mark.

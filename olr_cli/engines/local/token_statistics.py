@@ -43,23 +43,23 @@ def response_statistics(
 ) -> TokenStatistics:
     """Return statistics of the tokens of given responses, with gradients.
 
-    Equal beginnings are computed only once where that saves time.
+    Beginnings that sequences share are computed only once where that saves time.
 
     Args:
         policy: the policy whose statistics are computed.
         prompts: token ids of P prompts.
-        tokens_PGT: tokens of G responses to each prompt. Padding after a response has no influence on it; the
-            statistics there are arbitrary.
+        tokens_PGT: tokens of G responses to each prompt, with padding after the end. Statistics at padding are
+            arbitrary.
         temperature: divides the logits.
         lengths_PG: number of tokens of each response; None if all have T.
         entropy: whether to compute the entropy of each token's distribution.
-        self_certainty: whether to compute its self-certainty, KL(uniform || pi).
+        self_certainty: whether to compute KL(uniform || pi) of each token's distribution pi.
     """
 
     def of(logits_NV: Tensor, place: Tensor, tokens: Tensor) -> TokenStatistics:
         """Return the statistics of tokens, each drawn from one of N rows of logits.
 
-        `place` has the row of each token. `place` and `tokens` have the same shape, which the statistics get.
+        `place` has the row of each token. It has the shape of `tokens` and of the statistics.
         """
         # In float32: the ratios of the update come from these numbers.
         logits_NV = logits_NV.float()
@@ -87,7 +87,7 @@ def response_statistics(
         return of(states_ND, place_PGT, tokens_PGT)
 
     def of_hidden(hidden_ND: Tensor, place_M: Tensor, tokens_M: Tensor) -> TokenStatistics:
-        """Return the statistics of M tokens, each drawn from the row of `hidden_ND` that `place_M` names."""
+        """Return the statistics of M tokens. Each was drawn from the row of hidden states that `place_M` names."""
         with policy.precision():
             logits_NV = head(hidden_ND)
         return of(logits_NV, place_M, tokens_M)
@@ -104,10 +104,16 @@ def _in_pieces(
     tokens_PGT: Tensor,
     size: int,
 ) -> TokenStatistics:
-    """Return the statistics of all tokens, by calling `of` with `size` rows of hidden states at a time.
+    """Return the statistics of all tokens, computing the logits of only `size` rows of hidden states at a time.
 
-    `place_PGT` is the row of `hidden_ND` that each token was drawn from. The backward pass computes the logits of each
-    piece again, so that only one piece's are in memory.
+    The backward pass computes the logits of each piece again, so only one piece's logits are ever in memory.
+
+    Args:
+        of: returns the statistics of tokens from some hidden states, the row of each token in them, and the tokens.
+        hidden_ND: all N rows of hidden states.
+        place_PGT: the row of `hidden_ND` from which each token was drawn.
+        tokens_PGT: the tokens.
+        size: number of rows in a piece.
     """
     # Sort the tokens by place, so that the tokens of a piece are neighbours.
     place_M, order_M = place_PGT.flatten().sort(stable=True)
@@ -136,7 +142,7 @@ def _in_pieces(
 def _scores_of_rows(
     policy: Policy, prompts: Sequence[Sequence[int]], tokens_PGT: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Return N rows of logits, (N, V), and for each response token the index of the row it was drawn from, (P, G, T).
+    """Return N rows of logits, (N, V), and for each response token the row from which it was drawn, (P, G, T).
 
     Equal responses to a prompt, padding included, may share their rows. Within `Policy.without_head` the rows are
     hidden states.
@@ -167,10 +173,13 @@ def _scores_of_tree(
     tokens_PGT: Tensor,
     lengths_PG: Tensor | None,
 ) -> tuple[Tensor, Tensor] | None:
-    """Return what `_scores_of_rows` does, with equal beginnings computed once, or None if a prompt's tree is too large.
+    """Return N rows of logits, (N, V), and for each response token its row, (P, G, T).
 
-    A token is scored at the node before it, and a response's first token at the last node of its prompt. With prompt
-    ab, the responses cd and ce need only the scores after b and after c, and those after c once for both:
+    Beginnings that sequences share are computed only once. Return None if a prompt and its responses make too large a
+    tree. Within `Policy.without_head` the rows are hidden states.
+
+    A node of the tree is a token, and the logits at a node are those of the token after it. With prompt ab, the
+    responses cd and ce need only the logits at b and at c, and those at c once for both:
 
         a ── b ── c           the node of each token:  [[b, c],
                                                         [b, c]]
