@@ -64,7 +64,7 @@ class Measured:
 
 @dataclass
 class Room:
-    """The sums over a room, that is a folder of the package, or a file directly in it."""
+    """The sums over a room. A room is a folder of the package, or a file directly in the package."""
 
     name: str
     files: int = 0
@@ -109,9 +109,8 @@ HEAD = (
 def measure(source: str, name: str) -> Room:
     """Measure one file, as a `Room` of its own.
 
-    Args:
-        source: the text of the file.
-        name: its path, with which the places of its functions begin.
+    `source` is the text of the file. `name` is its path, which is also the room's name and begins the places of
+    functions.
     """
     tree = ast.parse(source)
     lines = source.split("\n")
@@ -130,7 +129,7 @@ def measure(source: str, name: str) -> Room:
 
 
 def _measured(function: Function, name: str) -> Measured:
-    """Measure one function, in the file called `name`."""
+    """Measure one function of the file with the path `name`."""
     docstring = ast.get_docstring(function)
     body = function.body if docstring is None else function.body[1:]
     end = function.end_lineno or function.lineno
@@ -168,8 +167,8 @@ def _is_text(statement: ast.stmt) -> bool:
 def _is_verb(docstring: str) -> bool:
     """Return whether a docstring seems to begin with an imperative.
 
-    Its first word must be no article, pronoun or the like (`NO_VERBS`), and must not end like a plural, participle or
-    noun.
+    The first word must not be an article, a pronoun or the like (`NO_VERBS`), and must not end like a plural, a
+    participle or a noun.
     """
     word = re.split(r"\W", docstring.strip(), maxsplit=1)[0].lower()
     return word.isalpha() and word not in NO_VERBS and not word.endswith(NO_VERB_ENDINGS)
