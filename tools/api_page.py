@@ -82,7 +82,10 @@ def _described(node: Definition, level: int) -> Iterator[str]:
 
 
 def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Yield (name, docstring) for each annotated field of a class that has a docstring, which is put on one line."""
+    """Yield (name, docstring) for each annotated field of a class that has a docstring.
+
+    The docstring is put on one line.
+    """
     for field, below in pairwise(node.body):
         match field, below:
             case (

@@ -85,7 +85,7 @@ class Room:
         )
 
     def row(self) -> str:
-        """Return the room's line of the table, in the columns of `HEAD`."""
+        """Return the room's line of the table, to stand below the heading `HEAD`."""
         body = sum(function.lines for function in self.functions)
         branches = sum(function.branches for function in self.functions)
         hard = sum(function.branches > MANY_BRANCHES for function in self.functions)
@@ -109,8 +109,8 @@ HEAD = (
 def measure(source: str, name: str) -> Room:
     """Measure one file, as a `Room` of its own.
 
-    `source` is the text of the file. `name` is its path, which is also the room's name and begins the places of
-    functions.
+    `source` is the text of the file. `name` is its path, which is also the room's name and the start of each function's
+    place.
     """
     tree = ast.parse(source)
     lines = source.split("\n")

@@ -33,7 +33,7 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add to the site the pages of `PAGES`, and every file of the repository to which a page links.
+    """Add to the site the README and other further pages (`PAGES`), and every file of the repository that pages link to.
 
     mkdocs calls this with the files below docs/, and builds the site from the files that are returned. `config` is the
     configuration of mkdocs.

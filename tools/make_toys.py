@@ -95,9 +95,9 @@ def wrong_answer(expression: Expression) -> int:
 
 
 def worked_response(answer: int, *, digits: int = 1) -> str:
-    """Return an answer as the policy writes it: its digits in reverse order.
+    """Return an answer as the policy writes it, with its digits in reverse order.
 
-    A shorter answer than `digits` digits is padded with zeros, which come last.
+    An answer of fewer than `digits` digits is padded with zeros, which come last.
     """
     return f"{answer:0{digits}d}"[::-1]
 
@@ -208,7 +208,8 @@ def warm_up(mixture: Mixture, seed: int, steps: int = STEPS) -> Policy:
 def _rate(step: int, steps: int) -> float:
     """Return the factor by which the learning rate is multiplied at a step.
 
-    The first of the `steps` steps is 0. The factor rises to 1, stays there, and falls to 0.02 at the end.
+    `step` counts from 0, and `steps` is the number of all steps. The factor rises to 1, stays there, and falls to 0.02
+    at the end.
     """
     rise = (step + 1) / RISE_STEPS
     fall = max(0.02, (steps - step) / (steps * DECAY_SHARE))

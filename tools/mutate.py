@@ -172,10 +172,10 @@ def _files(room: str) -> list[Path]:
 def imports_away(
     tests: Iterable[Path], helpers: Iterable[Path]
 ) -> dict[Path, dict[Path, int]]:
-    """Return, for each test file, how many imports away each file is that it imports, directly or through others.
+    """Return the distance, in imports, from each test file to every file that it imports, directly or through others.
 
-    The test file itself is 0 imports away, and a file that it imports directly is 1 away. Files that it does not reach
-    are absent.
+    The distance is 0 for the test file itself, and 1 for a file that it imports directly. Files that a test file does
+    not reach are absent from its mapping.
 
     Args:
         tests: files of tests.

@@ -105,7 +105,7 @@ def _short(text: str) -> str:
 
 
 def _exempt(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the syntax nodes, from `node` and below it, that must not be changed, because no test has to notice it.
+    """Yield the syntax nodes, from `node` and below it, in which no test has to notice a change, so that none is made.
 
     These are annotations, messages, assertions, and code that only a type checker reads.
     """
@@ -182,7 +182,7 @@ def _of_comparison(node: ast.Compare, text: Text) -> Iterator[Change]:
 
 
 def _of_and_or(node: ast.BoolOp, text: Text) -> Iterator[Change]:
-    """Yield an expression with ``and`` and ``or`` exchanged, and the expression without each of its operands."""
+    """Yield an expression with ``and`` and ``or`` exchanged, and versions of it with one operand left out."""
     words = (" and ", " or ") if isinstance(node.op, ast.And) else (" or ", " and ")
     same, other = words
     operands = [f"({text(value)})" for value in node.values]
@@ -195,7 +195,7 @@ def _of_and_or(node: ast.BoolOp, text: Text) -> Iterator[Change]:
 def _of_arithmetic(node: ast.BinOp, text: Text) -> Iterator[Change]:
     """Yield the expression with another operator, such as ``-`` for ``+``.
 
-    Nothing is yielded if an operand ends in a quote. It is a text then, and the change would only crash.
+    Nothing is yielded if an operand ends in a quote. Such an operand is a text, and the change would only crash.
     """
     sign = _OTHER_OPERATOR.get(type(node.op))
     left, right = text(node.left), text(node.right)

@@ -93,9 +93,8 @@ def self_certainties(
 ) -> Tensor:
     """Return the self-certainty, KL(uniform || policy) in nats, at each response token, with gradient.
 
-    The result has the shape (B, A). Values at padding are meaningless. The sampled token t has the log-probability log
-    pi(t), which `log_probs_BA` gives. That saves a second softmax, because for every token v log pi(v) = log pi(t) +
-    logit(v) - logit(t).
+    The result has the shape (B, A). Values at padding are meaningless. `log_probs_BA` has the log-probability of each
+    response token. It saves a second softmax, because logits differ from log-probabilities only by a constant.
     """
     # At each position the token that follows. The last one gets the first token, but `_at_actions` drops it.
     tokens_BT1 = sequences_BT.roll(-1, dims=1)[..., None]
@@ -175,8 +174,8 @@ class FiniteSteps:
     def backward(self, loss: Tensor, *arguments: Any, **options: Any) -> None:
         """Run OpenRLHF's backward pass; if the loss is infinite or NaN, make its gradient NaN.
 
-        Perhaps only one rank has such a loss. The NaN reaches all ranks through the sum of their gradients, so that all
-        of them raise in `optimizer_step`.
+        Such a loss on one rank has to stop all ranks. The NaN reaches the other ranks through the sum of the gradients,
+        so that all of them raise in `optimizer_step`.
         """
         # Only one rank may see the infinite loss. `1 + (value - value)` is 1 for a finite value and NaN otherwise, and
         # the NaN reaches every rank through the sum of the gradients.
@@ -260,9 +259,9 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         """Train on one micro-batch and return OpenRLHF's status of it, with corrected metrics.
 
         OpenRLHF reports each micro-batch's part of a mini-batch's mean, and averages these parts weighted by tokens.
-        Long micro-batches would so count twice. Loss, entropy and KL are corrected: if they are means over tokens,
-        OpenRLHF's average becomes the mean over all tokens of the step. If they are means over responses, OpenRLHF's
-        average becomes the average of the mini-batches' means, still weighted by tokens.
+        Long micro-batches would then count twice, so loss, entropy and KL are corrected here. If they are means over
+        tokens, OpenRLHF's average becomes the mean over all tokens of the step. If they are means over responses, it
+        becomes the average of the mini-batches' means, weighted by tokens.
 
         A micro-batch in which no token trains adds nothing to the gradient or to a mean.
 
@@ -341,7 +340,7 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         return PolicyForward(*(tensor.to("cpu") for tensor in (log_probs_BA, *statistics)))
 
     def take_gpu_peak(self) -> int | None:
-        """Return the most bytes that torch has had allocated on the GPU since the last call; None without a GPU."""
+        """Return the peak of torch's GPU memory since the last call, in bytes; None without a GPU."""
         if not torch.cuda.is_available():
             return None
         peak = torch.cuda.max_memory_allocated()
@@ -353,8 +352,8 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     ) -> None:
         """Write this rank's part of the checkpoint after `step` steps into `folder`; call it on all ranks at once.
 
-        The checkpoint consists of DeepSpeed's state and the model in Hugging Face's layout. The saved tokenizer has the
-        chat template of `chat`.
+        The checkpoint consists of DeepSpeed's state and the model in Hugging Face's layout. `chat` says which chat
+        template the saved tokenizer gets; by default it keeps its own.
         """
         chat.put_into(self.tokenizer)
         model = self.strategy._unwrap_model(self.actor)

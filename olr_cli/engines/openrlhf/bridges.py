@@ -76,8 +76,8 @@ def bridge_process() -> None:
     """Arrange that modules are patched when this process imports them.
 
     The variables of `environment` decide what is patched. If the recipe does not trust code of models, transformers
-    refuses to run it. If flash-attn is not installed, OpenRLHF gets a stand-in for it. On a CPU, functions that need
-    CUDA are replaced. The call itself imports nothing, so it is quick.
+    refuses to run it. If flash-attn is not installed, OpenRLHF gets a stand-in for it. If the device is a CPU,
+    functions that need CUDA are replaced. The call itself imports nothing, so it is quick.
     """
     if os.environ.get(_TRUSTS_CODE) != "1":
         # The job's processes know the recipe only by these variables.
@@ -116,7 +116,7 @@ def around_import(name: str, around: Around) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Import a module once, and run the module's code at the `yield` of a generator function.
+    """Import the module `name` once, and run its code at the `yield` of the generator function `around`.
 
     The finder stands in `sys.meta_path`. It removes itself when the module is first imported, so later imports are
     Python's own.
@@ -194,17 +194,16 @@ _FLASH_ATTENTION_MODULES = {
 
 
 def has_flash_attention() -> bool:
-    """Return whether flash-attn is installed; the stand-in does not count."""
+    """Return whether flash-attn is installed; the stand-in that this module makes does not count."""
     return find_spec("flash_attn") is not None
 
 
 def _stand_in_if_absent() -> None:
-    """Arrange that OpenRLHF can be imported without flash-attn, by stand-ins for flash-attn's modules.
+    """If flash-attn is not installed, let stand-ins take the place of its modules while OpenRLHF imports them.
 
     `openrlhf/models/ring_attn_utils.py` imports flash-attn at the top, even if attention is torch's sdpa. No function
     of flash-attn is called then, because flags.py refuses packed samples and ring attention. The stand-ins exist only
-    during the import of that one module, so no other package takes them for flash-attn. If flash-attn is installed,
-    nothing is done.
+    during the import of that one module, so no other package takes them for flash-attn.
     """
     if not has_flash_attention() and _FLASH_ATTENTION_USER not in sys.modules:
         around_import(_FLASH_ATTENTION_USER, _with_stand_in)

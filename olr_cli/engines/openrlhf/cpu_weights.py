@@ -80,7 +80,7 @@ class CpuWeights:
         """Receive the weight `name` from the trainer, and keep it until the last weight has come.
 
         OpenRLHF sets `empty_cache` with the last weight. Then the model loads all weights together, because vLLM's CPU
-        backend cannot replace a single one.
+        backend cannot replace a single weight.
         """
         import torch
 

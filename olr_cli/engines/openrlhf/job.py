@@ -140,8 +140,8 @@ def _variables(recipe: Recipe) -> dict[str, str]:
 def _check_room(wanted: int, files: JobFiles | None) -> None:
     """Raise `UserError` unless Ray has `wanted` GPUs and as many CPUs in total.
 
-    If other jobs hold so many of them that this job has to wait, announce that in `files`, because OpenRLHF waits
-    silently. `files` is None if the job has started a Ray of its own; then nothing is announced.
+    If other jobs hold so many GPUs or CPUs that this job has to wait, announce that through `files`, because OpenRLHF
+    waits silently. `files` is None if the job has started a Ray of its own; then nothing is announced.
     """
     import ray
 
@@ -163,8 +163,8 @@ def _check_room(wanted: int, files: JobFiles | None) -> None:
 def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
     """Replace OpenRLHF's actor classes for the controller, the policy, the reference model and vLLM by ours.
 
-    This has to happen before OpenRLHF's command line runs, which imports them. `node_id` is Ray's id of this node, on
-    which the controller has to run.
+    This has to happen before OpenRLHF's command line runs and imports the classes. `node_id` is Ray's id of this node,
+    on which the controller has to run.
     """
     from openrlhf.trainer import ppo_trainer
     from openrlhf.trainer.ray import launcher, ppo_actor, vllm_engine
@@ -266,7 +266,7 @@ def _rest_of(log: Path, start: int) -> str:
 
 
 def main() -> None:
-    """Run the job that the command line describes: the run directory, then OpenRLHF's flags.
+    """Run the job of the run directory that the command line names, with the OpenRLHF flags that follow.
 
     Exit with 0 if the job finished or was stopped, and with 1 otherwise. If an olr command started the job, the job
     ends when that command is gone.

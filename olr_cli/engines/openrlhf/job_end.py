@@ -49,14 +49,14 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Process(NamedTuple):
-    """A process of the job: `name` is its actor class or task, `number` its process id on its node."""
+    """A process of the job, with the name of its actor class or task and its process id on its node."""
 
     name: str
     number: int
 
 
 def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") -> JobEnd:
-    """Return how a job ended, given the error that ended it: the kind of end, and a sentence for the user.
+    """Classify the error that ended a job, and explain it in a sentence for the user.
 
     Args:
         error: the exception that ended the job; Ray may have wrapped it.
@@ -124,7 +124,7 @@ def _lack(cause: BaseException, error: BaseException) -> str | None:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the exception that Ray has wrapped, once or several times; `error` itself if it is not Ray's wrapper."""
+    """Return the original exception inside Ray's wrappers, which may be nested; `error` itself without a wrapper."""
     from ray.exceptions import RayTaskError
 
     while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
@@ -150,8 +150,8 @@ def _last_words(died: Process, text: str, log: str) -> str:
     """Return a sentence that explains why a process died, from what it printed last.
 
     If vLLM says that one of its processes was killed, the sentence says so. Otherwise it quotes the first exception
-    that does not merely report another one. Of a `UserError`, it is the message alone. If no exception was printed, the
-    sentence quotes the last line.
+    that does not merely report another one. If that is a `UserError`, the sentence is its message. If no exception was
+    printed, the sentence quotes the last line.
 
     Args:
         died: the process that died.

@@ -62,7 +62,7 @@ def missing_here(recipe: Recipe) -> Iterator[str]:
 
 
 def version_warnings() -> list[str]:
-    """Return one sentence that names all packages in other versions than the tested ones; an empty list without such.
+    """Return a list of one sentence, which names all packages in untested versions; an empty list if there are none.
 
     OpenRLHF is left out, because checks.py refuses any other version of it.
     """
@@ -190,8 +190,8 @@ def _unanswered(address: str) -> Iterator[str]:
 def _other_toolkit() -> Iterator[str]:
     """Yield a sentence if the CUDA toolkit with which DeepSpeed compiles is missing or is not of torch's version.
 
-    As for DeepSpeed, any two versions 12.x count as the same. Nothing is yielded if torch has no CUDA or the variable
-    DS_SKIP_CUDA_CHECK is 1.
+    Any two versions 12.x count as the same, because DeepSpeed accepts them too. Nothing is yielded if torch has no CUDA
+    or the variable DS_SKIP_CUDA_CHECK is 1.
     """
     import torch
 

@@ -15,10 +15,10 @@ _TRIES = 100
 
 
 def free_port() -> int:
-    """Return a TCP port on which nothing listens and which the kernel does not give to connections, if there is one.
+    """Return a free TCP port, if possible one that the kernel does not give to connections.
 
-    It is at least 20000, and below the range from which the kernel chooses ports. If there is no such port, the kernel
-    chooses one.
+    Such a port is at least 20000, and below the range from which the kernel chooses. If none is found, the kernel
+    chooses the port.
 
     OpenRLHF and vLLM would ask the kernel for a port, and listen on it seconds later, when their process has started.
     Until then the kernel may give the port to any connection. Ray makes hundreds of connections, and the job would end

@@ -88,7 +88,7 @@ class ReadRollouts(NamedTuple):
 class SupervisedStep:
     """The supervisor's decisions about a step, its token counts and its sampler gap, kept until the step is recorded.
 
-    The sampler gap is the mean difference of vLLM's and the policy's log-probabilities.
+    The sampler gap is the mean absolute difference of vLLM's and the policy's log-probabilities.
     """
 
     decided: Decided
@@ -98,7 +98,7 @@ class SupervisedStep:
 
 
 class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """Control a run: OpenRLHF's training loop, with the supervisor's labels and rewards, and with olr's records."""
+    """Run OpenRLHF's training loop with labels and rewards from the supervisor, and with olr's records."""
 
     run_path: Path  # locked by the command that started the job
     _step: int  # the step in progress, from 1
@@ -165,7 +165,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def init_checkpoint_states(self) -> dict[str, Any]:
         """Return the state from which OpenRLHF's loop continues: the episode and the step of our last checkpoint.
 
-        Both are 0 without a checkpoint.
+        Without a checkpoint, episode and step are 0.
 
         Raises:
             UserError: DeepSpeed has not loaded the state of that step.
@@ -205,8 +205,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     ) -> tuple[dict[str, Any], int]:
         """Take step `global_step` + 1; return OpenRLHF's status of the step, and the step's number.
 
-        `rollout_samples` has an `Experience` for each rollout. `supervise` writes the rewards into them after the
-        forward passes, before the update.
+        `rollout_samples` has an `Experience` for each rollout. `supervise` decides the rewards after the forward
+        passes, before the update.
 
         Raises:
             Diverged: logits, a loss or the gradient are infinite or NaN; the step is not recorded.
@@ -370,8 +370,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _openrlhf_metrics(self, status: dict[str, Any], step: SupervisedStep) -> Metrics:
         """Return a step's metrics under olr's names: those that OpenRLHF reports, the entropy, and the sampler gap.
 
-        The sampler gap is the mean difference of vLLM's and the policy's log-probabilities. `status` is what OpenRLHF
-        reports. Metrics that were not measured are left out.
+        The sampler gap is the mean absolute difference of vLLM's and the policy's log-probabilities. `status` is what
+        OpenRLHF reports. Metrics that were not measured are left out.
         """
         metrics = {
             name: float(status[theirs])
