@@ -109,8 +109,7 @@ HEAD = (
 def measure(source: str, name: str) -> Room:
     """Measure one file, as a `Room` of its own.
 
-    `source` is the text of the file. `name` is its path, which is also the room's name and the start of each function's
-    place.
+    `source` is the text of the file. `name` is its path, which names the room and begins the place of each function.
     """
     tree = ast.parse(source)
     lines = source.split("\n")
@@ -167,8 +166,8 @@ def _is_text(statement: ast.stmt) -> bool:
 def _is_verb(docstring: str) -> bool:
     """Return whether a docstring seems to begin with an imperative.
 
-    The first word must not be an article, a pronoun or the like (`NO_VERBS`), and must not end like a plural, a
-    participle or a noun.
+    The first word must not be an article, a pronoun or the like (`NO_VERBS`), nor end like a plural, participle or
+    noun.
     """
     word = re.split(r"\W", docstring.strip(), maxsplit=1)[0].lower()
     return word.isalpha() and word not in NO_VERBS and not word.endswith(NO_VERB_ENDINGS)

@@ -33,10 +33,9 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add to the site the README and other further pages (`PAGES`), and every file of the repository that pages link to.
+    """Add to the site further pages, such as the README (`PAGES`), and every file of the repository that pages link to.
 
-    mkdocs calls this with the files below docs/, and builds the site from the files that are returned. `config` is the
-    configuration of mkdocs.
+    mkdocs calls this with the files below docs/, and builds the site from the files that are returned.
     """
     # mkdocs would make docs/README.md the first page.
     files.remove(next(file for file in files if file.src_uri == "README.md"))

@@ -208,8 +208,7 @@ def warm_up(mixture: Mixture, seed: int, steps: int = STEPS) -> Policy:
 def _rate(step: int, steps: int) -> float:
     """Return the factor by which the learning rate is multiplied at a step.
 
-    `step` counts from 0, and `steps` is the number of all steps. The factor rises to 1, stays there, and falls to 0.02
-    at the end.
+    `step` counts from 0 up to `steps` - 1. The factor rises to 1, stays there, and falls to 0.02 at the end.
     """
     rise = (step + 1) / RISE_STEPS
     fall = max(0.02, (steps - step) / (steps * DECAY_SHARE))
@@ -271,10 +270,10 @@ def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tens
 
 
 def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
-    """Return the accuracy of sampled and of greedy responses, from 0 to 1, on prompts that never train.
+    """Return the accuracy of sampled and of greedy responses, from 0 to 1, on prompts of the mixture's kind.
 
-    The first is avg@8, the share of right answers among 8 responses per prompt at temperature 1. The prompts are of the
-    mixture's kind.
+    No policy trains on these prompts. The first number is avg@8, the share of right answers among 8 responses per
+    prompt at temperature 1.
     """
     held_out = expressions(mixture.kind, HELD_OUT_PROMPTS, 0, "test")
     prompts = policy.tokenizer([expression.text for expression in held_out])["input_ids"]

@@ -131,8 +131,7 @@ class SmoothedLoss:
     def __call__(self, log_probs_BA: Tensor, *arguments: Any, **options: Any) -> Any:
         """Return OpenRLHF's loss and statistics, computed from the smoothed log-probabilities of the last forward pass.
 
-        `log_probs_BA` has the log-probabilities without smoothing and is ignored. All other arguments go to OpenRLHF's
-        loss.
+        `log_probs_BA` is not smoothed, and is ignored. All other arguments go to OpenRLHF's loss.
         """
         # Drop the reference, or the tensors of the pass would stay in memory until the next one.
         smoothed_BA, self._log_probs_BA = self._log_probs_BA, None
@@ -243,8 +242,8 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
         """Run OpenRLHF's update on this rank's share of a step, and return OpenRLHF's metrics of the update.
 
-        Samples stay in the order in which `balance.deal` put them; OpenRLHF would shuffle them. `kl_ctl` is OpenRLHF's
-        coefficient of the KL.
+        Samples stay in the order in which `balance.deal` put them; OpenRLHF would shuffle them. `kl_ctl` weights the
+        KL.
         """
         # OpenRLHF looks the class up in its own module and always passes shuffle=True.
         ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
@@ -263,13 +262,8 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         tokens, OpenRLHF's average becomes the mean over all tokens of the step. If they are means over responses, it
         becomes the average of the mini-batches' means, weighted by tokens.
 
-        A micro-batch in which no token trains adds nothing to the gradient or to a mean.
-
-        Args:
-            experience: the micro-batch.
-            kl_ctl: OpenRLHF's coefficient of the KL.
-            step: OpenRLHF's number of the micro-batch.
-            loss_batch_info: OpenRLHF's counts of tokens and samples in the mini-batch, by name.
+        A micro-batch in which no token trains adds nothing to the gradient or to a mean. `loss_batch_info` has
+        OpenRLHF's counts of tokens and samples in the mini-batch, by name.
         """
         # If no prompt of a whole mini-batch trains, divide its sums by 1: 0 / 0 would make every weight NaN.
         totals = {
@@ -421,8 +415,7 @@ def policy_actor(smoothing: float, threads: int) -> object:
 class _ReferenceActor(ReferenceModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
     """Run one rank of the reference model, which listens on a port from `free_port`.
 
-    OpenRLHF would let the kernel choose the port. The kernel might then give that port to another connection before
-    this process listens on it.
+    The kernel, which OpenRLHF asks, might give its port to another connection before this process listens on it.
     """
 
     _get_free_port = staticmethod(free_port)

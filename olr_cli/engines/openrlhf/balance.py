@@ -38,8 +38,7 @@ def deal(
         lengths: number of tokens of each sample, prompt and response together.
         ranks: number of processes that train a copy of the policy.
         mini_batch: number of samples per optimiser step, on all ranks together. It must divide the number of samples.
-        micro_batch: number of samples per forward and backward pass on one rank. `micro_batch` * `ranks` must divide
-            `mini_batch`.
+        micro_batch: number of samples per pass on one rank. `micro_batch` * `ranks` must divide `mini_batch`.
         draw: key of the random draw that fills the mini-batches. Equal keys give equal mini-batches.
 
     Raises:
@@ -72,8 +71,7 @@ def _mini_batches(
 ) -> list[list[int]]:
     """Draw `count` mini-batches of equal size, each with a similar mix of short and long samples.
 
-    A mini-batch is a list of indices into `lengths`, the longest sample first. Equal keys `draw` give equal
-    mini-batches.
+    A mini-batch is a list of indices into `lengths`, the longest sample first. `draw` is the key of the random draw.
     """
     by_length = sorted(range(len(lengths)), key=lambda sample: (-lengths[sample], sample))
     strata = [

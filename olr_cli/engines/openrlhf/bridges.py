@@ -54,8 +54,8 @@ def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
     """Return the environment variables to set in every process of a job, as name -> value.
 
     Two of them tell `bridge_process` what the recipe says: whether it trusts code that comes with a model
-    (`trusts_code`), and the `device`, ``cpu`` or ``cuda``. Of some variables, such as NCCL_DEBUG, a value that the user
-    has set is kept.
+    (`trusts_code`), and the `device`, ``cpu`` or ``cuda``. Some variables, such as NCCL_DEBUG, keep a value that the
+    user has set.
     """
     variables = {
         _TRUSTS_CODE: "1" if trusts_code else "0",
@@ -118,8 +118,7 @@ def around_import(name: str, around: Around) -> None:
 class _Finder(importlib.abc.MetaPathFinder):
     """Import the module `name` once, and run its code at the `yield` of the generator function `around`.
 
-    The finder stands in `sys.meta_path`. It removes itself when the module is first imported, so later imports are
-    Python's own.
+    The finder stands in `sys.meta_path`, and removes itself when the module is first imported.
     """
 
     def __init__(self, name: str, around: Around) -> None:

@@ -281,8 +281,7 @@ def _flags_of(parser: argparse.ArgumentParser) -> set[str]:
 def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
     """Return transformers' name of the policy's attention implementation, such as ``sdpa``.
 
-    The recipe's `engine.attention` decides. ``auto`` means flash_attention_2 on a GPU with flash-attn, and sdpa
-    otherwise.
+    The recipe's `engine.attention` decides. ``auto`` means flash_attention_2 on a GPU with flash-attn, or else sdpa.
 
     Raises:
         NotHere: the recipe names flash_attention_2, but flash-attn or a GPU is missing.

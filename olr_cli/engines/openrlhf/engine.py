@@ -282,8 +282,7 @@ class OpenRlhfRunner:
     def render(self, messages: Sequence[Message]) -> str:
         """Return a conversation as the text that the policy reads.
 
-        If the model is not on this machine, its chat template is unknown. Then return the bare turns below a line that
-        says so.
+        If the model, and so its chat template, is not on this machine, return the bare turns below a line that says so.
         """
         if self._model.tokenizer is None:
             turns = [f"[{message.role}] {message.content}" for message in messages]
@@ -296,9 +295,8 @@ class OpenRlhfRunner:
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Run the job to its end; return the number of ``steps`` and the path of the trained ``policy``.
 
-        The manifest records these two values. The job continues after the last checkpoint, if there is one. While it
-        runs, each step that it records is reported, and a signal that asks this process to stop is passed on to the
-        job.
+        The job continues after the last checkpoint, if there is one. While it runs, each step that it records is
+        reported, and a signal that asks this process to stop is passed on to the job.
 
         Raises:
             Interrupted: the run was asked to stop.
@@ -365,8 +363,7 @@ class OpenRlhfRunner:
     def _checkpoint_gpus(self, run: Path, done: int) -> int | None:
         """Return the number of GPUs that saved the checkpoint after step `done`, if the policy has another number now.
 
-        Return None if the numbers are equal, or if `done` is 0, so that there is no checkpoint. `run` is the run
-        directory.
+        Return None if the numbers are equal, or if `done` is 0 and there is no checkpoint.
         """
         parts = saved_parts(checkpoint_path(run, done)) if done else None
         return None if parts == self._engine.policy_gpus else parts

@@ -42,12 +42,8 @@ def response_texts(
 ) -> list[str]:
     """Return the text of each rollout's response, cut off before the first stop text that it contains.
 
-    If a prompt ends by opening a thought, such as ``<think>``, the response begins with that opening.
-
-    Args:
-        samples: an OpenRLHF `Experience` for each rollout.
-        texts: the decoder of token ids.
-        stop: the stop texts.
+    If a prompt ends by opening a thought, such as ``<think>``, the response begins with that opening. `samples` has an
+    OpenRLHF `Experience` for each rollout, `texts` decodes token ids, and `stop` has the stop texts.
     """
     openings = texts.opened([_prompt_tokens(sample) for sample in samples])
     decoded = texts.decode([response_tokens(sample) for sample in samples])
@@ -64,8 +60,7 @@ def token_means(
 
     Args:
         values: the values at all token positions, one tensor (B, A) for each micro-batch of B rollouts.
-        experiences: the micro-batches. `index` has the numbers of their rollouts, and `action_mask` (B, A) marks the
-            response tokens.
+        experiences: micro-batches. `index` has their rollouts' numbers, and `action_mask` (B, A) marks response tokens.
         samples: number of rollouts in the step. The mean of rollout i is at position i of the result.
     """
     means: list[float | None] = [None] * samples
@@ -110,8 +105,7 @@ def group_members(
     `rollouts` indices for each view.
 
     Args:
-        samples: an OpenRLHF `Experience` for each rollout. The text in `labels` names its view and prompt
-            (`prompt_label`).
+        samples: an OpenRLHF `Experience` for each rollout. Its label names the view and the prompt (`prompt_label`).
         views: the wordings in which every prompt was sampled.
         rollouts: number of rollouts of a prompt in one view. They must be adjacent, as OpenRLHF's advantages need them.
 

@@ -30,8 +30,8 @@ class PromptOrder:
 
     Args:
         schedule: which prompts each step has.
-        rows: OpenRLHF's data set, with a row (source, text, label, images) for each wording of a prompt. The wordings
-            of a prompt are adjacent.
+        rows: rows (source, text, label, images) for OpenRLHF, one for each wording of a prompt. Those of a prompt are
+            adjacent.
         done: number of steps that are complete.
     """
 
@@ -45,8 +45,8 @@ class PromptOrder:
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
         """Yield the rows that are left of the current epoch, as (source, text, label, images).
 
-        Each of the four is a list with one value. At the end, the epoch's steps count as done, so the next iteration
-        yields the next epoch.
+        Each of the four is a list with one value. At the end, the epoch counts as done, and the next iteration yields
+        the next.
         """
         epoch = self._schedule.epoch(self._done + 1)
         steps = [
@@ -75,8 +75,8 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
         """Return a step's micro-batches with advantages, made from an `Experience` for each rollout.
 
-        The rollouts begin with reward 0, because OpenRLHF would ask a reward model if they had none. `make_experience`
-        later sets the real rewards.
+        `make_experience` sets the rewards. Until then they are 0, because OpenRLHF would ask a reward model without
+        them.
         """
         self._samples = rollout_samples
         for sample in rollout_samples:  # without rewards, OpenRLHF would ask a reward model
@@ -102,8 +102,7 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def make_experience(self, samples_list: list[Any]) -> list[Any]:
         """Run OpenRLHF's forward passes over a step's micro-batches, and return the micro-batches with rewards.
 
-        `samples_list` has the micro-batches. Answers are verified while the models compute. Then the supervisor labels
-        and rewards the whole step.
+        Answers are verified while the models compute. Then the supervisor labels and rewards the whole step.
         """
         # The models compute in other processes, so this process is free to verify answers.
         with ThreadPoolExecutor(max_workers=1) as beside:

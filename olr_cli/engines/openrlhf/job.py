@@ -195,8 +195,7 @@ def sequences_at_once(recipe: Recipe) -> int:
     """Return how many sequences each vLLM engine may sample at once (`max_num_seqs`).
 
     It is the engine's share of a step's rollouts, but at least 128 and at most 512. If it were left to vLLM, engines
-    made by OpenRLHF would sample 128 sequences at once on any card. If the key-value cache is full, more sequences
-    wait.
+    made by OpenRLHF would sample 128 sequences at once on any card. If the key-value cache is full, sequences wait.
     """
     rollouts = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt
     views = len(compose(recipe.method).views)
@@ -268,8 +267,8 @@ def _rest_of(log: Path, start: int) -> str:
 def main() -> None:
     """Run the job of the run directory that the command line names, with the OpenRLHF flags that follow.
 
-    Exit with 0 if the job finished or was stopped, and with 1 otherwise. If an olr command started the job, the job
-    ends when that command is gone.
+    Exit with 0 if the job finished or was stopped, and with 1 otherwise. The job also ends when the olr command that
+    started it is gone.
     """
     # A job that a user has started by hand has no command to follow.
     if parent := os.environ.get(LEASH):

@@ -183,8 +183,7 @@ def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
 
     Args:
         printed: lines that the parent of vLLM's processes printed.
-        has_cause: whether one of the lines is an exception that may explain the death. If so, only a line that names a
-            signal counts as evidence.
+        has_cause: whether an exception among the lines may explain the death. If so, only a line with a signal counts.
     """
     for killed in filter(None, map(_KILLED_PROCESS.search, printed)):
         if killed["code"] != "None" or not has_cause:

@@ -43,10 +43,9 @@ def path_with_own_programs() -> str:
 
 @contextmanager
 def started(words: Sequence[str], log: Path) -> Iterator[Job]:
-    """Start a job with the command line `words`, and yield it; end it when the block ends.
+    """Start a job with the command line `words`, and yield it; end it when the block ends (`Job.end`).
 
-    The job's output is appended to `log`. At the end, Ray's session folder and shared memory are removed too
-    (`Job.end`).
+    The job's output is appended to `log`. At the end, Ray's session folder and shared memory are removed too.
     """
     job = Job(words, log)
     try:

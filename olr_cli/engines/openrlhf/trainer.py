@@ -205,8 +205,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     ) -> tuple[dict[str, Any], int]:
         """Take step `global_step` + 1; return OpenRLHF's status of the step, and the step's number.
 
-        `rollout_samples` has an `Experience` for each rollout. `supervise` decides the rewards after the forward
-        passes, before the update.
+        `supervise` decides the rewards after the forward passes, before the update.
 
         Raises:
             Diverged: logits, a loss or the gradient are infinite or NaN; the step is not recorded.
@@ -428,8 +427,7 @@ def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
     """Sample responses to all held-out prompts, and return an OpenRLHF `Experience` for each response.
 
     vLLM receives all prompts at once. OpenRLHF would pass only as many at a time as a training step has, and wait each
-    time for the longest response. `generator` is OpenRLHF's `SamplesGenerator`, and `settings` are its options by name,
-    such as ``temperature``.
+    time for the longest response. `generator` is OpenRLHF's `SamplesGenerator`, and `settings` are its options by name.
     """
     rollout = generator.args.rollout
     step_size, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)
