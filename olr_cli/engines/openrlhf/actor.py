@@ -415,7 +415,7 @@ def policy_actor(smoothing: float, threads: int) -> object:
 class _ReferenceActor(ReferenceModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
     """Run one rank of the reference model, which listens on a port from `free_port`.
 
-    The kernel, which OpenRLHF asks, might give its port to another connection before this process listens on it.
+    OpenRLHF would let the kernel choose the port. Another connection might get that port before this process does.
     """
 
     _get_free_port = staticmethod(free_port)

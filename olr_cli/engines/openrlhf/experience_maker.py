@@ -45,8 +45,8 @@ class PromptOrder:
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
         """Yield the rows that are left of the current epoch, as (source, text, label, images).
 
-        Each of the four is a list with one value. At the end, the epoch counts as done, and the next iteration yields
-        the next.
+        Each of the four is a list with one value. After the last row, the epoch's steps count as done, so that the next
+        iteration yields the next epoch.
         """
         epoch = self._schedule.epoch(self._done + 1)
         steps = [
