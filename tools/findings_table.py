@@ -16,15 +16,15 @@ TABLE = re.compile(r"^\| finding \|.*\n(?:\|.*\n)+", re.MULTILINE)
 
 
 def page() -> str:
-    """Return the text of docs/data.md, with its table of findings replaced by `table()`."""
+    """Return the text of docs/data.md, with the table of findings made again from the code."""
     # A function, because `sub` would read backslashes in a text as references to groups.
     return TABLE.sub(lambda _: f"{table()}\n", PAGE.read_text("utf-8"))
 
 
 def table() -> str:
-    """Return the Markdown table of all findings of `olr check`.
+    """Return the Markdown table of all kinds of findings that `olr check` reports.
 
-    The names of findings whose rows `olr check --export` leaves out are in bold.
+    A kind's name is in bold if `olr check --export` leaves out rows with such a finding.
     """
     columns = [
         Column(head) for head in ("finding", "in a row", "why", "example", "what to do")

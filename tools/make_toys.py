@@ -83,7 +83,7 @@ MIXTURE_NOTE = (
 
 
 def wrong_answer(expression: Expression) -> int:
-    """Return what the wrong procedure answers: each column is solved alone, without carry or borrow.
+    """Return the answer of the wrong procedure, which solves each column alone, without carry or borrow.
 
     It equals the right answer if and only if no column needs a carry or borrow.
     """
@@ -95,16 +95,16 @@ def wrong_answer(expression: Expression) -> int:
 
 
 def worked_response(answer: int, *, digits: int = 1) -> str:
-    """Return an answer as the policy writes it: its digits from the last to the first.
+    """Return an answer as the policy writes it, with its digits in reverse order.
 
-    It has at least `digits` digits; zeros that would lead the number come last.
+    An answer of fewer than `digits` digits is padded with zeros, which come last.
     """
     return f"{answer:0{digits}d}"[::-1]
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """The mixture of right and wrong procedures that the warm-up teaches a policy (`MIXTURE_NOTE`)."""
+    """A mixture of right and wrong answers, which the warm-up (supervised training) teaches a policy."""
 
     kind: KindName
     low: float
@@ -124,9 +124,9 @@ class Mixture:
         )
 
     def respond(self, expression: Expression, *parts: str | int) -> str:
-        """Return a response to `expression`: right, by the wrong procedure, or with one digit changed.
+        """Draw a response to `expression`: right, by the wrong procedure, or right but for one digit.
 
-        `parts` are the key of the random draw: equal parts give the same response.
+        `parts` is the key of the random draw. Equal parts give the same response.
         """
         if uniform("right", *parts) < self.right_probability(expression):
             return worked_response(expression.answer)
@@ -147,13 +147,13 @@ MIXTURES = {
 
 
 def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
-    """Return a `transformers.PreTrainedTokenizerFast` with a token for each of `CHARACTERS`, and a chat template.
+    """Return a `transformers.PreTrainedTokenizerFast` with a token for each character, and a chat template.
 
-    Other characters become ``<unk>``.
+    Characters that are not in `CHARACTERS` become ``<unk>``.
 
     Args:
-        max_length: tokens that the policy can read, prompt and response together.
-        further: tokens that no text becomes, to fill a larger vocabulary.
+        max_length: number of tokens that the policy can read, prompt and response together.
+        further: tokens that only fill a larger vocabulary; no text is encoded to them.
     """
     vocabulary = {
         token: number
@@ -177,9 +177,9 @@ def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
 
 
 def warm_up(mixture: Mixture, seed: int, steps: int = STEPS) -> Policy:
-    """Train a new policy of 0.13 M parameters to imitate `mixture`, in float32 on the CPU, and return it.
+    """Train a new policy of 0.13 M parameters to imitate `mixture`, in float32 on the CPU, and return the policy.
 
-    `seed` decides its first weights and all batches. `steps` is the number of optimiser steps.
+    `seed` decides the initial weights and all batches. `steps` is the number of optimiser steps.
     """
     torch.set_num_threads(THREADS)
     policy = _new_policy(seed)
@@ -206,7 +206,10 @@ def warm_up(mixture: Mixture, seed: int, steps: int = STEPS) -> Policy:
 
 
 def _rate(step: int, steps: int) -> float:
-    """Return the factor of the learning rate at a step, from 0: it rises to 1, stays, and falls to 0.02 at the end."""
+    """Return the factor by which the learning rate is multiplied at a step.
+
+    `step` counts from 0 up to `steps` - 1. The factor rises to 1, stays there, and falls to 0.02 at the end.
+    """
     rise = (step + 1) / RISE_STEPS
     fall = max(0.02, (steps - step) / (steps * DECAY_SHARE))
     return min(1.0, rise, fall)
@@ -242,9 +245,10 @@ def _new_policy(seed: int) -> Policy:
 
 
 def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tensor, Tensor]:
-    """Return a training batch: token ids of prompts with a response each, and the mask of what is learned.
+    """Return a training batch: the token ids, and a mask of the tokens to learn.
 
-    Both are (B, T). The mask is True at the response and its end token. `seed` and `step` decide the draws.
+    Each row is a prompt with a response. Both tensors have the shape (B, T). The mask is True at the response and its
+    end token. `seed` and `step` decide the draws.
     """
     members = split_members(mixture.kind, "train")
     rows, prompt_lengths = [], []
@@ -266,9 +270,10 @@ def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tens
 
 
 def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
-    """Return avg@8 at temperature 1 and the accuracy of greedy responses, from 0 to 1, on prompts that never train.
+    """Return the accuracy of sampled and of greedy responses, from 0 to 1, on prompts of the mixture's kind.
 
-    `mixture` names the kind of these prompts.
+    No policy trains on these prompts. The first number is avg@8, the share of right answers among 8 responses per
+    prompt at temperature 1.
     """
     held_out = expressions(mixture.kind, HELD_OUT_PROMPTS, 0, "test")
     prompts = policy.tokenizer([expression.text for expression in held_out])["input_ids"]
@@ -296,12 +301,12 @@ def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
 def make_toy(name: str, out: Path, seed: int = 0, steps: int = STEPS) -> dict[str, Any]:
     """Warm up the policy `name`, save it in the new folder `out`, and return its record.
 
-    The record, which is also stored as weights.json, has settings, versions, the digest of the weights and accuracies.
+    The record has settings, versions, the digest of the weights, and accuracies. It is also stored as weights.json.
 
     Args:
-        name: a key of `MIXTURES`.
-        out: a new folder.
-        seed: of the weights and batches.
+        name: name of a built-in policy, a key of `MIXTURES`.
+        out: the folder to make.
+        seed: decides the initial weights and the batches.
         steps: number of optimiser steps.
     """
     out.mkdir(parents=True)

@@ -90,7 +90,10 @@ _PATIENCE = 5.0
 
 @dataclass
 class Case:
-    """A change of the package (a mutant), the room for which it was drawn, and how its tests ended."""
+    """A change of the package (a mutant), the room for which it was drawn, and how its tests ended.
+
+    A room is a folder or a file of the package.
+    """
 
     room: str
     """The room for which it was drawn."""
@@ -104,7 +107,10 @@ class Case:
 
     @property
     def name(self) -> str:
-        """File and change, as in `mutants_unseen.txt`: without the line number, which moves."""
+        """The file and the change, as `mutants_unseen.txt` names a change.
+
+        The line number is left out, because it moves when the file is edited.
+        """
         return f"{self.file.as_posix()}: {self.mutant.what}"
 
     def __str__(self) -> str:
@@ -113,7 +119,10 @@ class Case:
 
 
 def unseen(text: str) -> set[str]:
-    """Return the names of changes in the text of `mutants_unseen.txt`: lines that are neither indented nor comments."""
+    """Return the names of the changes in the text of `mutants_unseen.txt`.
+
+    A name is a line that is neither indented nor a comment. The indented lines are reasons.
+    """
     return {line for line in text.splitlines() if line and not line.startswith((" ", "#"))}
 
 
@@ -121,10 +130,10 @@ def draw(rooms: Sequence[str], size: int, seed: int, left_out: set[str]) -> list
     """Draw `size` changes, from the rooms in turn, at most one per line of code.
 
     Args:
-        rooms: folders or files of the package; names joined by a comma are one room.
-        size: number of changes; there may be fewer.
-        seed: of the draws.
-        left_out: names of changes that are not drawn.
+        rooms: folders or files of the package. Names joined by a comma are one room.
+        size: number of changes. Fewer are returned if the rooms have no more.
+        seed: seed of the draws.
+        left_out: names of changes that are not drawn (`Case.name`).
     """
     queues = [_shuffled(room, random.Random(f"{seed} {room}"), left_out) for room in rooms]
     turns = zip_longest(*queues)
@@ -132,7 +141,10 @@ def draw(rooms: Sequence[str], size: int, seed: int, left_out: set[str]) -> list
 
 
 def _shuffled(room: str, draws: random.Random, left_out: set[str]) -> list[Case]:
-    """Draw one change for every line of a room's files that has one; return them in random order."""
+    """Draw one change for every line of a room that has any, and return the changes in random order.
+
+    Changes whose names are in `left_out` are not drawn.
+    """
     lines = defaultdict(list)
     for file in _files(room):
         for mutant in mutants_of(file.read_text(encoding="utf-8")):
@@ -150,7 +162,10 @@ def _shuffled(room: str, draws: random.Random, left_out: set[str]) -> list[Case]
 
 
 def _files(room: str) -> list[Path]:
-    """Return the Python files of a room, which is a folder, a file without its suffix, or several joined by commas."""
+    """Return the Python files of a room.
+
+    A room is the name of a folder, of a file without its suffix, or of several of these, joined by commas.
+    """
     places = [PACKAGE / name for name in room.split(",")]
     folders = [sorted(place.rglob("*.py")) for place in places if place.is_dir()]
     modules = [place.with_suffix(".py") for place in places if not place.is_dir()]
@@ -160,9 +175,10 @@ def _files(room: str) -> list[Path]:
 def imports_away(
     tests: Iterable[Path], helpers: Iterable[Path]
 ) -> dict[Path, dict[Path, int]]:
-    """Return, for each test file, how many imports lie between it and each file that it imports, directly or not.
+    """Return the distance, in imports, from each test file to every file that it imports, directly or through others.
 
-    The test file itself has 0, and what it imports directly has 1. Files that it does not reach are absent.
+    The distance is 0 for the test file itself, and 1 for a file that it imports directly. Files that a test file does
+    not reach are absent from its mapping.
 
     Args:
         tests: files of tests.
@@ -187,7 +203,11 @@ def imports_away(
 
 
 def _imported(file: Path) -> set[str]:
-    """Return the dotted names that a file may import: of modules, and of names in them that may be modules too."""
+    """Return the dotted names of the modules that a file may import.
+
+    For ``from a import b``, they are ``a`` and ``a.b``, because ``b`` may be a module. A text such as
+    ``"learning:learning"`` counts as an import of the module ``learning`` in the file's own folder.
+    """
     names = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
@@ -202,13 +222,13 @@ def _imported(file: Path) -> set[str]:
 
 
 class Tests:
-    """Chooses the test files for a change, orders them by nearness and speed, and runs them.
+    """Choose the test files for a change, order them by nearness and speed, and run them.
 
-    `seconds` and `failing` are filled by `measure`: the time of each file, and the tests that fail without a change.
+    `measure` fills `seconds`, the time of each test file, and `failing`, the tests that fail without a change.
     """
 
     def __init__(self) -> None:
-        """Read which file imports which."""
+        """Find out which files each test file imports, directly or through others."""
         below = list(Path("tests").rglob("*.py"))
         self._reached = imports_away(
             [path for path in below if path.name.startswith("test_")],
@@ -220,8 +240,9 @@ class Tests:
     def of(self, case: Case) -> list[Path]:
         """Return the test files to run on a change, those most likely to notice it first.
 
-        These are the tests of its room, then the nearest by imports of other rooms, then those of the commands. If its
-        room has tests, other rooms' count only if they import the changed file themselves.
+        First come tests of the change's room (its part of the package) that import the changed file, directly or
+        through others. Then come tests of other rooms that are the fewest imports away, and then tests of the commands.
+        If the room has tests, tests of other rooms have to import the changed file directly.
         """
         away = {
             test: near[case.file]
@@ -251,12 +272,12 @@ class Tests:
         return list(dict.fromkeys(chain.from_iterable(ordered)))
 
     def measure(self, files: Sequence[Path], logs: Path) -> None:
-        """Run test files without a change; record the time of each, and the tests that fail anyway.
+        """Run test files without a change; record the time of each file, and the tests that fail.
 
         `logs` is the folder that receives pytest's output.
 
         Raises:
-            SystemExit: pytest could not run them.
+            SystemExit: pytest could not run the files.
         """
         report = logs / "first.xml"
         words = [f"--junit-xml={report}", *map(str, files)]
@@ -269,10 +290,10 @@ class Tests:
                 self.failing.append(f"{file}::{test.get('name')}")
 
     def judge(self, case: Case, log: Path) -> str:
-        """Put a change into its file, run its tests, and restore the file.
+        """Put a change into its file, run the tests that `of` chooses for it, and restore the file.
 
-        Return ``killed`` if a test failed, ``timeout``, ``survived`` if none did, or ``no test``. `log` receives
-        pytest's output.
+        Return ``killed`` if a test failed, ``survived`` if no test failed, ``timeout`` if the tests took too long, and
+        ``no test`` if there is no test. `log` receives pytest's output.
         """
         files = self.of(case)
         if not files:
@@ -294,8 +315,8 @@ def run_tests(words: Sequence[str], limit: float, log: Path) -> int | None:
 
     Args:
         words: pytest's arguments besides the usual options.
-        limit: seconds of processor time. The clock may show `_PATIENCE` times as many.
-        log: file that receives its output.
+        limit: seconds of processor time. The clock may show five times as many (`_PATIENCE`).
+        log: file that receives pytest's output.
     """
     child = os.fork()
     if child == 0:
@@ -337,9 +358,9 @@ def _end_group(child: int) -> None:
 
 
 def enter_copy(folder: Path) -> None:
-    """Copy the files that git tracks to `folder`, and make this process and its children work and import there.
+    """Copy the files that git tracks to `folder`, and let this process and its children work and import there.
 
-    It also imports the large packages, so that forked children need not.
+    The large packages are imported here, so that forked children need not import them.
     """
     names = subprocess.run(
         ["git", "ls-files", "-z"], capture_output=True, text=True, check=True
@@ -382,7 +403,7 @@ def say(text: str) -> None:
 
 
 def table(cases: Sequence[Case]) -> str:
-    """Return a table of how many changes of each room the tests noticed, and below it the names of the others."""
+    """Return a table of how many changes the tests noticed in each room, followed by the changes that escaped them."""
     endings = ("killed", "timeout", "survived", "no test")
     by_room: Mapping[str, Counter[str]] = defaultdict(Counter)
     for case in cases:

@@ -15,7 +15,7 @@ Text = Callable[[ast.AST], str]
 
 
 class Change(NamedTuple):
-    """The replacement of a syntax node's text by `becomes`; `kind` names the sort of change."""
+    """The replacement of a syntax node's text by the text `becomes`; `kind` names the sort of change."""
 
     node: ast.AST
     kind: str
@@ -23,7 +23,7 @@ class Change(NamedTuple):
 
 
 class Mutant(NamedTuple):
-    """The source of a file with one change, and where and what the change is."""
+    """The source of a file with one change, the line of the change, and a description of it."""
 
     line: int
     """Line of the change, from 1."""
@@ -105,7 +105,7 @@ def _short(text: str) -> str:
 
 
 def _exempt(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes, among this one and those below it, that are not to be changed, because no test has to pin them.
+    """Yield the syntax nodes, from `node` and below it, in which no test has to notice a change, so that none is made.
 
     These are annotations, messages, assertions, and code that only a type checker reads.
     """
@@ -130,7 +130,10 @@ def _name(function: ast.expr) -> str:
 
 
 def _changes(node: ast.AST, text: Text) -> Iterator[Change]:
-    """Yield the changes of one node itself, not of those below it. `text` returns the source of a node."""
+    """Yield the changes of one node itself, not of the nodes below it.
+
+    `text` returns the source of a node.
+    """
     match node:
         case ast.Compare(ops=[_], comparators=[_]):
             yield from _of_comparison(node, text)
@@ -168,9 +171,9 @@ def _changes(node: ast.AST, text: Text) -> Iterator[Change]:
 
 
 def _of_comparison(node: ast.Compare, text: Text) -> Iterator[Change]:
-    """Yield the comparison with a neighbouring operator, such as ``<=`` for ``<``, and with the opposite (``>``).
+    """Yield a comparison with its operator replaced: ``<`` by its neighbour ``<=``, and by its opposite ``>``.
 
-    Operators such as ``==`` have only one other, ``!=``.
+    An operator such as ``==`` has only one replacement, ``!=``.
     """
     left, right = text(node.left), text(node.comparators[0])
     for others in (_NEIGHBOUR, _OPPOSITE):
@@ -179,7 +182,7 @@ def _of_comparison(node: ast.Compare, text: Text) -> Iterator[Change]:
 
 
 def _of_and_or(node: ast.BoolOp, text: Text) -> Iterator[Change]:
-    """Yield the expression with ``or`` for ``and`` or the reverse, and without each of its operands."""
+    """Yield an expression with ``and`` and ``or`` exchanged, and versions of it with one operand left out."""
     words = (" and ", " or ") if isinstance(node.op, ast.And) else (" or ", " and ")
     same, other = words
     operands = [f"({text(value)})" for value in node.values]
@@ -190,9 +193,9 @@ def _of_and_or(node: ast.BoolOp, text: Text) -> Iterator[Change]:
 
 
 def _of_arithmetic(node: ast.BinOp, text: Text) -> Iterator[Change]:
-    """Yield the expression with another operator, such as ``-`` for ``+``, unless an operand ends in a quote.
+    """Yield the expression with another operator, such as ``-`` for ``+``.
 
-    A quote shows that texts are joined, and a change would only crash.
+    Nothing is yielded if an operand ends in a quote. Such an operand is a text, and the change would only crash.
     """
     sign = _OTHER_OPERATOR.get(type(node.op))
     left, right = text(node.left), text(node.right)
@@ -203,9 +206,9 @@ def _of_arithmetic(node: ast.BinOp, text: Text) -> Iterator[Change]:
 
 
 def _of_call(node: ast.Call, text: Text) -> Iterator[Change]:
-    """Yield the call of the opposite function, such as max for min; or else with its first two arguments swapped.
+    """Yield a call of the opposite function, such as max for min, or else a call with two arguments swapped.
 
-    Arguments are swapped only if both are names or attributes, and their order matters.
+    The first two arguments are swapped if both are names or attributes and their order matters.
     """
     if isinstance(node.func, ast.Name) and node.func.id in _OTHER_FUNCTION:
         yield Change(node.func, "min/max, any/all", _OTHER_FUNCTION[node.func.id])

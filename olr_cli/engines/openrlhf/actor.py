@@ -41,10 +41,10 @@ _CHUNK_LOGITS = 2**24
 
 
 class PolicyForward(NamedTuple):
-    """What one forward pass of the policy measures at each response token, as CPU tensors.
+    """The policy's log-probabilities, entropies and self-certainties at response tokens, from one forward pass.
 
-    Each tensor is (B, A): B sequences, and the A positions of OpenRLHF's action mask. Entropies and self-certainties
-    are 0 where the mask is 0.
+    Each tensor is on the CPU and has the shape (B, A), for B sequences and the A positions of OpenRLHF's action mask.
+    Where the mask is 0, entropies and self-certainties are 0.
     """
 
     log_probs: Tensor
@@ -58,18 +58,19 @@ class PolicyForward(NamedTuple):
 
 
 def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
-    """Return, for each of the last `actions` tokens, the value at the position before it, (B, A).
+    """Return the values at the positions whose logits predict the last `actions` tokens, as a view (B, actions).
 
-    The logits there predict the token. T counts all tokens of a sequence, and A is `actions`.
+    `values_BT` has one value for each of the T tokens of a sequence. The logits at a token predict the next one, so
+    each result comes from the position before the token that it belongs to.
     """
     return values_BT[:, :-1][:, -actions:]
 
 
 def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the entropies and the self-certainties of the distributions that response tokens come from.
+    """Return the entropy and the self-certainty of the policy at each response token, without gradient.
 
-    Both are (B, A), in nats, without gradient, and 0 where the mask is 0. The rows of logits are processed in small
-    chunks, which saves memory.
+    Self-certainty is KL(uniform || policy). Both results are in nats, have the shape (B, A), and are 0 where the action
+    mask is 0. Positions are processed in small chunks, which saves memory.
     """
     B, T, V = logits_BTV.shape
     actions = action_mask_BA.shape[1]
@@ -90,10 +91,10 @@ def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor
 def self_certainties(
     logits_BTV: Tensor, sequences_BT: Tensor, log_probs_BA: Tensor
 ) -> Tensor:
-    """Return the self-certainty, KL(uniform || policy) in nats, at each response token, (B, A), with gradient.
+    """Return the self-certainty, KL(uniform || policy) in nats, at each response token, with gradient.
 
-    `log_probs_BA` are the log-probabilities of the response tokens. For a token t, log pi(v) is log pi(t) + logit(v) -
-    logit(t), so no second softmax is needed. Values at padding are meaningless.
+    The result has the shape (B, A). Values at padding are meaningless. `log_probs_BA` has the log-probability of each
+    response token. It saves a second softmax, because logits differ from log-probabilities only by a constant.
     """
     # At each position the token that follows. The last one gets the first token, but `_at_actions` drops it.
     tokens_BT1 = sequences_BT.roll(-1, dims=1)[..., None]
@@ -103,20 +104,22 @@ def self_certainties(
 
 
 def averaged(loss: Any) -> Any:
-    """Wrap an instance of OpenRLHF's `PolicyLoss` so that a call may pass `token_level_loss`, which is ignored.
+    """Wrap OpenRLHF's policy loss so that a call must pass `token_level_loss`, which is ignored.
 
-    The instance already has this setting from OpenRLHF's flag `actor.loss_agg_mode`. KL and entropy penalty lack it, so
-    `PolicyUpdate.training_step` adds it to the entries that OpenRLHF passes to all of them.
+    `token_level_loss` says whether a loss is averaged over tokens or over responses. The policy loss knows this
+    already, from OpenRLHF's flag `actor.loss_agg_mode`. The KL loss and the entropy penalty do not, so
+    `PolicyUpdate.training_step` adds the argument, and OpenRLHF passes it to all three.
     """
     return lambda *arguments, token_level_loss, **options: loss(*arguments, **options)
 
 
 class SmoothedLoss:
-    """Compute OpenRLHF's policy loss from label-smoothed log-probabilities (see `olr_cli.engines.local.loss.smoothed`).
+    """Compute OpenRLHF's policy loss from label-smoothed log-probabilities.
 
-    Those of the training policy are made here, from the logits of its forward pass. Those of the sampling policy are
-    already smoothed in the experience. Everything else that OpenRLHF computes from log-probabilities, above all the KL,
-    uses them without smoothing.
+    Smoothing mixes the log-probability of the sampled token with the mean over all tokens
+    (`olr_cli.engines.local.loss.smoothed`). This class smooths the log-probabilities of the policy in training, with
+    the logits of its forward pass. The log-probabilities of the policy that sampled are already smoothed in the
+    experience. Other quantities, such as the KL, are computed without smoothing.
     """
 
     def __init__(self, loss: Any, actor: Any, smoothing: float) -> None:
@@ -128,7 +131,7 @@ class SmoothedLoss:
     def __call__(self, log_probs_BA: Tensor, *arguments: Any, **options: Any) -> Any:
         """Return OpenRLHF's loss and statistics, computed from the smoothed log-probabilities of the last forward pass.
 
-        `log_probs_BA`, which are not smoothed, are ignored; everything else is passed on.
+        `log_probs_BA` is not smoothed, and is ignored. All other arguments go to OpenRLHF's loss.
         """
         # Drop the reference, or the tensors of the pass would stay in memory until the next one.
         smoothed_BA, self._log_probs_BA = self._log_probs_BA, None
@@ -141,9 +144,10 @@ class SmoothedLoss:
         options: dict[str, Any],
         result: Any,
     ) -> None:
-        """Keep the smoothed log-probabilities of a forward pass for the next loss; ignore passes without gradients.
+        """Keep the smoothed log-probabilities of a forward pass for the next call of the loss.
 
-        torch calls this hook after each forward pass. `result` is (log-probabilities, the model's output).
+        torch calls this hook after each forward pass. Passes without gradients are ignored. `arguments` begins with the
+        token ids, and `result` is (log-probabilities, the model's output).
         """
         if not torch.is_grad_enabled():  # a pass of sampling statistics
             return
@@ -155,9 +159,9 @@ class SmoothedLoss:
 class FiniteSteps:
     """Wrap OpenRLHF's DeepSpeed strategy so that an infinite or NaN loss or gradient raises `NonFinite`.
 
-    With ZeRO 1 and 2, DeepSpeed silently skips such a step (`check_grad_overflow`) and reports the norm of the step
-    before. With ZeRO 3 it takes the step: `get_grad_norm_direct` replaces a norm that is not finite by -1, and every
-    weight becomes NaN. All ranks see the same norm, so all of them raise.
+    DeepSpeed would not raise. With ZeRO 1 and 2 it silently skips such a step (`check_grad_overflow`) and reports the
+    gradient norm of the step before. With ZeRO 3 it takes the step: `get_grad_norm_direct` replaces the norm by -1, and
+    every weight becomes NaN. All ranks see the same norm, so all of them raise.
     """
 
     def __init__(self, strategy: Any) -> None:
@@ -169,7 +173,8 @@ class FiniteSteps:
     def backward(self, loss: Tensor, *arguments: Any, **options: Any) -> None:
         """Run OpenRLHF's backward pass; if the loss is infinite or NaN, make its gradient NaN.
 
-        The NaN reaches all ranks, although only one of them may have seen the loss.
+        Such a loss on one rank has to stop all ranks. The NaN reaches the other ranks through the sum of the gradients,
+        so that all of them raise in `optimizer_step`.
         """
         # Only one rank may see the infinite loss. `1 + (value - value)` is 1 for a finite value and NaN otherwise, and
         # the NaN reaches every rank through the sum of the gradients.
@@ -182,7 +187,7 @@ class FiniteSteps:
         """Take OpenRLHF's optimiser step.
 
         Raises:
-            NonFinite: the gradient is not finite; the weights are unchanged.
+            NonFinite: the gradient is infinite or NaN; the weights are unchanged.
         """
         zero = getattr(actor.model, "optimizer", None)
         with _norms_checked(zero):
@@ -195,8 +200,8 @@ class FiniteSteps:
 def _norms_checked(zero: Any) -> Iterator[None]:
     """Within the block, make DeepSpeed's ZeRO 3 optimiser raise `NonFinite` if a gradient norm is infinite or NaN.
 
-    It raises after computing the norms, before any weight changes. For other optimisers the block changes nothing:
-    those skip such a step and set `overflow`.
+    The optimiser `zero` raises after it has computed the norms, before any weight changes. Optimisers of ZeRO 1 and 2
+    are left alone, because they skip such a step by themselves and set `overflow`.
     """
     norms = getattr(zero, "_get_norm_groups", None)
     if norms is None:
@@ -218,10 +223,10 @@ def _norms_checked(zero: Any) -> Iterator[None]:
 
 
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
-    """Update the policy on one rank as OpenRLHF does, with label smoothing and with prompts that do not train.
+    """Update the policy on one rank as OpenRLHF does, and support label smoothing and prompts that do not train.
 
-    A method may leave prompts out of the update: their tokens are masked, and no mean counts them. A loss or gradient
-    that is infinite or NaN raises `NonFinite`.
+    A method may leave prompts out of the update. Their tokens are then masked, and no mean counts them. A loss or
+    gradient that is infinite or NaN raises `NonFinite`.
     """
 
     actor_loss_fn: Any
@@ -235,9 +240,10 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
             self.actor_loss_fn = SmoothedLoss(self.actor_loss_fn, self.actor, smoothing)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
-        """Run OpenRLHF's update on this rank's share of a step, in the order that balance.py dealt, without shuffling.
+        """Run OpenRLHF's update on this rank's share of a step, and return OpenRLHF's metrics of the update.
 
-        `kl_ctl` is OpenRLHF's coefficient of the KL. Return OpenRLHF's metrics of the update.
+        Samples stay in the order in which `balance.deal` put them; OpenRLHF would shuffle them. `kl_ctl` weights the
+        KL.
         """
         # OpenRLHF looks the class up in its own module and always passes shuffle=True.
         ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
@@ -249,14 +255,15 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any]
     ) -> dict[str, Any]:
-        """Train on one micro-batch and return OpenRLHF's status of it, with `metrics` and the number of tokens.
+        """Train on one micro-batch and return OpenRLHF's status of it, with corrected metrics.
 
-        A micro-batch in which no token trains adds nothing to the gradient or to a mean.
+        OpenRLHF reports each micro-batch's part of a mini-batch's mean, and averages these parts weighted by tokens.
+        Long micro-batches would then count twice, so loss, entropy and KL are corrected here. If they are means over
+        tokens, OpenRLHF's average becomes the mean over all tokens of the step. If they are means over responses, it
+        becomes the average of the mini-batches' means, weighted by tokens.
 
-        OpenRLHF reports each micro-batch's part of a mini-batch's mean, and averages these parts weighted by tokens, so
-        long micro-batches would count twice. Loss, entropy and KL are corrected for that: a mean over tokens becomes
-        that of the whole step. A mean over responses becomes that of a mini-batch, and a step's mini-batches are still
-        weighted by their tokens.
+        A micro-batch in which no token trains adds nothing to the gradient or to a mean. `loss_batch_info` has
+        OpenRLHF's counts of tokens and samples in the mini-batch, by name.
         """
         # If no prompt of a whole mini-batch trains, divide its sums by 1: 0 / 0 would make every weight NaN.
         totals = {
@@ -297,7 +304,7 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     _get_free_port = staticmethod(free_port)
 
     def init_model_from_pretrained(self, *args: Any, **kwargs: Any) -> None:
-        """Load the model as OpenRLHF does, and train it with `PolicyUpdate`."""
+        """Load the model as OpenRLHF does, and make `PolicyUpdate` its trainer."""
         # OpenRLHF makes its trainer from this name in its own module.
         ppo_actor.ActorPPOTrainer = partial(PolicyUpdate, smoothing=self.smoothing)
         super().init_model_from_pretrained(*args, **kwargs)
@@ -327,7 +334,7 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         return PolicyForward(*(tensor.to("cpu") for tensor in (log_probs_BA, *statistics)))
 
     def take_gpu_peak(self) -> int | None:
-        """Return the most bytes that torch has allocated on the GPU since the last call; None without a GPU."""
+        """Return the peak of torch's GPU memory since the last call, in bytes; None without a GPU."""
         if not torch.cuda.is_available():
             return None
         peak = torch.cuda.max_memory_allocated()
@@ -339,8 +346,8 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
     ) -> None:
         """Write this rank's part of the checkpoint after `step` steps into `folder`; call it on all ranks at once.
 
-        The folder receives the model in Hugging Face's layout, with a tokenizer set up for `chat`, and DeepSpeed's
-        state.
+        The checkpoint consists of DeepSpeed's state and the model in Hugging Face's layout. `chat` says which chat
+        template the saved tokenizer gets; by default it keeps its own.
         """
         chat.put_into(self.tokenizer)
         model = self.strategy._unwrap_model(self.actor)
@@ -362,16 +369,17 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         torch_dist_barrier_and_cuda_sync()
 
     def save_model(self) -> None:
-        """Do nothing in place of OpenRLHF's save at the end of training: the last checkpoint is the model."""
+        """Skip OpenRLHF's save at the end of training, because the last checkpoint already holds the model."""
 
 
 @contextmanager
 def _without_offload_buffers(engine: Any) -> Iterator[None]:
-    """Within the block, remove from a DeepSpeed engine's optimiser the host buffers that it keeps for sleeping.
+    """Within the block, remove a DeepSpeed optimiser's offload buffers, so that a checkpoint does not contain them.
 
-    They do not belong in a checkpoint, where they would double Adam's moments, and a resume would load them onto the
-    GPU. Only ZeRO 3 keeps them among the optimiser's states (`exp_avg_offload_buffer`, …). DeepSpeed needs them again
-    when it wakes up (runtime/zero/offload_states.py).
+    ZeRO 3 keeps these buffers in host memory, among the optimiser's states (`exp_avg_offload_buffer`, …), to free the
+    GPU while the policy sleeps. In a checkpoint they would double Adam's moments, and a resume would load them onto the
+    GPU. They are put back after the block, because DeepSpeed needs them when the policy wakes up
+    (runtime/zero/offload_states.py).
     """
     states = getattr(getattr(engine.optimizer, "optimizer", None), "state", {})
     removed = {
@@ -391,8 +399,8 @@ def policy_actor(smoothing: float, threads: int) -> object:
     """Return the Ray actor class that replaces OpenRLHF's policy.
 
     Args:
-        smoothing: share of the uniform distribution in each token's target; 0: no smoothing.
-        threads: CPU threads of each of its processes (OMP_NUM_THREADS).
+        smoothing: share of the uniform distribution in each token's target; 0 means no smoothing.
+        threads: number of CPU threads of each policy process (OMP_NUM_THREADS).
     """
 
     # Ray pickles this class by value, with its attribute (see `trainer.trainer_actor`).
@@ -405,9 +413,9 @@ def policy_actor(smoothing: float, threads: int) -> object:
 
 
 class _ReferenceActor(ReferenceModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """Run one rank of the reference model, with a port from `free_port` in place of the kernel's choice.
+    """Run one rank of the reference model, which listens on a port from `free_port`.
 
-    The kernel might give its own choice to another connection before this process listens on it.
+    OpenRLHF would let the kernel choose the port. Another connection might get that port before this process does.
     """
 
     _get_free_port = staticmethod(free_port)

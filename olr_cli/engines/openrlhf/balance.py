@@ -29,19 +29,20 @@ def deal(
     micro_batch: int,
     draw: Iterable[seeding.Part],
 ) -> list[list[int]]:
-    """Deal a step's samples out to ranks; return micro-batches, each a list of indices into `lengths`.
+    """Deal a step's samples out to ranks so that all ranks have about the same work; return the micro-batches.
 
-    The micro-batches of the first rank come first, mini-batch after mini-batch, then those of the second, and so on.
+    Each micro-batch is a list of indices into `lengths`. All micro-batches of the first rank come first, in the order
+    of the mini-batches. Those of the second rank follow, and so on.
 
     Args:
-        lengths: tokens of each sample, prompt and response.
-        ranks: number of ranks that hold a copy of the policy.
-        mini_batch: samples of one optimiser step, on all ranks together; a divisor of the number of samples.
-        micro_batch: samples of one forward and backward pass on one rank; times `ranks` a divisor of `mini_batch`.
-        draw: key of the random draw of the mini-batches: an equal key gives equal mini-batches.
+        lengths: number of tokens of each sample, prompt and response together.
+        ranks: number of processes that train a copy of the policy.
+        mini_batch: number of samples per optimiser step, on all ranks together. It must divide the number of samples.
+        micro_batch: number of samples per pass on one rank. `micro_batch` * `ranks` must divide `mini_batch`.
+        draw: key of the random draw that fills the mini-batches. Equal keys give equal mini-batches.
 
     Raises:
-        ValueError: the sizes do not divide.
+        ValueError: one of these divisions leaves a remainder.
     """
     if len(lengths) % mini_batch or mini_batch % (micro_batch * ranks):
         raise ValueError(
@@ -68,9 +69,9 @@ def deal(
 def _mini_batches(
     lengths: Sequence[int], count: int, draw: tuple[seeding.Part, ...]
 ) -> list[list[int]]:
-    """Draw `count` mini-batches of equal size, each with a like mix of short and long samples.
+    """Draw `count` mini-batches of equal size, each with a similar mix of short and long samples.
 
-    Return the indices into `lengths` of each one's samples, the longest first. `draw` is the key of the random draw.
+    A mini-batch is a list of indices into `lengths`, the longest sample first. `draw` is the key of the random draw.
     """
     by_length = sorted(range(len(lengths)), key=lambda sample: (-lengths[sample], sample))
     strata = [
@@ -81,5 +82,5 @@ def _mini_batches(
 
 
 def _cut(items: Sequence[T], size: int) -> list[list[T]]:
-    """Cut a list into parts of `size` items."""
+    """Cut a list into parts of `size` items; the last part may be shorter."""
     return [list(items[first : first + size]) for first in range(0, len(items), size)]

@@ -51,10 +51,11 @@ _ON_GPUS = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
 
 
 def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
-    """Return the environment variables for every process of a job, by name.
+    """Return the environment variables to set in every process of a job, as name -> value.
 
-    Among them is what `bridge_process` needs to know: whether the recipe `trusts_code` of models, and the `device`, cpu
-    or cuda. The user's own values of some variables, such as NCCL_DEBUG, are kept.
+    Two of them tell `bridge_process` what the recipe says: whether it trusts code that comes with a model
+    (`trusts_code`), and the `device`, ``cpu`` or ``cuda``. Some variables, such as NCCL_DEBUG, keep a value that the
+    user has set.
     """
     variables = {
         _TRUSTS_CODE: "1" if trusts_code else "0",
@@ -72,10 +73,11 @@ def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
 
 
 def bridge_process() -> None:
-    """Have modules patched when this process imports them, as the variables of `environment` say.
+    """Arrange that modules are patched when this process imports them.
 
-    Untrusted code of models is refused, a missing flash-attn gets a stand-in, and without a GPU CUDA's functions are
-    replaced. Nothing is imported yet, so the call is quick.
+    The variables of `environment` decide what is patched. If the recipe does not trust code of models, transformers
+    refuses to run it. If flash-attn is not installed, OpenRLHF gets a stand-in for it. If the device is a CPU,
+    functions that need CUDA are replaced. The call itself imports nothing, so it is quick.
     """
     if os.environ.get(_TRUSTS_CODE) != "1":
         # The job's processes know the recipe only by these variables.
@@ -100,9 +102,10 @@ Around = Callable[[ModuleType], Iterator[None]]
 
 
 def around_import(name: str, around: Around) -> None:
-    """Run `around` when the module `name` is imported: up to its `yield` before the module's code, the rest after it.
+    """Run the generator function `around` when the module `name` is imported.
 
-    `around` is a generator function that gets the module. If the module is already imported, all of it runs now.
+    `around` gets the module. Its part up to the `yield` runs before the module's code, and the rest runs after it. If
+    the module is already imported, all of `around` runs now.
     """
     loaded = sys.modules.get(name)
     if loaded is not None:
@@ -113,9 +116,9 @@ def around_import(name: str, around: Around) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Find a module when it is first imported, and run its code at the `yield` of the generator function `around`.
+    """Import the module `name` once, and run its code at the `yield` of the generator function `around`.
 
-    The finder then removes itself, so later imports are Python's own.
+    The finder stands in `sys.meta_path`, and removes itself when the module is first imported.
     """
 
     def __init__(self, name: str, around: Around) -> None:
@@ -146,11 +149,12 @@ _RUNS_CODE = ("get_class_in_module", "get_class_from_dynamic_module")
 
 
 def _refusing(module: ModuleType) -> Iterator[None]:
-    """Once transformers' module of dynamic code is imported, make its functions that run a model's own code raise.
+    """Make transformers refuse to run code that comes with a model.
 
-    This holds for every kind of file that names such code. OpenRLHF 0.11.2 always loads configurations, tokenizers and
-    models with `trust_remote_code=True`. Code that a recipe does not trust is refused before the job starts
-    (engine.py), and once more here.
+    `around_import` runs this generator around the import of transformers' module for such code. The functions that run
+    the code raise `UserError` from then on. OpenRLHF 0.11.2 loads every configuration, tokenizer and model with
+    `trust_remote_code=True`, so nothing else in this process would stop the code. The job's command (engine.py) has
+    already refused it before the job started.
     """
     yield
     # Other modules of transformers may hold the functions under the same names already, so replace these too.
@@ -189,25 +193,25 @@ _FLASH_ATTENTION_MODULES = {
 
 
 def has_flash_attention() -> bool:
-    """Return whether flash-attn is installed; the stand-in does not count."""
+    """Return whether flash-attn is installed; the stand-in that this module makes does not count."""
     return find_spec("flash_attn") is not None
 
 
 def _stand_in_if_absent() -> None:
-    """Make it possible to import OpenRLHF without flash-attn: empty modules stand in for it.
+    """If flash-attn is not installed, let stand-ins take the place of its modules while OpenRLHF imports them.
 
-    `openrlhf/models/ring_attn_utils.py` imports flash-attn at the top even if attention is torch's sdpa. No function of
-    flash-attn is then called: packed samples and ring attention are refused (flags.py). The stand-in exists only during
-    the import of that one module, so no other package takes it for the real one.
+    `openrlhf/models/ring_attn_utils.py` imports flash-attn at the top, even if attention is torch's sdpa. No function
+    of flash-attn is called then, because flags.py refuses packed samples and ring attention. The stand-ins exist only
+    during the import of that one module, so no other package takes them for flash-attn.
     """
     if not has_flash_attention() and _FLASH_ATTENTION_USER not in sys.modules:
         around_import(_FLASH_ATTENTION_USER, _with_stand_in)
 
 
 def _with_stand_in(_module: ModuleType) -> Iterator[None]:
-    """Put stand-ins for flash-attn's modules into `sys.modules` up to the `yield`, and remove them after it.
+    """Put stand-ins for flash-attn's modules into `sys.modules`, and remove them after the `yield`.
 
-    Their functions raise if they are called.
+    Functions of the stand-ins raise `RuntimeError` if they are called.
     """
     for name, functions in _FLASH_ATTENTION_MODULES.items():
         module = ModuleType(name)
@@ -234,7 +238,11 @@ _IDLE = ("set_device", "synchronize", "empty_cache", "current_stream")
 
 
 def _replace_in(module: str, **replacements: Callable[[Any], object]) -> None:
-    """Once a module is imported, replace each named attribute by what the given function makes of its old value."""
+    """Replace attributes of a module as soon as it is imported.
+
+    `module` is the dotted name. Each keyword names an attribute, and its value is a function that gets the old
+    attribute and returns the new one.
+    """
 
     def around(loaded: ModuleType) -> Iterator[None]:
         yield
@@ -245,15 +253,15 @@ def _replace_in(module: str, **replacements: Callable[[Any], object]) -> None:
 
 
 def _idle(_function: object) -> Callable[..., None]:
-    """Return a function that does nothing, in place of `_function`.
+    """Return a function that does nothing, as a replacement of `_function`.
 
-    Each call returns a new one, because torch's compiler rejects one function under two names.
+    Each call returns a new function, because torch's compiler rejects one function under two names.
     """
     return lambda *_args, **_kwargs: None
 
 
 def _mesh_of_cpus(init_device_mesh: Any) -> Any:
-    """Wrap torch's `init_device_mesh` so that it ignores the device asked for and makes a mesh of CPUs."""
+    """Wrap torch's `init_device_mesh` so that it always makes a mesh of CPUs, whatever device it is asked for."""
     return lambda _device, *args, **kwargs: init_device_mesh("cpu", *args, **kwargs)
 
 

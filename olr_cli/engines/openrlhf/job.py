@@ -56,9 +56,9 @@ _SETTLE_SECONDS = 2
 
 
 def run(run_path: Path, flags: list[str]) -> JobEnd:
-    """Train in this process; return how the job ended, and record it in the run directory.
+    """Train in this process; return how the training ended, and record that in the run directory.
 
-    `flags` are OpenRLHF's command-line arguments. An error of the training is not raised: it becomes part of the end.
+    `flags` are OpenRLHF's command-line arguments. An error of the training is not raised, but described in the result.
     """
     JobFiles(run_path).enter_working_folder()
     log = JobFiles(run_path).log
@@ -84,9 +84,10 @@ def run(run_path: Path, flags: list[str]) -> JobEnd:
 
 
 def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
-    """Set this process up, start or join Ray, put our classes in place, and run OpenRLHF's command line to its end.
+    """Prepare this process and Ray, replace OpenRLHF's classes by ours, and run OpenRLHF's command line to its end.
 
-    `flags` are its arguments. If they ask for a universal checkpoint, the newest checkpoint is converted to one first.
+    `flags` are the command line's arguments. If they ask for a universal checkpoint, which any number of GPUs can load,
+    the newest checkpoint is converted to one first.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     variables = _variables(recipe)
@@ -121,9 +122,10 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
 
 
 def _variables(recipe: Recipe) -> dict[str, str]:
-    """Return the environment variables for every process of the job, by name.
+    """Return the environment variables to set in every process of the job, as name -> value.
 
-    If the model is not a folder here and the Hugging Face hub does not answer, they keep processes from asking the hub.
+    If the model has to come from the Hugging Face hub and the hub does not answer, HF_HUB_OFFLINE is among them. It
+    keeps every process from waiting for the hub.
     """
     variables = environment(
         trusts_code=recipe.model.trust_remote_code,
@@ -138,8 +140,8 @@ def _variables(recipe: Recipe) -> dict[str, str]:
 def _check_room(wanted: int, files: JobFiles | None) -> None:
     """Raise `UserError` unless Ray has `wanted` GPUs and as many CPUs in total.
 
-    If other jobs hold some of them now, announce in `files` that this job waits, as OpenRLHF does so silently. `files`
-    is None for a Ray of the job's own, where nothing is announced.
+    If other jobs hold so many GPUs or CPUs that this job has to wait, announce that through `files`, because OpenRLHF
+    waits silently. `files` is None if the job has started a Ray of its own; then nothing is announced.
     """
     import ray
 
@@ -159,9 +161,10 @@ def _check_room(wanted: int, files: JobFiles | None) -> None:
 
 
 def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
-    """Replace OpenRLHF's classes of controller, policy, reference and vLLM actor by ours, before it imports them.
+    """Replace OpenRLHF's actor classes for the controller, the policy, the reference model and vLLM by ours.
 
-    `node_id` is Ray's id of this node, on which the controller has to run.
+    This has to happen before OpenRLHF's command line runs and imports the classes. `node_id` is Ray's id of this node,
+    on which the controller has to run.
     """
     from openrlhf.trainer import ppo_trainer
     from openrlhf.trainer.ray import launcher, ppo_actor, vllm_engine
@@ -191,9 +194,8 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
 def sequences_at_once(recipe: Recipe) -> int:
     """Return how many sequences each vLLM engine may sample at once (`max_num_seqs`).
 
-    It is the engine's share of a step's rollouts, but at least 128 and at most 512. vLLM's defaults by card do not
-    apply here. In the context in which OpenRLHF makes its engines, they would sample 128 sequences at once on any card.
-    If the key-value cache is full, more sequences wait.
+    It is the engine's share of a step's rollouts, but at least 128 and at most 512. If it were left to vLLM, engines
+    made by OpenRLHF would sample 128 sequences at once on any card. If the key-value cache is full, sequences wait.
     """
     rollouts = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt
     views = len(compose(recipe.method).views)
@@ -202,10 +204,11 @@ def sequences_at_once(recipe: Recipe) -> int:
 
 
 def policy_threads(recipe: Recipe) -> int:
-    """Return the number of CPU threads of each policy process, in which Adam runs if the flag ds.adam_offload is set.
+    """Return the number of CPU threads of each policy process.
 
-    On GPUs it is the process's share of its node's cores, because Ray would give it one thread. OMP_NUM_THREADS
-    overrides it, except for 1, which Ray's job server sets unasked.
+    Adam runs in these threads if the flag ds.adam_offload is set. On GPUs, the number is the process's share of its
+    node's cores, because Ray would give it one thread. If OMP_NUM_THREADS is set to more than 1, that is the number. A
+    value of 1 is ignored, because Ray's job server sets it unasked. On a CPU, the number is OMP_NUM_THREADS, or else 1.
     """
     import ray
 
@@ -262,9 +265,10 @@ def _rest_of(log: Path, start: int) -> str:
 
 
 def main() -> None:
-    """Run the job: `job RUN_DIR FLAGS…`. Exit with 0 if it finished or was stopped, and with 1 otherwise.
+    """Run the job of the run directory that the command line names, with the OpenRLHF flags that follow.
 
-    If an olr command started the job, the job ends when that command is gone.
+    Exit with 0 if the job finished or was stopped, and with 1 otherwise. The job also ends when the olr command that
+    started it is gone.
     """
     # A job that a user has started by hand has no command to follow.
     if parent := os.environ.get(LEASH):

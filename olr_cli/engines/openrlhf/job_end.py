@@ -49,19 +49,19 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
 class Process(NamedTuple):
-    """A process of the job: `name` is its actor class or task, `number` its process id on its node."""
+    """A process of the job, with the name of its actor class or task and its process id on its node."""
 
     name: str
     number: int
 
 
 def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") -> JobEnd:
-    """Explain an error that ended a job: what kind of end it is, and a sentence for the user.
+    """Classify the error that ended a job, and explain it in a sentence for the user.
 
     Args:
-        error: the exception that ended it; Ray may have wrapped it.
+        error: the exception that ended the job; Ray may have wrapped it.
         dead: Ray actors of the job that have died, the first death first.
-        log: the output of this attempt of the job, in which a dead process's last words are looked up.
+        log: the output of this attempt of the job, in which to look up what a dead process printed last.
     """
     cause = cause_of(error)
     match cause:
@@ -82,10 +82,10 @@ def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") ->
 def _death(
     cause: BaseException, error: BaseException, dead: Sequence[Process], log: str
 ) -> str | None:
-    """Return a sentence about the process whose death ended the job, or None if none died.
+    """Return a sentence about the process whose death ended the job, or None if no process died.
 
-    `error` is the exception that ended the job, `cause` the one that Ray has wrapped in it. `dead` are Ray's dead
-    actors, and `log` is the job's output.
+    `error` is the exception that ended the job, and `cause` is the original exception that Ray may have wrapped in it.
+    `dead` are the job's Ray actors that have died, the first death first. `log` is the job's output.
     """
     from ray.exceptions import OutOfMemoryError
 
@@ -110,7 +110,7 @@ def _death(
 def _lack(cause: BaseException, error: BaseException) -> str | None:
     """Return a sentence if the job ran out of GPU memory or could not write to a disk; None for other causes.
 
-    `error` is the exception that ended the job, `cause` the one that Ray has wrapped in it.
+    `error` is the exception that ended the job, and `cause` is the original exception that Ray may have wrapped in it.
     """
     if "OutOfMemoryError" in type(cause).__name__ or "out of memory" in str(cause):
         return (
@@ -124,7 +124,7 @@ def _lack(cause: BaseException, error: BaseException) -> str | None:
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """Return the original exception inside Ray's, which may be nested, or `error` itself if there is none."""
+    """Return the original exception inside Ray's wrappers, which may be nested; `error` itself without a wrapper."""
     from ray.exceptions import RayTaskError
 
     while isinstance(error, RayTaskError) and isinstance(error.cause, BaseException):
@@ -133,9 +133,9 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 def _process_in(text: str) -> Process | None:
-    """Return the process that the text of a Ray error names, or None.
+    """Return the process in which a Ray error arose, read from the error's text; None if the text names no process.
 
-    If the error was passed on, the text names several; the last is the one in which it arose.
+    If an error was passed on by several processes, the text names all of them, and the last one is returned.
     """
     matches = re.findall(
         r"class_name: (\w+).*?pid: (\d+)|ray::(\w+)\S* \(pid=(\d+)", text, re.DOTALL
@@ -149,11 +149,12 @@ def _process_in(text: str) -> Process | None:
 def _last_words(died: Process, text: str, log: str) -> str:
     """Return a sentence that explains why a process died, from what it printed last.
 
-    It quotes the first exception that does not merely report another one, or else the last line. A `UserError` is
-    returned as its own sentence. If vLLM says that one of its processes was killed, the sentence says that.
+    If vLLM says that one of its processes was killed, the sentence says so. Otherwise it quotes the first exception
+    that does not merely report another one. If that is a `UserError`, the sentence is its message. If no exception was
+    printed, the sentence quotes the last line.
 
     Args:
-        died: the process.
+        died: the process that died.
         text: the text of the error that ended the job.
         log: the job's output.
     """
@@ -178,12 +179,11 @@ def _last_words(died: Process, text: str, log: str) -> str:
 
 
 def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
-    """Return the name of the vLLM process that a signal killed, or None if none was.
+    """Return the name of the vLLM process that a signal killed, or None if no process was killed.
 
     Args:
         printed: lines that the parent of vLLM's processes printed.
-        has_cause: whether the lines have an exception that may explain the death. If so, only a line that names a
-            signal counts.
+        has_cause: whether an exception among the lines may explain the death. If so, only a line with a signal counts.
     """
     for killed in filter(None, map(_KILLED_PROCESS.search, printed)):
         if killed["code"] != "None" or not has_cause:
@@ -196,7 +196,7 @@ def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
 
 
 def _printed_by(process: Process, log: str) -> list[str]:
-    """Return what one process of the job printed: its lines in Ray's log, without colours and Ray's prefix."""
+    """Return the lines that one process of the job printed to Ray's log, without colours and without Ray's prefix."""
     lines = map(_LINE_OF_PROCESS.match, _COLOUR.sub("", log).splitlines())
     return [
         line["said"] for line in lines if line and int(line["process"]) == process.number

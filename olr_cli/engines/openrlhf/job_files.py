@@ -33,12 +33,12 @@ _END_SECONDS = 2
 
 
 class JobStopped(Exception):
-    """The job has stopped because it was asked to; everything up to the last complete step is saved."""
+    """Raised when the job stops because it was asked to; everything up to the last complete step is saved."""
 
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a job ended: its kind (finished, stopped, or one of four failures), and for a failure the reason."""
+    """How a job ended: finished, stopped, or one of four kinds of failure, with the reason."""
 
     kind: Literal["finished", "stopped", "user", "diverged", "worker", "bug"]
     """Kind of end.
@@ -87,7 +87,7 @@ class JobFiles:
         write_text(self._end, json.dumps(asdict(end)))
 
     def announce(self, sentence: str) -> None:
-        """Have the command that started the job show a sentence at once."""
+        """Pass a sentence to the command that started the job, which shows it at once."""
         with writing(self._announced), self._announced.open("a", encoding="utf-8") as file:
             file.write(f"{sentence}\n")
 
@@ -100,9 +100,9 @@ class JobFiles:
         return text.split("\n")[:-1]
 
     def read_end(self) -> JobEnd | None:
-        """Return how the job ended, or None if it was gone before it could record that.
+        """Return how the job ended; None if the job has not recorded that.
 
-        Wait up to 2 seconds for a network file system to show the record.
+        Wait up to 2 seconds for the record, because a network file system may show it late.
         """
         deadline = time.monotonic() + _END_SECONDS
         # List the folder: a network file system may answer `exists` from its cache.
@@ -120,20 +120,20 @@ class JobFiles:
 
 
 def held_out_label(prefix: str, row: int) -> str:
-    """Return the label by which OpenRLHF carries a held-out prompt: ``prefix:row``.
+    """Return the label ``prefix:row``, which OpenRLHF keeps with a held-out prompt.
 
-    `prefix` begins the names of the set's metrics, and `row` is the prompt's row in the set.
+    `prefix` is the beginning of the names of the set's metrics, and `row` is the prompt's row in the set.
     """
     return f"{prefix}:{row}"
 
 
 def prompt_label(view: View, prompt_id: str) -> str:
-    """Return the label by which OpenRLHF carries one view (wording) of a training prompt: ``view:prompt_id``."""
+    """Return the label ``view:prompt_id``, which OpenRLHF keeps with one view (wording) of a training prompt."""
     return f"{view}:{prompt_id}"
 
 
 def read_prompt_label(label: str) -> tuple[View, str]:
-    """Split a label from `prompt_label` into the view and the prompt's id."""
+    """Split a label ``view:prompt_id`` into the view (original or rephrased) and the prompt's id."""
     view, _, prompt_id = label.partition(":")
     return ("original" if view == "original" else "rephrased"), prompt_id
 
@@ -141,7 +141,7 @@ def read_prompt_label(label: str) -> tuple[View, str]:
 def write_rows(file: Path, rows: Sequence[tuple[str, str]]) -> None:
     """Write (text, label) pairs as a Parquet file with the columns `input` and `label`, which OpenRLHF reads.
 
-    It is not JSON, because that reader would turn texts that look like dates into dates.
+    The format is not JSON, because OpenRLHF's reader of JSON would turn texts that look like dates into dates.
     """
     columns = {"input": [text for text, _ in rows], "label": [label for _, label in rows]}
     table = pa.table(columns, schema=pa.schema(dict.fromkeys(columns, pa.string())))
@@ -149,10 +149,10 @@ def write_rows(file: Path, rows: Sequence[tuple[str, str]]) -> None:
 
 
 def saved_parts(checkpoint: Path) -> int:
-    """Return on how many GPUs a checkpoint's optimiser state was saved, which is the number of its files.
+    """Return the number of GPUs that saved a checkpoint's optimiser state; each has written one file.
 
     Raises:
-        UserError: there is none.
+        UserError: the checkpoint has no optimiser state.
     """
     parts = list((checkpoint / OPENRLHF_PART / "_actor").glob("*/*_optim_states.pt"))
     if not parts:
@@ -166,10 +166,10 @@ def saved_parts(checkpoint: Path) -> int:
 def put_together(checkpoint: Path, target: Path) -> None:
     """Convert a checkpoint's DeepSpeed state to a universal checkpoint in `target`, which any number of GPUs can load.
 
-    With ZeRO, every GPU of the policy holds a part of the float32 weights and of Adam's moments and saves a file.
-    DeepSpeed loads these files only on the same number of GPUs (`DeepSpeedEngine._load_zero_checkpoint`). Its own
-    converter (checkpoint/ds_to_universal.py) makes a folder for each weight instead. The result takes 12 bytes of disk
-    per parameter, and as much again during the conversion.
+    With ZeRO, every GPU of the policy holds a part of the float32 weights and of Adam's moments, and saves it in a file
+    of its own. DeepSpeed loads these files only on the same number of GPUs (`DeepSpeedEngine._load_zero_checkpoint`).
+    DeepSpeed's converter (checkpoint/ds_to_universal.py) makes a folder for each weight instead. The result takes 12
+    bytes of disk per parameter, and as much again during the conversion.
 
     Raises:
         OSError: the disk is full or not writable.

@@ -41,10 +41,10 @@ _OPERATIONS = ("cpu_adam", "deepspeed_shm_comm", "fused_adam")
 
 
 def missing_here(recipe: Recipe) -> Iterator[str]:
-    """Yield a sentence for each thing that this machine lacks for a job, for a dry run to show.
+    """Yield a sentence about each thing that a job needs and this machine lacks, for a dry run to show.
 
-    These are packages, a Ray that answers at the recipe's address, a C++ compiler and the CUDA toolkit. What stops a
-    run before it starts is checked by checks.py and the `require_…` functions here.
+    These things are packages, a C++ compiler, the CUDA toolkit, and a Ray that answers at the recipe's address. Other
+    lacks stop a run before it starts: checks.py and the `require_…` functions of this file find them.
     """
     device, address = engine_section(recipe, OpenRlhfEngine).device, cluster_address(recipe)
     # Without openrlhf, `require_openrlhf` says in one sentence how to install everything.
@@ -62,9 +62,9 @@ def missing_here(recipe: Recipe) -> Iterator[str]:
 
 
 def version_warnings() -> list[str]:
-    """Return one sentence that names the packages whose versions are not the tested ones; empty if there are none.
+    """Return a list of one sentence, which names all packages in untested versions; an empty list if there are none.
 
-    OpenRLHF is left out, because checks.py refuses another version.
+    OpenRLHF is left out, because checks.py refuses any other version of it.
     """
     installed = {
         package: installed_version(package)
@@ -84,7 +84,7 @@ def version_warnings() -> list[str]:
 
 
 def require_unlocked() -> None:
-    """Raise `NotHere` if a killed build has left a lock on which DeepSpeed would silently wait for ever."""
+    """Raise `NotHere` if a killed build of DeepSpeed has left a lock, for which a new build would wait for ever."""
     for lock in stale_locks():
         raise NotHere(
             f"{lock} is there and no process of this machine has it open: DeepSpeed's build was killed, and each start"
@@ -130,10 +130,10 @@ def require_short_folder() -> None:
 
 
 def stale_locks(folder: Path | None = None) -> list[Path]:
-    """Return the lock files that killed builds of DeepSpeed's extensions have left: no process here has them open.
+    """Return the lock files that killed builds of DeepSpeed's extensions have left.
 
-    They are looked for in `folder`, by default where torch keeps compiled extensions. torch makes the file, keeps it
-    open while it compiles, and removes it.
+    torch makes a lock file, keeps it open while it compiles, and then removes it. So a lock is left over if no process
+    of this machine has it open. `folder` is where the compiled extensions are; None means where torch keeps them.
     """
     if folder is None and (kept := os.environ.get("TORCH_EXTENSIONS_DIR")):
         folder = Path(kept)
@@ -156,7 +156,10 @@ def stale_locks(folder: Path | None = None) -> list[Path]:
 
 
 def _is_open(file: Path) -> bool:
-    """Return whether a process of this machine has the file open, as far as this user may look."""
+    """Return whether a process of this machine has the file open.
+
+    Processes whose files this user may not see, such as other users', are not counted.
+    """
     for opened in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError):  # closed meanwhile, or another user's
             if opened.samefile(file):
@@ -167,7 +170,7 @@ def _is_open(file: Path) -> bool:
 def _unanswered(address: str) -> Iterator[str]:
     """Yield a sentence if no connection to a Ray cluster's address succeeds within 5 seconds; otherwise nothing.
 
-    ``auto`` and ``local`` are no addresses and pass.
+    ``auto`` and ``local`` are not addresses, so nothing is yielded for them.
     """
     if address in ("auto", "local"):  # no address: Ray itself looks for a cluster
         return
@@ -187,7 +190,8 @@ def _unanswered(address: str) -> Iterator[str]:
 def _other_toolkit() -> Iterator[str]:
     """Yield a sentence if the CUDA toolkit with which DeepSpeed compiles is missing or is not of torch's version.
 
-    Like DeepSpeed, take any 12.x for any 12.x. Nothing is yielded if torch has no CUDA or DS_SKIP_CUDA_CHECK is 1.
+    Any two versions 12.x count as the same, because DeepSpeed accepts them too. Nothing is yielded if torch has no CUDA
+    or the variable DS_SKIP_CUDA_CHECK is 1.
     """
     import torch
 
@@ -209,7 +213,7 @@ def _other_toolkit() -> Iterator[str]:
 
 
 def _release_of(nvcc: str) -> str | None:
-    """Return the version of a CUDA compiler, such as ``12.8``; None if it does not run. `nvcc` is its path."""
+    """Return the version of the CUDA compiler at the path `nvcc`, such as ``12.8``; None if it does not run."""
     try:
         ended = subprocess.run(
             [nvcc, "--version"], capture_output=True, text=True, timeout=60, check=False

@@ -15,10 +15,14 @@ _TRIES = 100
 
 
 def free_port() -> int:
-    """Return a TCP port on which nothing listens, if possible from 20000 up to where the kernel's own choices begin.
+    """Return a free TCP port, if possible one that the kernel does not give to connections.
 
-    OpenRLHF and vLLM ask the kernel for a port and listen on it seconds later, when their process has started. Until
-    then the kernel may give the port to any connection. Ray makes hundreds of these, and the job ends with EADDRINUSE.
+    Such a port is at least 20000, and below the range from which the kernel chooses. If none is found, the kernel
+    chooses.
+
+    OpenRLHF and vLLM would ask the kernel for a port, and listen on it seconds later, when their process has started.
+    Until then the kernel may give the port to one of Ray's hundreds of connections, and the job would end with
+    EADDRINUSE.
     """
     # Not seeded: all processes of a job have one seed and would draw one port.
     generator = random.SystemRandom()

@@ -27,7 +27,10 @@ _PATIENCE_SECONDS = 20
 
 
 def command(run: Path, flags: Sequence[str], python: str = sys.executable) -> list[str]:
-    """Return the command line that runs the job of run directory `run` with OpenRLHF's `flags`."""
+    """Return the command line that runs the job of a run directory with OpenRLHF's `flags`.
+
+    `python` is the path of the interpreter.
+    """
     return [python, "-m", "olr_cli.engines.openrlhf.job", str(run), *flags]
 
 
@@ -40,9 +43,9 @@ def path_with_own_programs() -> str:
 
 @contextmanager
 def started(words: Sequence[str], log: Path) -> Iterator[Job]:
-    """Start a job with the command line `words`, append its output to `log`, and yield it.
+    """Start a job with the command line `words`, and yield it; end it when the block ends (`Job.end`).
 
-    At the end of the block the job is ended, if it still runs, and its traces are removed (`Job.end`).
+    The job's output is appended to `log`. At the end, Ray's session folder and shared memory are removed too.
     """
     job = Job(words, log)
     try:
@@ -54,7 +57,7 @@ def started(words: Sequence[str], log: Path) -> Iterator[Job]:
 class Job:
     """A job as a process of this machine, in a session of its own so that Ctrl-C does not reach it.
 
-    It starts when the object is made, with the command line `words`, and appends its output to `log`.
+    The job starts when the object is made. `words` is its command line, and its output is appended to `log`.
     """
 
     def __init__(self, words: Sequence[str], log: Path) -> None:
@@ -80,7 +83,7 @@ class Job:
         return self._process.poll() is not None
 
     def note_memory(self) -> None:
-        """Remember the shared memory that the job's processes have now; `end` removes what a kill would leave."""
+        """Remember which shared memory the job's processes have now, so that `end` can remove it after a kill."""
         self._memory |= shared_memory(
             [*leashed(os.getpid()), *descendants(self._process.pid)]
         )
@@ -88,7 +91,8 @@ class Job:
     def end(self) -> None:
         """End the job and all its processes, and remove Ray's session folder and shared memory.
 
-        SIGTERM asks it to end, and SIGKILL follows after 20 seconds. If the job has ended already, only its remains go.
+        The job first gets SIGTERM, and SIGKILL if it still runs after 20 seconds. If the job has ended already, only
+        what it has left behind is removed.
         """
         self.note_memory()
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -107,7 +111,10 @@ class Job:
         remove_traces(self._process.pid, self._memory)
 
     def how(self) -> str:
-        """Return how the process ended, for a job that did not record it: its exit status, or the signal's name."""
+        """Return how the process ended, in words: its exit status, or the name of the signal that ended it.
+
+        This is for a job that has not recorded its end.
+        """
         status = self._process.poll()
         if status is not None and status < 0:
             cause = ", often for want of memory" if -status == signal.SIGKILL else ""
@@ -116,7 +123,7 @@ class Job:
 
 
 def descendants(process: int) -> list[int]:
-    """Return the ids of a process's living children, their children, and so on."""
+    """Return the ids of a process's living children, of their children, and so on."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # gone meanwhile
@@ -132,8 +139,8 @@ def descendants(process: int) -> list[int]:
 def leashed(parent: int) -> list[int]:
     """Return the ids of all living processes of jobs that process `parent` has started on this machine.
 
-    They carry the parent's id in their environment. One that gives itself a title may have overwritten it and is
-    missed.
+    The processes are found by an environment variable (`LEASH`) that holds the parent's id. A process that gives itself
+    a title may have overwritten its environment; it is missed.
     """
     mark, processes = f"{LEASH}={parent}".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):
@@ -148,7 +155,7 @@ def leashed(parent: int) -> list[int]:
 def shared_memory(processes: Iterable[int]) -> set[Path]:
     """Return the files in /dev/shm through which these processes share memory and semaphores of Python.
 
-    Python removes them only if a process ends by itself. One of them, vLLM's queue to its workers, has 160 MiB.
+    Python removes the files only if a process ends by itself. One of them, vLLM's queue to its workers, has 160 MiB.
     """
     files: set[Path] = set()
     for process in processes:
@@ -180,7 +187,7 @@ def _send(number: signal.Signals, processes: Iterable[int]) -> None:
 
 
 def end_with(parent: int) -> None:
-    """Watch in a thread the process `parent`, which started this one; once it is gone, end this process and its Ray."""
+    """Start a thread that ends this process and its Ray once the process `parent`, which started this one, is gone."""
 
     def watch() -> None:
         while os.getppid() == parent:

@@ -18,7 +18,7 @@ from olr_cli.recipe.schema import Recipe
 
 @dataclass(frozen=True)
 class StartingModel:
-    """The path, tokenizer, context length and weight digest of the policy from which a run starts; no weights."""
+    """The path, tokenizer, context length and weight digest of the model from which a run starts, without weights."""
 
     path: str
     tokenizer: Any
@@ -40,7 +40,8 @@ class StartingModel:
     def look_at(cls, path: str, *, trust_remote_code: bool) -> StartingModel:
         """Read a model's configuration and tokenizer, from a folder or by its id on the Hugging Face hub.
 
-        It raises as `olr_cli.engines.models.open_model` does, and `UserError` for a model that also reads images.
+        Raises:
+            UserError: the model cannot be loaded, has code that is not trusted, or reads images.
         """
         config, tokenizer, notes = open_model(
             path, trust_remote_code=trust_remote_code, runs_code=True
@@ -63,18 +64,18 @@ class StartingModel:
         view: View = "original",
         day: date | None = None,
     ) -> list[str]:
-        """Render each prompt as a text that OpenRLHF encodes to the tokens of the local engine.
+        """Render each prompt as a text that OpenRLHF encodes to the same tokens as the local engine.
 
         OpenRLHF adds no special tokens, so the text has to contain them.
 
         Args:
             prompts: the prompts.
-            recipe: its limits on tokens.
-            view: the wording of each prompt.
-            day: the date that chat templates show; None: today's.
+            recipe: the recipe, for its limits on tokens.
+            view: the wording in which each prompt is rendered.
+            day: the date that chat templates show; None means today.
 
         Raises:
-            UserError: a prompt does not fit, or no text gives its tokens.
+            UserError: a prompt does not fit, or no text is encoded to its tokens.
         """
         messages = [prompt.turns(view) for prompt in prompts.prompts]
         texts = prompt_text.render_all(
@@ -88,10 +89,12 @@ class StartingModel:
         ]
 
     def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:
-        """Return the text that encodes to `tokens` without special tokens being added: `text`, or bos token + `text`.
+        """Return the text that OpenRLHF encodes to `tokens`: it is `text`, or the start token followed by `text`.
+
+        OpenRLHF adds no special tokens.
 
         Raises:
-            UserError: neither does; the message names `prompt_id`.
+            UserError: neither text is encoded to `tokens`; the message names `prompt_id`.
         """
         # Without a chat template, many tokenizers add a start token. OpenRLHF does not, so the text must contain it.
         for candidate in (text, f"{self.tokenizer.bos_token or ''}{text}"):
@@ -110,10 +113,12 @@ class StartingModel:
 
 
 def _policy_digest(path: str, config: Any) -> str:
-    """Return the digest of a model's weights as in manifests: a sha256 in hex, or ``commit`` and the hub's commit.
+    """Return the digest of a model's weights, as manifests record it.
+
+    For a folder it is a sha256 in hex. For a model of the hub it is ``commit`` and the hub's commit.
 
     Raises:
-        UserError: a folder has no weights in the format safetensors.
+        UserError: the folder has no weights in the format safetensors.
     """
     folder = Path(path)
     if folder.is_dir() and not any(folder.glob("*.safetensors")):

@@ -75,9 +75,9 @@ _METRICS = {
 
 
 class ReadRollouts(NamedTuple):
-    """A step's rollouts before any forward pass.
+    """A step's rollouts before any forward pass, in the order of the step's prompts.
 
-    `order` has, for each rollout, the number of its sample in OpenRLHF's list.
+    `order` has the position of each rollout in OpenRLHF's list of samples, which has another order.
     """
 
     step: Step
@@ -86,7 +86,10 @@ class ReadRollouts(NamedTuple):
 
 @dataclass(frozen=True)
 class SupervisedStep:
-    """A step's decisions, token counts, and the gap to vLLM's log-probabilities, kept until the step is recorded."""
+    """The supervisor's decisions about a step, its token counts and its sampler gap, kept until the step is recorded.
+
+    The sampler gap is the mean absolute difference of vLLM's and the policy's log-probabilities.
+    """
 
     decided: Decided
     work: StepWork
@@ -95,7 +98,7 @@ class SupervisedStep:
 
 
 class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """The controller of a run: OpenRLHF's loop, with labels and rewards from the supervisor and with olr's records."""
+    """Run OpenRLHF's training loop with labels and rewards from the supervisor, and with olr's records."""
 
     run_path: Path  # locked by the command that started the job
     _step: int  # the step in progress, from 1
@@ -150,20 +153,22 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return ResponseTexts(self.tokenizer)
 
     def get_max_steps(self) -> int:
-        """Wait until every vLLM engine has started, then return OpenRLHF's number of steps.
+        """Return OpenRLHF's number of steps, after waiting until every vLLM engine has started.
 
-        OpenRLHF asks for it before it makes the policy. Without sleep it would not wait for the engines, and a policy
-        would wait many minutes for a dead one.
+        OpenRLHF asks for the number before it makes the policy. If vLLM does not sleep between steps, OpenRLHF itself
+        would not wait for the engines. The policy would then wait many minutes for an engine that has died.
         """
         batch_vllm_engine_call(self.vllm_engines, "get_num_unfinished_requests")
         steps: int = super().get_max_steps()
         return steps
 
     def init_checkpoint_states(self) -> dict[str, Any]:
-        """Return the entries from which OpenRLHF's loop continues: episode and step, from our last checkpoint.
+        """Return the state from which OpenRLHF's loop continues: the episode and the step of our last checkpoint.
+
+        Without a checkpoint, episode and step are 0.
 
         Raises:
-            UserError: DeepSpeed has loaded the state of another step.
+            UserError: DeepSpeed has not loaded the state of that step.
         """
         states = ray.get(
             self.actor_model_group.async_run_method(method_name="get_checkpoint_states")
@@ -184,9 +189,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         }
 
     def fit(self, global_step: int = 0) -> None:
-        """Train from the step after the last checkpoint to the end; without one, first measure the untrained policy.
+        """Train from the step after the last checkpoint to the end.
 
-        OpenRLHF passes `global_step`, the number of complete steps.
+        Without a checkpoint, first evaluate the untrained policy on the held-out prompts. OpenRLHF passes
+        `global_step`, the number of complete steps.
         """
         shutil.rmtree(self.files.universal, ignore_errors=True)  # every rank has loaded it
         self.files.ready.touch()
@@ -197,12 +203,12 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def train_step(
         self, rollout_samples: list[Any], global_step: int
     ) -> tuple[dict[str, Any], int]:
-        """Take step `global_step` + 1 on its rollouts; return OpenRLHF's status of the step and its number.
+        """Take step `global_step` + 1; return OpenRLHF's status of the step, and the step's number.
 
-        The supervisor fills in the rewards between the forward passes and the update (`supervise`).
+        `supervise` decides the rewards after the forward passes, before the update.
 
         Raises:
-            Diverged: logits, a loss or the gradient are not finite; the step is not recorded.
+            Diverged: logits, a loss or the gradient are infinite or NaN; the step is not recorded.
         """
         self._step, self._clock, self._supervised = global_step + 1, Stopwatch(), None
         with self._end.stopping_if_diverged(self._step, failed=global_step):
@@ -218,9 +224,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return result
 
     def deal(self, lengths: Sequence[int]) -> list[int]:
-        """Return the order in which OpenRLHF is to cut a step's samples into chunks, so that ranks get like work.
+        """Return a step's samples in an order that gives all ranks about the same work, as indices into `lengths`.
 
-        It holds indices into `lengths`, the tokens of each sample.
+        OpenRLHF cuts this order into equal chunks. `lengths` has the number of tokens of each sample.
         """
         batches = deal(
             lengths,
@@ -232,10 +238,13 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return [number for batch in batches for number in batch]
 
     def read(self, samples: list[Any]) -> ReadRollouts:
-        """Read a step's rollouts and verify their answers; return the step in the order of its prompts.
+        """Read a step's rollouts and verify their answers; return the rollouts in the order of the step's prompts.
 
-        `samples` are OpenRLHF's single rollouts, in the order in which vLLM finished them. The method runs in a thread
-        beside the forward passes.
+        `samples` has an `Experience` for each rollout, in the order in which vLLM finished them. The method runs in a
+        thread while the models compute.
+
+        Raises:
+            ValueError: the samples are not those of the step's prompts.
         """
         # OpenRLHF gives the samples as vLLM finished them.
         samples_of = group_members(
@@ -269,7 +278,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         """Decide a step's labels and rewards, write the rewards into its micro-batches, and keep the decisions.
 
         Args:
-            read: the result of `read`, which is waited for.
+            read: the pending result of the method `read`, which this method waits for.
             batches: OpenRLHF's micro-batches; changed in place.
             forwards: the policy's forward pass over each micro-batch.
 
@@ -311,10 +320,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def save_logs_and_checkpoints(
         self, global_step: int, logs_dict: Any = None, client_states: Any = None
     ) -> None:
-        """Record the step `global_step`, which is complete, in place of OpenRLHF's own logs and checkpoints.
+        """Record the complete step `global_step`; evaluate held-out prompts and write a checkpoint if they are due.
 
-        `logs_dict` is OpenRLHF's status of the step; `client_states` is ignored. Held-out evaluation and checkpoint
-        follow if they are due.
+        This replaces OpenRLHF's own logs and checkpoints. `logs_dict` is OpenRLHF's status of the step. `client_states`
+        is ignored.
 
         Raises:
             JobStopped: a stop was asked for.
@@ -330,7 +339,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         self._end.complete(global_step, step.decided, self._clock, measured, speed)
 
     def measure_held_out(self) -> Metrics:
-        """Sample responses to all held-out prompts and return the accuracy metrics of each set; empty without a set."""
+        """Sample responses to all held-out prompts, and return the accuracy metrics of each held-out set.
+
+        Without a held-out set, return an empty mapping.
+        """
         if self.eval_dataloader is None:
             return {}
         settings = self.generate_kwargs | {
@@ -355,9 +367,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         )
 
     def _openrlhf_metrics(self, status: dict[str, Any], step: SupervisedStep) -> Metrics:
-        """Return metrics of a step under olr's names: OpenRLHF's, the entropy, and the gap to vLLM's log-probabilities.
+        """Return a step's metrics under olr's names: those that OpenRLHF reports, the entropy, and the sampler gap.
 
-        `status` is what OpenRLHF reports of the step. Metrics that were not measured are left out.
+        The sampler gap is the mean absolute difference of vLLM's and the policy's log-probabilities. `status` is what
+        OpenRLHF reports. Metrics that were not measured are left out.
         """
         metrics = {
             name: float(status[theirs])
@@ -378,9 +391,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         """Return the seconds of the update and of the whole step, the throughput, and the peak of GPU memory.
 
         Args:
-            status: what OpenRLHF reports of the step, with the times of its parts, whose sums are returned.
-            work: the step's tokens.
-            metrics: the step's metrics so far, with olr's own times.
+            status: what OpenRLHF reports of the step, with the seconds of the step's parts.
+            work: the token counts of the step's rollouts.
+            metrics: the step's metrics so far, with the seconds that olr has measured.
         """
         # OpenRLHF's time of make_experience includes our supervision, which has metrics of its own.
         supervision = metrics["time/verification"] + metrics["time/labels"]
@@ -411,10 +424,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 
 
 def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
-    """Return single rollouts of all held-out prompts, sampled with `settings`; vLLM receives all prompts at once.
+    """Sample responses to all held-out prompts, and return an OpenRLHF `Experience` for each response.
 
-    `generator` is OpenRLHF's `SamplesGenerator`. Otherwise it would pass as many prompts at a time as a training step
-    has, and wait each time for the longest response.
+    vLLM receives all prompts at once. OpenRLHF would pass only as many at a time as a training step has, and wait each
+    time for the longest response. `generator` is OpenRLHF's `SamplesGenerator`, and `settings` are its options by name.
     """
     rollout = generator.args.rollout
     step_size, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)
@@ -426,9 +439,9 @@ def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
 
 
 def policy_entropy(decided: Decided) -> Metrics:
-    """Return ``policy/entropy``, the mean entropy over a step's response tokens, in nats; empty if there are none.
+    """Return ``policy/entropy``, the mean entropy over a step's response tokens, in nats.
 
-    It is the entropy of the policy that sampled them, before the update.
+    The entropy is of the policy that sampled the tokens, before the update. Without tokens, return an empty mapping.
     """
     columns = decided.step.statistics
     pairs = zip(columns["entropy"], columns["tokens"], strict=True)

@@ -30,8 +30,8 @@ serves all sequences of a GPU.
 class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     """Ask vLLM for responses that also end at a stop text or at the end of their chat turn.
 
-    For one response in eight it also asks for the tokens' log-probabilities. OpenRLHF has no flag for such ends. It
-    asks for log-probabilities only if it corrects the update by them.
+    OpenRLHF has no flag for such ends. For one response in eight, this class also asks for the log-probabilities of the
+    tokens, to measure how far vLLM is from the policy. OpenRLHF asks for them only if it corrects the update by them.
     """
 
     stop: Sequence[str] = ()
@@ -45,9 +45,9 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     async def execute(
         self, *args: Any, sampling_params: Any, hf_tokenizer: Any, **kwargs: Any
     ) -> Any:
-        """Return OpenRLHF's dict of one response, with a log-probability for each token in `rollout_log_probs`.
+        """Return OpenRLHF's dict of one response, in which `rollout_log_probs` has a log-probability for each token.
 
-        These are NaN for a response whose log-probabilities were not asked for.
+        If no log-probabilities were asked for, they are all NaN.
         """
         # OpenRLHF passes every argument by its name, so the names in the signature must be its own.
         if self._stop_token_ids is None:
@@ -75,12 +75,12 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
 def rollout_actor(
     engine_arguments: dict[str, Any], stop: Sequence[str], chat: ChatFormat
 ) -> Any:
-    """Return the Ray actor class that replaces OpenRLHF's `RolloutRayActor`.
+    """Return the Ray actor class that replaces OpenRLHF's `RolloutRayActor`, which runs a vLLM engine.
 
     Args:
-        engine_arguments: arguments for vLLM's engine for which OpenRLHF has no flag.
+        engine_arguments: arguments of vLLM's engine, by name, for which OpenRLHF has no flag.
         stop: texts at which a response ends.
-        chat: the chat format, whose turns end a response too.
+        chat: the chat format. The end of its turn ends a response too.
     """
 
     class RolloutActor(RolloutRayActor.__ray_metadata__.modified_class):  # type: ignore[misc]
