@@ -242,8 +242,8 @@ class Tests:
 
         First come tests of the change's room (its part of the package) that import the changed file, directly or
         through others. Then come tests of other rooms that are the fewest imports away, and then tests of the commands.
-        If the room has tests, tests of other rooms have to import the changed file directly. Tests that read all files as
-        text come last.
+        If the room has tests, tests of other rooms have to import the changed file directly. Last come tests that read
+        all files as text.
         """
         away = {
             test: near[case.file]
