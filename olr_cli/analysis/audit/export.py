@@ -122,8 +122,7 @@ class Choice:
 
     @property
     def is_to_check(self) -> bool:
-        """Whether people are to check the rows (`first`, `random` or `only` is set); otherwise they are for training.
-        """
+        """Whether the rows are for people to check (`first`, `random` or `only` is set); otherwise for training."""
         return bool(self.first or self.random or self.only)
 
     def keeps(self, rows: Sequence[Row | None]) -> list[int]:
