@@ -71,7 +71,7 @@ class Arm:
 
     @property
     def olr(self) -> OlrMethod | None:
-        """The settings of Online Label Refinement; None under another method."""
+        """The arm's settings of Online Label Refinement (OLR); None if its method is another one."""
         return self.recipe.method if isinstance(self.recipe.method, OlrMethod) else None
 
     @property
@@ -88,7 +88,7 @@ class Arm:
         return self.runs[0].method
 
     def settings(self, *without: str) -> dict[str, Any]:
-        """Return the settings that define the arm: dotted key of the recipe, such as ``noise.ratio`` -> value.
+        """Return the settings that define the arm: dotted key of the recipe (such as ``noise.ratio``) -> value.
 
         Keys that begin with one of the prefixes `without`, such as ``method.``, are left out.
         """
@@ -245,9 +245,9 @@ def find_runs(
 def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """Return the runs that have something to show, and a sentence on each run that is left out.
 
-    A run without a complete step is left out, unless it is another trainer's log or `named`, the places that the user
-    named, has its path. If no run would remain, all runs are returned and no sentence; a later error then says what is
-    missing.
+    A run without a complete step is left out. Exceptions are other trainers' logs, and runs that the user named by
+    their own paths (`named`). If no run would remain, all runs are returned and no sentence, so that a later error can
+    say what is missing.
     """
     named_paths = set(named)
     waiting = {
@@ -333,7 +333,7 @@ def visits_of(arms: Iterable[Arm]) -> dict[Path, pl.DataFrame]:
 
 
 def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
-    """Return the arms, renamed where `labels` has an entry ``ARM=LABEL``; the order stays.
+    """Return the arms in the given order; each entry ``ARM=LABEL`` of `labels` renames the arm ARM.
 
     Raises:
         UserError: no arm is called ARM, a LABEL is empty, or two arms would have the same name.
@@ -471,7 +471,7 @@ def spelt(name: str) -> str:
 
 
 def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the names; to a name that occurs several times, append the settings that tell its bearers apart.
+    """Return the names, with distinguishing settings appended to names that occur several times.
 
     Two arms ``olr`` may become ``olr ratio=0.3`` and ``olr ratio=0.5``. Equal names with equal settings stay equal.
     `settings` has one mapping per name, in the same order: dotted key of the recipe -> value.

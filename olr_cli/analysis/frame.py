@@ -73,8 +73,8 @@ def summarise(
     Args:
         values: rows of `frame`.
         references: arm -> the arm that it is compared with, seed by seed; None for no comparison.
-        best: name of the best arm, or empty. If it is given, a cell also has the share of the gap between the arm's
-            reference and the best arm that the arm closes.
+        best: name of the best arm, or empty. If it is given, a cell also has the share that the arm closes of the gap
+            between its reference and the best arm.
     """
     by_seed = {
         Key(metric, arm, at): dict(zip(seeds, numbers, strict=True))
@@ -143,8 +143,8 @@ def mean_cell(values: Sequence[float], kind: Kind = "share") -> Cell:
 def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Cell | None:
     """Return the mean paired difference `values` - `baseline`, in points, over the seeds that both have.
 
-    Both map a seed to a value. The result has Student's 95 % interval, as in `scipy.stats.ttest_rel`, unless there is a
-    single pair. It is None if no seed is shared.
+    Both arguments map a seed to a value. The result has Student's 95 % interval, as in `scipy.stats.ttest_rel`, unless
+    there is a single pair. The result is None if no seed is shared.
     """
     paired = [
         values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())

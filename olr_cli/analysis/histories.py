@@ -177,8 +177,8 @@ def read_history(
 ) -> RolloutHistory:
     """Read rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
-    A run keeps its own method, unless an override names another one or sets something that only OLR has. The latter
-    chooses OLR.
+    A run keeps its own method, unless an override names another one. An override of a setting that only OLR has chooses
+    OLR.
 
     Args:
         source: a run directory; for a log its files, folders of files, or patterns.
@@ -334,8 +334,8 @@ def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
 def _method_name(base: Recipe, changes: Any) -> str:
     """Return the name of the method after `changes` to the recipe's section `method`.
 
-    A name in the changes comes first. Otherwise, if the changes contain a setting of OLR that the recipe's method
-    lacks, it is OLR, else the recipe's own method.
+    A name in the changes comes first. Otherwise the method is OLR if the changes contain a setting of OLR that the
+    recipe's method lacks, else it is the recipe's own.
     """
     settings = changes if isinstance(changes, Mapping) else {}
     of_olr = OlrMethod.model_fields.keys() - type(base.method).model_fields.keys()
@@ -419,7 +419,7 @@ def with_questions(
 ) -> tuple[Mapping[str, Prompt], PromptSet | None]:
     """Return a run's prompts with their messages, and its data set.
 
-    If the data set cannot be read on this machine, the prompts are returned unchanged, and None.
+    If the data set cannot be read on this machine, return the prompts unchanged, and None for the data set.
     """
     # Questions help people, but votes need none, so data that cannot be read here are no error.
     with suppress(UserError):
@@ -574,7 +574,7 @@ def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> Rol
 def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
     """Return a list with one warning if many of a log's rewards contradict the grader's verdict, else an empty list.
 
-    Many are more than 10 % of a sample. Rewards that were logged beside the wrong rows would contradict it like this.
+    Many means more than 10 % of a sample. They may have been logged beside the wrong rows.
     """
     if history.rewards is None:
         return []

@@ -65,7 +65,7 @@ def steps_of(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFra
     """Yield a log's rollouts in steps: a frame of all first visits, then one of all second visits, and so on.
 
     The frames have these `columns`, as the steps of a run do. The column step has the number of the visit; sample
-    counts the rollouts of a visit from 0.
+    counts the responses to a prompt at that visit, from 0.
     """
     dtypes = {
         "prompt_id": pl.String,
@@ -116,9 +116,9 @@ def rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
 
 
 def some_rewards(table: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the columns prompt_id, answer and is_rewarded for a regular sample of about `_COMPARED` rollouts of a log.
+    """Return the rewards of every n-th rollout of a log, about `_COMPARED` in all; None for a log without rewards.
 
-    The result is None for a log without rewards.
+    The columns are prompt_id, answer and is_rewarded.
     """
     if "is_rewarded" not in table.columns:
         return None

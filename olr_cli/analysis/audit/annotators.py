@@ -289,8 +289,8 @@ class _Candidates:
     def log_likelihood(self, parameters: _Parameters) -> float:
         """Return the log likelihood of all answers and labels, up to a constant.
 
-        The sum begins with the log likelihood if all answers and labels were wrong. To it is added, for each prompt,
-        how much likelier they become if one of the prompt's candidates is right.
+        The sum starts with the log likelihood for the case that all answers and labels are wrong. For each prompt it
+        adds how much likelier they become if one of the prompt's candidates is right.
         """
         strength = parameters.strength
         accuracies = np.clip(parameters.accuracies, *self._bounds)
@@ -383,7 +383,7 @@ def _are_voters(accuracies: Floats) -> Bools:
     """Return (J,) whether each model votes.
 
     The `_VOTERS` most accurate models vote. A less accurate model votes too if its log odds of being right are at most
-    `_NEARLY` below those of the last of them.
+    `_NEARLY` below those of the least accurate of these.
     """
     log_odds = np.log(accuracies / (1 - accuracies))
     return np.asarray(log_odds >= np.sort(log_odds)[-_VOTERS:][0] - _NEARLY)

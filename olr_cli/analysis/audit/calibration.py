@@ -56,8 +56,8 @@ class Verified:
         """Compare verified answers with the given labels of P prompts.
 
         Args:
-            answers: prompt_id -> the true answer, or None if only the label is known to be wrong. Other prompts are
-                missing.
+            answers: prompt_id -> the true answer, or None if only the label is known to be wrong. Prompts that nobody
+                verified are missing.
             drawn: ids of the prompts that were drawn at random.
             prompts: the P prompts.
             labels: the label of each prompt; None for a prompt without one.
@@ -178,8 +178,8 @@ class Calibration:
     def changes(self, odds: Floats, may_change: Bools) -> tuple[Bools, Cell | None]:
         """Decide which labels to replace by their proposals, that is by the answers that the models prefer.
 
-        A replacement is considered if the proposal more likely corrects the label than spoils it. All that are
-        considered are made if the 95 % interval of their total gain lies above 0; otherwise none is made.
+        A replacement is considered if the proposal more likely corrects the label than spoils it. If the 95 % interval
+        of the total gain of these replacements lies above 0, all of them are made, otherwise none.
 
         Args:
             odds: (P,) log odds that the label is wrong.
@@ -222,7 +222,9 @@ class Calibration:
 
 
 def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibration:
-    """Fit the maps from log odds to chances to what is verified about P prompts; return draws from their posterior.
+    """Fit maps from log odds to calibrated chances, and return draws from their posterior.
+
+    The posterior follows from what people have verified about P prompts.
 
     Args:
         odds: (P,) log odds of the annotator model that the label is wrong; NaN without a label.

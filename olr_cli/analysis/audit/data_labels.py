@@ -80,8 +80,8 @@ def _of_one_label(
 ) -> tuple[dict[str, Prompt], list[str]]:
     """Return the prompts of a data set by id; ambiguous labels become the sentinel, which no answer matches.
 
-    Labels are ambiguous if rows with the same question have different ones. Only questions of the history are looked
-    at, whose prompts must already have the ids of the data set.
+    Labels are ambiguous if rows with the same question have different ones. Only questions in the history are looked
+    at. The history's prompts must already have the ids of the data set.
 
     Returns:
         prompt_id -> prompt.

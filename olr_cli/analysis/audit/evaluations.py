@@ -117,7 +117,8 @@ def _under_one_key(
     """Split the evaluations of the benchmark `name` into those that vote and those that are left out.
 
     An evaluation may be graded under verified keys, which can differ from the benchmark's own keys (reference answers).
-    Votes on different keys cannot be mixed, so evaluations under verified keys are left out, unless all are.
+    Votes on different keys cannot be mixed. Evaluations under verified keys are therefore left out, unless there are no
+    others.
 
     Returns:
         Evaluation -> its record, for those that vote.

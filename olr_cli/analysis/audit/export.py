@@ -179,10 +179,10 @@ class Choice:
 
 
 def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a sentence on why a repair leaves unverified labels as they are.
+    """Return a sentence on why a repair leaves unverified labels as they are; None without a repair.
 
-    A repair replaces them by proposals, the answers that the models prefer, only if verified labels show a gain. The
-    result is None if they do, or if no repair is asked for.
+    A repair replaces unverified labels by proposals, the answers that the models prefer, only if verified labels show
+    that this is a gain. If they show it, the result is None too.
 
     Raises:
         UserError: a repair is asked for but neither changes nor adds a label, and the data set has all questions.
@@ -288,9 +288,9 @@ def export(
 ) -> tuple[File, int]:
     """Write the rows of a data set that `choice` keeps, with their labels after the audit.
 
-    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. If a label changes, so do the
-    row's marks of noise. Active noise draws a new label at every visit; the audited label replaces it for good (R4).
-    Rows for people to check have the true answer as label if it is verified.
+    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. If a label changes, so does the
+    row's mark of noise (``noise_type``). Active noise draws a new label at every visit; the audited label replaces it
+    for good (R4). Rows for people to check have the true answer as label if it is verified.
 
     Returns:
         The file.
@@ -349,8 +349,8 @@ def _csv_cells(
 ) -> dict[int, dict[str, str]]:
     """Return the texts to write into the CSV file: index of a row -> column -> text.
 
-    They are the audit's findings and, if it changes, the label. `kept` has the rows to write: index of a row -> its
-    prompt with the new label, and the audit's verdict (None without rollouts).
+    The texts are the audit's findings and, if the label changes, the new label. `kept` has the rows to write: index of
+    a row -> its prompt with the new label, and the audit's verdict (None without rollouts).
     """
     label_column, cells_of = data.label_column or LABEL_COLUMNS[0], {}
     for index, (prompt, row) in kept.items():
@@ -431,9 +431,10 @@ def has_truth(row: Row) -> bool:
 
 
 def evidence(row: Row) -> str:
-    """Return a sentence on the evidence for and against the label of a verdict.
+    """Return a sentence on the evidence for and against the label that a verdict is about.
 
-    An example is ``of 16 rollouts 3 × the label, 10 × 240``; if people have verified the label, the sentence says so.
+    An example is ``of 16 rollouts 3 × the label, 10 × 240``. If people have verified the label, the sentence says so
+    instead.
     """
     if row["is_verified"]:
         is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
@@ -450,9 +451,9 @@ def evidence(row: Row) -> str:
 def _relabelled(prompt: Prompt, row: Row) -> Prompt:
     """Return the prompt with its label after the audit.
 
-    If the verdict changes or adds a label, the label is the verdict's proposal, else the one that was audited. If there
-    is neither, a prompt whose label is the sentinel (no answer is right) keeps it and becomes inactive noise. `_marked`
-    updates the marks of noise of other prompts.
+    If the verdict changes or adds a label, the new label is its proposal; otherwise it is the audited label. If that is
+    None, the prompt keeps its label. A prompt whose label is the sentinel (no answer is right) then becomes inactive
+    noise. `_marked` updates the marks of noise of other prompts.
     """
     label = (
         row["proposed_label"]

@@ -169,7 +169,7 @@ class Request:
 
 
 def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) -> Answer:
-    """Audit the labels, or the rewards, write the files of the request, and return what the command prints.
+    """Audit the labels (or the rewards), write the requested files, and return what the command prints.
 
     Args:
         request: arguments and options of the command line.
@@ -377,8 +377,8 @@ def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, 
     """Return the next command after the audit of a benchmark: command -> its purpose.
 
     After an export for training, the command evaluates a model on the exported problems. If exactly one evaluation and
-    one file of verified keys are named, it grades the evaluation again. Otherwise there is none, and the dict is empty;
-    it is also empty for a history that is not of evaluations.
+    one file of verified keys are named, it grades the evaluation again. Otherwise the dict is empty, as it is for a
+    history that was not made from evaluations.
     """
     if not is_of_evaluations(source):
         return {}
@@ -434,7 +434,7 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
 
 
 def _read_as(data: DataSection, export: Path) -> list[str]:
-    """Return the settings (``KEY=VALUE``) that read an exported file; `data` says how the original was read."""
+    """Return the settings (``KEY=VALUE``) for reading an exported file; `data` says how the original was read."""
     # Only CSV keeps the columns of the data set; other formats have the columns of the interchange format.
     columns = (
         json.dumps(data.columns, ensure_ascii=False) if export.suffix in CSV else "null"

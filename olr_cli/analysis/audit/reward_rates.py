@@ -55,9 +55,9 @@ _OF_GRADER = [
 
 @dataclass(frozen=True)
 class Rates:
-    """How often a verifier errs, with 95 % intervals: right answers that are not rewarded, and wrong ones that are.
+    """How often a verifier errs, with 95 % intervals: by not rewarding right answers, and by rewarding wrong ones.
 
-    `youden` is TPR - FPR (Youden's J), or None if one of the two rates is unknown.
+    `youden` is Youden's J, the true minus the false positive rate; None if one of the two rates is unknown.
     """
 
     false_negative_rate: Cell
@@ -186,9 +186,9 @@ def by_grader(known: pl.DataFrame) -> Rates:
 def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     """Return the error rates of the ``verifier`` and of the ``grader``, by people's verdicts on some answers.
 
-    A cell is a combination of reward and grader's verdict. The share of right rollouts in a cell is estimated from
-    those whose answers people have judged. If they judged none and reward and verdict agree in the cell, both are taken
-    to be right.
+    A cell is a combination of reward and grader's verdict. The share of right rollouts in a cell is estimated from the
+    rollouts whose answers people have judged. If people judged none of a cell where reward and verdict agree, reward
+    and verdict are taken to be right.
 
     Args:
         known: rollouts with their reward (``is_rewarded``) and the grader's ``verdict``.

@@ -281,8 +281,8 @@ def _other_extractor(
     `accepted` has rewarded rows whose answer, as read now, is wrong.
 
     Returns:
-        The extractor that reads a right answer in most of these responses, and their share. None if the share is at
-            most half, or if there are fewer than `_FEWEST` rows.
+        The extractor that reads a right answer in the most of these responses, and the share of these responses. None
+            if the share is at most half, or if there are fewer than `_FEWEST` rows.
     """
     if len(accepted) < _FEWEST:
         return None

@@ -87,9 +87,9 @@ def rounded(rate: Any) -> Decimal:
 def _comes_back(cases: pl.DataFrame) -> bool:
     """Return whether errors repeat with the same answer, rather than being drawn anew for every rollout.
 
-    Of the pairs of rollouts with one answer whose first is misjudged, those whose second is misjudged too are counted.
-    If errors repeat, all pairs count; if they are independent, fewer do. The result is True if the count is nearer to
-    all pairs than to the number for independent errors.
+    Take the pairs of rollouts with one answer in which the first is misjudged, and count those in which the second is
+    misjudged too. If errors repeat, these are all pairs; if errors are independent, they are fewer. The result is True
+    if the count is nearer to all pairs than to the number for independent errors.
 
     In `cases`, a row is an answer to a prompt; `bad` of its `of` rollouts are misjudged.
     """
@@ -150,8 +150,8 @@ def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
 def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
     """Return the values of an expression at which errors are frequent: at most `_MOST_VALUES`, in ascending order.
 
-    Errors are frequent at a value if their rate is nearer to the highest rate of any value than to the lowest. Only the
-    cases with ``learns`` count, those of half of the prompts.
+    Errors are frequent at a value if their rate is nearer to the highest rate of any value than to the lowest. Only
+    cases whose column ``learns`` is true count; they are of half of the prompts.
     """
     rates = (
         cases.filter("learns")

@@ -63,7 +63,7 @@ def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
     """Draw a figure of these arms and return its charts.
 
     Raises:
-        Lack: the figure needs other runs.
+        Lack: the arms lack the data that the figure needs.
     """
     from olr_cli.analysis.figures.style import applied
     from olr_cli.analysis.frame import Lack
@@ -79,7 +79,7 @@ def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
     """Return the given names, each once, in the order of the registry.
 
-    `kind` says what the names are of, such as ``figure``, for the error.
+    `kind` is what the error calls such a name, for example ``figure``.
 
     Raises:
         UserError: a name is not in the registry.

@@ -50,7 +50,7 @@ class Epochs:
     """The metrics of an arm by epoch, averaged over its seeds.
 
     Attributes:
-        settings: settings of OLR; its defaults under another method.
+        settings: the arm's settings of OLR, or OLR's defaults if its method is another one.
         is_trained: whether the policy changed between visits; `olr rollouts` only samples.
     """
 
@@ -194,7 +194,7 @@ def criteria(epochs: Epochs) -> pl.DataFrame:
 
 
 def effective_noise(epochs: Epochs) -> pl.DataFrame:
-    """Return the panel's rows: the share of wrong labels that training used, and the share in the data, by epoch.
+    """Return the panel's rows: by epoch, the share of wrong labels in training, and their share in the data.
 
     Raises:
         Lack: true answers are unknown, or the method uses no labels.

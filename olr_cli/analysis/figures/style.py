@@ -224,7 +224,7 @@ def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
 
 
 def are_few(rows: pl.DataFrame) -> bool:
-    """Return whether rows are means of so few runs, two to `FEW`, that dots for single runs replace the sd.
+    """Return whether single runs are drawn as dots, since rows are means of only two to `FEW` runs.
 
     The dots need the column ``values``; without it the result is False.
     """

@@ -45,8 +45,8 @@ from olr_cli.supervision.metrics import LABEL_METRICS
 def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
     """Arms at the end of training, one dot per run: what the table of arms compares.
 
-    There is one panel per metric of the table. It has one row per arm, with a line at the mean of its runs. The data
-    have one row per run and metric.
+    There is one panel per metric of the table. A panel has one row per arm, with a line at the mean of its runs. The
+    data have one row per run and metric.
     """
     if len(arms) < 2:
         raise Lack("several arms")
@@ -197,10 +197,10 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     """The score at the end of training over one key of the recipe, of arms that differ in nothing else.
 
     A key with numbers gives lines, any other key bars. For a setting of a method, a line (or row of bars) stands for a
-    kind of noise, beside GRPO under that noise (dashed). For other keys it stands for a method.
+    kind of noise, beside GRPO under that noise (dashed). For other keys, a line or row stands for a method.
 
-    For the criteria, two metrics come first: the accuracy of the selected labels, and coverage. These count all visits
-    after warm-up, by the selection that each run made during its training.
+    Over OLR's criteria, two metrics come first: the accuracy of the selected labels, and coverage. These count all
+    visits after warm-up, by the selection that each run made during its training.
 
     The data have one row per series, value and metric; the row of GRPO has no value.
     """  # noqa: D401 - a caption
