@@ -170,7 +170,7 @@ def prompts_answer(
     Args:
         history: result of `read_shown`.
         judge: counts the votes if they are not stored.
-        words: words of the command that names the history, without options.
+        words: the `olr show` command as words, with the history and the options that say how it is read.
         only_wrong: whether only prompts with a wrong label are listed (`_is_wrong`).
         visit: number of the visit, from 1; None for the last of each prompt.
         top: number of rows that a terminal shows.
@@ -306,7 +306,7 @@ def prompt_answer(
         history: result of `read_shown`.
         judge: decides whether a response is right.
         prompt: a prompt of the history.
-        words: words of the command that names the history, without options.
+        words: the `olr show` command as words, with the history and the options that say how it is read.
         only_wrong: whether responses that are right are left out.
         visit: number of the visit whose responses are shown, from 1; None for the last.
 

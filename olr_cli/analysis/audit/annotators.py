@@ -463,7 +463,7 @@ def _log_sums(
     Args:
         scores: (C,) log weight of each candidate.
         prompts: (C,) number of each candidate's prompt.
-        size: P.
+        size: P, the number of prompts.
         among: (C,) whether the candidate counts; by default all do.
     """
     if among is not None:

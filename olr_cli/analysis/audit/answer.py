@@ -36,7 +36,7 @@ NOT_VERIFIED = (
 
 
 def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> Answer:
-    """Return the output of `olr audit`: a summary and the queue, that is the labels, the most doubtful first.
+    """Return the output of `olr audit`: a summary, and the queue of labels, the most doubtful first.
 
     Args:
         audit: the result of the audit.

@@ -352,7 +352,7 @@ def _lines(
 
 
 def _write_runs(axes: Axes, points: pl.DataFrame, colour: str) -> None:
-    """Write above each point how many runs its mean is of, such as ``n=3``."""
+    """Write above each point the number of runs behind its mean, such as ``n=3``."""
     offset: dict[str, Any] = {
         "xytext": (0, 4),
         "textcoords": "offset points",

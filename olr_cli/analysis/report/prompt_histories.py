@@ -185,5 +185,5 @@ def _kind() -> pl.Expr:
 
 
 def _codes(values: pl.Series, among: Sequence[str]) -> pl.Series:
-    """Return the index of each value in `among`; null becomes 0, as does the first entry."""
+    """Return the index of each value in `among`; null becomes 0, the index of the first entry."""
     return values.cast(pl.Enum(among)).to_physical().cast(pl.Int64).fill_null(0)

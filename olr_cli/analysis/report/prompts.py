@@ -353,10 +353,10 @@ def _elements(
     Args:
         prefix: beginning of the elements' names.
         histories: the prompts and their visits.
-        facts: further values for the script.
+        facts: name -> value, further facts for the script.
         labels: the audit's verdicts.
         questions: prompt_id -> question and other turns; empty if unknown.
-        by_prompt: the responses to each prompt, from `texts.by_prompt`.
+        by_prompt: the responses to each prompt, from `texts.by_prompt`; empty without any.
         budget: largest number of characters of all questions.
     """
     header = {
