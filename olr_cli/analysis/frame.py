@@ -200,7 +200,10 @@ def notes_on_differences(
 def without_difference(
     cells: Mapping[Key, Cell], references: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a sentence on each arm that has values but shares no seed with the arm that it is compared with."""
+    """Yield a sentence on each arm that has values but shares no seed with the arm that it is compared with.
+
+    `references` maps an arm to the arm that it is compared with.
+    """
     compared = {key.arm for key, cell in cells.items() if cell.change}
     measured_arms = {key.arm for key in cells}
     for arm, other in references.items():

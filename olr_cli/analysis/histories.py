@@ -157,10 +157,7 @@ class RolloutHistory:
     def judge(self, report: Callable[[str], None] | None = None) -> Judge:
         """Make a judge that decides as in the run: with its tolerance, and giving up on the same answers.
 
-        It writes nothing into the run.
-
-        Args:
-            report: called with the progress of slow verdicts.
+        The judge writes nothing into the run. `report` is called with the progress of slow verdicts.
         """
         tolerance = self.recipe.data.tolerance
         return Judge(ledger=self.given_up, keep=False, tolerance=tolerance, report=report)

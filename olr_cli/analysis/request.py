@@ -177,10 +177,7 @@ def _places(request: Request) -> tuple[list[Path], list[Path]]:
 def _renamed(request: Request, before: Sequence[Arm], arms: Sequence[Arm]) -> Request:
     """Replace former names of arms by their new names in the request's baseline and reference.
 
-    Args:
-        request: the request.
-        before: the arms under their former names.
-        arms: the same arms under their new names, in the same order.
+    `before` has the arms under their former names; `arms` has the same arms under their new names, in the same order.
     """
     labels = {old.name: arm.name for old, arm in zip(before, arms, strict=True)}
     baseline, reference = (

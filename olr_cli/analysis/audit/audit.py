@@ -266,10 +266,8 @@ def _run_notes(
 ) -> Iterator[str]:
     """Yield cautions about the audited run: labels verified before training, an early end, and active noise.
 
-    Args:
-        history: the audited history.
-        manifest: the run's manifest; None for a log, which gets only the first caution.
-        trained: number of prompts whose labels were verified before training.
+    `trained` is the number of prompts whose labels were verified before training. `manifest` is None for a log, which
+    gets only the first caution.
     """
     if trained:
         yield (

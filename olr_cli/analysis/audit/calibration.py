@@ -116,14 +116,11 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
     """Estimate the share of wrong labels, with a 95 % interval, from verified labels that were drawn at random.
 
     The result is None if none was drawn at random. Labels that were verified for another reason do not represent the
-    others. They only set lower bounds on the numbers of wrong and of right labels.
+    others. They only set lower bounds on the numbers of wrong and of right labels. `is_labelled` is (P,) whether the
+    prompt has a label.
 
     The interval is Jeffreys', for a finite number of labels. If the drawn labels are all wrong or all right, its ends
     are those of Brown, Cai and DasGupta (2001, "Interval Estimation for a Binomial Proportion").
-
-    Args:
-        verified: what is known about P prompts.
-        is_labelled: (P,) whether the prompt has a label.
     """
     from scipy.stats import betabinom
 

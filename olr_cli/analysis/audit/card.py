@@ -33,7 +33,7 @@ def write_card(
         data: the data set before the export.
         answer: the audit's output, whose summary and notes the card repeats.
         choice: which rows are exported.
-        command: text of the command that exports the rows, to be shown on the card.
+        command: the command that exports the rows, which the card shows.
     """
     rows = rows_of(audit, data, choice)
     kept = {*choice.keeps(rows)}

@@ -157,10 +157,7 @@ def _benchmark(
 ) -> str:
     """Return the name of the benchmark to audit: `benchmark`, or the only finished one if that is None.
 
-    Args:
-        source: place of the evaluations, for the error.
-        finished: folder of each evaluation -> names of its finished benchmarks.
-        benchmark: the name that the user gave, or None.
+    `finished` maps the folder of each evaluation to the names of its finished benchmarks. `source` is for the error.
 
     Raises:
         UserError: the named benchmark is not finished; or none is named, and not exactly one is finished.

@@ -128,10 +128,8 @@ class Choice:
     def keeps(self, rows: Sequence[Row | None]) -> list[int]:
         """Return the indices of the rows to keep.
 
-        The indices ascend, but with `first` they are in the order of the queue, the most doubtful row first.
-
-        Args:
-            rows: the audit's verdict on every row of the data set; None for a row without rollouts.
+        `rows` has the audit's verdict on every row of the data set; None for a row without rollouts. The indices
+        ascend, but with `first` they are in the order of the queue, the most doubtful row first.
         """
         if self.random is not None:
             return sorted(

@@ -171,10 +171,8 @@ class Request:
 def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) -> Answer:
     """Audit the labels (or the rewards), write the requested files, and return what the command prints.
 
-    Args:
-        request: arguments and options of the command line.
-        report: called with the progress.
-        show: called with the output if `request.out` cannot be written, before that error is raised.
+    `report` is called with the progress. `show` is called with the output if `request.out` cannot be written, before
+    that error is raised.
     """
     request.require_sense()
     # Responses take most of the memory; only the queue of rewards and the page show them.

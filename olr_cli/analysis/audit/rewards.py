@@ -185,9 +185,9 @@ def audit_rewards(
 
 
 def _by_visit(known: pl.DataFrame) -> list[RatesOfVisits]:
-    """Split the visits into at most `_PARTS` ranges of about equal length, and return the error rates of each.
+    """Split the visits into at most `_PARTS` ranges of about equal length, and return the error rates in each.
 
-    `known` has a row per rollout that the grader could judge. If all are of one visit, the list is empty.
+    `known` has a row per rollout that the grader could judge. If all rollouts are of one visit, the list is empty.
     """
     visits = known["visit"].n_unique()
     if visits < 2:

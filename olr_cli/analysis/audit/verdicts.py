@@ -198,12 +198,7 @@ def _statuses(
 ) -> NDArray[np.str_]:
     """Return (P,) the status of each label, one of `STATUSES`; verified labels are doubted or fine.
 
-    Args:
-        known: all verified labels.
-        model: the annotator model.
-        doubt: how doubtful the labels are.
-        is_missing: (P,) whether there is no label.
-        is_other: (P,) whether the likeliest answer is another one than the label.
+    `is_missing` is (P,) whether there is no label, and `is_other` (P,) whether the likeliest answer is not the label.
     """
     cases = {
         "doubted": known.is_known & (known.is_wrong == 1),

@@ -219,11 +219,7 @@ def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float
 def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
     """Set the limits and ticks of a panel.
 
-    Args:
-        axes: the panel.
-        metric: the metric that it shows.
-        rows: the values in the panel, in the columns mean and sd.
-        last: the last step in all panels.
+    `rows` has the values in the panel, in the columns mean and sd. `last` is the last step in all panels.
     """
     axes.set_xlim(-0.03 * last, 1.03 * last)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))

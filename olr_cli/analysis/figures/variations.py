@@ -256,15 +256,11 @@ def _rows(
     values: Callable[[Run], Mapping[str, float | None]],
     metrics: Collection[str],
 ) -> pl.DataFrame:
-    """Return mean and spread over an arm's seeds: one row per variation, value of its key, and metric.
+    """Return mean and spread over an arm's seeds: one row per variation, value of its key, and metric in `metrics`.
 
     The columns are key, panel, series (the variation's name), value (of the key; null for GRPO), metric, mean, sd,
-    runs, seeds as one text, and values (the list of the single runs' values).
-
-    Args:
-        series: the variations.
-        values: function from a run to its metrics by name.
-        metrics: the metrics to include.
+    runs, seeds as one text, and values (the list of the single runs' values). `values` takes a run and returns metric
+    -> value.
     """
     arms = {arm.name: arm for variation in series for arm in variation.arms.values()}
     by_run = measured(arms.values(), values)

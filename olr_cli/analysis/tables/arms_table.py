@@ -109,10 +109,7 @@ def _on_other_questions(
 ) -> Iterator[str]:
     """Yield a sentence on each arm whose held-out accuracy is compared with another arm's on other questions.
 
-    Args:
-        arms: the arms of the table.
-        references: arm -> the arm that it is compared with.
-        cells: the cells of the table; arms without a difference need no sentence.
+    `references` maps an arm to the arm that it is compared with. Without a difference in `cells` there is no sentence.
     """
     first = {arm.name: arm.runs[0].settings for arm in arms}
     held_out = {
