@@ -314,7 +314,8 @@ def _recipe(
 def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
     """Raise `UserError` for settings that change nothing about stored rollouts.
 
-    Accepted are the settings in `settable`, those of the verifier, and those of the method except `OF_THE_LOSS`.
+    Accepted are the settings in `settable`, those of the verifier, and those of the method except for settings of the
+    loss (`OF_THE_LOSS`).
     """
     for key in keys:
         section = ".".join(key.split(".")[:2])

@@ -77,7 +77,7 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
     """Return the rollouts that the method uses: those to the wordings of a prompt (views) that it samples.
 
     Raises:
-        UserError: a visit lacks a view, or a rollout a statistic, that the method needs.
+        UserError: the method needs a view that is missing at a visit, or a statistic that is missing for a rollout.
     """
     used = rows.filter(pl.col("view").is_in(method.views))
     visits = rows.select("prompt_id", "visit").unique(maintain_order=True)

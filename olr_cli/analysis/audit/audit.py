@@ -185,7 +185,7 @@ def audit(
         history: result of `audit_history`.
         judge: compares answers with labels.
         verified: files of verified labels (`VerifiedLabels`), in addition to those of the run's `data.verified`.
-        in_data: ids of the prompts whose labels may change, those in the data set; None for all prompts.
+        in_data: ids of the prompts in the data set; only their labels may change. With None all labels may.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)

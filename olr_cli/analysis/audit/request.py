@@ -323,9 +323,9 @@ def _of_labels(
 
 
 def _card(request: Request, result: Audit, data: PromptSet, answer: Answer) -> list[File]:
-    """Write the card of the exported data set, and return a list with its file; an empty list if it gets no card.
+    """Write the card of the exported data set, and return a list with its file; an empty list without a card.
 
-    The card says what the audit did to the rows.
+    The card is a file that says what the audit did to the rows.
     """
     if request.card is None:
         return []

@@ -242,7 +242,8 @@ class PaperTable:
     def _all_rows(self) -> Iterator[PaperRow]:
         """Yield the paper's rows, then ours that the paper does not have, ordered by noise.
 
-        A row is repeated for each of our arms that belongs in it; without any it is yielded once, without our scores.
+        A row with several of our arms is yielded once for each arm. A row with none is yielded once, without our
+        scores.
         """
         rows = {}
         for key, printed in self._layout.printed.items():
