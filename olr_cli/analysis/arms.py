@@ -56,7 +56,7 @@ class Arm:
 
     @property
     def title(self) -> str:
-        """The name as figures show it: spelt out, unless the user chose it (`relabel`)."""
+        """The name that figures show: the user's own label (`relabel`), else the name spelt out."""
         return self.name if self.is_labelled else spelt(self.name)
 
     @property
@@ -71,14 +71,14 @@ class Arm:
 
     @property
     def olr(self) -> OlrMethod | None:
-        """The settings of Online Label Refinement; None under another method."""
+        """The arm's settings of Online Label Refinement (OLR); None if its method is another one."""
         return self.recipe.method if isinstance(self.recipe.method, OlrMethod) else None
 
     @property
     def refinement(self) -> OlrMethod:
-        """The arm's settings of Online Label Refinement (OLR), or OLR's defaults if its method is another.
+        """The arm's settings of Online Label Refinement (OLR), or OLR's defaults if its method is another one.
 
-        An ablation counts with these settings what OLR would have selected.
+        The ablation metrics use these settings to count what OLR would have selected.
         """
         return self.olr or OlrMethod()
 
@@ -88,9 +88,9 @@ class Arm:
         return self.runs[0].method
 
     def settings(self, *without: str) -> dict[str, Any]:
-        """Return the settings that define the arm (`Run.settings`): dotted key of the recipe -> value.
+        """Return the settings that define the arm: dotted key of the recipe (such as ``noise.ratio``) -> value.
 
-        Keys that begin with one of `without`, such as ``train.epochs`` or ``method.``, are left out.
+        Keys that begin with one of the prefixes `without`, such as ``method.``, are left out.
         """
         return {
             key: value
@@ -105,23 +105,24 @@ class Arm:
 
     @cached_property
     def _visits(self) -> list[pl.DataFrame]:
-        """One frame per run, in the order of `runs`, with a row per epoch, the last of which may be incomplete.
+        """The metrics of each epoch: one frame per run, in the order of `runs`, with a row per epoch.
 
-        In epoch n every prompt makes its n-th visit. The columns are as in `by_epoch`.
+        In epoch n every prompt is visited for the n-th time. The last epoch may be incomplete. The columns are those of
+        `by_epoch`.
         """
         return [self.visits()[run.path] for run in self.runs]
 
     def by_epoch(self) -> list[pl.DataFrame]:
-        """Return one frame per run, in the order of `runs`, with a row per complete epoch.
+        """Return the metrics of each complete epoch: one frame per run, in the order of `runs`, with a row per epoch.
 
-        The columns are ``visit`` (number of the epoch, from 1), ``prompts`` (how many prompts were visited) and one per
-        metric of the labels, null where it has no value.
+        The columns are ``visit`` (the epoch, from 1), ``prompts`` (number of prompts visited) and one per metric of the
+        labels, such as ``majority/accuracy``. A metric without a value is null.
         """
         return [visits.head(complete_epochs(visits)) for visits in self._visits]
 
     @cached_property
     def unfinished(self) -> dict[Path, str]:
-        """Directory of each run that has not completed the epochs of its recipe -> a sentence that says so."""
+        """The unfinished runs: run directory -> a sentence that says how many of the planned epochs are complete."""
         sentences = {}
         for run, visits in zip(self.runs, self._visits, strict=True):
             epochs, planned = complete_epochs(visits), run.recipe.train.epochs
@@ -137,10 +138,9 @@ class Arm:
         return sentences
 
     def notes(self) -> list[str]:
-        """Return notes for the reader on runs that are unfinished or were not trained, and on epochs that figures leave
-        out.
+        """Return notes on unfinished runs, on runs without training, and on epochs that figures leave out.
 
-        If the arm is another trainer's log, these are the notes of the log.
+        For another trainer's log, return the notes of the log.
         """
         if self.log is not None:
             return list(self.log.notes)
@@ -183,9 +183,10 @@ class Arm:
 def measured(
     arms: Iterable[Arm], values: Callable[[Run], Mapping[str, float | None]]
 ) -> pl.DataFrame:
-    """Return metrics with a single value per run as a frame with the columns arm, seed, metric, at (null) and value.
+    """Return metrics that have one value per run, as a frame with the columns arm, seed, metric, at and value.
 
-    `values` returns the metrics of a run by name. Values that are None or not finite are left out.
+    `values` takes a run and returns metric -> value. Values that are None or not finite are left out. The column at is
+    null.
     """
     return frame(
         (arm.name, run.seed, metric, None, value)
@@ -202,14 +203,14 @@ _BESIDE_RUNS = ("figures", "logs")
 def find_runs(
     places: Iterable[Path], columns: Mapping[str, str] | None = None
 ) -> list[Run]:
-    """Return the runs at the given places, each once, even if several places lead to it.
+    """Return the runs at the given places; a run that several places lead to is returned once.
 
-    A place is a run directory, or a folder, which stands for all runs below it, the oldest first. The logs of other
-    trainers become runs too: each folder of a log is one, and all files of logs together are another. Folders named
-    ``figures`` or ``logs`` are skipped if they hold no runs and other places do.
+    A place is a run directory, a folder, or another trainer's log. A folder stands for all runs below it, the oldest
+    first. A log that is a folder becomes one run; all logs that are files together become another. Runs of logs come
+    last. A folder named ``figures`` or ``logs`` that holds no runs is skipped if another place holds some.
 
     Args:
-        places: paths of runs, folders and logs.
+        places: paths of run directories, folders and logs.
         columns: role -> name of its column in logs (`olr_cli.data.logs.read_log`).
 
     Raises:
@@ -244,8 +245,9 @@ def find_runs(
 def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """Return the runs that have something to show, and a sentence on each run that is left out.
 
-    A run without a complete step is left out, unless `named` contains its path or it is another trainer's log. If no
-    run would remain, all are returned, so that a later error can say what is missing.
+    A run without a complete step is left out. Exceptions are other trainers' logs, and runs that the user named by
+    their own paths (`named`). If no run would remain, all runs are returned and no sentence, so that a later error can
+    say what is missing.
     """
     named_paths = set(named)
     waiting = {
@@ -331,7 +333,7 @@ def visits_of(arms: Iterable[Arm]) -> dict[Path, pl.DataFrame]:
 
 
 def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
-    """Return the arms, renamed where `labels` has an entry ``ARM=LABEL``; the order stays.
+    """Return the arms in the given order; each entry ``ARM=LABEL`` of `labels` renames the arm ARM.
 
     Raises:
         UserError: no arm is called ARM, a LABEL is empty, or two arms would have the same name.
@@ -392,21 +394,22 @@ class Variation:
 
     @property
     def first(self) -> Arm:
-        """The arm of the smallest value; its settings without the key are those that all arms share."""
+        """The first arm; apart from the key that varies, its settings are those of all arms."""
         return next(iter(self.arms.values()))
 
     def settings(self, *without: str) -> dict[str, Any]:
-        """Return the settings that all its arms share, by dotted key.
+        """Return the settings that all arms share: dotted key of the recipe -> value.
 
-        The key that varies and keys that begin with one of `without`, such as ``method.``, are left out.
+        The key that varies is left out, and so are keys that begin with one of the prefixes `without`, such as
+        ``method.``.
         """
         return self.first.settings(self.key, *without)
 
 
 def merged(arms: Iterable[Arm]) -> list[Arm]:
-    """Merge arms that differ in nothing but their name, and return one arm for each such group, named after its first.
+    """Merge arms whose settings are equal, and return one arm per group, with the name of the group's first arm.
 
-    If several arms of a group have a run with the same seed, the first arm's run is kept.
+    If several arms of a group have a run with the same seed, only the run of the first of these arms is kept.
     """
     groups = gathered((repr(sorted(arm.settings().items())), arm) for arm in arms)
     of_seeds = [
@@ -421,10 +424,10 @@ def merged(arms: Iterable[Arm]) -> list[Arm]:
 
 
 def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
-    """Return every group of arms that differ in this dotted key alone, in the order in which each group first appears.
+    """Return every group of arms that differ in `key` alone, in the order in which each group first appears.
 
-    Groups with a single value of the key are left out, and so are arms that have no value for it. Of several arms with
-    the same value the first counts.
+    `key` is a dotted key of the recipe, such as ``noise.ratio``. An arm without a value of it is left out. If several
+    arms of a group have the same value, the first is kept. A group with only one value is left out.
     """
     groups: defaultdict[str, dict[Any, Arm]] = defaultdict(dict)
     for arm in arms:
@@ -440,7 +443,7 @@ def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
 def _value(run: Run, key: str) -> Any:
     """Return the value of a dotted key in a run's recipe, or None if the recipe has no such key.
 
-    For a setting of a user's own label rule that the recipe leaves out, it is the rule's default.
+    The recipe may leave out a setting of a user's own label rule; the value is then the rule's default.
     """
     part: Any = run.recipe
     for name in key.split("."):
@@ -449,7 +452,7 @@ def _value(run: Run, key: str) -> Any:
 
 
 def grpo_beside(arm: Arm, arms: Iterable[Arm]) -> Arm | None:
-    """Return the first GRPO arm that differs from `arm` in nothing but the method, or None."""
+    """Return the first GRPO arm that differs from `arm` in nothing but the method, or None if there is none."""
     data = arm.settings("method.")
     return next(
         (
@@ -468,9 +471,10 @@ def spelt(name: str) -> str:
 
 
 def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Make names distinct: a name that occurs several times gets the settings appended in which its bearers differ.
+    """Return the names, with distinguishing settings appended to names that occur several times.
 
-    `settings` has, for each name, the settings of its bearer by dotted key.
+    Two arms ``olr`` may become ``olr ratio=0.3`` and ``olr ratio=0.5``. Equal names with equal settings stay equal.
+    `settings` has one mapping per name, in the same order: dotted key of the recipe -> value.
     """
     namesakes = gathered(zip(names, settings, strict=True))
     details = {name: iter(telling_settings(recipes)) for name, recipes in namesakes.items()}
@@ -480,8 +484,8 @@ def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> l
 def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return for each recipe a text such as ``ratio=0.3 seed=2``, with the settings in which the recipes differ.
 
-    `settings` has one mapping per recipe, from dotted key to value. A key that a recipe lacks is shown as ``unset``. If
-    all recipes are equal, the texts are empty.
+    `settings` has one mapping per recipe: dotted key -> value. A key that a recipe lacks is shown as ``unset``. If all
+    recipes are equal, the texts are empty.
     """
     keys = sorted({key for recipe in settings for key in recipe})
     differing = [

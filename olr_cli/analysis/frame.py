@@ -38,14 +38,13 @@ SMALLEST_GAP = 0.05
 
 
 class Lack(Exception):
-    """Raised if the arms lack the data for a figure or table; the message names what is needed, such as
-    "true answers".
-    """
+    """Raised if a figure or table needs data that the arms lack; the message names them, such as "true answers"."""
 
 
 class Key(NamedTuple):
-    """What a summary over seeds is of: the metric, the arm, and the position `at`, such as an epoch (None for whole
-    runs).
+    """Subject of a summary over seeds: a metric of an arm at a position `at`, such as an epoch.
+
+    `at` is None for a metric with one value per run.
     """
 
     metric: str
@@ -54,9 +53,10 @@ class Key(NamedTuple):
 
 
 def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.DataFrame:
-    """Return a frame of measurements: rows of (arm, seed, metric, at, value), without those that have no finite value.
+    """Return a frame of measurements from tuples of (arm, seed, metric, at, value).
 
-    `at` is the position of the value, such as an epoch; None for a metric with one value per run.
+    `at` is the position of the value, such as an epoch; None for a metric with one value per run. Rows whose value is
+    None or not finite are left out.
     """
     # Other trainers log nan for a mean over nothing, and one nan would turn the mean over all seeds into nan.
     finite = [row for row in rows if row[-1] is not None and isfinite(row[-1])]
@@ -72,9 +72,9 @@ def summarise(
 
     Args:
         values: rows of `frame`.
-        references: arm -> the arm that it is compared with, seed by seed.
-        best: the arm whose distance to an arm's reference is the gap; each cell has the share of the gap that it
-            recovers.
+        references: arm -> the arm that it is compared with, seed by seed; None for no comparison.
+        best: name of the best arm, or empty. If it is given, a cell also has the share that the arm closes of the gap
+            between its reference and the best arm.
     """
     by_seed = {
         Key(metric, arm, at): dict(zip(seeds, numbers, strict=True))
@@ -98,8 +98,8 @@ def summarise(
 def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
     """Return mean and spread over seeds, for every arm, metric and position.
 
-    The columns are arm, metric, the position under the name `at`, those of `SPREAD` (mean, sd, runs), and `values`, the
-    list of the single runs' values.
+    The columns are arm, metric, the position (named as `at` says), mean, sd (null for one run), runs, and values (the
+    list of the single runs' values).
     """
     grouped = _grouped(values)
     cells = [mean_cell(numbers) for numbers in grouped["value"].to_list()]
@@ -114,7 +114,7 @@ def _grouped(values: pl.DataFrame) -> pl.DataFrame:
 
 
 def spread(cell: Cell) -> tuple[float | str | None, float | None, int]:
-    """Return a summary as the columns of `SPREAD`: its mean, its sd (None for one run) and the number of runs."""
+    """Return the mean of a cell, its sd (None for one run) and its number of runs, in the order of `SPREAD`."""
     return cell.value, cell.sd, cell.n
 
 
@@ -134,9 +134,7 @@ def flat(cell: Cell) -> dict[str, Any]:
 
 
 def mean_cell(values: Sequence[float], kind: Kind = "share") -> Cell:
-    """Return the mean of one or more values, with their number and, from two values on, their sample standard
-    deviation.
-    """
+    """Return the mean of one or more values, with their number and their sample sd (None for a single value)."""
     return Cell(
         fmean(values), kind, sd=stdev(values) if len(values) > 1 else None, n=len(values)
     )
@@ -145,8 +143,8 @@ def mean_cell(values: Sequence[float], kind: Kind = "share") -> Cell:
 def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Cell | None:
     """Return the mean paired difference `values` - `baseline`, in points, over the seeds that both have.
 
-    Both map a seed to a value. The result has Student's 95 % interval, as in `scipy.stats.ttest_rel`, unless there is a
-    single pair. It is None if no seed is shared.
+    Both arguments map a seed to a value. The result has Student's 95 % interval, as in `scipy.stats.ttest_rel`, unless
+    there is a single pair. The result is None if no seed is shared.
     """
     paired = [
         values[seed] - baseline[seed] for seed in sorted(values.keys() & baseline.keys())
@@ -162,8 +160,8 @@ def recovered(
 ) -> Cell | None:
     """Return the share of the gap between `baseline` and `top` that `values` closes; all three map a seed to a value.
 
-    It is mean (value - baseline) / mean (top - baseline) over the seeds that all three have, with Student's interval by
-    the delta method. None if they share no seed or the gap is below `SMALLEST_GAP`.
+    The share is mean (value - baseline) / mean (top - baseline) over the seeds that all three have, with Student's
+    interval by the delta method. The result is None if they share no seed or the gap is below `SMALLEST_GAP`.
     """
     seeds = sorted(values.keys() & baseline.keys() & top.keys())
     gains, gaps = (
@@ -183,10 +181,14 @@ def recovered(
 def notes_on_differences(
     cells: Iterable[Cell | None], reference: str, whose: str = ""
 ) -> Iterator[str]:
-    """Yield a note that explains the differences in these cells, and one if some have no interval; nothing without any.
+    """Yield notes on the differences in these cells: what they mean, and that one seed gives no interval.
 
-    `reference` names what the cells are compared with. `whose` is put before "paired by seed", such as ``ours ``, to
-    tell them from published differences.
+    Without differences nothing is yielded.
+
+    Args:
+        cells: the cells of a table; None for an empty one.
+        reference: what the cells are compared with, in words.
+        whose: put before "paired by seed", such as ``ours ``, if a table has published differences too.
     """
     changes = [cell.change for cell in cells if cell and cell.change]
     if changes:
@@ -198,7 +200,10 @@ def notes_on_differences(
 def without_difference(
     cells: Mapping[Key, Cell], references: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield a sentence on each arm that has values but shares no seed with the arm that it is compared with."""
+    """Yield a sentence on each arm that has values but shares no seed with the arm that it is compared with.
+
+    `references` maps an arm to the arm that it is compared with.
+    """
     compared = {key.arm for key, cell in cells.items() if cell.change}
     measured_arms = {key.arm for key in cells}
     for arm, other in references.items():

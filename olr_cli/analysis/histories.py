@@ -71,11 +71,10 @@ EXAMPLE = "method.slope_threshold=0.1"
 
 
 def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
-    """Return the last words of an `olr replay` command that tries other criteria; words that name the history come
-    before.
+    """Return the last words of an `olr replay` command that tries other criteria; they follow the name of the history.
 
-    They include the settings that the history is read with, by default those that a run's own verifier needs. If the
-    run's method is a user's own label rule, which lacks OLR's criteria, they also choose the method OLR.
+    They include the settings with which the history was read (`settings`), or else those that a run's own verifier
+    needs. A user's own label rule lacks OLR's criteria; if it is the run's method, the words also choose OLR.
     """
     read = settings or [
         text for key, text in recipe.code_settings().items() if key == "verifier.where"
@@ -91,10 +90,9 @@ def set_words(settings: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class RolloutHistory:
-    """Rollouts over several visits of each prompt, that is several groups of responses, with the facts about the
-    prompts.
+    """Rollouts of a run or of another trainer's log, with the facts about their prompts.
 
-    They are from a run, or from another trainer's log.
+    At each visit, a prompt gets a group of responses; most prompts have several visits.
     """
 
     source: Path
@@ -137,8 +135,8 @@ class RolloutHistory:
     def warns_of_no_answers(self, missing: float) -> list[str]:
         """Return a list with one warning if more than 90 % of the responses have no answer, else an empty list.
 
-        `missing` is the share of responses without one. The warning names the extractor that reads more answers, if
-        there is one.
+        `missing` is the share of responses without an answer. The warning names the extractor that reads more answers,
+        if there is one.
         """
         if missing <= 0.9:
             return []
@@ -150,18 +148,16 @@ class RolloutHistory:
 
     @property
     def given_up(self) -> Path | None:
-        """File of the answers that grading gave up on in the run, so that a replay does too (R8); None unless this is
-        one run.
+        """The run's file of answers that grading gave up on, so that a replay gives up on them too (R8).
+
+        None unless the history is of a single run.
         """
         return self.source / GIVEN_UP if self.is_run else None
 
     def judge(self, report: Callable[[str], None] | None = None) -> Judge:
         """Make a judge that decides as in the run: with its tolerance, and giving up on the same answers.
 
-        It writes nothing into the run.
-
-        Args:
-            report: called with the progress of slow verdicts.
+        The judge writes nothing into the run. `report` is called with the progress of slow verdicts.
         """
         tolerance = self.recipe.data.tolerance
         return Judge(ledger=self.given_up, keep=False, tolerance=tolerance, report=report)
@@ -178,16 +174,18 @@ def read_history(
 ) -> RolloutHistory:
     """Read rollouts from a run directory, or from the log of any trainer (`olr_cli.data.logs.read_log`).
 
-    A run keeps its own method unless the settings name another. Settings of OLR that the run's method lacks choose OLR.
+    A run keeps its own method, unless an override names another one. An override of a setting that only OLR has chooses
+    OLR.
 
     Args:
         source: a run directory; for a log its files, folders of files, or patterns.
-        overrides: settings (``method.slope_threshold=0.1``) applied to the run's recipe. They may change the method,
-            the verifier, the seed, the draw of noisy labels, how answers are read, and for a log the noise type of
-            sentinels (R1).
+        overrides: settings applied to the run's recipe, such as ``method.slope_threshold=0.1``. They may change the
+            method, the verifier, the seed, the draw of noisy labels, and how answers are read. For a log they may also
+            change the noise type of sentinels, that is of labels that no answer matches (R1).
         columns: role -> name of its column in a log.
         keeps_responses: whether a log's steps include its responses and their rewards.
-        are_models: whether several runs of `olr rollouts` on one data set are read as the log of as many models.
+        are_models: whether several runs of `olr rollouts` on one data set may be read together, as a log of several
+            models.
         report: called while a log is read, and for each of the history's steps.
     """
     with at("set"):
@@ -212,9 +210,7 @@ def read_history(
 
 
 def _without_rollouts(folder: Path) -> UserError:
-    """Return the error for a folder that is neither a run nor a log; it suggests a run inside the folder if there is
-    one.
-    """
+    """Return the error for a folder that is neither a run nor a log; if there is a run inside, the error names it."""
     run = next(filter(has_run, sorted(folder.iterdir())), None)
     return UserError(
         f"{folder} is not a run directory (no manifest.json), and where trainers write rollouts (.parquet, .jsonl) it"
@@ -289,9 +285,9 @@ def _recipe(
 
     Args:
         base: the recipe that the rollouts were made or read with.
-        changes: nested settings, by section.
+        changes: nested settings: section -> key -> value.
         source: name of the recipe in errors.
-        settable: settings that may change in addition to those of the method and the verifier.
+        settable: dotted keys that may change in addition to those of the method and the verifier.
 
     Raises:
         UserError: a setting cannot change, or has no valid value.
@@ -318,7 +314,8 @@ def _recipe(
 def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
     """Raise `UserError` for settings that change nothing about stored rollouts.
 
-    Settings of the method, other than `OF_THE_LOSS`, and of the verifier are accepted, and those of `settable`.
+    Accepted are the settings in `settable`, those of the verifier, and those of the method except for settings of the
+    loss (`OF_THE_LOSS`).
     """
     for key in keys:
         section = ".".join(key.split(".")[:2])
@@ -333,10 +330,10 @@ def _require_settable(keys: Iterable[str], settable: Sequence[str]) -> None:
 
 
 def _method_name(base: Recipe, changes: Any) -> str:
-    """Return the name of the method after changes to the recipe's section `method`.
+    """Return the name of the method after `changes` to the recipe's section `method`.
 
-    It is the method that the changes name, else the recipe's own. But if they contain settings of OLR that the recipe's
-    method lacks, it is OLR.
+    A name in the changes comes first. Otherwise the method is OLR if the changes contain a setting of OLR that the
+    recipe's method lacks, else it is the recipe's own.
     """
     settings = changes if isinstance(changes, Mapping) else {}
     of_olr = OlrMethod.model_fields.keys() - type(base.method).model_fields.keys()
@@ -386,7 +383,7 @@ def chunks(
 ) -> Iterator[pl.DataFrame]:
     """Join the steps of a history into frames of at least `rollouts` rows (the last may have fewer), and yield these.
 
-    They have those of the given columns that the steps have.
+    `columns` are the columns to keep; those that the steps lack are left out.
     """
     pending: list[pl.DataFrame] = []
     count = 0
@@ -420,7 +417,7 @@ def with_questions(
 ) -> tuple[Mapping[str, Prompt], PromptSet | None]:
     """Return a run's prompts with their messages, and its data set.
 
-    If the data set cannot be read on this machine, the prompts are returned unchanged, and None.
+    If the data set cannot be read on this machine, return the prompts unchanged, and None for the data set.
     """
     # Questions help people, but votes need none, so data that cannot be read here are no error.
     with suppress(UserError):
@@ -464,9 +461,7 @@ def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
 
 
 def rewards_responses(recipe: Recipe) -> bool:
-    """Return whether the recipe's rewards depend on the text of a response, not only on the answer
-    extracted from it.
-    """
+    """Return whether rewards depend on the text of a response, and not only on the answer extracted from it."""
     rules = recipe.verifier.where if recipe.verifier else ()
     return compose(recipe.method).score is not None or any(
         rule.response or rule.function for rule in rules
@@ -511,22 +506,23 @@ def _log_history(
 
 
 def log_recipe(changes: Mapping[str, Any]) -> Recipe:
-    """Return the recipe by which a log is read: the default recipe with OLR, with nested settings
-    applied as `changes`.
+    """Return the recipe by which a log is read: the default recipe with the method OLR and these changes.
+
+    `changes` are nested settings: section -> key -> value.
     """
     settable = (*_SETTABLE, "noise.type")
     return _recipe(Recipe(method=OlrMethod()), changes, "set", settable)
 
 
 def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> RolloutHistory:
-    """Return the history in a log, which was read by `recipe` (`log_recipe`).
+    """Return the history in a log; `recipe` is the one that the log was read by (`log_recipe`).
 
     If the log has no labels, a prompt's label is taken to be the answer that was rewarded most often; a note says so.
     `report` is called as the history's steps are used.
 
     Raises:
-        UserError: the recipe names an extractor, but the log has answers only, or the log's labels or views are
-            invalid.
+        UserError: the recipe names an extractor, but the log has answers only; or the log's labels or views (wordings
+            of prompts) are invalid.
     """
     table, source = log.rows, log.source
     if recipe.data.extractor is not None and "characters" not in table.columns:
@@ -574,10 +570,9 @@ def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> Rol
 
 
 def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
-    """Return a list with one warning if more than 10 % of a log's rewards contradict the grader's verdict, else an
-    empty list.
+    """Return a list with one warning if many of a log's rewards contradict the grader's verdict, else an empty list.
 
-    Rewards that belong to other rows would do so. Only a sample of the rewards is compared.
+    Many means more than 10 % of a sample. They may have been logged beside the wrong rows.
     """
     if history.rewards is None:
         return []

@@ -17,8 +17,9 @@ _COMPARED = 1_000
 
 
 def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """Return one row per prompt of a log: prompt_id, and those of the label columns and ``data_source`` that the log
-    has.
+    """Return one row per prompt of a log: prompt_id, and those of its labels and of ``data_source`` that the log has.
+
+    `LABELS` has the possible columns of labels.
 
     Raises:
         UserError: a prompt has different values at different visits, or a noise type is unknown.
@@ -47,8 +48,9 @@ def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
 
 
 def require_views(table: pl.DataFrame, source: Path) -> None:
-    """Raise `UserError` if the column ``view`` has an unknown value; a view is the wording of a prompt, as in
-    ``rephrased``.
+    """Raise `UserError` if the column ``view`` has an unknown value.
+
+    A view is the wording of a prompt, ``original`` or ``rephrased``.
     """
     views = table["view"].drop_nulls().unique().to_list() if "view" in table.columns else []
     unknown = [view for view in views if view not in get_args(View)]
@@ -60,10 +62,10 @@ def require_views(table: pl.DataFrame, source: Path) -> None:
 
 
 def steps_of(table: pl.DataFrame, columns: Sequence[str]) -> Iterator[pl.DataFrame]:
-    """Yield one frame per visit number, ascending: all rollouts of first visits, then those of second visits, and so
-    on.
+    """Yield a log's rollouts in steps: a frame of all first visits, then one of all second visits, and so on.
 
-    They have these `columns`, as the steps of a run do; step is the number of the visit, and sample counts from 0.
+    The frames have these `columns`, as the steps of a run do. The column step has the number of the visit; sample
+    counts the responses to a prompt at that visit, from 0.
     """
     dtypes = {
         "prompt_id": pl.String,
@@ -114,9 +116,9 @@ def rewarded_labels(table: pl.DataFrame) -> dict[str, str]:
 
 
 def some_rewards(table: pl.DataFrame) -> pl.DataFrame | None:
-    """Return the columns prompt_id, answer and is_rewarded for a regular sample of about `_COMPARED` rollouts of a log.
+    """Return the rewards of every n-th rollout of a log, about `_COMPARED` in all; None for a log without rewards.
 
-    The result is None for a log without rewards.
+    The columns are prompt_id, answer and is_rewarded.
     """
     if "is_rewarded" not in table.columns:
         return None

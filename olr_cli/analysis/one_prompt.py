@@ -81,15 +81,17 @@ def read_shown(
     benchmark: str | None = None,
     report: Report = silent,
 ) -> RolloutHistory:
-    """Read the history that `olr show` prints, of a run, a log, or evaluations of one benchmark, with its questions.
+    """Read the history that `olr show` prints, with the questions of its prompts.
 
-    Unless the settings name a method, the history is read under GRPO, so that the given labels are shown.
+    Unless the settings name a method, the history is read under GRPO, which replaces no label, so that the given labels
+    are shown.
 
     Args:
-        places: arguments of `read_history` or `evaluations_among`.
-        settings: applied to the recipe by which a log is read, such as ``data.extractor=last_number``.
+        places: a run directory, the files or folders of a log, or folders of evaluations.
+        settings: texts ``KEY=VALUE`` applied to the recipe by which the history is read, such as
+            ``data.extractor=last_number``.
         columns: role -> name of its column in a log.
-        benchmark: the benchmark of evaluations; None if they have only one.
+        benchmark: name of the benchmark to show; for evaluations only, and None if they have only one.
         report: called with the progress of reading.
     """
     # GRPO never replaces a label, so the given one is shown with the votes on it. A later setting may name another
@@ -110,7 +112,7 @@ def read_shown(
 def _with_one_visit(history: RolloutHistory) -> RolloutHistory:
     """Put all rollouts of a log of several models into one visit, so that all models vote together.
 
-    A log without a column of models keeps its visits. Either way the steps are read into a list.
+    A log without a column of models keeps its visits. The steps of the result are a list, which can be read repeatedly.
     """
     steps = list(history.steps)
     if not any("model" in rows.columns for rows in steps):
@@ -121,12 +123,13 @@ def _with_one_visit(history: RolloutHistory) -> RolloutHistory:
 
 
 def find_prompt(prompts: Mapping[str, Prompt], text: str) -> Prompt:
-    """Return the prompt that a text identifies: the one with this id, else the only one with this text in its id.
+    """Return the prompt that a text identifies.
 
-    If no id has the text, it is the only prompt with the text in its question, in any case of letters.
+    It is the prompt with this id. Otherwise it is the only prompt that has the text in its id or, if no id has it, in
+    its question, in any case of letters.
 
     Raises:
-        UserError: no prompt has it, or several have.
+        UserError: no prompt has the text, or several have.
     """
     if text in prompts:
         return prompts[text]
@@ -162,14 +165,13 @@ def prompts_answer(
     visit: int | None,
     top: int,
 ) -> Answer:
-    """Return the list of prompts that `olr show` prints: for each its label and its votes at one visit, in order of
-    their ids.
+    """Return the list of prompts that `olr show` prints, by id: each with its label and its votes at one visit.
 
     Args:
         history: result of `read_shown`.
         judge: counts the votes if they are not stored.
-        words: words of the command that names the history.
-        only_wrong: leaves out prompts whose label is right (`_is_wrong`).
+        words: the `olr show` command as words, with the history and the options that say how it is read.
+        only_wrong: whether only prompts with a wrong label are listed (`_is_wrong`).
         visit: number of the visit, from 1; None for the last of each prompt.
         top: number of rows that a terminal shows.
     """
@@ -198,8 +200,7 @@ def prompts_answer(
 
 
 def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.DataFrame:
-    """Return rows of the labels table, one per prompt: at visit number `visit`, or if that is None at the prompt's last
-    visit.
+    """Return one row of the labels table per prompt, at visit number `visit` or, if that is None, at its last visit.
 
     Raises:
         UserError: no prompt has such a visit.
@@ -221,8 +222,8 @@ def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.D
 def _is_wrong(history: RolloutHistory) -> pl.Expr:
     """Build the expression for whether a row's label is wrong.
 
-    If that is unknown, the label counts as wrong if the majority is another answer and did not replace it. In an
-    evaluation, a problem without a majority then counts as wrong too, as in maj@n.
+    If the true answer is unknown, the label counts as wrong if the majority is another answer and did not replace it.
+    In an evaluation, a problem without a majority then counts as wrong too, as in maj@n.
     """
     # Without a majority `MAJORITY_DIFFERS` is null.
     differs = MAJORITY_DIFFERS.fill_null(value=is_of_evaluations(history))
@@ -270,10 +271,11 @@ def _truth(row: Mapping[str, Any]) -> str:
 
 
 def _block(rows: Sequence[Mapping[str, str | Cell]], notes: Sequence[str] = ()) -> Block:
-    """Return a block of a table: `rows` map the head of a column to a cell, and `notes` has a text to show below each
-    row.
+    """Return a block of a table; columns without any known value are left out.
 
-    A row whose note is empty or missing has none. Columns without any known value are left out.
+    Args:
+        rows: for each row, head of the column -> cell.
+        notes: texts to show below the first rows, in order; an empty one is not shown.
     """
     heads = [head for head in rows[0] if any(row[head] != NOTHING for row in rows)]
     lines = []
@@ -304,8 +306,8 @@ def prompt_answer(
         history: result of `read_shown`.
         judge: decides whether a response is right.
         prompt: a prompt of the history.
-        words: words of the command that names the history.
-        only_wrong: leaves out responses that are right.
+        words: the `olr show` command as words, with the history and the options that say how it is read.
+        only_wrong: whether responses that are right are left out.
         visit: number of the visit whose responses are shown, from 1; None for the last.
 
     Raises:

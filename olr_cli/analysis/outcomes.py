@@ -44,8 +44,9 @@ _TASK = ("model.path", "data.train", "data.test")
 
 
 def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
-    """Return the metrics of `TITLES` at the end of each run, as rows of `frame`; metrics without a value
-    are left out.
+    """Return the metrics of `TITLES` at the end of each run; metrics without a value are left out.
+
+    The columns are arm, seed, metric, at (null) and value.
     """
     counted = [name for name in TITLES if name in LABEL_METRICS]
     last: dict[Path, Any] = {}
@@ -73,9 +74,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Source:
-    """The scores that a table shows, and where they are from: benchmarks, or held-out accuracy logged
-    during training.
-    """
+    """The scores that a table shows, from benchmarks or from held-out accuracy logged during training."""
 
     columns: Sequence[ScoreColumn]
     shares: Mapping[Path, Mapping[str, float]]
@@ -93,8 +92,9 @@ class Source:
 
     @property
     def published(self) -> Sequence[ScoreColumn]:
-        """The columns of the paper's scores to show beside ours; beside held-out accuracy these are the averages of
-        benchmarks.
+        """The columns of the paper's scores to show beside ours.
+
+        Beside benchmark scores they are the same columns; beside held-out accuracy they are the averages of benchmarks.
         """
         return AVERAGES if self.is_held_out else self.columns
 
@@ -106,8 +106,8 @@ class Source:
 def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
     """Return the scores of the arms' runs: benchmark scores if there are any, else held-out accuracy.
 
-    Benchmark scores are taken if any run has a score on one of the paper's benchmarks, or if `models` are given.
-    `models` are evaluations of policies before training.
+    Benchmark scores are taken if any run has a score on one of the paper's benchmarks, or if `models` are given, which
+    are folders of evaluations of policies before training.
     """
     runs = [run for arm in arms for run in arm.runs]
     scores = {
@@ -121,14 +121,15 @@ def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
 def task(run: Run) -> dict[str, object]:
     """Return the settings that define what a run is measured on: its starting policy, training data and held-out data.
 
-    They are by dotted key, with ``unset`` for a missing one. Runs that agree in them can be compared.
+    The dict maps a dotted key of the recipe to its value, or to ``unset``. Runs with the same task can be compared.
     """
     return {key: run.settings.get(key, "unset") for key in _TASK}
 
 
 def _held_out(runs: Sequence[Run]) -> Source:
-    """Return the held-out accuracy that the runs logged during training: the last value, and that at step 0 for the
-    start.
+    """Return the held-out accuracy that the runs logged during training, as a source of scores.
+
+    A run's score is the last value; the value at step 0 is the score of the policy before training.
     """
     name = HELD_OUT.name
     first = {run.path: run.logged_before_training(name) for run in runs}
@@ -159,9 +160,9 @@ def _held_out(runs: Sequence[Run]) -> Source:
 
 
 def _last_scores(run: Path) -> StoredScores | None:
-    """Return the scores of the last checkpoint that `olr evaluate RUN` scored on benchmarks of the paper (R22).
+    """Return the benchmark scores of a run's last checkpoint that `olr evaluate RUN` has scored (R22).
 
-    The result is None if there are no such scores.
+    Only evaluations on benchmarks of the paper count. The result is None if there is none.
     """
     evaluations = [
         stored_scores(file.parent) for file in sorted(run.glob("evaluation/*/scores.json"))

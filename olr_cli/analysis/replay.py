@@ -50,11 +50,10 @@ from olr_cli.tables import Answer, File
 
 
 def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame]:
-    """Decide the labels of every visit anew, and yield the decisions as rows of the labels table, in batches, oldest
-    first.
+    """Decide the labels of every visit anew, and yield rows of the labels table in batches, oldest first.
 
-    A row is a visit, that is one group of responses to a prompt. The history's recipe sets the method, the seed and the
-    draw of noisy labels.
+    A row is the decision at one visit, that is on one group of responses to a prompt. The history's recipe sets the
+    method, the seed and the draw of noisy labels.
     """
     recipe, prompts = history.recipe, history.prompts
     if decides_in_columns(recipe):
@@ -75,11 +74,10 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:
-    """Return the rollouts that the method uses: those to its views, that is to the wordings of a prompt that it
-    samples.
+    """Return the rollouts that the method uses: those to the wordings of a prompt (views) that it samples.
 
     Raises:
-        UserError: a visit lacks a view, or a rollout a statistic, that the method needs.
+        UserError: the method needs a view that is missing at a visit, or a statistic that is missing for a rollout.
     """
     used = rows.filter(pl.col("view").is_in(method.views))
     visits = rows.select("prompt_id", "visit").unique(maintain_order=True)
@@ -104,7 +102,7 @@ def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFra
 
 
 def write_json_lines(tables: Iterable[pl.DataFrame], stream: TextIO) -> None:
-    """Write one line of JSON per row of these labels tables, an object with the columns as keys."""
+    """Write each row of these labels tables as a line of JSON, an object with the columns as keys."""
     for labels in tables:
         for label in labels.iter_rows(named=True):
             stream.write(json.dumps(label, ensure_ascii=True) + "\n")
@@ -151,15 +149,14 @@ def replay_answer(
     named: Sequence[str] = (),
     settings: Sequence[str] = (),
 ) -> Answer:
-    """Write the labels that a replay decides to `target`, and return a summary of them, in a few lines.
+    """Decide the labels of a replay and write them to `target`; return a summary of a few lines.
 
     Args:
         history: the rollouts, with the recipe to replay under.
         judge: compares answers.
         target: the file to write.
         named: words that name the history in the next commands; by default its path.
-        settings: settings (``KEY=VALUE``) that the history was read with; the next commands repeat those that still
-            apply.
+        settings: texts ``KEY=VALUE`` that the history was read with; the next commands repeat those that still apply.
     """
     # Only the default file may be overwritten: nobody else writes it, and the run may have trained further since. A
     # file that the user named may hold something else.
@@ -221,7 +218,8 @@ def replay_answer(
 def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
     """Return warnings if hardly any response has an answer, and if the warm-up is as long as the history.
 
-    In both cases a replay selects nothing whatever the rollouts say. `counts` are those of `replay_answer`.
+    In both cases a replay selects nothing, whatever the rollouts say. `counts` has the numbers of ``rollouts`` and of
+    those that are ``answered``, and the ``last_visit``.
     """
     # A wrong extractor leaves no votes, and a long warm-up leaves no visit to select in.
     recipe, missing = history.recipe, 1 - counts["answered"] / counts["rollouts"]
@@ -238,9 +236,7 @@ def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
 
 
 def _settings(recipe: Recipe) -> str:
-    """Return the method's settings that influence the decisions, as text, such as ``slope_threshold 0.05, warmup_epochs
-    5``.
-    """
+    """Return the method's settings that influence the decisions as text: ``slope_threshold 0.05, warmup_epochs 5``."""
     defaults = {
         key
         for key in ("prompts", "majority_graded_by")
@@ -261,11 +257,11 @@ def _settings(recipe: Recipe) -> str:
 
 
 def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> Iterator[str]:
-    """Yield sentences on how many visits are decided as in the run: with the same label, and on whether the prompt
-    trains.
+    """Yield sentences that compare the decisions of a replay with those of the run.
 
-    The latter is left out if every prompt trains in both. If `method`, which decided `labels`, is not the run's own,
-    the first sentence says so.
+    They say at how many visits the label is the same, and at how many the prompt trains in both or in neither. The
+    second sentence is left out if every prompt trains in both. If `method`, the name of the method that decided
+    `labels`, is not the run's own, an additional first sentence says so.
     """
     run_method = compose(read_recipe(history.source).method).name
     if run_method != method:

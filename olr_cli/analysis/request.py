@@ -82,16 +82,18 @@ class Request:
 
     @property
     def must_compare(self) -> bool:
-        """Whether the user asked for a table, by name or by an option that implies one, so that its lack
-        is an error.
+        """Whether the user asked for a table, so that it is an error if the arms cannot show it.
+
+        Naming an arm to compare with, or a format for tables, counts as asking.
         """
         names_an_arm = self.baseline is not None or self.reference is not None
         return bool(self.table or names_an_arm or self.shape in STANDING_ALONE)
 
     def tables(self, arms: Sequence[Arm]) -> list[str]:
-        """Return the name of the table to print, in a list; an empty list if there is none.
+        """Return a list with the name of the table to print, or an empty list.
 
-        Without a request for a table it is that of the arms, if there are several and all are arms of runs.
+        If the user asked for no table, ``arms`` is printed, provided that there are several arms and none is another
+        trainer's log.
         """
         is_wanted = self.must_compare or (
             len(arms) > 1 and all(arm.log is None for arm in arms)
@@ -100,9 +102,7 @@ class Request:
 
 
 def carry_out(request: Request) -> Answer:
-    """Do what a call of `olr analyze` requests: count the tables, draw the figures, write the files;
-    return the output.
-    """
+    """Do what a call of `olr analyze` requests: make its tables, figures and files, and return its output."""
     require_new({"out": request.csv}, repeatable=["out"])
     figures.known_figures(request.wanted_figures)
     places, models = _places(request)
@@ -175,12 +175,9 @@ def _places(request: Request) -> tuple[list[Path], list[Path]]:
 
 
 def _renamed(request: Request, before: Sequence[Arm], arms: Sequence[Arm]) -> Request:
-    """Return the request with the arms' new labels where it names a baseline or reference by its former name.
+    """Replace former names of arms by their new names in the request's baseline and reference.
 
-    Args:
-        request: the request.
-        before: the arms under their former names.
-        arms: the same arms under their new names.
+    `before` has the arms under their former names; `arms` has the same arms under their new names, in the same order.
     """
     labels = {old.name: arm.name for old, arm in zip(before, arms, strict=True)}
     baseline, reference = (
@@ -192,9 +189,9 @@ def _renamed(request: Request, before: Sequence[Arm], arms: Sequence[Arm]) -> Re
 def _tables(
     request: Request, arms: Sequence[Arm], models: Sequence[Path]
 ) -> dict[str, Table]:
-    """Count the tables of the request and return them by name.
+    """Compute the tables of the request and return them by name.
 
-    A default table that the arms cannot show is left out.
+    A table that the user did not ask for is left out if the arms cannot show it.
 
     Raises:
         UserError: the arms lack what the requested table needs, or an option is for another table.
@@ -226,10 +223,14 @@ def _tables(
 def _drawn(
     request: Request, arms: Sequence[Arm]
 ) -> tuple[list[str], dict[str, list[Chart]]]:
-    """Draw the figures; return the names of those to save, and figure -> its charts for all that were drawn.
+    """Draw the figures of the request.
 
-    A report needs every figure that the arms allow, so all are drawn for it; only the wanted ones are saved. If the
-    arms lack what the default figure needs, and the user named none, every figure that they allow is drawn and saved.
+    For a report, every figure that the arms allow is drawn; only the wanted ones are saved. If the user named no figure
+    and the arms lack what the default figure needs, every figure that they allow is drawn and saved.
+
+    Returns:
+        The names of the figures to save.
+        Name of a figure -> its charts, for all that were drawn.
     """
     wanted, more = request.wanted_figures, ["all"] if request.report else []
     try:
@@ -245,9 +246,7 @@ def _drawn(
 
 
 def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
-    """Raise `UserError` if the request has a table or report, which need runs, and another trainer's log is among the
-    arms.
-    """
+    """Raise `UserError` for a table or report, which needs runs, if another trainer's log is among the arms."""
     log = next((arm.log for arm in arms if arm.log is not None), None)
     if log is not None and (request.must_compare or request.report):
         raise UserError(
@@ -260,8 +259,8 @@ def _require_runs(request: Request, arms: Sequence[Arm]) -> None:
 def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Path:
     """Return the folder to save figures in: the one that the user named, else a folder ``figures``.
 
-    For one run that folder is inside the run, or beside a log that is a file. For several runs it is in the place that
-    the user named, or in the folder that holds all the runs.
+    For one run, ``figures`` is inside the run; for a log that is a file, it is beside the file. For several runs, it is
+    in the place that the user named, or, if there are several places, in the folder that holds all the runs.
 
     Raises:
         UserError: the runs are in several folders.

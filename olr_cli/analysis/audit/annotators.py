@@ -115,9 +115,7 @@ class AnnotatorModel:
 
     @property
     def is_settled(self) -> Bools:
-        """(P,) whether the prompt has a single likeliest answer with at least half of the answers, weighted by
-        accuracy.
-        """
+        """(P,) whether one answer is the likeliest and has at least half of the votes, weighted by accuracy."""
         return (self.leaders >= 0) & (self.agreement >= 0.5)
 
 
@@ -138,11 +136,13 @@ class _Parameters(NamedTuple):
 
 
 class _Candidates:
-    """Candidates for the true answer of each of P prompts: its answers, a label that no model gave, and "none of them".
+    """Possible true answers to P prompts, C candidates in all.
+
+    The candidates of a prompt are the answers that models gave, its label if no model gave it, and "none of them".
 
     Attributes:
         size: P.
-        seen: number of candidates that are answers; they come first.
+        seen: number of candidates that models gave as answers; they come first.
         prompts: (C,) number of each candidate's prompt.
         possible: (C,) number of possible answers to that prompt; with several models the mean over all prompts.
         labels: indices of the candidates that are labels.
@@ -193,8 +193,9 @@ class _Candidates:
     def by_answers(self, parameters: _Parameters) -> Floats:
         """Return (C, D) log weights of C candidates at D difficulties, by the models' answers alone.
 
-        An entry is the log-likelihood of all answers to a prompt if the candidate is the true one and the question has
-        this difficulty, plus the log chance of the difficulty. A prompt's entries share an unknown constant.
+        An entry assumes that the candidate is the true answer and that the question has this difficulty. It is the
+        log-likelihood of all answers to the prompt, plus the log chance of the difficulty. Entries of one prompt share
+        an unknown constant, so only their differences count.
         """
         strength = parameters.strength
         difficulties, log_chances = _difficulties(parameters.spread)
@@ -212,19 +213,21 @@ class _Candidates:
         return np.asarray(weights + (all_wrong + log_chances)[self.prompts])
 
     def scores(self, parameters: _Parameters) -> Floats:
-        """Return (C, D) log weights of the candidates by the models' answers and the labels.
+        """Return (C, D) log weights of C candidates at D difficulties, by the models' answers and the labels.
 
-        They are those of `by_answers`, except that a candidate that is the label weighs more, the higher `trust` is.
+        To the weights of `by_answers`, a candidate that is the label gets an addition, which grows with
+        `parameters.trust`, the chance that a label is right.
         """
         trust = parameters.trust
         by_label = np.log(trust * self.possible / (1 - trust))
         return self.by_answers(parameters) + np.where(self.is_label, by_label, 0.0)[:, None]
 
     def sums(self, scores: Floats, among: Bools | None = None) -> Floats:
-        """Return (P,) the log of each prompt's total weight: exp(`scores`), summed over its candidates and all
-        difficulties.
+        """Return (P,) the log of each prompt's total weight, summed over its candidates and all difficulties.
 
-        `scores` are (C, D) log weights. With `among`, of shape (C,), only these candidates count.
+        Args:
+            scores: (C, D) log weights, of which exp(`scores`) is summed.
+            among: (C,) whether the candidate counts; by default all do.
         """
         return _log_sums(
             np.logaddexp.reduce(scores, axis=1), self.prompts, self.size, among
@@ -233,7 +236,7 @@ class _Candidates:
     def chances(self, scores: Floats) -> Floats:
         """Return (C, D) the chance that a candidate is the true answer and its question has this difficulty.
 
-        It is exp(`scores`), scaled so that the chances of each prompt sum to 1.
+        `scores` are (C, D) log weights. The chances are exp(`scores`), scaled so that those of each prompt sum to 1.
         """
         # Reduce column by column: numpy takes three times as long to reduce many rows of a few difficulties.
         best = _tops(reduce(np.maximum, scores.T), self.prompts, self.size)
@@ -264,8 +267,11 @@ class _Candidates:
     def _accuracies(self, before: _Parameters, chances: Floats) -> Floats:
         """Return (J,) updated accuracies of the models on questions of middling difficulty: the M step of EM.
 
-        It is one step of Newton's method from the accuracies in `before`; with one difficulty, this step is exact.
-        `chances` is the result of the E step, of shape (C, D).
+        The update is one step of Newton's method, which is exact if there is only one difficulty.
+
+        Args:
+            before: the parameters before the update.
+            chances: (C, D) chance of each candidate and difficulty: the result of the E step.
         """
         middling = before.accuracies[:, None]
         accuracies = _at(before.accuracies, _difficulties(before.spread)[0])
@@ -283,8 +289,8 @@ class _Candidates:
     def log_likelihood(self, parameters: _Parameters) -> float:
         """Return the log likelihood of all answers and labels, up to a constant.
 
-        It begins with the likelihood if every answer were wrong. `sums` then adds how much likelier the answers become
-        if one candidate of each prompt is right.
+        The sum starts with the log likelihood for the case that all answers and labels are wrong. For each prompt it
+        adds how much likelier they become if one of the prompt's candidates is right.
         """
         strength = parameters.strength
         accuracies = np.clip(parameters.accuracies, *self._bounds)
@@ -303,7 +309,7 @@ class _Candidates:
     ) -> _Parameters:
         """Fit the parameters for each pair of strength and spread in `shapes`, and return the likeliest of these fits.
 
-        The first fit starts from `parameters`, each other one from the fit before it.
+        The first fit starts from `parameters`, each later fit from the result of the one before.
         """
         fits = [parameters]
         for strength, spread in shapes:
@@ -315,8 +321,9 @@ class _Candidates:
     def agreement(self, leaders: Numbers, accuracies: Floats) -> Floats:
         """Return (P,) the leading answer's share of a prompt's answers, each weighted by its model's accuracy.
 
-        `leaders` (P,) has the number of each prompt's leading answer; without one (-1) the share is 0. `accuracies` is
-        (J,).
+        Args:
+            leaders: (P,) number of each prompt's leading answer; -1 for none, which gives a share of 0.
+            accuracies: (J,) accuracies of the models.
         """
         weights = np.bincount(
             self._answers, self._counts * accuracies[self._models], self.seen
@@ -373,18 +380,20 @@ def fit(tally: Tally) -> AnnotatorModel:
 
 
 def _are_voters(accuracies: Floats) -> Bools:
-    """Return (J,) whether each model votes: the `_VOTERS` most accurate ones, and those that are nearly as accurate.
+    """Return (J,) whether each model votes.
 
-    A model is nearly as accurate if its log odds of being right are at most `_NEARLY` below those of the last voter.
+    The `_VOTERS` most accurate models vote. A less accurate model votes too if its log odds of being right are at most
+    `_NEARLY` below those of the least accurate of these.
     """
     log_odds = np.log(accuracies / (1 - accuracies))
     return np.asarray(log_odds >= np.sort(log_odds)[-_VOTERS:][0] - _NEARLY)
 
 
 def _answers_of(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
-    """Return the tally restricted to the models that vote, and an array that maps its answers to those of `tally`.
+    """Return the tally of the voting models alone, and the number that each of its answers has in `tally`.
 
-    The answers are numbered anew from 0. Entry n of the array is the former number of answer n.
+    Answers are numbered anew from 0: entry n of the array is the former number of answer n. A label that no voting
+    model gave becomes `UNSEEN`.
     """
     counts = tally.counts.filter(is_voter[tally.counts["model"].to_numpy()])
     answers, indices = np.unique(counts["answer"].to_numpy(), return_inverse=True)
@@ -407,7 +416,8 @@ def _answers_of(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
 def _difficulties(spread: float) -> tuple[Floats, Floats]:
     """Return (D,) difficulties of questions in log odds, and (D,) the logarithms of their probabilities.
 
-    They approximate a normal distribution with standard deviation `spread`; if that is 0, there is one difficulty, 0.
+    They approximate a normal distribution with mean 0 and standard deviation `spread`. If `spread` is 0, the only
+    difficulty is 0.
     """
     nodes, weights = np.polynomial.hermite_e.hermegauss(_DIFFICULTIES if spread else 1)
     return spread * nodes, np.log(weights / weights.sum())
@@ -438,7 +448,10 @@ def _least_accuracy(possible: float, models: int) -> float:
 def _sums(
     values: Numbers | Floats, rows: Numbers, columns: Numbers, shape: tuple[int, int]
 ) -> csr_array:
-    """Return a sparse matrix of this shape; values with the same row and column are added up."""
+    """Return a sparse matrix of the given shape; values with the same row and column are added up.
+
+    `rows` and `columns` have the indices of each value.
+    """
     return csr_array((values.astype(float), (rows, columns)), shape)
 
 
@@ -450,7 +463,7 @@ def _log_sums(
     Args:
         scores: (C,) log weight of each candidate.
         prompts: (C,) number of each candidate's prompt.
-        size: P.
+        size: P, the number of prompts.
         among: (C,) whether the candidate counts; by default all do.
     """
     if among is not None:
@@ -472,7 +485,7 @@ def _tops(scores: Floats, prompts: Numbers, size: int) -> Floats:
 
 
 def _leaders(scores: Floats, prompts: Numbers, size: int) -> Numbers:
-    """Return (P,) the index of each prompt's highest score, or -1 if it has none or several are equally high.
+    """Return (P,) the index of each prompt's highest score; -1 if a prompt has no score or several equally high ones.
 
     `prompts` has the number of each score's prompt, and `size` is P.
     """

@@ -36,10 +36,12 @@ NOT_VERIFIED = (
 
 
 def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> Answer:
-    """Return the output of `olr audit`: a summary and the queue, which has the most doubtful labels first.
+    """Return the output of `olr audit`: a summary, and the queue of labels, the most doubtful first.
 
-    `top` limits the rows of the queue. By default JSON has all rows, and a terminal the first 15. If `is_brief`, a
-    terminal has no rows.
+    Args:
+        audit: the result of the audit.
+        top: number of rows of the queue. If None, JSON has all rows, and a terminal the first 15.
+        is_brief: whether a terminal shows no rows at all.
     """
     parts: list[Line | Table | str] = [*_summary(audit)]
     size = 0 if is_brief else _ROWS if top is None else top
@@ -132,7 +134,7 @@ def _span(gain: Cell) -> str:
 
 
 def queue(audit: Audit, size: int) -> Table:
-    """Return the `size` most doubtful labels as a table, each with its votes and, in a row below it, its question."""
+    """Return a table of the `size` most doubtful labels with their votes; below each row is the question, if known."""
     prompts = audit.prompts.filter(pl.col("rank").is_not_null()).head(size)
     texts = _queue_texts(prompts, has_chances=audit.verified is not None)
     numbers = {head: column for head, column in texts.items() if head not in _TEXTS}
@@ -160,10 +162,13 @@ def queue(audit: Audit, size: int) -> Table:
 
 
 def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
-    """Yield a sentence that names the groups of equally doubtful rows, and an empty line; nothing without such groups.
+    """Yield a sentence that the order of equally doubtful rows is random, and an empty line.
 
-    It warns readers that the order within a group is random. `ties` has the first and the last rank of each group.
-    Groups that begin after the first `size` rows are left out.
+    The sentence names the groups of such rows. Without any group nothing is yielded.
+
+    Args:
+        ties: first and last rank of each group of equally doubtful rows.
+        size: number of rows that are shown; groups that begin below them are left out.
     """
     groups = [f"{first:,} to {last:,}" for first, last in ties if first <= size]
     if groups:
@@ -174,9 +179,10 @@ def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
 
 
 def _queue_texts(prompts: pl.DataFrame, *, has_chances: bool) -> dict[str, list[str]]:
-    """Return the columns of the queue: head -> a text for each row of `prompts`.
+    """Return the columns of the queue: head of the column -> one text per row of `prompts`.
 
-    With `has_chances` there is a column for the chance that the label is wrong.
+    `prompts` has the verdicts that the rows show. With `has_chances` there is a column for the chance that the label is
+    wrong.
     """
     counts = prompts.select("given_count", "rollouts").rows()
     columns: dict[str, Iterable[str | None]] = {
@@ -192,9 +198,10 @@ def _queue_texts(prompts: pl.DataFrame, *, has_chances: bool) -> dict[str, list[
 
 
 def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int]:
-    """Return the width of each text column, by its head, so that the widths together are at most `room`.
+    """Choose the width of each text column so that the columns together take at most `room` terminal cells.
 
-    A column is as wide as its longest text, but at most `_WIDEST`. While they do not fit, the widest one is narrowed.
+    A column is as wide as its longest text, but at most `_WIDEST`. The widest column is narrowed until all fit. `texts`
+    maps the head of each column to its texts; the result maps the head to the width.
     """
     widths = {
         head: min(_WIDEST, max(cell_len(text) for text in (head, *column)))
@@ -208,7 +215,7 @@ def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int
 def _cut(text: str, width: int, *, is_end: bool) -> str:
     """Return a text of at most `width` terminal cells; if it is cut, an ellipsis marks the place.
 
-    With `is_end` the end of the text is kept, not its beginning: ids of prompts usually differ there.
+    With `is_end` the end of the text is kept instead of its beginning: ids of prompts usually differ at the end.
     """
     if cell_len(text) <= width:
         return text

@@ -116,14 +116,15 @@ def audit_history(
 
     Args:
         source: a run, a log, several runs of `olr rollouts`, or evaluations.
-        settings: texts ``KEY=VALUE`` with keys of `SETTABLE`.
+        settings: texts ``KEY=VALUE`` on how data are read, such as ``data.extractor=boxed``; `SETTABLE` has the keys.
         columns: role -> name of its column in a log (`olr_cli.data.logs.read_log`).
         report: called with the progress.
         keeps_responses: whether the steps include the responses.
-        benchmark: for evaluations, the benchmark whose keys are audited as labels.
+        benchmark: name of the benchmark whose keys (reference answers) are audited as labels. For evaluations only;
+            None stands for the only finished benchmark.
 
     Raises:
-        UserError: a setting would change decisions about labels, or an argument does not fit the source.
+        UserError: the key of a setting is none of `SETTABLE`, or an argument does not fit the source.
     """
     for setting in settings:
         key = setting.partition("=")[0].strip()
@@ -163,8 +164,8 @@ def audit_history(
 def data_reading(history: RolloutHistory) -> Reading:
     """Return how to read files with prompts of this history, such as files of verified labels.
 
-    They are read like the history's own data. A file that has none of the columns in `data.columns` is read by the
-    standard names of columns.
+    Such files are read like the history's own data. A file with none of the columns that `data.columns` names is read
+    by the standard names of columns.
     """
     return replace(recipe_reading(history.recipe), are_optional=True, system_prompt=None)
 
@@ -184,7 +185,7 @@ def audit(
         history: result of `audit_history`.
         judge: compares answers with labels.
         verified: files of verified labels (`VerifiedLabels`), in addition to those of the run's `data.verified`.
-        in_data: ids of the data set whose labels may change; by default all.
+        in_data: ids of the prompts in the data set; only their labels may change. With None all labels may.
     """
     manifest = read_manifest(history.source) if history.is_run else None
     counted = tally(history, judge)
@@ -255,7 +256,7 @@ def audit(
 
 
 def _counts(column: pl.Series, names: Sequence[str]) -> dict[str, int]:
-    """Return, for each of `names`, the number of rows with this value."""
+    """Count how often each of `names` occurs in a column: name -> count, 0 if it does not occur."""
     values = column.to_list()
     return {name: values.count(name) for name in names}
 
@@ -265,8 +266,8 @@ def _run_notes(
 ) -> Iterator[str]:
     """Yield cautions about the audited run: labels verified before training, an early end, and active noise.
 
-    `trained` is the number of prompts whose labels were verified before training. Without a manifest, as for a log,
-    only the first caution is possible.
+    `trained` is the number of prompts whose labels were verified before training. `manifest` is None for a log, which
+    gets only the first caution.
     """
     if trained:
         yield (
@@ -292,7 +293,7 @@ def _verified(
         One note per file.
 
     Raises:
-        UserError: two files disagree on an answer.
+        UserError: a file has none of these prompts, or two files disagree on an answer.
     """
     answers: dict[str, str | None] = {}
     drawn: set[str] = set()
@@ -343,12 +344,14 @@ def _warnings(
 def _truth(
     history: RolloutHistory, table: pl.DataFrame, judge: Judge
 ) -> dict[str, float | None] | None:
-    """Compare the queue with the stored true answers, which no earlier step has used.
+    """Measure how well the queue finds wrong labels, by the stored true answers, which the audit has not used.
+
+    Only queued labels whose true answer is known count.
 
     Returns:
-        Numbers of queued labels whose truth is known (``labels``), of wrong ones (``wrong``), and of wrong ones among
-            the first rows (``first_10``, ``first_20``, ``first_50``); ``auroc``, how well log odds separate wrong from
-            right labels. None if no true answer is known.
+        None if no true answer is known. Otherwise the number of labels (``labels``), of wrong labels (``wrong``), and
+            of wrong labels among the first rows (``first_10``, ``first_20``, ``first_50``). ``auroc`` measures how well
+            the log odds separate wrong from right labels; it is None if all labels are wrong or all right.
     """
     queue = table.filter(pl.col("rank").is_not_null())
     prompts = [history.prompts[prompt_id] for prompt_id in queue["prompt_id"]]

@@ -33,9 +33,7 @@ _REACH = 20.0
 
 @dataclass(frozen=True)
 class Verified:
-    """What people have verified about P prompts: true answers, whether labels are wrong, and which were drawn at
-    random.
-    """
+    """What people have verified about P prompts and their labels, and which of these were drawn at random."""
 
     answers: tuple[str | None, ...]
     """(P,) the true answer; None if unknown."""
@@ -55,13 +53,14 @@ class Verified:
         labels: Sequence[str | None],
         judge: Judge,
     ) -> Verified:
-        """Return what verified answers say about the given labels of P prompts.
+        """Compare verified answers with the given labels of P prompts.
 
         Args:
-            answers: prompt_id -> the true answer; None if only the label is known to be wrong.
+            answers: prompt_id -> the true answer, or None if only the label is known to be wrong. Prompts that nobody
+                verified are missing.
             drawn: ids of the prompts that were drawn at random.
-            prompts: P prompts.
-            labels: P given labels; None without one.
+            prompts: the P prompts.
+            labels: the label of each prompt; None for a prompt without one.
             judge: compares labels with answers.
         """
         truths = tuple(answers.get(prompt.prompt_id) for prompt in prompts)
@@ -89,8 +88,9 @@ class Verified:
 def asked_truths(
     prompts: Iterable[Prompt], truths: Iterable[str | None]
 ) -> list[Gold | None]:
-    """Return each prompt's true answer as the judge takes it (`Prompt.asked`); None where the true
-    answer is unknown.
+    """Return each prompt's true answer in the form that a `Judge` compares with labels; None if it is unknown.
+
+    `truths` has the true answer to each prompt as text, or None.
     """
     return [
         None if truth is None else prompt.asked(truth)
@@ -113,17 +113,14 @@ def is_right(
 
 
 def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
-    """Return the share of wrong labels with its 95 % interval, estimated from labels that were drawn at random.
+    """Estimate the share of wrong labels, with a 95 % interval, from verified labels that were drawn at random.
 
-    The result is None without a random draw. Labels that were verified for another reason represent no others: they
-    only set lower bounds on the numbers of wrong and of right labels.
+    The result is None if none was drawn at random. Labels that were verified for another reason do not represent the
+    others. They only set lower bounds on the numbers of wrong and of right labels. `is_labelled` is (P,) whether the
+    prompt has a label.
 
-    The interval is Jeffreys', for a finite number of labels. If all drawn labels are alike, its ends are those of
-    Brown, Cai and DasGupta (2001, "Interval Estimation for a Binomial Proportion").
-
-    Args:
-        verified: what is known about P prompts.
-        is_labelled: (P,) whether the prompt has a label.
+    The interval is Jeffreys', for a finite number of labels. If the drawn labels are all wrong or all right, its ends
+    are those of Brown, Cai and DasGupta (2001, "Interval Estimation for a Binomial Proportion").
     """
     from scipy.stats import betabinom
 
@@ -150,10 +147,10 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """D posterior draws of the map from the annotator model's log odds, which are overconfident, to calibrated chances.
+    """Maps from the log odds that a label is wrong to calibrated chances: D draws from their posterior.
 
-    Both are about a label being wrong. Each map is a logistic function with an intercept and a slope; verified labels
-    determine their posterior.
+    The log odds of the annotator model are overconfident, so each map corrects them by a logistic function with an
+    intercept and a slope. Verified labels determine the posterior.
     """
 
     intercepts: Floats
@@ -166,9 +163,9 @@ class Calibration:
     """(D,) chances that the proposal is right if the label is wrong."""
 
     def chances(self, odds: Floats) -> Floats:
-        """Return (N,) the chance that a label with each of these N log odds is wrong, averaged over the draws.
+        """Return (N,) the chance that each label is wrong, averaged over the draws.
 
-        Log odds are rounded to tenths; NaN stays NaN.
+        `odds` are (N,) log odds that the labels are wrong. They are rounded to tenths; NaN stays NaN.
         """
         # Tenths are exact enough, and few values are distinct. A column of 2,000 maps for every label would need
         # gigabytes for a large data set.
@@ -176,18 +173,19 @@ class Calibration:
         return np.asarray(self._by_map(values).mean(axis=0)[indices])
 
     def changes(self, odds: Floats, may_change: Bools) -> tuple[Bools, Cell | None]:
-        """Decide which labels to replace by their proposals, the answers that the models prefer.
+        """Decide which labels to replace by their proposals, that is by the answers that the models prefer.
 
-        A label is replaced if its proposal more likely corrects than spoils it. If the gain of all replacements
-        together is not surely (95 %) above 0, no label is replaced.
+        A replacement is considered if the proposal more likely corrects the label than spoils it. If the 95 % interval
+        of the total gain of these replacements lies above 0, all of them are made, otherwise none.
 
         Args:
             odds: (P,) log odds that the label is wrong.
             may_change: (P,) whether the label has a proposal and nobody has verified it.
 
         Returns:
-            (P,) whether the label is replaced, and the gain: the expected number of additional right labels with its
-                interval. The gain is None if no label has a proposal that is likely better.
+            (P,) whether the label is replaced.
+            The total gain: the expected number of additional right labels, with its interval. None if no replacement is
+                considered.
         """
         chance = self.chances(odds)
         is_better = may_change & (chance * self.mended.mean() > 1 - chance)
@@ -197,11 +195,10 @@ class Calibration:
         return is_better & (gain.low > 0), gain
 
     def gain(self, odds: Floats) -> Cell:
-        """Return the expected number of additional right labels, with its 95 % interval, if proposals replace these
-        labels.
+        """Return how many more labels are expected to be right if proposals replace these labels, with a 95 % interval.
 
-        `odds` are (N,) log odds that each of the labels is wrong. The number is negative if more labels are spoilt than
-        corrected.
+        The number is negative if more labels are spoilt than corrected. `odds` are (N,) log odds that the labels are
+        wrong.
         """
         values, sizes = np.unique(np.round(odds, 1), return_counts=True)
         generator = _random("audit gain")
@@ -211,7 +208,10 @@ class Calibration:
         return Cell(float(gains.mean()), "number", ends=percentile_interval(gains))
 
     def _by_map(self, odds: Floats) -> Floats:
-        """Return (D, N) the chance that each of N labels is wrong under each map, given (N,) log odds."""
+        """Return (D, N) the chance that each of N labels is wrong, by each of D maps.
+
+        `odds` are (N,) log odds that the labels are wrong.
+        """
         bounded = np.clip(odds, -_REACH, _REACH)
         return np.asarray(
             1 / (1 + np.exp(-(self.intercepts[:, None] + self.slopes[:, None] * bounded)))
@@ -219,12 +219,14 @@ class Calibration:
 
 
 def calibrate(odds: Floats, is_wrong: Floats, proposal_right: Floats) -> Calibration:
-    """Return draws from the posterior of the maps, given the verified facts about P prompts.
+    """Fit maps from log odds to calibrated chances, and return draws from their posterior.
+
+    The posterior follows from what people have verified about P prompts.
 
     Args:
         odds: (P,) log odds of the annotator model that the label is wrong; NaN without a label.
-        is_wrong: (P,) 1 or 0; NaN if unknown.
-        proposal_right: (P,) 1 if the proposal is right, else 0; NaN if unknown.
+        is_wrong: (P,) 1 if the label is verified to be wrong, 0 if right; NaN if unknown.
+        proposal_right: (P,) 1 if the answer that the models prefer is verified to be right, 0 if wrong; NaN if unknown.
     """
     is_known = ~np.isnan(odds) & ~np.isnan(is_wrong)
     bounded, sign = (
@@ -257,7 +259,10 @@ def _random(purpose: str) -> np.random.Generator:
 
 
 def auroc(scores: Floats, is_true: Bools) -> float | None:
-    """Return the area under the ROC curve, ties counting half, or None if all outcomes are alike."""
+    """Return the area under the ROC curve, or None if `is_true` is the same for all.
+
+    The area is the chance that a true case has a higher score than a false one. A tie counts half.
+    """
     from scipy.stats import mannwhitneyu
 
     pairs = int(is_true.sum()) * int((~is_true).sum())
@@ -271,8 +276,9 @@ def auroc(scores: Floats, is_true: Bools) -> float | None:
 def is_no_random_draw(verified: Verified, odds: Floats) -> bool:
     """Return whether the labels marked as a random draw are in more or less doubt than chance allows.
 
-    The rank test of Mann and Whitney compares their log odds with those of the other labels, at p < .005. `odds` are
-    (P,) log odds that the label is wrong; NaN without a label.
+    The rank test of Mann and Whitney compares the log odds of drawn labels with those of all others, at p < .005. The
+    result is False if there are none of either kind. `odds` are (P,) log odds that the label is wrong; NaN without a
+    label.
     """
     from scipy.stats import mannwhitneyu
 

@@ -29,11 +29,11 @@ def write_card(
 
     Args:
         file: the file to write.
-        audit: the audit.
+        audit: the result of the audit.
         data: the data set before the export.
         answer: the audit's output, whose summary and notes the card repeats.
         choice: which rows are exported.
-        command: the command that exports them, which the card shows.
+        command: the command that exports the rows, which the card shows.
     """
     rows = rows_of(audit, data, choice)
     kept = {*choice.keeps(rows)}
@@ -68,7 +68,7 @@ Nothing is drawn at random: the same command with the same files writes the same
 def _fate(row: Row | None, choice: Choice, *, is_kept: bool) -> str:
     """Return what happened to a row and why, such as ``left out: doubted`` or ``kept: fine``.
 
-    A row of None is a row of the data set without rollouts.
+    `row` is the audit's verdict on it, or None if the row has no rollouts.
     """
     status = UNJUDGED if row is None else row["status"]
     if not is_kept:

@@ -23,8 +23,9 @@ def with_labels_of(
     Prompts are matched by prompt_id. If no id matches, or a log has no ids, they are matched by the text of the
     question and get the ids of the data set.
 
-    Several rows of the data set may ask one question. Then its answers count for each of these rows, as their labels
-    may differ. With `are_for_rewards` they count for one row only, and if the labels differ, the rewards have no label.
+    Several rows of the data set may ask the same question, with different labels. The answers to the question then
+    count for each of these rows. With `are_for_rewards`, for an audit of rewards, they count for one row only; if the
+    labels differ, their rewards are left out.
 
     Raises:
         UserError: no prompt matches, or a prompt's known label differs from the data set's.
@@ -54,12 +55,13 @@ def with_labels_of(
 def _with_label(
     prompt: Prompt, in_data: Prompt, history: RolloutHistory, data: PromptSet
 ) -> Prompt:
-    """Return a prompt of the history with what the data set knows about it.
+    """Return a prompt of the history, completed by `in_data`, the same prompt in the data set.
 
-    That is everything if the prompt's own label is unknown; otherwise only its messages.
+    If the prompt's own label is unknown, the result is `in_data`. Otherwise the prompt only gets the messages of
+    `in_data`.
 
     Raises:
-        UserError: both have a label, and the two differ.
+        UserError: both prompts have a label, and the two labels differ.
     """
     label, data_label = prompt.given_label, in_data.given_label
     if label is None or not history.knows_labels:
@@ -76,13 +78,14 @@ def _with_label(
 def _of_one_label(
     data: PromptSet, history: RolloutHistory
 ) -> tuple[dict[str, Prompt], list[str]]:
-    """Return the prompts of a data set by id, those with an ambiguous label under a label that no answer matches.
+    """Return the prompts of a data set by id; ambiguous labels become the sentinel, which no answer matches.
 
-    A label is ambiguous if rows with the same question differ in theirs. Only questions of the history count; its
-    prompts must have the ids of the data set already.
+    Labels are ambiguous if rows with the same question have different ones. Only questions in the history are looked
+    at. The history's prompts must already have the ids of the data set.
 
     Returns:
-        prompt_id -> prompt, and a list with one note on the ambiguous rows, or an empty list.
+        prompt_id -> prompt.
+        A list with one note on the ambiguous rows; empty if there are none.
     """
     rows = gathered((normal_question(prompt.messages), prompt) for prompt in data.prompts)
     unclear: list[Prompt] = []
@@ -99,10 +102,10 @@ def _of_one_label(
 
 
 def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
-    """Return the history of a log with its rollouts copied to further rows of the data set that ask the same question.
+    """Copy a log's rollouts to further rows of the data set that ask the same question, and return the history.
 
-    Such rows have labels of their own, but a log without ids gives all answers to the first of them. The history of a
-    run is returned unchanged, since a run samples every row separately.
+    Such rows may have other labels, but a log without ids gives all answers to the first of them. A run samples every
+    row separately, so the history of a run is returned unchanged.
     """
     first_ids, candidates = dict[str, str](), list[tuple[str, Prompt]]()
     # A run samples repeated rows separately, so it has answers of their own.
@@ -140,7 +143,7 @@ def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
 
 
 def _with_ids_of(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
-    """Return the history with the data set's ids for prompts that have the same text; other prompts keep theirs.
+    """Give prompts of the history the ids that the data set has for the same text; other prompts keep their ids.
 
     Raises:
         UserError: no prompt of the history is in the data set.

@@ -51,7 +51,7 @@ def evaluations_among(places: Sequence[Path]) -> list[EvaluationStore]:
 
 
 def is_of_evaluations(history: RolloutHistory) -> bool:
-    """Return whether `evaluations_history` made a history."""
+    """Return whether a history was made from evaluations (`evaluations_history`), not from a run or a log."""
     return history.log is not None and history.log.trainer == EVALUATIONS
 
 
@@ -62,16 +62,15 @@ def evaluations_history(
     *,
     keeps_responses: bool = False,
 ) -> RolloutHistory:
-    """Return the graded samples of a benchmark as a history; the labels are the benchmark's keys, its reference
-    answers.
+    """Return the graded samples of a benchmark as a history; its labels are the benchmark's reference answers (keys).
 
-    Further evaluations of one model become further visits by it. The answers are those that were graded: letters for
-    multiple choice, or numbers if the keys are numbers.
+    If a model was evaluated several times, each evaluation becomes a visit. The answers are those that were graded. For
+    multiple choice they are letters, or numbers if the keys are numbers.
 
     Args:
         stores: at least one evaluation.
         benchmark: name of the benchmark; None for the only one that is finished.
-        settings: how files of data and verified labels are read.
+        settings: texts ``KEY=VALUE`` for the recipe by which the history is read.
         keeps_responses: whether the steps include the responses.
     """
     source = common_place([store.folder for store in stores])
@@ -115,10 +114,15 @@ def evaluations_history(
 def _under_one_key(
     asked: Mapping[EvaluationStore, EvaluationRecord], name: str
 ) -> tuple[Mapping[EvaluationStore, EvaluationRecord], Sequence[EvaluationStore]]:
-    """Return the evaluations of the benchmark `name` that vote, with their records, and those that are left out.
+    """Split the evaluations of the benchmark `name` into those that vote and those that are left out.
 
-    Evaluations under verified keys are left out, unless all are under verified keys: such a key may differ from the
-    benchmark's own, and votes on different labels cannot be mixed.
+    An evaluation may be graded under verified keys, which can differ from the benchmark's own keys (reference answers).
+    Votes on different keys cannot be mixed. Evaluations under verified keys are therefore left out, unless there are no
+    others.
+
+    Returns:
+        Evaluation -> its record, for those that vote.
+        The evaluations that are left out.
     """
     verified = [it for it, record in asked.items() if record.benchmarks[name].verified]
     if len(verified) == len(asked):
@@ -129,9 +133,10 @@ def _under_one_key(
 def _votes(
     asked: Mapping[EvaluationStore, EvaluationRecord], name: str, more: Sequence[str]
 ) -> pl.DataFrame:
-    """Return the samples of the benchmark `name` in all these evaluations: one row per sample, in the columns of a log.
+    """Return the samples of the benchmark `name` in all these evaluations, one row per sample.
 
-    The key becomes ``given_label``, and a model's n-th evaluation its visit n. `more` are further columns to read.
+    The columns are those of a log. The benchmark's key (reference answer) is in ``given_label``; the n-th evaluation of
+    a model is its visit n. `more` has names of further columns to read.
     """
     # Two models may be recorded under one name; then `model` tells them apart.
     names = Counter(name for name, _ in {(it.name, it.model) for it in asked.values()})
@@ -150,12 +155,12 @@ def _votes(
 def _benchmark(
     source: Path, finished: Mapping[Path, Sequence[str]], benchmark: str | None
 ) -> str:
-    """Return the name of the benchmark to audit: `benchmark`, or if that is None the only one that is finished.
+    """Return the name of the benchmark to audit: `benchmark`, or the only finished one if that is None.
 
-    `finished` has the names of each evaluation's finished benchmarks; `source` is for the error.
+    `finished` maps the folder of each evaluation to the names of its finished benchmarks. `source` is for the error.
 
     Raises:
-        UserError: it is not finished, or none is named and there are several.
+        UserError: the named benchmark is not finished; or none is named, and not exactly one is finished.
     """
     names = [*dict.fromkeys(name for names in finished.values() for name in names)]
     if benchmark in names or (benchmark is None and len(names) == 1):
@@ -169,8 +174,9 @@ def _benchmark(
 
 
 def _option() -> pl.Expr:
-    """Build the expression for the option that a multiple-choice sample names: its letter, or its number if the key is
-    one.
+    """Build the expression for the option that a multiple-choice sample chose.
+
+    The option is a letter. If the key (reference answer) is a number, the option is a number too, 1 for A.
     """
     numbers = {
         letter: str(position) for position, letter in enumerate(ascii_uppercase, start=1)

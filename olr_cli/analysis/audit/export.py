@@ -104,7 +104,8 @@ class Choice:
     def rates(self) -> tuple[float, float]:
         """The range of `pass_rate` as two shares, the smallest and the largest.
 
-        It is 0 and 1 if `pass_rate` is not set, and 1 and 0 if it is not two numbers joined by a colon.
+        It is 0 and 1 if `pass_rate` is not set. If `pass_rate` is not two numbers joined by a colon, it is 1 and 0,
+        which `__post_init__` refuses.
         """
         try:
             low, high = map(float, (self.pass_rate or "0:1").split(":"))
@@ -114,23 +115,21 @@ class Choice:
 
     @property
     def words(self) -> list[str]:
-        """The options that choose the rows of a data set, as a user types them."""
+        """The options that choose rows for training, as words of a command: ``["--drop", "doubted", "--repair"]``."""
         drop = ["--drop", ",".join(self.drop)] if self.drop else []
         rates = ["--pass-rate", self.pass_rate] if self.pass_rate else []
         return [*drop, *rates, *["--repair"] * self.repair]
 
     @property
     def is_to_check(self) -> bool:
-        """Whether people are to check the rows: `first`, `random` or `only` is set. Otherwise the rows are for
-        training.
-        """
+        """Whether the rows are for people to check (`first`, `random` or `only` is set); otherwise for training."""
         return bool(self.first or self.random or self.only)
 
     def keeps(self, rows: Sequence[Row | None]) -> list[int]:
-        """Return the indices of the rows to keep, given the verdict on every row of the data set.
+        """Return the indices of the rows to keep.
 
-        A verdict of None belongs to a row without rollouts. The indices ascend, except for the `first` rows of the
-        queue, which are in the order of the queue.
+        `rows` has the audit's verdict on every row of the data set; None for a row without rollouts. The indices
+        ascend, but with `first` they are in the order of the queue, the most doubtful row first.
         """
         if self.random is not None:
             return sorted(
@@ -146,11 +145,13 @@ class Choice:
         return [index for index, row in enumerate(rows) if self._keeps(row)]
 
     def _keeps(self, row: Row | None) -> bool:
-        """Return whether `drop`, `only` and `pass_rate` keep a row; None is the verdict on a row without rollouts.
+        """Return whether `drop`, `only` and `pass_rate` keep a row.
 
-        If the label is repaired, `drop` keeps the row whatever its status, and the pass rate is that of the new label.
-        A label that people found wrong without giving the true answer does not count as repaired. A row without
-        rollouts has no pass rate, so any `pass_rate` leaves it out.
+        `drop` keeps a row whose label is repaired, whatever its status. The pass rate of such a row is that of the new
+        label. A label that people found wrong without giving the true answer does not count as repaired.
+
+        `row` is the audit's verdict; None for a row without rollouts. Such a row has no pass rate, so any `pass_rate`
+        leaves it out.
         """
         status = UNJUDGED if row is None else row["status"]
         # A row that people found wrong, without giving the true answer, may have a flawed question. A new label does
@@ -176,10 +177,10 @@ class Choice:
 
 
 def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a sentence on why a repair leaves unverified labels as they are.
+    """Return a sentence on why a repair leaves unverified labels as they are; None without a repair.
 
-    The result is None if no repair is asked for, or if verified labels show that replacing others by proposals is a
-    gain.
+    A repair replaces unverified labels by proposals, the answers that the models prefer, only if verified labels show
+    that this is a gain. If they show it, the result is None too.
 
     Raises:
         UserError: a repair is asked for but neither changes nor adds a label, and the data set has all questions.
@@ -209,13 +210,14 @@ def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
 
 
 def require_exportable(target: Path, data: PromptSet | None = None) -> None:
-    """Raise if `export` cannot write a file with the ending of `target`, before the audit starts, which may take long.
+    """Raise if `export` cannot write a file with the ending of `target`.
 
-    It writes ``.parquet`` and ``.jsonl``, and CSV only for a data set that is a single CSV file with the same ending.
-    While `data` is None, the data set is not known yet, and CSV is let through.
+    This is checked before an audit, which may take long. `export` writes ``.parquet`` and ``.jsonl``. It writes CSV
+    only for a data set that is a single CSV file with the same ending. If `data` is None, the data set is not known
+    yet, and CSV is accepted.
 
     Raises:
-        UserError: the ending is another.
+        UserError: the ending is another one.
     """
     files = [] if data is None else data.origins.files
     is_csv_of_csv = data is None or [file.suffix for file in files] == [target.suffix]
@@ -230,8 +232,8 @@ def require_exportable(target: Path, data: PromptSet | None = None) -> None:
 def data_of(history: RolloutHistory, *, is_local: bool = False) -> PromptSet:
     """Return the data set that a history's rollouts were made on.
 
-    For a run it is the data set of its recipe, for a log the prompts in its own column of prompts. With `is_local` a
-    run's data set is not fetched over the network.
+    For a run it is the data set of its recipe. For a log it consists of the prompts that the log itself holds. With
+    `is_local` a run's data set is not fetched over the network.
 
     Raises:
         UserError: the data set cannot be read, or the log has no column of prompts.
@@ -284,12 +286,13 @@ def export(
 ) -> tuple[File, int]:
     """Write the rows of a data set that `choice` keeps, with their labels after the audit.
 
-    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. If a row's label changes, its
-    marks of noise do too. Under active noise, which draws a new label at every visit, the file gets the audited label
-    for good (R4). Rows to be checked by people have their true answers if they are verified.
+    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. If a label changes, so does the
+    row's mark of noise (``noise_type``). Active noise draws a new label at every visit; the audited label replaces it
+    for good (R4). Rows for people to check have the true answer as label if it is verified.
 
     Returns:
-        The file, and how many of its rows lack a label, which training would need; 0 for rows to be checked.
+        The file.
+        The number of its rows that lack a label, which training would need; 0 if the rows are for people to check.
 
     Raises:
         UserError: no row is left.
@@ -328,8 +331,8 @@ def export(
 def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
     """Return the audit's verdict on each prompt of the data set, in its order; None for a prompt without rollouts.
 
-    Unless `choice` repairs labels, a verdict says that its label is kept, except for verified rows that people are to
-    check.
+    Unless `choice` repairs labels, the verdicts say that labels are kept. The exception is a row for people to check
+    whose true answer is verified.
     """
     by_id: dict[str, Row] = {
         row["prompt_id"]: row for row in audit.prompts.iter_rows(named=True)
@@ -342,9 +345,10 @@ def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
 def _csv_cells(
     data: PromptSet, kept: Mapping[int, tuple[Prompt, Row | None]], choice: Choice
 ) -> dict[int, dict[str, str]]:
-    """Return index of a row -> column -> text to write into the CSV file: the findings, and the label if it changes.
+    """Return the texts to write into the CSV file: index of a row -> column -> text.
 
-    `kept` has the prompt, with its new label, and the verdict of every row that is kept, by the index of the row.
+    The texts are the audit's findings and, if the label changes, the new label. `kept` has the rows to write: index of
+    a row -> its prompt with the new label, and the audit's verdict (None without rollouts).
     """
     label_column, cells_of = data.label_column or LABEL_COLUMNS[0], {}
     for index, (prompt, row) in kept.items():
@@ -360,9 +364,10 @@ def _csv_cells(
 
 
 def _unchanged(row: Row, choice: Choice) -> Row:
-    """Return a verdict that leaves the label as it is (change ``kept``).
+    """Return a verdict with the change ``kept``, so that the label stays as it is.
 
-    An exception is a row for people to check whose true answer is verified: it gets that answer.
+    If people are to check the row and its true answer is verified, the verdict stays as it is and the row gets that
+    answer.
     """
     return row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
 
@@ -398,9 +403,9 @@ def unjudged_note(audit: Audit, data: PromptSet, choice: Choice) -> str | None:
 
 
 def dropped_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a warning if rows are dropped as doubted although only votes, and few verified labels, speak against them.
+    """Return a warning if rows are dropped as doubted because of votes alone, so that their labels may be right.
 
-    It is None if no such row is dropped, or if at least `_VERIFY` labels are verified.
+    The result is None if no such row is dropped, or if at least `_VERIFY` labels are verified.
     """
     by_votes = audit.prompts.filter(
         ~pl.col("is_verified"), pl.col("status") == "doubted"
@@ -416,16 +421,18 @@ def dropped_note(audit: Audit, choice: Choice) -> str | None:
 
 
 def has_truth(row: Row) -> bool:
-    """Return whether people have verified the true answer to the prompt of this verdict, not only that its label is
-    wrong.
+    """Return whether people have verified the true answer to the prompt of this verdict.
+
+    If they only know that its label is wrong, the result is False.
     """
     return bool(row["is_verified"] and row["proposal_confidence"] == 1)
 
 
 def evidence(row: Row) -> str:
-    """Return a sentence on the evidence for and against the label of a verdict.
+    """Return a sentence on the evidence for and against the label that a verdict is about.
 
-    An example is ``of 16 rollouts 3 × the label, 10 × 240``; if people have verified the label, the sentence says so.
+    An example is ``of 16 rollouts 3 × the label, 10 × 240``. If people have verified the label, the sentence says so
+    instead.
     """
     if row["is_verified"]:
         is_answered = row["confidence"] != 1 or row["proposal_confidence"] == 1
@@ -440,11 +447,11 @@ def evidence(row: Row) -> str:
 
 
 def _relabelled(prompt: Prompt, row: Row) -> Prompt:
-    """Return the prompt with its label after the audit: the proposal if the label is changed or added, else the audited
-    one.
+    """Return the prompt with its label after the audit.
 
-    A prompt whose only label is the sentinel (no answer is right) keeps it and is marked as inactive noise. Otherwise
-    the marks of noise stay as they are; `_marked` updates them.
+    If the verdict changes or adds a label, the new label is its proposal; otherwise it is the audited label. If that is
+    None, the prompt keeps its label. A prompt whose label is the sentinel (no answer is right) then becomes inactive
+    noise. `_marked` updates the marks of noise of other prompts.
     """
     label = (
         row["proposed_label"]
@@ -464,8 +471,8 @@ def _relabelled(prompt: Prompt, row: Row) -> Prompt:
 def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> list[Prompt]:
     """Return the prompts, with marks of noise that fit their new labels.
 
-    If a label differs from that in `old` and the true answer is stored, the prompt becomes ``clean`` if the two match,
-    else ``active_frozen``: a wrong label that stays (R4). Other prompts keep their marks.
+    A mark changes if the label differs from that in `old` and the true answer is stored. It is ``clean`` if the new
+    label is right, else ``active_frozen``, which stands for a wrong label that stays (R4).
     """
     changed = [
         after.given_label if after.given_label != before.given_label else None

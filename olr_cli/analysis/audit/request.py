@@ -117,10 +117,10 @@ class Request:
             )
 
     def _recipe_file(self) -> Path | None:
-        """Return the file that ``--as-recipe`` is to write; None if it only prints, or is not given.
+        """Return the file that ``--as-recipe`` is to write; None if the option only prints, or is not given.
 
         Raises:
-            UserError: there is no ``--rewards``, or the file is not YAML by its ending.
+            UserError: the option is given without ``--rewards``, or the file has no ending of YAML.
         """
         if self.as_recipe is not None and not self.rewards:
             raise UserError(
@@ -137,19 +137,19 @@ class Request:
 
     @property
     def card(self) -> Path | None:
-        """File that describes the changes to the exported rows; None without an export, or if people are to check the
-        rows.
+        """File of the card, which says what the audit did to the exported rows.
+
+        None without an export, or if the rows are for people to check.
         """
         if self.export is None or self.choice.is_to_check:
             return None
         return self.export.with_name(f"{self.export.name}.md")
 
     def again(self, *more: str) -> str:
-        """Return the `olr audit` command for the same history and the same knowledge about it, ending with the words
-        `more`.
+        """Return the `olr audit` command for the same history as text, ending with the words `more`.
 
-        The knowledge is the data set, the columns, the verified labels, the benchmark and the settings. Options that
-        choose or write something are left out.
+        It repeats the options that say something about the history: data set, columns, verified labels, benchmark and
+        settings. Options that choose rows or write files are left out.
         """
         places = self.history
         # Name the folder instead of many files, but only if it holds exactly these. Folders of several logs raise an
@@ -169,12 +169,10 @@ class Request:
 
 
 def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) -> Answer:
-    """Audit the labels, or the rewards, write the files of the request, and return what the command prints.
+    """Audit the labels (or the rewards), write the requested files, and return what the command prints.
 
-    Args:
-        request: arguments and options of the command line.
-        report: called with the progress.
-        show: called with the output if `request.out` cannot be written, before that error is raised.
+    `report` is called with the progress. `show` is called with the output if `request.out` cannot be written, before
+    that error is raised.
     """
     request.require_sense()
     # Responses take most of the memory; only the queue of rewards and the page show them.
@@ -243,10 +241,11 @@ def _as_recipe(
     found: RewardAudit,
     answer: Answer,
 ) -> Answer:
-    """Return the answer of an audit of rewards, extended by the verifier that errs as the audited one did.
+    """Extend the answer of an audit of rewards by a verifier that errs as the audited one did.
 
-    If `target` is `PRINTED`, the text becomes the verifier's section of a recipe alone. Otherwise a recipe that trains
-    with this verifier is written to `target`, and the next command starts it.
+    If `target` is `PRINTED`, the answer prints the verifier's section of a recipe and nothing else. Otherwise a recipe
+    is written to `target` that trains with this verifier and without it. The next command of the answer then starts the
+    training.
     """
     section = verifier_of(found)
     result = {**as_json(answer.result), "verifier": plain(section)}
@@ -278,7 +277,7 @@ def _as_recipe(
 def _of_labels(
     request: Request, source: RolloutHistory, named: PromptSet | None, judge: Judge
 ) -> tuple[Answer, Audit]:
-    """Audit the labels and return the output and the audit; write the export with its card, and the page, if requested.
+    """Audit the labels, write the export with its card and the page if requested, and return output and audit.
 
     `named` is the data set that the user named, or None.
     """
@@ -324,7 +323,10 @@ def _of_labels(
 
 
 def _card(request: Request, result: Audit, data: PromptSet, answer: Answer) -> list[File]:
-    """Write the card of the exported data set, and return a list with its file; an empty list if it gets no card."""
+    """Write the card of the exported data set, and return a list with its file; an empty list without a card.
+
+    The card is a file that says what the audit did to the rows.
+    """
     if request.card is None:
         return []
     command = request.again(*request.choice.words, "--export", str(request.export))
@@ -370,10 +372,11 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
 
 
 def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, str]:
-    """Return command -> its purpose: the next step after the audit of a benchmark, or none.
+    """Return the next command after the audit of a benchmark: command -> its purpose.
 
-    It is an evaluation on the exported problems, or if one evaluation and one file of verified keys are named, a
-    regrading. Histories that are not of evaluations have none.
+    After an export for training, the command evaluates a model on the exported problems. If exactly one evaluation and
+    one file of verified keys are named, it grades the evaluation again. Otherwise the dict is empty, as it is for a
+    history that was not made from evaluations.
     """
     if not is_of_evaluations(source):
         return {}
@@ -388,12 +391,12 @@ def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, 
 
 
 def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str, str]:
-    """Return command -> its purpose, for the command that writes an export again without its unlabelled rows.
+    """Return the command that writes an export again without its unlabelled rows: command -> its purpose.
 
     Args:
         export: the exported file.
-        data: how the data set was read; a CSV file is read in the same way.
-        unlabelled: number of unlabelled rows, for the purpose.
+        data: how the data set was read; an exported CSV file is read in the same way.
+        unlabelled: number of unlabelled rows, which the purpose mentions.
     """
     target = export.with_name(f"{export.stem}-labelled{export.suffix}")
     words = ["olr", "check", str(export)]
@@ -407,8 +410,9 @@ def _labelled_only(export: Path, data: DataSection, unlabelled: int) -> dict[str
 def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str | None:
     """Return the command that trains on the exported data, or None for another trainer's run, which olr cannot start.
 
-    For a training run it uses the run's own recipe. For other rollouts it uses a recipe that comes with olr, and their
-    policy, or the placeholder ``MODEL`` if its path is unknown. `settings` are texts ``KEY=VALUE``.
+    For a training run the command uses the run's own recipe. For other rollouts it uses a recipe that comes with olr,
+    and the policy that made the rollouts. If the path of the policy is unknown, ``MODEL`` takes its place. `settings`
+    are the ``KEY=VALUE`` texts that the history was read with.
     """
     if export.suffix not in CSV:
         settings = [it for it in settings if not it.strip().startswith("data.columns")]
@@ -428,9 +432,7 @@ def training_command(audit: Audit, export: Path, settings: Sequence[str]) -> str
 
 
 def _read_as(data: DataSection, export: Path) -> list[str]:
-    """Return the settings (``KEY=VALUE``) with which an exported file is read, if the original was read
-    as `data` says.
-    """
+    """Return the settings (``KEY=VALUE``) for reading an exported file; `data` says how the original was read."""
     # Only CSV keeps the columns of the data set; other formats have the columns of the interchange format.
     columns = (
         json.dumps(data.columns, ensure_ascii=False) if export.suffix in CSV else "null"
@@ -452,10 +454,10 @@ def _from_scratch(policy: str, data: Sequence[str]) -> str:
 
 
 def _by_own_recipe(run: Path, recipe: Recipe, data: Sequence[str]) -> str:
-    """Return the command that trains on other data by a run's own recipe, without its noise and on its held-out
-    prompts.
+    """Return the command that trains on other data by a run's own recipe, without the run's noise.
 
-    `data` has the settings (``KEY=VALUE``) that name the data.
+    Held-out prompts that the run split off are held out again. `data` has the settings (``KEY=VALUE``) that name the
+    data.
     """
     held_out = run / HELD_OUT_FILE
     # Without `data.test` in its recipe the run split off and stored its held-out prompts; measure on the same ones.

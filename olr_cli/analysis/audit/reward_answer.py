@@ -23,8 +23,8 @@ _MOST_UNREAD = 0.1
 def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
     """Return the output of `olr audit --rewards`: a few sentences, the rates by visit, and the contradictions.
 
-    `top` limits the rows of contradictions and of the highest rewards. If it is None, JSON has all rows, and a terminal
-    the first 15 contradictions.
+    `top` is the number of contradictions, and of highest rewards, to show. If it is None, JSON has all; a terminal has
+    the first 15 contradictions and no highest rewards.
     """
     parts: list[Line | Table | str] = [*_lines(audit)]
     reward = pl.col("is_rewarded").cast(pl.Int8).alias("reward")
@@ -78,8 +78,9 @@ def _cases_table(queue: pl.DataFrame, *more: str | pl.Expr) -> Table:
 
 
 def _paid_table(queue: pl.DataFrame) -> Table:
-    """Return rows of the queue as a table, with their highest reward and, in a row below each, the end of that
-    response.
+    """Return a table of answers with their highest reward; a row below each has the end of the rewarded response.
+
+    `queue` has contradictions between rewards and the grader.
     """
     block = _cases_table(queue, pl.col("paid").round(3)).blocks[0]
     rows = []

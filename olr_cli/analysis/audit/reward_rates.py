@@ -55,9 +55,9 @@ _OF_GRADER = [
 
 @dataclass(frozen=True)
 class Rates:
-    """How often a verifier errs, with 95 % intervals: right answers that are not rewarded, and wrong ones that are.
+    """How often a verifier errs, with 95 % intervals: by not rewarding right answers, and by rewarding wrong ones.
 
-    `youden` is TPR - FPR (Youden's J), or None if one of the two rates is unknown.
+    `youden` is Youden's J, the true minus the false positive rate; None if one of the two rates is unknown.
     """
 
     false_negative_rate: Cell
@@ -69,11 +69,11 @@ def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
     """Read people's verdicts on answers from tables.
 
     Returns:
-        Columns prompt_id, label, answer, and ``is_right``, which is null if people could not say. Rows whose verdict is
-            empty are left out.
+        A frame with the columns prompt_id, label, answer and ``is_right``, which is null if people could not say. Rows
+            without a verdict are left out.
 
     Raises:
-        UserError: a file is no such table, a verdict is none of `VERDICTS`, or an answer has two different ones.
+        UserError: a file lacks a column, a verdict is none of `VERDICTS`, or an answer has two different verdicts.
     """
     tables = []
     for file in files:
@@ -123,13 +123,17 @@ def verdict_notes(people: pl.DataFrame, known: pl.DataFrame) -> Iterator[str]:
 
 
 def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
-    """Count the rows that satisfy each expression, over all prompts and over prompts drawn anew (bootstrap).
+    """Count the rows for which each expression is true, over all prompts and over prompts drawn anew (bootstrap).
 
     Prompts with equal counts are drawn together, so that memory does not grow with the number of prompts.
 
+    Args:
+        rows: one row per rollout, with its prompt_id.
+        counted: boolean expressions.
+
     Returns:
-        (1 + draws, expressions) counts: the first row over all prompts, each other row over one draw. Without rows of
-            data there are no draws, and all counts are 0.
+        (1 + draws, expressions) counts: the first row over all prompts, each further row over one draw. If `rows` is
+            empty, there are no draws, and all counts are 0.
     """
     if rows.is_empty():
         return np.zeros((1, len(counted)))
@@ -152,9 +156,9 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
 def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
     """Return the share `bad` / `of` with its 95 % interval, in percent; an empty cell if `of` is 0.
 
-    Both arrays are (1 + draws,): the count over all prompts, then over each draw of the bootstrap (`_resampled`). If
-    the share is 0 or 1, so is that of all draws, and the bootstrap has no width. Then each of the `prompts` counts as
-    one independent draw, and the interval is exact.
+    Both arrays are (1 + draws,): the count over all prompts, then the count in each draw of the bootstrap
+    (`_resampled`). If the share is 0 or 1, all draws have the same share, and their interval would have no width. Each
+    of the `prompts` then counts as one independent draw, which gives an exact interval.
     """
     if not of[0]:
         return Cell(kind="percent")
@@ -182,16 +186,16 @@ def by_grader(known: pl.DataFrame) -> Rates:
 def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
     """Return the error rates of the ``verifier`` and of the ``grader``, by people's verdicts on some answers.
 
-    A cell is a combination of reward and grader's verdict. The share of right rollouts in a cell is estimated from
-    those whose answers people have judged. If they judged none of a cell where reward and verdict agree, both are taken
-    to be right.
+    A cell is a combination of reward and grader's verdict. The share of right rollouts in a cell is estimated from the
+    rollouts whose answers people have judged. If people judged none of a cell where reward and verdict agree, reward
+    and verdict are taken to be right.
 
     Args:
         known: rollouts with their reward (``is_rewarded``) and the grader's ``verdict``.
         people: result of `read_verdicts`.
 
     Raises:
-        UserError: people judged no answer here, or none of a cell where reward and verdict differ.
+        UserError: people judged no answer here, or none in a cell where reward and verdict differ.
     """
     judged = known.join(people, on=CASE, how="left")
     right, wrong = _by_cell(judged)
@@ -219,10 +223,14 @@ def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
 
 
 def _by_cell(judged: pl.DataFrame) -> tuple[Floats, Floats]:
-    """Estimate how many rollouts of each cell are right, and how many wrong, from people's verdicts.
+    """Estimate from people's verdicts how many rollouts of each cell are right, and how many wrong.
 
-    A cell is a combination of reward and grader's verdict, in the order of `_CELLS`. Both arrays are (1 + draws, 4):
-    over all prompts, then over each draw of the bootstrap (`_resampled`).
+    A cell is a combination of reward and grader's verdict; `_CELLS` has the four in order. `judged` has a row per
+    rollout: prompt_id, ``is_rewarded``, ``verdict`` and people's ``is_right``, null if they did not judge it.
+
+    Returns:
+        (1 + draws, 4) numbers of right rollouts: over all prompts, then in each draw of the bootstrap (`_resampled`).
+        (1 + draws, 4) numbers of wrong rollouts.
 
     Raises:
         UserError: people judged no rollout of a cell where reward and verdict differ.
@@ -258,10 +266,11 @@ def _rates(right: Floats, wrong: Floats, right_prompts: int, wrong_prompts: int)
     """Return the error rates of a verifier.
 
     Args:
-        right: (1 + draws, 4) number of right rollouts in each cell, as in `_by_cell`.
-        wrong: (1 + draws, 4) number of wrong ones.
+        right: (1 + draws, 4) numbers of right rollouts: over all prompts, then in each draw of the bootstrap. The four
+            columns are the combinations of reward and verdict in `_CELLS`.
+        wrong: (1 + draws, 4) numbers of wrong rollouts.
         right_prompts: number of prompts behind the right rollouts, for the interval of a rate of 0 or 1.
-        wrong_prompts: number of prompts behind the wrong ones.
+        wrong_prompts: number of prompts behind the wrong rollouts.
     """
     false_negatives = _rate(right[:, ~_REWARDED].sum(1), right.sum(1), right_prompts)
     false_positives = _rate(wrong[:, _REWARDED].sum(1), wrong.sum(1), wrong_prompts)

@@ -45,7 +45,7 @@ _PARTS = 6
 
 @dataclass(frozen=True)
 class RatesOfVisits:
-    """Error rates of the `rewards` rewards that were given in the visits `first` to `last`, both included."""
+    """Error rates of a verifier in the visits `first` to `last`, both included, measured on `rewards` rewards."""
 
     first: int
     last: int
@@ -115,7 +115,7 @@ class RewardAudit:
 def audit_rewards(
     history: RolloutHistory, judge: Judge, verified: Sequence[Path] = ()
 ) -> RewardAudit:
-    """Compare every stored reward with the grader's verdict on its answer, given its label.
+    """Compare every stored reward with the grader's verdict on the same answer and label.
 
     `verified` are files with people's verdicts on answers (`read_verdicts`).
 
@@ -185,10 +185,9 @@ def audit_rewards(
 
 
 def _by_visit(known: pl.DataFrame) -> list[RatesOfVisits]:
-    """Return the error rates of consecutive ranges of visits, at most `_PARTS`, with equally many visits each if
-    possible.
+    """Split the visits into at most `_PARTS` ranges of about equal length, and return the error rates in each.
 
-    `known` has the rollouts that the grader could judge. If they are of one visit, the list is empty.
+    `known` has a row per rollout that the grader could judge. If all rollouts are of one visit, the list is empty.
     """
     visits = known["visit"].n_unique()
     if visits < 2:
@@ -207,6 +206,9 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
 
     A reward that was given without asking a verifier does not count. A row has prompt_id, visit, label, answer,
     ``is_rewarded``, response (its end, or null) and ``paid``, the reward as a number.
+
+    Raises:
+        UserError: no rollout has a label and a verifier's reward.
     """
     keys = ("prompt_id", "visit", "view", "sample")
     columns = (*keys, "answer", "is_rewarded", "reward", "response")
@@ -274,13 +276,13 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
 def _other_extractor(
     accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
 ) -> tuple[str, float] | None:
-    """Find another extractor of answers that the verifier may use, since it explains rewards that look wrong.
+    """Find an extractor that reads right answers where rewards look wrong; the verifier may use it.
 
-    `accepted` are rewarded rows whose answer, as read now, is wrong.
+    `accepted` has rewarded rows whose answer, as read now, is wrong.
 
     Returns:
-        The extractor that reads a right answer in most of these responses, and their share. None if the share is not
-            more than half, or if there are fewer than `_FEWEST` rows.
+        The extractor that reads a right answer in the most of these responses, and the share of these responses. None
+            if the share is at most half, or if there are fewer than `_FEWEST` rows.
     """
     if len(accepted) < _FEWEST:
         return None
@@ -299,9 +301,10 @@ def _other_extractor(
 
 
 def _kind(answer: str, label: str) -> str:
-    """Return why reward and verdict may differ, guessed from the texts.
+    """Guess from the texts of answer and label why reward and verdict differ.
 
-    It is ``near value``, ``other value``, ``same text``, ``words or unit`` or ``spelling``.
+    The result is ``near value`` or ``other value`` if both are numbers and not equal. Otherwise it is ``same text``,
+    ``words or unit`` or ``spelling``.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if (

@@ -59,9 +59,10 @@ class Tally:
 
 
 def tally(history: RolloutHistory, judge: Judge) -> Tally:
-    """Count the answers to each prompt by model, and match them with its label; rephrased prompts do not count.
+    """Count the answers to each prompt by model, and find the answer that is the prompt's label.
 
-    The history's `steps` are read once, so an iterator is used up.
+    Only answers to the original wording of a prompt count. The history's `steps` are read once, so an iterator is used
+    up.
 
     Raises:
         UserError: no rollout answers the original wording of a prompt.
@@ -123,10 +124,10 @@ def tally(history: RolloutHistory, judge: Judge) -> Tally:
 
 
 def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
-    """Count equal answers: return rows with prompt_id, visit, model, text (null: no answer) and count.
+    """Count equal answers to the original wording of each prompt.
 
-    Rollouts are counted a chunk at a time, so that few of them are in memory. Rows with the same key may therefore
-    occur several times. Only answers to the original wording of a prompt count.
+    The columns are prompt_id, visit, model, text (the answer, or null for none) and count. Rollouts are counted in
+    chunks to save memory, so several rows may have the same prompt, visit, model and text.
     """
     parts = []
     for chunk in chunks(steps, ["prompt_id", "visit", "answer", "view", "model"]):
@@ -146,10 +147,13 @@ def _counted(steps: Iterable[pl.DataFrame]) -> pl.DataFrame:
 def _audited_labels(
     history: RolloutHistory, last_visits: pl.DataFrame, prompt_ids: Iterable[str]
 ) -> tuple[str | None, ...]:
-    """Return the label of each prompt that the audit judges; None for a prompt without one, or with the sentinel (R2).
+    """Return the label of each prompt that the audit judges, in the order of `prompt_ids`.
 
-    It is the given label. Under active noise, a marked prompt of a run gets a new noisy label at every visit (R3); then
-    it is the label of the last visit.
+    It is the given label. Under active noise, a marked prompt of a run gets a new noisy label at every visit (R3); its
+    label is then that of the last visit. The result is None for a prompt without a label, or with the sentinel, which
+    no answer matches (R2).
+
+    `last_visits` has one row per prompt: prompt_id and visit.
     """
     labels = {
         prompt_id: prompt.given_label for prompt_id, prompt in history.prompts.items()
@@ -173,12 +177,12 @@ def _classified(
 
     Args:
         spellings: columns prompt (its number), text and uses, ordered by prompt.
-        labels: (P,) labels.
+        labels: (P,) labels; None for a prompt without one.
         judge: compares spellings.
 
     Returns:
         The spellings with a column `answer`, the number of their answer over all prompts.
-        (P,) the number of the label's answer, `UNSEEN` or `MISSING`.
+        (P,) the number of the label's answer; `UNSEEN` if no rollout gave it, `MISSING` without a label.
     """
     of_prompt = spellings.group_by("prompt", maintain_order=True).agg("text")
     texts: Mapping[int, list[str]] = dict(of_prompt.iter_rows())

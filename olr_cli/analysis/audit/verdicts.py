@@ -54,7 +54,10 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class _Doubt:
-    """How doubtful the labels of P prompts are, and which of them their proposals replace."""
+    """How doubtful the labels of P prompts are, and which of them are replaced by proposals.
+
+    A proposal is the answer that the models prefer, if it is not the label.
+    """
 
     chance: Floats
     """(P,) chance that the label is wrong; NaN if not calibrated."""
@@ -76,7 +79,7 @@ class _Doubt:
 
     @classmethod
     def by_votes(cls, counted: Tally, model: AnnotatorModel) -> _Doubt:
-        """Return the doubt from the votes alone: which labels are doubted, but no chances and no replacements."""
+        """Return the doubt from the votes alone: which labels are doubted, without chances and replacements."""
         unknown = np.full(len(counted), np.nan)
         # If one model gives the same answer several times at one visit, it may have made one error several times.
         is_evidence = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
@@ -87,10 +90,10 @@ class _Doubt:
     def calibrated(
         cls, maps: calibration.Calibration, odds: Floats, may_change: Bools
     ) -> _Doubt:
-        """Return the doubt with the help of verified labels: chances, and labels that are surely improved if replaced.
+        """Return the doubt with chances from verified labels, and with the labels whose replacement is surely a gain.
 
         Args:
-            maps: turn log odds into chances; fitted to the verified labels.
+            maps: the maps from log odds to chances, fitted to the verified labels.
             odds: (P,) log odds of the annotator model that the label is wrong.
             may_change: (P,) whether the label has a proposal and nobody has verified it.
         """
@@ -111,17 +114,17 @@ def verdicts_of(
     judge: Judge,
     is_here: Bools,
 ) -> tuple[pl.DataFrame, Cell | None]:
-    """Return one row per prompt with the verdict on its label, the most doubtful first, and the gain of the changes.
+    """Return the verdicts, one row per prompt, the most doubtful label first, and the gain of the changes.
 
-    The columns are listed at the top of this module. The gain is the expected number of additional right labels, or
-    None if no unverified label has a better proposal.
+    The columns are listed at the top of this module. The gain is the expected number of additional right labels. It is
+    None if no unverified label has a better proposal, that is another answer that the models prefer.
 
     Args:
         prompts: P prompts.
-        counted: their answers and labels.
+        counted: the answers to these prompts, counted by model, and their labels.
         model: the annotator model fitted to `counted`.
         known: all verified labels.
-        measure: the part of `known` that turns log odds into chances; None without any.
+        measure: the verified labels among these that calibrate the chances; None without any.
         judge: compares proposals with verified answers.
         is_here: (P,) whether the prompt is in the data set; only labels there change.
     """
@@ -195,12 +198,7 @@ def _statuses(
 ) -> NDArray[np.str_]:
     """Return (P,) the status of each label, one of `STATUSES`; verified labels are doubted or fine.
 
-    Args:
-        known: all verified labels.
-        model: the annotator model.
-        doubt: how doubtful the labels are.
-        is_missing: (P,) whether there is no label.
-        is_other: (P,) whether the likeliest answer is another one than the label.
+    `is_missing` is (P,) whether there is no label, and `is_other` (P,) whether the likeliest answer is not the label.
     """
     cases = {
         "doubted": known.is_known & (known.is_wrong == 1),
@@ -218,10 +216,10 @@ def _statuses(
 
 
 def _ranked(table: pl.DataFrame) -> pl.DataFrame:
-    """Return the verdicts with the most doubtful labels first, and with a first column ``rank``.
+    """Sort the verdicts, the most doubtful label first, and add their ``rank`` as the first column.
 
-    The rank counts from 1; it is null, and the row at the end, for a verified or missing label. The order of equally
-    doubtful labels is random, but depends on nothing except the ids.
+    Ranks count from 1. Rows with a verified or missing label come last and have rank null. The order of equally
+    doubtful labels is random, but depends on nothing except the ids of the prompts.
     """
     is_queued = ~pl.col("is_verified") & pl.col("log_odds").is_not_null()
     # Draw by id, not by position: the order of ties then depends on nothing but the prompts.
@@ -240,11 +238,11 @@ def ties_of(verdicts: pl.DataFrame) -> list[tuple[int, int]]:
 
 
 def _of(values: Floats, answers: Numbers) -> Floats:
-    """Return (P,) the value of each prompt's answer: 0 for an answer that no rollout gave, NaN without a label.
+    """Return (P,) the value of one answer per prompt: 0 if no rollout gave the answer, NaN if there is none.
 
     Args:
         values: (A,) values of all answers.
-        answers: (P,) number of an answer of each prompt, or a negative placeholder; `MISSING` means no label.
+        answers: (P,) number of the answer; `MISSING` if there is none, another negative number if no rollout gave it.
     """
     by_prompt = np.where(answers == MISSING, np.nan, 0.0)
     by_prompt[answers >= 0] = values[answers[answers >= 0]]

@@ -23,8 +23,8 @@ PRINTED = Path("-")
 def verifier_of(audit: RewardAudit) -> VerifierSection:
     """Return a recipe's `verifier` section that makes the errors which were found in the audited rewards.
 
-    If people judged answers, it has the error rates by their verdicts, and no rules. Otherwise it has rules and rates
-    by the grader's verdicts.
+    If people judged answers, the section has the error rates by their verdicts, and no rules. Otherwise it has rules
+    and rates by the grader's verdicts; a rule names the answers that the verifier often misjudges.
     """
     section = measured_verifier(audit.known)
     if not audit.verified:
@@ -61,11 +61,11 @@ def recipe_text(
 ) -> str:
     """Return a recipe of two arms, with the verifier and without it, that trains on the data of a history.
 
-    For a run it builds on the run's own recipe, named relative to `target`, the file that the text is for. Otherwise it
-    builds on the recipe `own-data` with the data set `data`.
+    For a run, the recipe is based on the run's own. Its path is written relative to `target`, the file that the text is
+    for. Otherwise the recipe is based on `own-data`, with the data set `data`.
 
     Raises:
-        UserError: no reward contradicts the grader, or the data set is unknown.
+        UserError: no reward was found wrong, or the data set is unknown.
     """
     if not section.brief:
         raise UserError(
@@ -100,7 +100,7 @@ def recipe_text(
 
 
 def can_train_again(history: RolloutHistory) -> bool:
-    """Return whether a history is a run whose recipe olr can train, which excludes other trainers' runs."""
+    """Return whether a history is of a run whose recipe olr can train; False for logs and for other trainers' runs."""
     return history.is_run and not isinstance(history.recipe.engine, ExternalEngine)
 
 

@@ -46,7 +46,9 @@ _RATE = _BAD.sum() / _OF.sum()
 
 
 def measured_verifier(known: pl.DataFrame) -> VerifierSection:
-    """Return a recipe's `verifier` section that errs like these rewards: by rules where they fit, elsewhere by rate.
+    """Return a recipe's `verifier` section that errs like these rewards.
+
+    The section has rules for answers that are often misjudged, and rates for all other answers.
 
     Args:
         known: one row per rollout: prompt_id, label, answer, ``is_rewarded``, and ``verdict``, which counts as the
@@ -85,9 +87,11 @@ def rounded(rate: Any) -> Decimal:
 def _comes_back(cases: pl.DataFrame) -> bool:
     """Return whether errors repeat with the same answer, rather than being drawn anew for every rollout.
 
-    Among the pairs of rollouts with one answer whose first is misjudged, count those whose second is misjudged too. The
-    threshold is halfway between the count for independent errors and all of them. In `cases`, a row is an answer to a
-    prompt; `bad` of its `of` rollouts are misjudged.
+    Take the pairs of rollouts with one answer in which the first is misjudged, and count those in which the second is
+    misjudged too. If errors repeat, these are all pairs; if errors are independent, they are fewer. The result is True
+    if the count is nearer to all pairs than to the number for independent errors.
+
+    In `cases`, a row is an answer to a prompt; `bad` of its `of` rollouts are misjudged.
     """
     # Independent errors hit both rollouts of a pair with the square of their rate, which differs between right and
     # wrong answers.
@@ -125,9 +129,10 @@ def _rules(cases: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[VerifierR
 
 
 def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
-    """Return the possible conditions of a rule, in the order in which they are preferred if they explain equally much.
+    """Return the possible conditions of a rule, the preferred one first if two explain equally much.
 
-    A condition is a dict of keys of `VerifierRule`, and beside it the expression that holds in the cases it covers.
+    A condition is a pair: the keys of `VerifierRule` that state it, and the expression that is true for the cases it
+    covers. `cases` has a row per answer to a prompt.
     """
     answer, distance = pl.col("answer"), pl.col("distance")
     last = answer.str.extract("([0-9])$")
@@ -143,10 +148,10 @@ def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
 
 
 def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
-    """Return at most `_MOST_VALUES` values of an expression at which errors are frequent, in ascending order.
+    """Return the values of an expression at which errors are frequent: at most `_MOST_VALUES`, in ascending order.
 
-    They are learned from the half of the prompts whose cases have ``learns``. Frequent are rates above the middle
-    between the lowest and the highest one.
+    Errors are frequent at a value if their rate is nearer to the highest rate of any value than to the lowest. Only
+    cases whose column ``learns`` is true count; they are of half of the prompts.
     """
     rates = (
         cases.filter("learns")
@@ -163,11 +168,10 @@ def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
 
 
 def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
-    """Return how much of the errors a rule explains, or 0 unless errors are surely and clearly more frequent where it
-    holds.
+    """Return how much of the errors a rule explains; 0 if errors are not surely and clearly more frequent under it.
 
-    The measure is the sum of squares between two groups of cases, those in which `holds` is true and the others. Only
-    the half of the prompts that no rule was learned from counts.
+    The measure is the sum of squares between two groups of cases: those in which `holds`, the condition of the rule, is
+    true, and all others. Only the half of the prompts that no rule was learned from counts.
     """
     rows = (
         cases.filter(~pl.col("learns"))
@@ -196,10 +200,13 @@ def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
 
 
 def _apart(answer: str, label: str) -> tuple[str | None, float | None]:
-    """Return the distance between two numbers as text, and the smallest relative distance of `_NEAR` that is larger.
+    """Return how far apart the numbers in two texts are.
 
-    The distance is None if six digits do not give it exactly; the other is None if the numbers are too far apart. Both
-    are None for equal numbers, and if one text is no number.
+    Both results are None for equal numbers, or if a text is no number.
+
+    Returns:
+        The distance as text; None if six digits do not give it exactly.
+        The smallest of the relative distances `_NEAR` that is larger; None if the numbers are too far apart for all.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if answer_number is None or label_number is None or answer_number == label_number:

@@ -63,7 +63,7 @@ def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
     """Draw a figure of these arms and return its charts.
 
     Raises:
-        Lack: the figure needs other runs.
+        Lack: the arms lack the data that the figure needs.
     """
     from olr_cli.analysis.figures.style import applied
     from olr_cli.analysis.frame import Lack
@@ -79,8 +79,10 @@ def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
     """Return the given names, each once, in the order of the registry.
 
+    `kind` is what the error calls such a name, for example ``figure``.
+
     Raises:
-        UserError: a name is not in the registry; the error calls it a `kind`, such as ``figure``.
+        UserError: a name is not in the registry.
     """
     registered, wanted = list(registry), set(names)
     for name in sorted(wanted.difference(registered)):
@@ -89,10 +91,10 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
 
 
 def known_figures(names: Sequence[str]) -> list[str]:
-    """Return the figures with these names in the order of `FIGURES`, then those over a key of the recipe
-    (``over-KEY``).
+    """Return the names of these figures in the order of `FIGURES`, then figures over a key of the recipe.
 
-    ``all`` stands for all of `FIGURES` and for the figures over the keys of `OFTEN`.
+    A figure over a key has the name ``over-KEY``, such as ``over-noise.ratio``. The name ``all`` stands for all of
+    `FIGURES` and for the figures over the keys of `OFTEN`.
 
     Raises:
         UserError: a name is unknown.
@@ -107,10 +109,10 @@ def known_figures(names: Sequence[str]) -> list[str]:
 def draw(
     names: Sequence[str], arms: Sequence[Arm], *, captions: bool = True
 ) -> dict[str, list[Chart]]:
-    """Draw the figures with these names and return figure -> its charts; ``all`` stands for every figure the arms
-    allow.
+    """Draw the figures with these names, and return a dict: name of the figure -> its charts.
 
-    `captions` says whether captions are written below the figures.
+    The name ``all`` stands for every figure that the arms allow. `captions` says whether captions are written below the
+    figures.
 
     Raises:
         UserError: a name is unknown, or the arms lack what a named figure needs.

@@ -50,7 +50,7 @@ class Epochs:
     """The metrics of an arm by epoch, averaged over its seeds.
 
     Attributes:
-        settings: settings of OLR; its defaults under another method.
+        settings: the arm's settings of OLR, or OLR's defaults if its method is another one.
         is_trained: whether the policy changed between visits; `olr rollouts` only samples.
     """
 
@@ -63,18 +63,20 @@ class Epochs:
         )
 
     def rows(self, *metrics: str, first: int = 1) -> pl.DataFrame:
-        """Return the rows of these metrics from epoch `first` on, in the columns of `spreads`; one row per metric and
-        epoch.
+        """Return mean and spread of these metrics from epoch `first` on: one row per metric and epoch.
 
-        A metric without a value has no rows.
+        The columns are those of `spreads`: arm, metric, epoch, mean, sd, runs and values. A metric without a value has
+        no rows.
         """
         return self._rows.filter(pl.col("metric").is_in(metrics), pl.col("epoch") >= first)
 
     def by_noise(self, prefix: str, *otherwise: str, first: int = 1) -> pl.DataFrame:
-        """Return the rows of the metrics ``PREFIXclean`` and ``PREFIXnoisy``, from epoch `first` on.
+        """Return the rows of a metric on clean and on noisy prompts, or of other metrics if noise is unknown.
 
-        If these have no rows, because it is unknown which prompts are noisy, the rows are those of the metrics
-        `otherwise`.
+        Args:
+            prefix: beginning of the metric's name, such as ``slope/``; ``clean`` and ``noisy`` follow.
+            otherwise: metrics to take instead if it is unknown which prompts are noisy.
+            first: the first epoch.
         """
         rows = self.rows(*(prefix + group for group in _BY_NOISE), first=first)
         return self.rows(*otherwise, first=first) if rows.is_empty() else rows
@@ -123,6 +125,8 @@ def _attempt(panel: PanelRows, epochs: Epochs) -> pl.DataFrame | Lack:
 def training_accuracy(epochs: Epochs) -> pl.DataFrame:
     """Return the panel's rows: how often the majority is right on clean and on noisy prompts, by epoch.
 
+    If it is unknown which prompts are noisy, the rows are of all prompts together.
+
     Raises:
         Lack: true answers are unknown.
     """
@@ -144,7 +148,7 @@ def accuracy_by_selection(epochs: Epochs) -> pl.DataFrame:
 def slope(epochs: Epochs) -> pl.DataFrame:
     """Return the panel's rows: the mean slope of the pass rates on clean and on noisy prompts, from epoch 2 on.
 
-    If it is unknown which prompts are noisy, they are those of selected and of unselected prompts.
+    If it is unknown which prompts are noisy, the rows are of selected and of unselected prompts.
 
     Raises:
         Lack: there is one epoch only, or no training.
@@ -161,7 +165,7 @@ def slope(epochs: Epochs) -> pl.DataFrame:
 def selection_ratio(epochs: Epochs) -> pl.DataFrame:
     """Return the panel's rows: the share of clean and of noisy prompts whose label is replaced, by epoch.
 
-    If it is unknown which prompts are noisy, it is the share of all prompts.
+    If it is unknown which prompts are noisy, the rows are of all prompts together.
 
     Raises:
         Lack: the method selects no labels.
@@ -172,11 +176,10 @@ def selection_ratio(epochs: Epochs) -> pl.DataFrame:
 
 
 def criteria(epochs: Epochs) -> pl.DataFrame:
-    """Return the panel's rows: how often the majority is right where slope, consistency or both criteria would select
-    it.
+    """Return the panel's rows: how often the majority is right if slope, consistency or both would select it.
 
-    The criteria are applied to the stored history, whatever the run's method selected. Without training, slopes are
-    chance, and only consistency has rows.
+    The criteria are applied to the stored history, whatever the run's method selected. Without training slopes are
+    chance, so only consistency has rows.
 
     Raises:
         Lack: true answers are unknown, no epoch follows the warm-up, or no majority meets a criterion.
@@ -191,7 +194,7 @@ def criteria(epochs: Epochs) -> pl.DataFrame:
 
 
 def effective_noise(epochs: Epochs) -> pl.DataFrame:
-    """Return the panel's rows: the share of wrong labels that training used, and the share in the data, by epoch.
+    """Return the panel's rows: by epoch, the share of wrong labels in training, and their share in the data.
 
     Raises:
         Lack: true answers are unknown, or the method uses no labels.
@@ -227,9 +230,7 @@ def _criteria_axes(axes: Axes, epochs: Epochs, rows: pl.DataFrame) -> None:
 
 
 class Panel(NamedTuple):
-    """A panel of the figure `dynamics`: its title, the function that counts its rows, and the one that finishes its
-    axes.
-    """
+    """A panel of the figure `dynamics`, with the functions that compute its rows and finish its axes."""
 
     title: str
     shows: str
@@ -258,8 +259,9 @@ PANELS: Mapping[str, Panel] = {
 def coherence(arms: Sequence[Arm]) -> list[Chart]:
     """Early Correctness Coherence (the paper's Fig. 2): right majority answers on clean and noisy prompts, by epoch.
 
-    One chart with one panel per arm, up to four side by side: panel (a) of the dynamics. Clean and noisy prompts rise
-    together at first; what happens then is the effect of the noise.
+    There is one chart, with one panel per arm, up to four side by side. A panel shows the same as panel (a) of the
+    figure dynamics. At first the accuracy rises on clean and noisy prompts alike; later differences are the effect of
+    the noise.
     """
     metrics = [name for name in LOOKS if name.startswith("majority/accuracy")]
     panels = [_attempt(training_accuracy, Epochs(arm, metrics)) for arm in arms]
@@ -289,10 +291,12 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
 def dynamics(arms: Sequence[Arm]) -> list[Chart]:
     """Training dynamics (the paper's Fig. 3, and its twin under inactive noise): up to six panels, by epoch.
 
-    There is one chart per arm; it leaves out panels without data, and its note says why. The data have one row per
-    panel, metric and epoch. A method's selection is shown as stored; methods that always or never select have nothing
-    to show there. Panel (e) counts what each criterion *would* have selected from the same history. For a method
-    without criteria it uses the default settings of OLR, and says so.
+    There is one chart per arm. It leaves out panels without data; its note says why. The data have one row per panel,
+    metric and epoch.
+
+    Panels (b) and (d) show the selection that the run stored; they are left out for a method that always or never
+    selects. Panel (e) counts what each criterion *would* have selected from the same history. For a method without
+    criteria it uses the default settings of OLR, and says so.
     """
     charts = []
     for arm in arms:

@@ -61,8 +61,9 @@ value.
 def learning(arms: Sequence[Arm]) -> list[Chart]:
     """How training went, by step: reward, held-out accuracy, entropy, length, KL and more; no truth is needed.
 
-    There is one chart, with one line per arm: the mean over its seeds, and their spread. Values are averaged over a
-    fifteenth of the steps; a single run's steps are shown pale behind. Panels without values are left out.
+    There is one chart, with a panel per metric and a line per arm: the mean over the arm's seeds, and their spread.
+    Values are averaged over windows of a fifteenth of the steps. If there is only one run, its single steps are shown
+    pale behind. Panels without values are left out.
     """
     values = _with_or_without_truth(pl.concat([_measured(arm) for arm in arms]))
     if values.is_empty():
@@ -129,10 +130,10 @@ def _measured(arm: Arm) -> pl.DataFrame:
 
 
 def _with_or_without_truth(values: pl.DataFrame) -> pl.DataFrame:
-    """Keep the metrics that the figure shows: those of `TITLES` and, if no run has true answers, those of
-    `_WITHOUT_TRUTH`.
+    """Keep the metrics that the figure shows.
 
-    Of the latter, only metrics that are above 0 at some step are kept.
+    These are the metrics of `TITLES`. If no run has true answers, those of `_WITHOUT_TRUTH` are kept too, as far as
+    they are above 0 at some step.
     """
     names = set(values.filter(pl.col("value") > 0)["metric"])
     extra = set[str]() if _TRUTH in set(values["metric"]) else names & _WITHOUT_TRUTH.keys()
@@ -144,10 +145,10 @@ def _lines(run: Run) -> list[dict[str, float]]:
 
 
 def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
-    """Compute the metrics of `TITLES` that a log's rollouts allow: one row per step, ascending, and a column per
-    metric.
+    """Compute metrics from a log's rollouts: one row per step, ascending, and one column per metric.
 
-    A metric is left out if the log lacks its column, and null at steps without a value.
+    The metrics are those of `TITLES` that the columns of the log allow. A metric without a value at a step is null
+    there.
     """
     names = set(rollouts.columns)
     group = ["prompt_id", "visit", "step"]
@@ -179,9 +180,7 @@ def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
-    """Return the values, each averaged over the `window` steps of its run around it; held-out accuracy
-    is not averaged.
-    """
+    """Average each value over the `window` steps of its run around it; held-out accuracy is not averaged."""
     mean = (
         pl.col("value")
         .rolling_mean(window, min_samples=1, center=True)
@@ -198,10 +197,10 @@ def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float
         axes: the panel.
         look: how the line is drawn.
         rows: columns of `spreads`, one row per step.
-        shift: from 0 to 1; keeps the few markers of a long line apart from those of other arms.
+        shift: from 0 to 1, different for each arm: moves the few markers of a long line away from those of other lines.
 
     Returns:
-        Whether the line breaks where runs end. Joined to the mean of fewer runs, it would seem to jump.
+        Whether the line breaks where runs end: joined to the mean of fewer runs, the line would seem to jump.
     """
     every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
     marks: dict[str, Any] = {"markevery": (int(shift * every), every)}
@@ -220,11 +219,7 @@ def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float
 def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
     """Set the limits and ticks of a panel.
 
-    Args:
-        axes: the panel.
-        metric: the metric that it shows.
-        rows: the values in it, in the columns mean and sd.
-        last: the last step of any panel.
+    `rows` has the values in the panel, in the columns mean and sd. `last` is the last step in all panels.
     """
     axes.set_xlim(-0.03 * last, 1.03 * last)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))

@@ -60,7 +60,7 @@ class Chart:
 class Sheet:
     """A figure with a grid of panels, which is drawn panel by panel and finished by `chart`.
 
-    The panels are in rows of `columns`. `width` is that of the figure, `panel_height` that of each panel, in inches.
+    Each row of the grid has `columns` panels. `width` (of the figure) and `panel_height` are in inches.
     """
 
     def __init__(
@@ -81,8 +81,9 @@ class Sheet:
         self._dots = False
 
     def label(self, axes: Axes, y: float, text: str, colour: str) -> None:
-        """Write the name of a line that ends at `y` to the right of the panel; `chart` moves names apart that would
-        overlap.
+        """Write the name of a line to the right of the panel, at the height `y` at which the line ends.
+
+        `chart` later moves names apart that would overlap.
         """
         label = axes.annotate(
             text,
@@ -134,9 +135,9 @@ class Sheet:
         *,
         joined: bool = True,
     ) -> None:
-        """Draw the mean plus and minus one sd, as an area or, if not `joined`, as a whisker at each point.
+        """Draw mean ± one sd, as an area or, if not `joined`, as a whisker at each point; nothing where sd is nan.
 
-        Where sd is nan nothing is drawn. `chart` mentions it in the caption if the panel's limits cut the band.
+        If the panel's limits cut the band off, `chart` says so in the caption.
         """
         # An area needs two neighbouring points with a height; without any, the caption must not mention bands.
         if not ((sd[1:] + sd[:-1] if joined else sd) > 0).any():
@@ -168,8 +169,8 @@ class Sheet:
             axes: the panel.
             place: position on the vertical axis.
             mean: length of the bar.
-            sd: drawn as a whisker if the runs are many; None for none.
-            values: the single runs' values, drawn as dots if they are few.
+            sd: drawn as a whisker, unless the runs are so few that they are drawn as dots; None for no whisker.
+            values: the single runs' values, from which the dots are drawn.
             look: passed to `barh`.
         """
         axes.barh(place, mean, height=0.7, **look)
@@ -192,13 +193,15 @@ class Sheet:
         x: str = "epoch",
         joined: bool = True,
     ) -> None:
-        """Draw the mean of each line, named at its end, with a band of one sd or, for few runs, their dots.
+        """Draw lines through means, each with its name at its end and with the spread of its runs.
+
+        The spread is a band of one sd, or a dot for each run if the runs are few.
 
         Args:
             axes: the panel.
-            looks: line -> how it is drawn; a line without rows is left out.
+            looks: value of the column `of` -> how its line is drawn; a line without rows is left out.
             rows: columns `of`, `x`, mean and sd, and the `values` of the runs if dots are to be drawn.
-            of: the column whose values are the lines.
+            of: the column that says which line a row belongs to.
             x: the column of the horizontal axis.
             joined: whether points are joined; otherwise there are only markers and whiskers.
         """
@@ -293,9 +296,9 @@ class Sheet:
         return f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{bands}."
 
     def _cut(self, kind: str) -> str:
-        """Return the limits at which panels cut off spreads, such as ``, cut at 0% and 100%``; empty if they cut none.
+        """Return a phrase with the limits at which panels cut off spreads, such as ``, cut at 0% and 100%``.
 
-        `kind` says which spreads are looked at: ``bands`` or ``whiskers``.
+        It is empty if no spread is cut off. `kind` says which spreads are looked at: ``bands`` or ``whiskers``.
         """
         ends = [(limits(), low, high) for limits, low, high in self._bands[kind]]
         cuts = {bottom for (bottom, _), low, _ in ends if low < bottom - 1e-9}
@@ -320,15 +323,15 @@ def _place(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
 def declutter(
     wanted: Sequence[float], heights: Sequence[float], low: float, high: float
 ) -> list[float]:
-    """Return the vertical middles of labels, as near to the wanted ones as possible without overlaps (least squares).
+    """Place labels as near to their wanted positions as possible without overlaps (least squares).
 
-    All lengths are in the same unit, such as points, upwards.
+    A position is the vertical middle of a label. All lengths are in one unit, such as points, and count upwards.
 
     Args:
-        wanted: wanted middle of each label.
-        heights: heights of the labels.
-        low: lowest position at which a label may begin.
-        high: highest position at which a label may end; a stack that is too tall exceeds it.
+        wanted: wanted position of each label.
+        heights: height of each label.
+        low: limit below which no label may reach.
+        high: limit above which no label should reach; labels that are too tall together exceed it.
     """
     if not wanted:
         return []

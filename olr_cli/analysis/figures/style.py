@@ -108,7 +108,10 @@ class Look:
 
 
 def looks(labels: Sequence[str]) -> list[Look]:
-    """Return a look for each label; they differ in colour and marker, and after seven also in dashes."""
+    """Return a look (colour, marker and dashes) for each label, so that lines differ.
+
+    The first seven looks differ in colour and marker; later looks differ from these in dashes.
+    """
     styles = [
         (colour, marker, dashes)
         for dashes in ("-", "--", ":", "-.")
@@ -159,15 +162,19 @@ def lettered(number: int, title: str) -> str:
 
 
 def arm_title(number: int, arms: Sequence[Arm], width: float) -> str:
-    """Return the title of an arm in lines that fit `width` inches: ``(a) title``, or without a letter if it is the
-    only arm.
+    """Return the title of arm number `number`, such as ``(a) OLR``, in lines that fit `width` inches.
+
+    If it is the only arm, the title has no letter.
     """
     title = arms[number].title
     return fitted(lettered(number, title) if len(arms) > 1 else title, width, TITLE_SIZE)
 
 
 def fitted(text: str, width: float, size: float = FONT_SIZE) -> str:
-    """Break a text into lines that fit `width` inches at a font of `size` points; only longer words are split."""
+    """Break a text into lines that fit `width` inches at a font of `size` points.
+
+    A word is split only if it is longer than a line.
+    """
     return textwrap.fill(text, signs(width, size))
 
 
@@ -217,8 +224,9 @@ def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
 
 
 def are_few(rows: pl.DataFrame) -> bool:
-    """Return whether rows are means of two to `FEW` runs, too few for an sd, so that their `values` are
-    drawn instead.
+    """Return whether single runs are drawn as dots, since rows are means of only two to `FEW` runs.
+
+    The dots need the column ``values``; without it the result is False.
     """
     return "values" in rows.columns and 1 < int(rows["runs"].max() or 0) <= FEW  # type: ignore[arg-type]
 
@@ -251,8 +259,9 @@ def mark_warmup(
 
 
 def label_first(axes: Axes, column: int, text: str) -> None:
-    """Label the vertical axis of the panel in column 0; in other columns remove the tick labels, since the row shares
-    them.
+    """Label the vertical axis of a panel in column 0; in other columns, remove the tick labels.
+
+    The panels of a row share the axis.
     """
     if column == 0:
         axes.set_ylabel(text)

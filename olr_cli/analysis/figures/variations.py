@@ -45,8 +45,8 @@ from olr_cli.supervision.metrics import LABEL_METRICS
 def arms_at_the_end(arms: Sequence[Arm]) -> list[Chart]:
     """Arms at the end of training, one dot per run: what the table of arms compares.
 
-    One panel per metric of the table, one row per arm, and a line through the mean. The data have one row per run and
-    metric.
+    There is one panel per metric of the table. A panel has one row per arm, with a line at the mean of its runs. The
+    data have one row per run and metric.
     """
     if len(arms) < 2:
         raise Lack("several arms")
@@ -122,11 +122,13 @@ _LONGEST_LINE = 18
 
 
 def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
-    """Return the variations of a key of the recipe, named for a figure: each is a line over the key, or a row of bars.
+    """Return the variations of a key of the recipe, with names for a figure.
 
-    A variation is a set of arms that differ in this key alone. Over a setting of a method, it is named by its noise; a
-    GRPO arm with that noise joins it under the value None. Over other keys, it is named by its method, and variations
-    that differ in other settings go into different panels.
+    A variation is a set of arms that differ in this key alone; the figure shows it as a line or as a row of bars.
+
+    If the key is a setting of a method, a variation has the name of its noise. A GRPO arm with the same noise joins it
+    under the value None. For other keys, a variation has the name of its method, and variations that differ in other
+    settings go into different panels.
     """
     deciding = arms if key != THRESHOLD else list(filter(_uses_slope, arms))
     variations = vary(deciding, key)
@@ -151,8 +153,9 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
 
 
 def _uses_slope(arm: Arm) -> bool:
-    """Return whether the arm's method selects labels by their slope; otherwise a threshold of the slope decides
-    nothing.
+    """Return whether the arm's method selects labels by their slope.
+
+    Otherwise a threshold of the slope has no effect.
     """
     return arm.olr is not None and "slope" in arm.olr.criteria
 
@@ -193,10 +196,13 @@ def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     """The score at the end of training over one key of the recipe, of arms that differ in nothing else.
 
-    Numbers make lines, other values bars. Over a setting of a method, a line or row is a kind of noise, beside GRPO
-    under that noise (dashed); over other keys it is a method. Over the criteria, the accuracy of the selected labels
-    and coverage come first. These count all visits after warm-up, from each run's selection during its training. The
-    data have one row per series, value and metric; GRPO's row has no value.
+    A key with numbers gives lines, any other key bars. For a setting of a method, a line (or row of bars) stands for a
+    kind of noise, beside GRPO under that noise (dashed). For other keys, a line or row stands for a method.
+
+    Over OLR's criteria, two metrics come first: the accuracy of the selected labels, and coverage. These count all
+    visits after warm-up, by the selection that each run made during its training.
+
+    The data have one row per series, value and metric; the row of GRPO has no value.
     """  # noqa: D401 - a caption
     keys = sorted({key for arm in arms for key in arm.settings()} | set(OFTEN))
     if key not in keys:
@@ -250,15 +256,11 @@ def _rows(
     values: Callable[[Run], Mapping[str, float | None]],
     metrics: Collection[str],
 ) -> pl.DataFrame:
-    """Return one row per variation, value of its key, and metric: mean and spread over an arm's seeds.
+    """Return mean and spread over an arm's seeds: one row per variation, value of its key, and metric in `metrics`.
 
-    The columns are key, panel, series (the variation's name), value (of the key; null for GRPO), metric, those of
-    `SPREAD`, seeds as one text, and values, the single runs' values.
-
-    Args:
-        series: the variations.
-        values: function from a run to its metrics by name.
-        metrics: the metrics to include.
+    The columns are key, panel, series (the variation's name), value (of the key; null for GRPO), metric, mean, sd,
+    runs, seeds as one text, and values (the list of the single runs' values). `values` takes a run and returns metric
+    -> value.
     """
     arms = {arm.name: arm for variation in series for arm in variation.arms.values()}
     by_run = measured(arms.values(), values)
@@ -346,7 +348,7 @@ def _lines(
 
 
 def _write_runs(axes: Axes, points: pl.DataFrame, colour: str) -> None:
-    """Write the number of runs behind its mean above each point, such as ``n=3``."""
+    """Write above each point the number of runs behind its mean, such as ``n=3``."""
     offset: dict[str, Any] = {
         "xytext": (0, 4),
         "textcoords": "offset points",
@@ -379,8 +381,8 @@ def _selected(run: Run) -> dict[str, float | None]:
     """Return two shares over all visits after warm-up; an empty dict for methods without OLR's selection.
 
     Returns:
-        ``selection_accuracy``, how many of the selected labels are right, and ``coverage``, how many visits are
-            selected.
+        ``selection_accuracy``: the share of right labels among the selected ones. ``coverage``: the share of visits
+            whose label is selected.
     """
     method = run.recipe.method
     if not isinstance(method, OlrMethod):

@@ -79,10 +79,10 @@ def write_report(
     Args:
         arms: arms of the report.
         folder: folder of the file.
-        drawn: the arms' figures (`figures.draw`).
-        notes: notes to show on the page.
+        drawn: name of a figure -> its charts (`figures.draw`).
+        notes: sentences to show on the page.
         tables: further tables, by name.
-        verified: file of verified labels for the audit.
+        verified: file of verified labels for the audit of each run.
 
     Returns:
         The file, and sentences on the runs and prompts that it leaves out.
@@ -128,11 +128,11 @@ def write_queue(
     Args:
         history: the audited history.
         result: the audit.
-        answer: lines and notes of the page's summary.
-        judge: compares proposals with stored true answers.
+        answer: the audit's output, whose lines and notes the page repeats.
+        judge: compares proposals (the answers that the models prefer) with stored true answers.
         file: file of the page.
-        command: command that reads the page's export, with ``--verified``.
-        responses: responses of a log, in the form of `texts.Sampled`.
+        command: the audit's command, shown to the reader, who adds ``--verified`` and the page's export.
+        responses: a log's responses (`texts.Sampled`); None if there are none, or for a run.
 
     Returns:
         Sentences on the prompts that the page leaves out.
@@ -282,8 +282,9 @@ def _hash(content: str) -> str:
 
 
 def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
-    """Yield the elements at the top of a report: outcomes and settings of a single run, or a table of runs, then the
-    notes.
+    """Yield the elements at the top of a report: facts about a single run, or a table of several, and the notes.
+
+    The facts are the outcomes and the settings of the run.
     """
     runs = [run for arm in arms for run in arm.runs]
     if len(runs) == 1:
@@ -308,7 +309,7 @@ def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
 
 
 def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
-    """Yield the resolved recipe of each arm as YAML; it is that of the first run, and the others differ in the seed."""
+    """Yield the resolved recipe of each arm's first run as YAML; the arm's other runs differ in the seed."""
     for arm in arms:
         yaml = element("pre", recipe_yaml(arm.recipe), class_="recipe", tabindex="0")
         if len(arms) == 1:
@@ -320,7 +321,7 @@ def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
 def epochs(run: Run) -> Table:
     """Return a table with one row per epoch, from metrics.jsonl; epoch 0 is before training.
 
-    Without any metric of `_EPOCHS` it has a sentence that says so in place of rows.
+    If the file has none of the metrics in `_EPOCHS`, a sentence that says so takes the place of the rows.
     """
     by_epoch = gathered(
         (int(line["epoch"]), line) for line in read_metrics(run.path, "epoch")
@@ -341,9 +342,7 @@ def epochs(run: Run) -> Table:
 
 
 def status(run: Run) -> str:
-    """Return the status of a run in the words of `olr runs`, and unless it is finished, how many epochs
-    are complete.
-    """
+    """Return a run's status as `olr runs` words it; for an unfinished run also how many epochs are complete."""
     state = status_of(run.path, read_manifest(run.path))
     return (
         f"{state}: {run.epochs} of {run.recipe.train.epochs} epochs"

@@ -78,7 +78,7 @@ class PromptHistories:
 
 
 def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
-    """Return what happened to some prompts at each visit of a run, as arrays; `ids` is the order of the prompts."""
+    """Return what happened to some prompts at each visit of a run, as arrays; `ids` are the prompts in order."""
     labels = run.labels.select(_COLUMNS).filter(pl.col("prompt_id").is_in(ids))
     rows = labels.with_columns(_kind().alias("kind")).collect()
     visits = int(rows["visit"].max())  # type: ignore[arg-type]  # of a column that is not empty
@@ -141,9 +141,10 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
 
 
 def histories_of_log(history: RolloutHistory, ids: Sequence[str]) -> PromptHistories:
-    """Return some prompts of a log in the same form, `ids` in order, with true answers alone, if they are known.
+    """Return the true answers to some prompts of a log, in the form of a run's histories.
 
-    A log has no decisions about labels, so there are no visits.
+    A log has no decisions about labels, so the histories have no visits. `ids` are the prompts in order. An unknown
+    true answer is an empty text.
     """
     truths = [history.prompts[name].true_answer or "" for name in ids]
     strings = ["", *sorted(set(truths) - {""})]
@@ -184,5 +185,5 @@ def _kind() -> pl.Expr:
 
 
 def _codes(values: pl.Series, among: Sequence[str]) -> pl.Series:
-    """Return the index of each value in `among`; null becomes 0, as does the first entry."""
+    """Return the index of each value in `among`; null becomes 0, the index of the first entry."""
     return values.cast(pl.Enum(among)).to_physical().cast(pl.Int64).fill_null(0)

@@ -99,9 +99,10 @@ class Labels:
 
     @classmethod
     def of(cls, result: Audit, prompts: Mapping[str, Prompt], judge: Judge) -> Labels:
-        """Choose the prompts whose labels are verified or that an audit doubts most, and return them with its verdicts.
+        """Choose the prompts to list, and return them with the audit's verdicts.
 
-        `judge` compares the proposals with stored true answers.
+        If there are more than `MOST_PROMPTS`, those with verified labels come first, then those with the most doubtful
+        labels. `judge` compares the proposals, the answers that the models prefer, with stored true answers.
         """
         verdicts = result.prompts.sort("is_verified", descending=True, maintain_order=True)
         first = verdicts.head(MOST_PROMPTS).iter_rows(named=True)
@@ -128,8 +129,8 @@ class Labels:
 def audited_labels(run: Run, verified: Path | None = None) -> Labels:
     """Audit the labels of a run, as `olr audit RUN` does, and return the prompts to list.
 
-    `verified` is a file of verified labels. If the run cannot be audited, the first prompts are listed and a note says
-    why; with `verified` that is an error.
+    `verified` is a file of verified labels. A run that cannot be audited is an error if there is such a file. Otherwise
+    the first prompts are listed, and a note says why there is no audit.
     """
     try:
         history = audit_history(run.path, [])
@@ -155,10 +156,10 @@ def audited_labels(run: Run, verified: Path | None = None) -> Labels:
 
 
 def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
-    """Return prompt_id -> its answers, at most `_MOST_ANSWERS`, the most frequent first; only for prompts in `ids`.
+    """Return prompt_id -> its most frequent answers, at most `_MOST_ANSWERS` each; only for prompts in `ids`.
 
-    An answer is ``[spelling, is it the label's, count, counts by model]``. With several models the last is a list of
-    ``[model's number, count]``, the largest count first; with a single model it is empty.
+    An answer is a list ``[spelling, is it the label, count, counts by model]``. The counts by model are lists
+    ``[model's number, count]``, the largest count first; there are none if there is a single model.
     """
     wanted = [
         prompt_number for prompt_number, name in enumerate(tally.prompt_ids) if name in ids
@@ -197,9 +198,10 @@ def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
 def prompt_list(
     arms: Sequence[Arm], verified: Path | None = None
 ) -> tuple[list[Element], list[Element], list[str]]:
-    """Build the page's list of prompts, for at most `MOST_RUNS` runs: the first seed of each arm before further seeds.
+    """Build the page's list of prompts, for at most `MOST_RUNS` runs.
 
-    `verified` is a file of verified labels for the audits.
+    If there are more runs, the first seed of each arm comes before further seeds. `verified` is a file of verified
+    labels for the audits.
 
     Returns:
         An ``option`` element per run, from which a reader chooses the list.
@@ -260,8 +262,8 @@ def audit_data(
     Args:
         history: the audited history.
         result: the audit.
-        judge: compares proposals with stored true answers.
-        responses: a log's, in the form of `texts.Sampled`, or None; a run's are read from its shards.
+        judge: compares proposals (the answers that the models prefer) with stored true answers.
+        responses: a log's responses (`texts.Sampled`), or None without any; those of a run are read from its shards.
         command: the audit's command, shown to the reader.
 
     Returns:
@@ -351,10 +353,10 @@ def _elements(
     Args:
         prefix: beginning of the elements' names.
         histories: the prompts and their visits.
-        facts: further values for the script.
+        facts: name -> value, further facts for the script.
         labels: the audit's verdicts.
         questions: prompt_id -> question and other turns; empty if unknown.
-        by_prompt: the responses to each prompt, from `texts.by_prompt`.
+        by_prompt: the responses to each prompt, from `texts.by_prompt`; empty without any.
         budget: largest number of characters of all questions.
     """
     header = {

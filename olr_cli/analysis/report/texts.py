@@ -49,7 +49,7 @@ _SHOWN = (*_STORED[1:], "model")
 def ends(text: str, length: int) -> tuple[str, str]:
     """Return the beginning and the end of a text, together `length` characters.
 
-    A text that is not longer is returned whole as the beginning, with an empty end.
+    A text of at most `length` characters is returned whole as the beginning, with an empty end.
     """
     if len(text) <= length:
         return text, ""
@@ -67,9 +67,12 @@ def shortened(text: str) -> str:
 
 
 def questions(run: Path) -> tuple[Mapping[str, tuple[str, str]], str]:
-    """Return the questions of a run's prompts, in the form of `asked`, and an empty text.
+    """Read the questions of a run's prompts.
 
-    If its data cannot be read on this machine, return no questions, and a sentence that says why.
+    Returns:
+        prompt_id -> the question, and the prompt's other turns as one text (`asked`); empty if the data set cannot be
+            read on this machine.
+        A sentence that says why there are no questions; empty if there are some.
     """
     try:
         return asked(run_data(run, is_local=True).prompts), ""
@@ -95,10 +98,17 @@ def asked(prompts: Iterable[Prompt]) -> dict[str, tuple[str, str]]:
 def cut_questions(
     questions: Mapping[str, tuple[str, str]], ids: Sequence[str], budget: int
 ) -> list[list[Any]]:
-    """Return, for each id, its question and other turns, cut so that all prompts together fit into `budget` characters.
+    """Return the question and the other turns of each prompt, cut so that all fit into `budget` characters.
 
-    For a prompt it is one list of six: ``[head, tail, characters left out between the two]`` of the question, and the
-    same of its other turns.
+    There is one list per prompt: ``[head, tail, left out, head, tail, left out]``. The first three are the beginning of
+    the question, its end, and the number of characters left out between them. The last three are the same for the other
+    turns.
+
+    Args:
+        questions: prompt_id -> the question, and the other turns as one text; prompts without a question may be
+            missing.
+        ids: the prompts, in the order of the result.
+        budget: largest number of characters of all prompts together.
     """
     limit = min(LONGEST, budget // max(len(ids), 1))
     cut = []
@@ -116,14 +126,14 @@ def _cut(text: str, length: int) -> list[Any]:
 
 
 def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
-    """Return the first `SAMPLES` responses of each view (wording of the prompt) at some visits of a run.
+    """Return the first responses at some visits of a run, at most `SAMPLES` of each view (wording of the prompt).
 
-    `visits` has the columns prompt_id, visit and step. One step's shard is in memory at a time, except for what is
-    kept.
+    `visits` has the columns prompt_id, visit and step. Only one step's shard is in memory at a time.
 
     Returns:
-        Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail and length, in
-            `ORDER`. Head and tail together have at most `LONGEST` characters; length is that of the whole response.
+        Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail and length,
+            sorted by `ORDER`. Head and tail of a response together have at most `LONGEST` characters; length is that of
+            the whole response.
     """
     wanted = visits.select("prompt_id", "visit")
     # Samples are counted over all views, so those of the rephrased view do not begin at 0.
@@ -145,9 +155,10 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
 
 
 def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
-    """Replace the column response by the columns head and tail, at most `LONGEST` characters together, and length.
+    """Replace the column response by the columns head, tail and length.
 
-    Length is that of the whole response; a response that fits is all head.
+    Head and tail are the beginning and the end of the response, together at most `LONGEST` characters; a response that
+    fits is all head. Length is that of the whole response.
     """
     length = pl.col("response").str.len_chars().cast(pl.Int64)
     head = int(LONGEST * _HEAD)
@@ -162,11 +173,11 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class Sampled:
-    """Wrap the steps of a history: iterating yields each step unchanged, and keeps a few responses to every prompt.
+    """The steps of a history, wrapped: iterating yields each step unchanged, and keeps a few responses to every prompt.
 
     Attributes:
-        responses: the responses kept so far, in the columns of `read_responses`: of every prompt at most `2 * SAMPLES`,
-            one of each answer before others.
+        responses: the responses kept so far, in the columns of `read_responses` that the history has. There are at most
+            `2 * SAMPLES` to a prompt, one of each answer before others.
     """
 
     def __init__(self, steps: Iterable[pl.DataFrame]) -> None:
@@ -205,7 +216,7 @@ def _few(rows: pl.DataFrame) -> pl.DataFrame:
 def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.DataFrame:
     """Return `visits` if their responses, added to those already read, fit into `budget` characters, else no rows.
 
-    Their length is estimated: a visit is assumed to have as much text as those in `read`, a result of `read_responses`.
+    A visit is assumed to have as much text as an average visit in `read`, which is a result of `read_responses`.
     """
     size = int(read.select(pl.min_horizontal("length", LONGEST).sum()).item())
     visits_read = read.n_unique(["prompt_id", "visit"])
@@ -228,9 +239,10 @@ def by_prompt(
         budget: largest number of characters of all responses.
 
     Returns:
-        A list of responses per prompt, and the number of characters that responses were cut to. A response is ``[visit,
-            sample, view, answer, reward, is_correct, tokens, truncated, model, head, tail, characters left out between
-            the two]``, with null where unknown.
+        For each prompt, its list of responses. A response is a list ``[visit, sample, view, answer, reward, is_correct,
+            tokens, truncated, model, head, tail, number of characters left out between the two]``, with null where
+            unknown.
+        The number of characters that responses were cut to.
     """
     responses = responses.filter(pl.col("prompt_id").is_in(ids))
     limit = min(LONGEST, budget // max(len(responses), 1))

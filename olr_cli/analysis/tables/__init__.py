@@ -45,9 +45,9 @@ def count(
     Args:
         name: name of the table.
         arms: the arms to compare.
-        baseline: for ``arms`` only, see `arms_table`.
-        reference: for ``arms`` only, see `arms_table`.
-        models: evaluations of policies before training, for the paper's tables of scores.
+        baseline: name of an arm, for the table ``arms`` only (`arms_table`).
+        reference: name of an arm, for the table ``arms`` only (`arms_table`).
+        models: folders of evaluations of policies before training, for the paper's tables of scores.
         with_published: whether to add the paper's numbers.
 
     Raises:

@@ -25,9 +25,10 @@ def arms_table(
 ) -> Table:
     """Return a table that compares arms: one block per metric in a terminal, one row per arm elsewhere.
 
-    Every metric that has a value is compared with the arm named `baseline`, by default the first. With a `reference`
-    instead, an arm named ``X+method`` is compared with ``X`` and the others with the reference. The table then also
-    shows the share of the gap between ``X`` and the reference that the method recovers.
+    Arms are compared with the arm named `baseline`, by default the first, in every metric that has a value.
+
+    With a `reference` instead, an arm named ``X+method`` is compared with the arm ``X``, and all others with the
+    reference. The table then also shows which share of the gap between ``X`` and the reference the method recovers.
 
     Raises:
         Lack: no run has a value.
@@ -79,9 +80,13 @@ def arms_table(
 def _compared(
     names: Sequence[str], baseline: str | None, reference: str | None
 ) -> tuple[str, dict[str, str]]:
-    """Return the name of the baseline or reference, and arm -> the arm that it is compared with, for every other arm.
+    """Decide which arm each arm is compared with; `names` are those of all arms.
 
-    `names` are those of all arms. Without a baseline or reference the first arm is the baseline.
+    Without a baseline or reference the first arm is the baseline.
+
+    Returns:
+        The name of the baseline or reference.
+        Arm -> the arm that it is compared with, for every other arm.
 
     Raises:
         UserError: both are named, or there is no such arm.
@@ -104,7 +109,7 @@ def _on_other_questions(
 ) -> Iterator[str]:
     """Yield a sentence on each arm whose held-out accuracy is compared with another arm's on other questions.
 
-    `references` maps an arm to the one that it is compared with.
+    `references` maps an arm to the arm that it is compared with. Without a difference in `cells` there is no sentence.
     """
     first = {arm.name: arm.runs[0].settings for arm in arms}
     held_out = {
@@ -124,7 +129,7 @@ def _on_other_questions(
 def _plain_arms(names: Sequence[str], reference: str) -> dict[str, str]:
     """Return name -> ``X`` for every arm that is named ``X+method`` and has an arm ``X`` beside it.
 
-    Pairs with the reference are left out.
+    The arm named `reference` is left out, both as ``X+method`` and as ``X``.
 
     Raises:
         UserError: no arm is named after another one.

@@ -19,9 +19,10 @@ PHASES = ("RLVR training", "OLR update", "Total")
 
 
 class TrainingTime(NamedTuple):
-    """The seconds that training took in an arm: phase -> the median over its finished runs, whose number is `runs`.
+    """The training time of an arm: medians over its finished runs, in seconds.
 
-    Without a finished run, `runs` is 0 and `seconds` is empty.
+    `seconds` maps a phase to its median; `runs` is the number of finished runs. Without any, `runs` is 0 and `seconds`
+    is empty.
     """
 
     arm: Arm

@@ -98,7 +98,7 @@ class Layout:
 
     @cached_property
     def printed(self) -> dict[Hashable, PublishedRow]:
-        """Key of a row (`Layout.key`) -> the paper's row."""
+        """The paper's rows: key of a row (`Layout.key`) -> row."""
         return {self.key(row.setting): row for row in self.rows}
 
     def varied(self, setting: Setting) -> Any:
@@ -106,14 +106,15 @@ class Layout:
         return getattr(setting, self.varies) if self.varies else None
 
     def key(self, setting: Setting) -> Hashable:
-        """Return the key of a row: two trainings whose settings have the same key, such as ours and the paper's, share
-        a row.
+        """Return the key of the row that a training with this setting belongs in.
+
+        Trainings with the same key, such as one of ours and one of the paper's, share a row.
         """
         noise = setting.noise_type, setting.noise_ratio
         return setting.method, *noise, setting.besides, self.varied(setting)
 
     def reference_key(self, setting: Setting) -> Hashable | None:
-        """Return the key of the row that a setting's row is compared with.
+        """Return the key of the row that a training with this setting is compared with.
 
         The result is None for the reference itself and for methods that use no labels.
         """
@@ -126,9 +127,9 @@ class Layout:
         )
 
     def names(self, setting: Setting) -> tuple[str, str]:
-        """Return two names for one of the paper's rows: the title above all rows with its noise, and its own label.
+        """Return the title above a group of the paper's rows, and the label of the row with this setting in it.
 
-        The title is empty for the policy before training.
+        The title names the noise that the group's rows share. It is empty for the policy before training.
         """
         words = _words(setting, self.named)
         # The paper prints the authors' start_select_epoch, which is one less than our number of warm-up epochs.
@@ -156,9 +157,7 @@ class Layout:
 
 
 def compared_with(table: str) -> tuple[str, str]:
-    """Return the method that the other rows of a paper's table are compared with, and its description within a
-    sentence.
-    """
+    """Return the method that other rows of a paper's table are compared with, and a phrase that describes it."""
     methods = {row.setting.method for row in published_table(table)}
     return next(named for named in _REFERENCES.items() if named[0] in methods)
 

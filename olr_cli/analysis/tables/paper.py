@@ -85,9 +85,7 @@ class PaperRow:
 
     @property
     def below_start(self) -> tuple[int, int] | None:
-        """Two numbers of runs: those that ended below their own held-out accuracy before training, and all; None if
-        unknown.
-        """
+        """How many runs ended below their own held-out accuracy before training, and of how many; None if unknown."""
         share = self.cells.get(BELOW_START)
         # The share is a mean of 0 and 1 over n runs; `round` removes the floating-point error from the count.
         return (round(share.number * share.n), share.n) if share else None
@@ -96,11 +94,11 @@ class PaperRow:
 class PaperTable:
     """One of the paper's tables, with the scores of our arms in its rows.
 
-    Rows without a score are left out. `models` are evaluations of policies before training; `with_published` adds the
-    paper's scores.
+    Rows without a score are left out. `models` are folders of evaluations of policies before training; `with_published`
+    adds the paper's scores.
 
     Attributes:
-        rows: the paper's rows in its order, then our others.
+        rows: the paper's rows in its order, then ours that the paper does not have.
         notes: sentences for the reader.
 
     Raises:
@@ -244,7 +242,8 @@ class PaperTable:
     def _all_rows(self) -> Iterator[PaperRow]:
         """Yield the paper's rows, then ours that the paper does not have, ordered by noise.
 
-        A row is repeated for each of our arms that belongs in it; without any it is yielded once, without our scores.
+        A row with several of our arms is yielded once for each arm. A row with none is yielded once, without our
+        scores.
         """
         rows = {}
         for key, printed in self._layout.printed.items():
@@ -275,9 +274,9 @@ class PaperTable:
             yield replace(row, detail=detail, setting=setting, arm=arm.name, cells=cells)
 
     def _papers(self, row: PublishedRow) -> dict[str, Cell]:
-        """Return column -> the paper's score of a row, with its difference to the row that it is compared with.
+        """Return the paper's scores of a row: column -> score, with its difference to the reference row, if any.
 
-        Without published scores in the table it is empty.
+        If the table has no published scores, the dict is empty.
         """
         other = self._layout.printed.get(self._layout.reference_key(row.setting))
         cells = {}
@@ -288,8 +287,9 @@ class PaperTable:
         return cells
 
     def _sort_key(self, setting: Setting) -> tuple[Any, ...]:
-        """Return the sort key of a row: by noise, then the reference before others, then by the setting that the table
-        varies.
+        """Return the sort key of a row.
+
+        Rows are sorted by noise, then references before others, then by the value that the table varies.
         """
         noise = setting.noise_type or "", float(setting.noise_ratio or 0), setting.besides
         is_compared = self._by_key[self._layout.key(setting)][0].name in self._compared
@@ -297,9 +297,10 @@ class PaperTable:
         return *noise, is_compared, value is not None, value
 
     def _reference_arm(self, arm: Arm) -> Arm | None:
-        """Return the arm that an arm is compared with, or None: one in the reference row, on the same task.
+        """Return the arm that `arm` is compared with, or None if there is none.
 
-        Among several it is the one with the fewest different settings.
+        It is an arm in the reference row that is measured on the same task. Of several, it is the one whose settings
+        differ least.
         """
         settings = arm.settings()
 
@@ -374,9 +375,9 @@ class PaperTable:
 
 
 def departures(arms: Sequence[Arm], varies: str) -> Iterator[str]:
-    """Yield sentences on settings in which our arms depart from the paper's, and one if methods do.
+    """Yield a sentence on each setting in which our arms depart from the paper's, and one if methods do.
 
-    `varies` is the setting that the table varies, about which there is none.
+    `varies` is the setting that the table varies; it gets no sentence.
     """
     for name, symbol in _SYMBOLS.items():
         methods = [arm.olr for arm in arms if arm.olr]
@@ -418,8 +419,8 @@ def _cell(
 def _details(arms: Sequence[Arm]) -> list[str]:
     """Return a text per arm that tells several arms of one row apart; empty for a single arm.
 
-    It has the noise of their data and other settings, as far as they differ. If that is not enough, it is the arm's
-    name.
+    The text has the noise of the arm's data and its other settings, as far as the arms differ in them. If texts would
+    be equal, all are the names of the arms.
     """
     if len(arms) < 2:
         return [""] * len(arms)
