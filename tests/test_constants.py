@@ -6,6 +6,7 @@ What a paper or a stored file depends on is written here; all others are in fixt
 
 import ast
 import sys
+from contextlib import suppress
 from dataclasses import is_dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -45,24 +46,33 @@ def test_a_constant_is_what_it_was(module, constants):
 def constants_of(file):
     """Yield name and value of the constants of a source file that are written as numbers, or contain numbers.
 
-    Values are computed from the text alone, so that modules of other environments count, too. Expressions of other
-    names than the file's own constants are left out.
+    Defaults of the fields of its classes count too, flags among them. Values are computed from the text alone, so that
+    modules of other environments count. Expressions of other names than the file's own constants are left out.
     """
     known = {"__builtins__": {}, "Fraction": Fraction, "Decimal": Decimal, "len": len}
-    for statement in ast.parse(file.read_text("utf-8")).body:
+    tree = ast.parse(file.read_text("utf-8"))
+    for name, value in assigned(tree):
+        # Functions have no text to compare.
+        if any(isinstance(node, ast.Lambda) for node in ast.walk(value)):
+            continue
+        with suppress(NameError, AttributeError, TypeError, ImportError):
+            known[name] = eval(compile(ast.Expression(value), file.name, "eval"), known)
+            if name.isupper() and any(map(is_number, ast.walk(value))):
+                yield name, known[name]
+    for node in ast.walk(tree):
+        for name, value in assigned(node) if isinstance(node, ast.ClassDef) else ():
+            if is_number(value) or isinstance(getattr(value, "value", None), bool):
+                yield f"{node.name}.{name}", value.value
+
+
+def assigned(node):
+    """Yield name and expression of the assignments in the body of a module or class."""
+    for statement in node.body:
         match statement:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                pass
+                yield name, value
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                pass
-            case _:
-                continue
-        try:
-            known[name] = eval(compile(ast.Expression(value), file.name, "eval"), known)
-        except (NameError, AttributeError, TypeError, ImportError):
-            continue
-        if name.isupper() and any(map(is_number, ast.walk(value))):
-            yield name, known[name]
+                yield name, value
 
 
 def is_number(node):

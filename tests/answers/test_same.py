@@ -1,5 +1,6 @@
 r"""Which answers are one class: a key of the text alone (R7, *same*)."""
 
+import hashlib
 import json
 import threading
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from olr_cli.answers import Judge, is_read
+from olr_cli.answers.classes import short
 from olr_cli.answers.notation import tidy
 
 GRADING = Path(__file__).parents[1] / "fixtures" / "grading"
@@ -56,6 +58,12 @@ SPELLINGS = [answer for answers in CLASSES for answer in answers] + [
 def test_keys_are_the_same_in_another_process_and_order(judge):
     with Judge(time_limit=30.0, workers=2) as fresh:
         assert fresh.keys(reversed(SPELLINGS[::3])) == judge.keys(SPELLINGS[::3])
+
+
+def test_the_key_of_a_long_text_is_a_digest_that_stored_histories_may_hold():
+    assert short("x" * 120) == "x" * 120
+    assert short("x" * 121) == "#" + hashlib.blake2b(b"x" * 121, digest_size=20).hexdigest()
+    assert len(short("x" * 121)) == 41
 
 
 def test_threads_may_share_a_judge(judge):

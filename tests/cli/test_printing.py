@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import sys
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -139,6 +140,21 @@ def test_a_terminal_wraps_a_sentence_at_words_and_shows_its_kind_in_colour(
     first, *rest = capsys.readouterr().err.splitlines()
     assert first == ("\x1b[1;31mError\x1b[0m:" if colour else "Error:") or not colour
     assert rest == [path, "is not there; name a file that can be", "read by everybody"]
+
+
+def test_the_line_that_ends_a_run_is_wrapped_and_other_lines_of_an_answer_are_not(
+    capsys, monkeypatch
+):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    words = "a run of many prompts, visits and rollouts of one model"
+    show(Answer([f"Finished {words}", f"train: {words}"]))
+    lines = re.sub(r"\x1b\[\d*m", "", capsys.readouterr().out).splitlines()
+    assert lines == [
+        "Finished a run of many prompts, visits",
+        "and rollouts of one model",
+        f"train: {words}",
+    ]
 
 
 class Stream(io.StringIO):

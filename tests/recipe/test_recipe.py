@@ -201,6 +201,18 @@ def test_a_recipe_builds_on_its_base(tmp_path):
     assert "did you mean 'laptop/quickstart'" in refusal(find_recipe, "laptop/quikstart")
 
 
+def test_of_three_layers_the_highest_counts(tmp_path):
+    write(
+        tmp_path,
+        "seed: 1\ntrain: {epochs: 1, rollouts_per_prompt: 2}\nname: low",
+        "low.yaml",
+    )
+    write(tmp_path, "base: low.yaml\nseed: 2\ntrain: {epochs: 2}", "middle.yaml")
+    recipe = load_recipe(write(tmp_path, "base: middle.yaml\nseed: 3", "high.yaml"))
+    assert (recipe.seed, recipe.train.epochs) == (3, 2)
+    assert (recipe.train.rollouts_per_prompt, recipe.name) == (2, "low")
+
+
 def test_a_name_that_leads_out_of_the_bundled_recipes_is_none_of_them():
     bundled = find_recipe("laptop/quickstart")
     for name in ("paper/../laptop/quickstart", str(bundled.with_suffix(""))):

@@ -44,6 +44,20 @@ def test_a_run_is_held_until_it_is_closed(tmp_path):
     assert (manifest["status"], manifest["steps"]) == ("finished", 3)
 
 
+def test_a_run_goes_on_only_with_the_text_of_the_label_rule_that_it_began_with(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text("def rule(visit):\n    return None\n", encoding="utf-8")
+    recipe = Recipe(method={"name": f"{file}:rule"})
+    with RunWriter.create(tmp_path / "run", recipe) as writer:
+        writer.begin(after=0, data={}, facts={})
+        writer.close("finished")
+    RunWriter.resume(tmp_path / "run", recipe).close("finished")
+    file.write_text("def rule(visit):\n    return visit\n", encoding="utf-8")
+    sentence = refusal(RunWriter.resume, tmp_path / "run", recipe)
+    assert f"was begun with another text of {file}:rule" in sentence
+    assert "restore it, or start a new run" in sentence
+
+
 def test_an_error_before_the_attempt_began_leaves_the_manifest_as_it_was(tmp_path):
     with begun(tmp_path) as writer:
         writer.close("finished")

@@ -226,3 +226,25 @@ def test_rules_about_distances_need_labels_that_are_numbers(judge):
     verifier.require_numbers([words, number])
     with pytest.raises(UserError, match=r"verifier.where.*no label here is one"):
         verifier.require_numbers([words])
+
+
+@pytest.mark.parametrize("draw", ["rollout", "answer"])
+def test_errors_do_not_depend_on_the_other_prompts_of_a_step(judge, draw):
+    rates = {"false_negative_rate": 0.5, "false_positive_rate": 0.5, "draw": draw}
+    recipe = Recipe(verifier=rates, method={"name": "grpo"})
+    answers = [*ANSWERS, *map(str, range(100, 130))]
+    rollouts = tuple(Rollout(f"\\boxed{{{answer or ''}}}") for answer in answers)
+    groups = [
+        RolloutGroup(Prompt(name, (), "12", "12", "clean"), 1, 1, rollouts)
+        for name in ("p", "q", "r")
+    ]
+    rewards = {}
+    for order in (groups, groups[::-1]):
+        decided = by_group(
+            make_supervisor(recipe, 1, judge, None).supervise(Step.of(order))
+        )
+        for group, of_one in zip(order, decided, strict=True):
+            assert (
+                rewards.setdefault(group.prompt.prompt_id, of_one.rewards) == of_one.rewards
+            )
+    assert len(set(rewards.values())) == 3

@@ -178,6 +178,17 @@ def test_without_a_run_dir_the_run_lasts_as_long_as_its_object(recorded):
     assert not folder.exists()
 
 
+def test_closing_ends_the_workers_that_read_answers(recorded, tmp_path, monkeypatch):
+    ended = []
+    close = Judge.close
+    monkeypatch.setattr(Judge, "close", lambda judge: (ended.append(judge), close(judge)))
+    olr = make(tmp_path / "run")
+    feed(olr, recorded, until=1)
+    assert not ended
+    olr.close()
+    assert ended
+
+
 def test_a_prompt_file_cut_off_by_a_kill_is_mended(recorded, tmp_path):
     olr = make(tmp_path / "run")
     feed(olr, recorded, until=1)
