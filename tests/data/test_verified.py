@@ -116,9 +116,8 @@ def test_a_judged_label_has_to_be_the_prompts_own(tmp_path):
     assert labels.of([prompt("a", label=None)])
 
 
-def test_an_id_counts_where_both_ask_one_question(tmp_path):
-    labels = read(
-        tmp_path, {"prompt_id": "a", "true_answer": "7", "question": "what is  A"}
-    )
+@each("column", "question", "problem", "prompt")
+def test_an_id_counts_where_both_ask_one_question(tmp_path, column):
+    labels = read(tmp_path, {"prompt_id": "a", "true_answer": "7", column: "what is  A"})
     assert labels.of([prompt("a")])["a"].answer == "7"
     assert "fix the ids" in refusal(labels.of, [prompt("a", question="How old is b?")])
