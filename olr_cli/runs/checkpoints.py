@@ -98,8 +98,8 @@ def best_step(run: Path) -> int | None:
 def is_best(run: Path, step: int, metrics: Metrics) -> bool:
     """Return whether `step` has the run's highest accuracy on the validation set so far.
 
-    In a tie, the earlier step is the best. `metrics` are the step's metrics. If they lack the validation accuracy,
-    return False. The step's line must already be in the run's metrics.jsonl.
+    In a tie, the earlier step is the best. `metrics` are the step's metrics. Without a validation accuracy among them,
+    the result is False. The step's line must already be in the run's metrics.jsonl.
     """
     return VALIDATION in metrics and best_step(run) == step
 
@@ -169,7 +169,7 @@ def damage_of(checkpoint: Path) -> str | None:
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:
-    """Return the files of a checkpoint, by path within it, without ``files.json``, which lists them."""
+    """Return path within the checkpoint -> file, for all files but the list of files, ``files.json``."""
     files = sorted(
         file for file in checkpoint.rglob("*") if file.is_file() and file.name != _LIST
     )

@@ -94,7 +94,7 @@ def drop_output(*streams: int) -> None:
 class StopRequest:
     """Remembers the first signal, so that the run can stop after the current step.
 
-    If Ctrl-C follows, `Stopped` is raised at once. `stop_requests` installs this handler.
+    If Ctrl-C comes after the first signal, `Stopped` is raised at once. `stop_requests` installs the handler.
     """
 
     def __init__(self, tell: Callable[[], None] | None = None) -> None:

@@ -42,7 +42,7 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
     are skipped without being parsed. A last line that a kill cut off is left out.
 
     Raises:
-        UserError: another line is damaged.
+        UserError: any other line is damaged.
     """
     lines = map(known, _whole_lines(run / "metrics.jsonl", having))
     return [line for line in lines if not having or having in line]
@@ -51,10 +51,11 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
     """Yield the complete lines of metrics.jsonl as dicts, nulls included.
 
-    If `having` names a metric, most lines without this metric are skipped without being parsed.
+    If `having` names a metric, most lines without this metric are skipped without being parsed. A last line that a kill
+    cut off is left out.
 
     Raises:
-        UserError: a line other than a last one that is cut off is damaged.
+        UserError: any other line is damaged.
     """
     key = json.dumps(having).encode() if having else b""
     if not file.exists():

@@ -44,7 +44,7 @@ class Progress:
         """Show a step that is complete and stored."""
 
     def within(self, done: int, of: int, what: str = "rollouts") -> None:
-        """Show how much of the current step is done: `done` items of `of`. `what` names the items."""
+        """Show progress within the current step: `done` of `of` items are ready. `what` names the items."""
 
     def say(self, sentence: str) -> None:
         """Print a sentence on a line of its own, such as a warning or the news of a checkpoint."""

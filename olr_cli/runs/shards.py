@@ -86,7 +86,7 @@ def shard_path(folder: Path, step: int) -> Path:
 
 
 def step_of(shard: Path) -> int:
-    """Return the step whose rows a shard holds, from its file name."""
+    """Return the step whose rows a shard (a file of rows) holds, from its file name."""
     return int(shard.stem.removeprefix("step-"))
 
 
@@ -173,7 +173,7 @@ def run_number(shards: Iterable[Shard]) -> pl.Expr:
 
 
 def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
-    """Return the shards (files) of a table for all complete steps of the runs, once they are found whole.
+    """Return the shards (files) of a table for all complete steps of the runs, after checking that they are whole.
 
     The order is that of `runs`, then of the steps. `table` is ``labels`` or ``rollouts``. For ``rollouts``, both tables
     must have the same visits at each step.
@@ -190,7 +190,7 @@ def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
 
 def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
-    """Return the shards of a table for all complete steps of the runs, once they are found whole.
+    """Return the shards (files) of a table for all complete steps of the runs, after checking that they are whole.
 
     If `table` is ``rollouts``, the labels are checked too: both tables must have the same visits at each step.
 
@@ -214,7 +214,7 @@ def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
 
 def _complete_steps(run: Path) -> list[int]:
-    """Return the complete steps of a run.
+    """Return the complete steps of a run, ascending.
 
     Raises:
         UserError: no step is complete, or one is missing before the last.

@@ -106,8 +106,8 @@ class Run:
     def noise(self) -> str:
         """The noise of the labels and the verifier's errors, as text; empty without noise or errors.
 
-        The text names the kind and the ratio of the noise. If the recipe sets no ratio, it is the share of unverified
-        labels that the training file marks as noise.
+        The text names the kind and the ratio of the noise. If the recipe sets no ratio, the ratio is the share of
+        unverified labels that the training file marks as noise.
         """
         noise, verifier = self.recipe.noise, self.recipe.verifier
         if noise is not None and noise.ratio is not None:
@@ -122,7 +122,7 @@ class Run:
 
 
 def complete_epochs(visits: pl.DataFrame) -> int:
-    """Return how many epochs have all prompts; the first epoch always counts.
+    """Return how many epochs have visited all prompts; the first epoch always counts.
 
     `visits` has one row per epoch; its column ``prompts`` has the number of prompts visited (`by_visit`).
     """
@@ -130,9 +130,10 @@ def complete_epochs(visits: pl.DataFrame) -> int:
 
 
 def whole_epochs(prompts: Sequence[float]) -> list[int]:
-    """Return the indices, from 0, of the epochs with all prompts, given each epoch's number of prompts.
+    """Return the indices, from 0, of the epochs that have visited all prompts.
 
-    The first epoch always counts. Any other epoch counts if it has at least as many prompts as the first.
+    `prompts` has the number of prompts that each epoch has visited. The first epoch always counts. Any other epoch
+    counts if it has visited at least as many prompts as the first.
     """
     return [epoch for epoch, count in enumerate(prompts) if count >= prompts[0]]
 
@@ -188,7 +189,7 @@ def arm_name(run: Run) -> str:
 
 
 def runs_below(folder: Path) -> Iterator[Path]:
-    """Yield the run directories at or below a folder. Links are followed, but no run is searched inside another run."""
+    """Yield the run directories at or below a folder. Links are followed; folders inside a run are not searched."""
     seen = set[str]()
     for path, below, _ in os.walk(folder, followlinks=True):
         real = os.path.realpath(path)

@@ -31,7 +31,7 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
 
 
 def medians(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the median over the lines of metrics.jsonl of each metric of speed, memory and waiting (`QUANTITIES`).
+    """Return the median of each metric of speed, memory and waiting (`QUANTITIES`), over the lines of metrics.jsonl.
 
     A line without a metric does not count in that metric's median. A metric that no line has is left out.
     """

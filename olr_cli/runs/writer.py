@@ -149,7 +149,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def begin(
         self, *, after: int, facts: Mapping[str, Any], data: Mapping[str, Any] | None = None
     ) -> None:
-        """Note in the manifest that this process begins an attempt at the run.
+        """Note in the manifest that this process begins an attempt, that is a start or a resume of the run.
 
         Args:
             after: number of steps that are complete already.
@@ -206,8 +206,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def add_prompts(self, prompts: Iterable[Prompt], mark: Mark) -> None:
         """Append the prompts that are new to the run's file of prompts, and update the manifest.
 
-        `mark` adds the user's verified labels to prompts. These labels are not written into the file. They only count
-        in the digest of the data in the manifest.
+        Another trainer's prompts arrive step by step in this way. `mark` adds the user's verified labels to prompts.
+        These labels are not written into the file. They only count in the digest of the data in the manifest.
         """
         new = [prompt for prompt in prompts if prompt.prompt_id not in self.prompts]
         if not new:
@@ -308,7 +308,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def _add(self, prompts: Sequence[Prompt], mark: Mark) -> None:
         """Add prompts to those received so far, and to the digest of the data.
 
-        `mark` adds the user's verified labels to the prompts before they are digested.
+        `mark` adds the user's verified labels to the prompts before they go into the digest.
         """
         self.prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         for marked in mark(prompts):

@@ -24,8 +24,8 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     """Return prompt_id -> the different wrong answers to the prompt over all its visits, sorted.
 
     Whether a rollout is right is known from its stored verdict (``is_correct``) or, if `source` has no verdicts, from
-    its reward. If neither is known, all answers are returned, and `proved_wrong` must find the wrong ones. A stored
-    answer is preferred to one extracted from the response. Prompts without a wrong answer are left out.
+    its reward. Without verdicts and rewards, all answers are returned, and `proved_wrong` must find the wrong ones. A
+    stored answer is preferred to one extracted from the response. Prompts without a wrong answer are left out.
 
     Args:
         source: a run directory (its complete steps), or the log of any trainer.
@@ -139,9 +139,9 @@ def proved_wrong(
 
 
 def _proved(pairs: Sequence[Pair], judge: Judge) -> dict[Pair, bool]:
-    """Return the pairs of label and answer that are proved to differ.
+    """Return the pairs of label and answer that are proved to differ, as a dict.
 
-    Each pair maps to whether another grader may still call the answer right.
+    The value of a pair says whether another grader may still call the answer right.
     """
     verdicts = zip(pairs, judge.matches(pairs), strict=True)
     wrong = [pair for pair, verdict in verdicts if verdict is False]

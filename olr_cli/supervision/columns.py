@@ -336,9 +336,9 @@ def _visits(
 
 
 def _rank(count: Any, answer: Any, answers: int) -> Any:
-    """Return a number by which answers can be ordered: more votes are larger.
+    """Return a number that orders answers by votes; more votes give a larger number.
 
-    At equal votes, the number is larger for the answer whose text sorts first.
+    At equal votes, the answer whose text sorts first has the larger number.
 
     Args:
         count: votes, as an integer array or expression.

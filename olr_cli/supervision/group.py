@@ -198,8 +198,8 @@ class Group:
     ) -> bool | None:
         """Return whether a label is right, or None if that is unknown or there is no label.
 
-        The sentinel, a label that no answer matches, is always wrong. Any other label needs a known true answer.
-        `right_answers` are the answers that match the true answer.
+        The sentinel, a label that no answer matches, is always wrong. For any other label, the result is None if the
+        true answer is unknown. `right_answers` are the answers that match the true answer.
         """
         if label is None:
             return None
@@ -214,9 +214,9 @@ class Group:
 def _spelling(key: Key | None, past: Past, vote: Vote) -> str | None:
     """Return the text of a prompt's historical majority, or None if there is none (R13).
 
-    The text is the most frequent spelling in this visit's `vote`. If no rollout of the visit gives the answer, it is
-    the spelling that was most frequent when the answer was the majority. `key` identifies the class of answers, or is
-    None.
+    `key` identifies the class of answers that was the majority most often; None for no class. The text is its most
+    frequent spelling in this visit's `vote`. If no rollout of the visit is in the class, the text is the spelling that
+    the class had most often as the majority.
     """
     if key is None:
         return None

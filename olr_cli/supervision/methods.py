@@ -204,10 +204,11 @@ def compose(section: MethodSection) -> Method:
 
 
 def _name(section: MethodSection, label: LabelChoice) -> str:
-    """Return the method's name in reports, such as ``olr+label_smoothing``.
+    """Return the method's name in reports, such as ``olr_without_slope+label_smoothing``.
 
-    What supervises the method comes first. Then follow the additions: a selection of prompts, a confidence penalty and
-    label smoothing. Plain GRPO is named by its additions alone, or ``grpo`` if it has none.
+    The method's own name comes first, with the criteria that the recipe removes or adds. Then follow the additions: a
+    selection of prompts, a confidence penalty and label smoothing. Plain GRPO is named by its additions alone, or
+    ``grpo`` if it has none.
     """
     is_added = {
         "small_loss_selection": section.prompts == "small_loss",

@@ -58,8 +58,8 @@ def drawn_label(
     Args:
         wrong: spelling and number of rollouts of each class of answers that is proved wrong, sorted by spelling.
         draw: how one class is chosen, such as ``most_frequent``.
-        of_visit: the run's seed, the prompt_id and the number of the visit. The random draw depends on them alone, so
-            it is the same with other numbers of prompts per step.
+        of_visit: the run's seed, the prompt_id and the number of the visit. They alone decide the random draw, so it
+            does not change with the number of prompts per step.
     """
     # A single class wins every draw, so compute no random number.
     if len(wrong) < 2:

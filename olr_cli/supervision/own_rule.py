@@ -17,7 +17,8 @@ class OwnRule:
     """A label rule written by a user: a function that the recipe names and that is called at every visit.
 
     Other keys of the recipe's method section become keyword arguments of the function. The function is loaded by
-    `load`, or at the first visit that needs it. Commands that only print a method's name must not run a user's code.
+    `load`, or at the first visit that needs it. It is not loaded earlier, because commands that only print a method's
+    name must not run a user's code.
     """
 
     def __init__(self, section: OwnMethod) -> None:
@@ -82,8 +83,7 @@ def rule_facts(method: MethodSection) -> dict[str, dict[str, Any]]:
     """Return what a run's manifest records of a user's label rule; empty for a built-in method.
 
     The only key is ``rule``. Its value holds the function's name, the text and a digest of its file, and the default
-    values of its arguments. If only some recipes set an argument, runs are compared with the default in place of the
-    missing values.
+    values of its arguments. With the defaults, runs can be compared even if only some of their recipes set an argument.
     """
     if not isinstance(method, OwnMethod):
         return {}

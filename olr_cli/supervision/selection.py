@@ -25,7 +25,7 @@ def small_loss(decided: Decided) -> list[float]:
 
     The small-loss criterion (Gui et al. 2021, arXiv:2106.09291) takes samples with a small loss to be labelled
     correctly. The paper does not say which loss of GRPO that is, and the authors' code for it is commented out. The
-    mean of A_k times the ratio would not do: as the ratio is 1, it is about 0 for every prompt.
+    plain surrogate, the mean of A_k times a ratio of 1, cannot rank prompts, because it is about 0 for all of them.
     """
     step = decided.step
     losses = []
@@ -50,7 +50,7 @@ def any_prompt(decided: Decided) -> list[float]:
 
 
 def verified_only(decided: Decided) -> list[float]:
-    """Rank a step's prompts so that only those with a verified label train, that is one that a person has checked.
+    """Rank a step's prompts so that only those with a verified label, which a person has checked, train.
 
     These prompts have rank 0, and all others rank infinity. Such a run shows what the verified labels are worth alone.
     """

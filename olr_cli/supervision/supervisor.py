@@ -54,7 +54,7 @@ class Supervisor:
         method: how labels and rewards are made.
         judge: decides which answers mean the same, and which match a label.
         seed: makes the random draws repeatable: those of noisy labels (R3) and of the prompts that train.
-        draw: how an active noisy label is drawn from the wrong answers of a visit.
+        draw: how active noise draws a label from the wrong answers of a visit.
         extractor: name of the answer extractor. By default, each prompt's data source decides (R6).
         keep_fraction: share of a step's prompts that train, if the method chooses among them.
         history: the visits before this run was resumed; None for a new run.

@@ -257,10 +257,10 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Train on one micro-batch and return OpenRLHF's status of it, with corrected metrics.
 
-        Loss, entropy and KL are corrected. OpenRLHF reports each micro-batch's part of a mini-batch's mean, but then
-        averages these parts weighted by tokens, so that long micro-batches would count twice. After the correction, its
-        average of means over tokens is the mean over all tokens of the step. Its average of means over responses
-        weights the mini-batches by tokens.
+        OpenRLHF reports each micro-batch's part of a mini-batch's mean, and averages these parts weighted by tokens.
+        Long micro-batches would then count twice, so loss, entropy and KL are corrected here. With means over tokens,
+        OpenRLHF's average becomes the mean over all tokens of the step. With means over responses, it becomes the
+        average of the mini-batches' means, weighted by tokens.
 
         A micro-batch in which no token trains adds nothing to the gradient or to a mean. `loss_batch_info` has
         OpenRLHF's counts of tokens and samples in the mini-batch, by name.

@@ -53,9 +53,8 @@ _ON_GPUS = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
 def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
     """Return the environment variables to set in every process of a job, as name -> value.
 
-    Two of them tell `bridge_process` what the recipe says. They are made from `trusts_code`, which says whether code
-    that comes with a model may run, and `device`, ``cpu`` or ``cuda``. Some variables, such as NCCL_DEBUG, keep a value
-    that the user has set.
+    `trusts_code` says whether code that comes with a model may run. `device` is ``cpu`` or ``cuda``. Two of the
+    variables pass these on to `bridge_process`. Some others, such as NCCL_DEBUG, keep a value that the user has set.
     """
     variables = {
         _TRUSTS_CODE: "1" if trusts_code else "0",

@@ -237,6 +237,8 @@ def require_vllm_cpu() -> None:
 def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
     """Raise `UserError` if the recipe's `engine.flags` has a flag that cannot be set.
 
+    A flag is refused in these cases:
+
     - OpenRLHF lacks the flag, or olr or another key of the recipe decides it.
     - The flag chooses an advantage estimator that needs a critic or ignores groups of rollouts.
     - With label smoothing, the flag compares the policy before a step with another policy.

@@ -30,7 +30,7 @@ def join_group(
 class TcpGroup:
     """Send weights over TCP in place of NCCL's communicator.
 
-    Only the method `broadcast` is replaced, because the trainer uses no other.
+    It has only the method `broadcast`, because the trainer uses no other.
     """
 
     def __init__(self, group: Any) -> None:

@@ -240,7 +240,7 @@ class OpenRlhfRunner:
 
     @property
     def warnings(self) -> list[str]:
-        """Return sentences about likely mistakes in the model's files and chat template, and about missing flash-attn."""
+        """Return warnings about the model's files and chat template, and about a missing flash-attn."""
         tokenizer = self._model.tokenizer
         sentences = list(self._model.notes)
         if tokenizer is not None:

@@ -106,8 +106,9 @@ def group_members(
 
     Args:
         samples: an OpenRLHF `Experience` for each rollout. Its label names the view and the prompt (`prompt_label`).
+            The rollouts of a view must be adjacent, as OpenRLHF's advantages need them.
         views: the wordings in which every prompt was sampled.
-        rollouts: number of rollouts of a prompt in one view. They must be adjacent, as OpenRLHF's advantages need them.
+        rollouts: number of rollouts of a prompt in one view.
 
     Raises:
         ValueError: rollouts of a view are not adjacent, or a prompt has too few or too many rollouts or views.
@@ -245,10 +246,10 @@ def give_rewards(
 
     A prompt that does not train gets an action mask of 0, so that no sum and no count of the update has its tokens.
 
-    If `normalised`, OpenRLHF divides the rewards of a group by their standard deviation. In place of rewards it then
-    gets the supervisor's advantages. Equal rewards could differ by rounding in float32, and the division would inflate
-    the difference. Their advantages are exactly 0. Other advantages are not changed by a second division. The log still
-    shows the rewards themselves, from the `info` of each micro-batch.
+    If `normalised`, OpenRLHF divides the rewards of a group by their standard deviation. It then gets the supervisor's
+    advantages in place of rewards. Equal rewards could differ by rounding in float32, and the division would inflate
+    the difference. The advantages of equal rewards are exactly 0. Other advantages are not changed by a second
+    division. The log still shows the rewards themselves, from the `info` of each micro-batch.
 
     Args:
         experiences: the micro-batches, changed in place. `index` has the positions of their samples in OpenRLHF's list.

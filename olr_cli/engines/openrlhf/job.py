@@ -206,10 +206,10 @@ def sequences_at_once(recipe: Recipe) -> int:
 def policy_threads(recipe: Recipe) -> int:
     """Return the number of CPU threads of each policy process. Adam runs in them if the flag ds.adam_offload is set.
 
-    - If OMP_NUM_THREADS is above 1, it is the number.
-    - Otherwise, on GPUs, the number is the process's share of its node's cores. A value of 1 is ignored there, because
-      Ray's job server sets it unasked.
-    - Otherwise, on a CPU, the number is OMP_NUM_THREADS, or 1 if the variable is not set.
+    - If OMP_NUM_THREADS is above 1, that is the number.
+    - Otherwise, on a CPU, the number is 1.
+    - Otherwise, on GPUs, the number is the process's share of its node's cores. OMP_NUM_THREADS is ignored here if it
+      is 1, because Ray's job server sets it unasked.
     """
     import ray
 

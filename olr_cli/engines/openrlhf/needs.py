@@ -62,7 +62,7 @@ def missing_here(recipe: Recipe) -> Iterator[str]:
 
 
 def version_warnings() -> list[str]:
-    """Return a sentence that names all packages in untested versions, as a list; the list is empty if there are none.
+    """Return a list with one sentence about all packages in untested versions; empty if there are none.
 
     OpenRLHF is left out, because checks.py refuses any other version of it.
     """
@@ -118,7 +118,7 @@ def driver_version(file: Path = _DRIVER) -> str | None:
 
 
 def require_short_folder() -> None:
-    """Raise `NotHere` if the temporary folder's name is too long: Ray's sockets in it would exceed Linux's limit."""
+    """Raise `NotHere` if Ray's sockets in the temporary folder would have longer names than Linux allows."""
     name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
     folder = temporary_folder()
     if len(os.fsencode(folder)) > _LONGEST_FOLDER:
