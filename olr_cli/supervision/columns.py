@@ -277,8 +277,11 @@ class ColumnSupervisor:
         """Add the label that each visit has before any replacement, and whether the majority replaces it (R14, R15).
 
         Returns:
-            `visits` with three more columns: label, label_source (where the label comes from, such as ``noisy``) and
-                is_selected (whether the majority replaces the label).
+            `visits` with three more columns:
+
+            - label: the label; null for none.
+            - label_source: where the label comes from, such as ``noisy``.
+            - is_selected: whether the majority replaces the label.
         """
         is_marked = pl.col("noise_type") != "clean"
         label = pl.when(is_marked).then("noisy_label").otherwise("given_label")
@@ -309,9 +312,11 @@ def _visits(
     """Group rollouts by prompt and visit, and list the answers of each group.
 
     Returns:
-        Two frames: visits and answers. The first has one row per visit, with the columns group (number of the row),
-            visit, step, rollouts (K), answered (number of rollouts with an answer) and those of `prompts`. The second
-            has one row per rollout with an answer, with the columns group (number of its visit) and text (the answer).
+        Two frames:
+
+        - One row per visit, with the columns group (number of the row), visit, step, rollouts (K), answered (number of
+          rollouts with an answer) and those of `prompts`.
+        - One row per rollout with an answer, with the columns group (number of its visit) and text (the answer).
 
     Raises:
         KeyError: a prompt_id is not in `prompts`.
