@@ -46,8 +46,8 @@ def write_checkpoint(
 ) -> None:
     """Write the checkpoint after `step` steps, then remove old ones.
 
-    The newest `keep` checkpoints stay, and the one with the highest validation accuracy (`best_step`). `fill` writes
-    the files into the folder that it receives. The folder gets the checkpoint's name only when it is whole.
+    `fill` writes the files into the folder that it receives. This folder gets the checkpoint's name only when it is
+    whole. The newest `keep` checkpoints stay, and the one with the highest validation accuracy.
     """
     target = checkpoint_path(run, step)
     temporary = target.with_name(f".{target.name}.tmp")
@@ -76,7 +76,7 @@ def write_checkpoint(
 
 
 def keep_newest(run: Path, keep: int) -> None:
-    """Remove all checkpoints but the newest `keep` and the one with the highest validation accuracy (`best_step`)."""
+    """Remove all checkpoints but the newest `keep` and the one with the highest validation accuracy."""
     best = best_step(run)
     for old in checkpoint_steps(run)[:-keep]:
         if old != best:
@@ -84,9 +84,10 @@ def keep_newest(run: Path, keep: int) -> None:
 
 
 def best_step(run: Path) -> int | None:
-    """Return the step, from 1, with the highest accuracy on the validation set, or None without a measurement (R22).
+    """Return the step with the highest accuracy on the validation set, or None if it was never measured.
 
-    In a tie, the earliest step is returned. A test set never chooses a checkpoint.
+    Step 0, before training, does not count. In a tie, the earliest step is returned. A test set never chooses a
+    checkpoint (R22).
     """
     measured = [line for line in read_metrics(run, VALIDATION) if line["step"]]
     return (
@@ -95,18 +96,18 @@ def best_step(run: Path) -> int | None:
 
 
 def is_best(run: Path, step: int, metrics: Metrics) -> bool:
-    """Return whether a step has the run's highest accuracy on the validation set so far (R22).
+    """Return whether `step` has the run's highest accuracy on the validation set so far.
 
-    In a tie, the earlier step is the best. The result is False if `metrics`, the step's metrics, have no validation
-    accuracy. The run's metrics.jsonl must already have this step's line.
+    In a tie, the earlier step is the best. `metrics` are the step's metrics. Without a validation accuracy among them,
+    the result is False. The step's line must already be in the run's metrics.jsonl.
     """
     return VALIDATION in metrics and best_step(run) == step
 
 
 def drop_unfinished(run: Path) -> None:
-    """Remove what interrupted writes of checkpoints, or of their lists of files, have left in a run.
+    """Remove what interrupted writes and removals of checkpoints have left in a run.
 
-    No process may be writing a checkpoint meanwhile.
+    Call it only while no process writes a checkpoint.
     """
     for pattern in (".step-*", "step-*/.*.tmp"):
         for leftover in (run / "checkpoints").glob(pattern):
@@ -116,7 +117,7 @@ def drop_unfinished(run: Path) -> None:
 
 
 def _remove(checkpoint: Path) -> None:
-    """Remove a checkpoint in such a way that a kill cannot leave half of it looking whole."""
+    """Remove a checkpoint. If the process is killed meanwhile, the rest does not look like a whole checkpoint."""
     # Renamed first, because a kill may come while the files are removed.
     doomed = checkpoint.with_name(f".{checkpoint.name}.removed")
     try:
@@ -132,9 +133,9 @@ def _remove(checkpoint: Path) -> None:
 
 
 def set_aside(checkpoint: Path) -> Path:
-    """Rename a damaged checkpoint to ``step-….damaged``, so that it can be written again; return its new path.
+    """Rename a damaged checkpoint to ``step-….damaged``, and return its new path.
 
-    An older folder of that name is removed.
+    Its step can then be written again. An older folder of the new name is removed.
     """
     aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
     with writing(aside):
@@ -168,7 +169,7 @@ def damage_of(checkpoint: Path) -> str | None:
 
 
 def _files(checkpoint: Path) -> dict[str, Path]:
-    """Return path in the checkpoint -> file, for all files of a checkpoint but ``files.json`` (the list of them)."""
+    """Return path within the checkpoint -> file, for all files but the list of files, ``files.json``."""
     files = sorted(
         file for file in checkpoint.rglob("*") if file.is_file() and file.name != _LIST
     )

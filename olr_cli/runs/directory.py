@@ -70,13 +70,11 @@ def create_run(
 ) -> None:
     """Write the recipe and the manifest of a new run.
 
-    The folder must be free (`require_free`), and this process must hold its lock.
+    The caller must hold the folder's lock. `kind` says which command makes the run. In a sweep, `arm` is the common
+    name of all runs that differ only in their seed; else it is empty.
 
-    Args:
-        path: the run directory.
-        recipe: the recipe of the run.
-        kind: the command that makes the run.
-        arm: in a sweep, the common name of all runs that differ only in their seed; else empty.
+    Raises:
+        UserError: the folder holds a run or other files.
     """
     require_free(path)
     # The manifest comes last, because it makes the folder a run: after a kill before that, the folder is still free.
@@ -100,8 +98,8 @@ def create_run(
 def require_free(path: Path) -> None:
     """Raise UserError if a new run at `path` would overwrite anything.
 
-    A folder is free if it is empty or missing. It is also free if a process was killed before it wrote the manifest,
-    and the folder holds only what that process left.
+    A folder is free if it is missing or empty. It is also free if a process began a run there, was killed before it
+    wrote the manifest, and left nothing else.
     """
     with writing(path):
         if (path / "manifest.json").exists():
@@ -136,6 +134,8 @@ def recipe_yaml(recipe: Recipe) -> str:
 def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe:
     """Read the recipe that a run was made with.
 
+    If the run belongs to another trainer, `data.train` names the file of prompts in the run directory.
+
     Args:
         path: the run directory.
         manifest: the run's manifest, if it has been read already.
@@ -169,7 +169,7 @@ def read_recipe(path: Path, manifest: Mapping[str, Any] | None = None) -> Recipe
 
 
 def has_run(path: Path) -> bool:
-    """Return whether a folder has a manifest, a recipe or labels, so that it holds a run or the remains of one."""
+    """Return whether a folder holds a run or the remains of one, that is a manifest, a recipe or labels."""
     return any(
         (path / name).exists() for name in ("manifest.json", "recipe.yaml", "labels")
     )
@@ -233,7 +233,7 @@ def start_day(path: Path) -> date:
 def run_id(path: Path) -> str:
     """Return the id in a run's manifest, or "" if the folder is no run or the manifest has no id.
 
-    The run's shards, that is its Parquet files, are marked with the same id.
+    The run's Parquet files are marked with the same id.
 
     Raises:
         UserError: the manifest is damaged, or a newer olr wrote it.
@@ -269,7 +269,10 @@ def kind_of(manifest: Mapping[str, Any]) -> Kind:
 
 
 def kind_note(path: Path, kind: Kind) -> str | None:
-    """Return a warning that the run at `path` has not trained its policy, or None for a training run."""
+    """Return a warning if the run at `path` has only sampled rollouts; None for a training run.
+
+    `kind` is the kind of the run: ``training`` or ``rollouts``.
+    """
     if kind == "training":
         return None
     return (
@@ -279,7 +282,10 @@ def kind_note(path: Path, kind: Kind) -> str | None:
 
 
 def require_kind(path: Path, kind: Kind) -> None:
-    """Raise UserError unless the run at `path` is of this kind, that is, was made by the same command."""
+    """Raise UserError unless the run at `path` is of this kind.
+
+    The kind is ``training`` for a run of `olr train` and ``rollouts`` for one of `olr rollouts`.
+    """
     if kind_of(read_manifest(path)) != kind:
         if kind == "training":
             problem = (

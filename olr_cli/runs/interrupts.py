@@ -16,7 +16,7 @@ from typing import NoReturn
 
 
 class _StoppedBySignal(BaseException):
-    """A stop by a signal. `exit_status` is 128 + the signal's number, as shells expect it."""
+    """Base of the exceptions that a signal causes. `exit_status` is 128 + the signal's number, as shells expect it."""
 
     def __init__(self, signal_number: int) -> None:
         super().__init__(f"stopped by {signal.Signals(signal_number).name}")
@@ -44,7 +44,7 @@ def exit_status(stop: Interrupted | KeyboardInterrupt | BrokenPipeError) -> int:
 def heed_signals() -> None:
     """From now on, let Ctrl-C, SIGTERM and SIGHUP stop the program at once by raising `Stopped`.
 
-    Signals that the process ignores stay ignored.
+    Signals that the process ignores now stay ignored.
     """
     for number in _heeded():
         signal.signal(number, _stop)
@@ -84,8 +84,7 @@ def _leave_closed_terminal() -> None:
 def drop_output(*streams: int) -> None:
     """Send all further output of these file descriptors to nowhere.
 
-    Call it when nobody reads the output any more. Otherwise Python complains at the program's end, when it flushes what
-    is left.
+    Call it when nobody reads the output any more. Otherwise Python complains when it flushes the output at exit.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
@@ -93,9 +92,9 @@ def drop_output(*streams: int) -> None:
 
 
 class StopRequest:
-    """Remembers the first signal, which asks for a stop after the current step.
+    """Remembers the first signal, so that the run can stop after the current step.
 
-    A second Ctrl-C stops at once.
+    If Ctrl-C comes after the first signal, `Stopped` is raised at once. `stop_requests` installs the handler.
     """
 
     def __init__(self, tell: Callable[[], None] | None = None) -> None:
@@ -108,7 +107,7 @@ class StopRequest:
         return None if number is None else Interrupted(number)
 
     def _note(self, number: int, _frame: FrameType | None) -> None:
-        """Handle a signal: remember the first one and tell the user; raise `Stopped` on a later Ctrl-C.
+        """Handle a signal: remember the first one and tell the user; raise `Stopped` if Ctrl-C comes after it.
 
         Any other later signal has no effect.
         """
@@ -128,12 +127,12 @@ class StopRequest:
 def stop_requests(tell: Callable[[], None] | None = None) -> Iterator[StopRequest]:
     """Within the block, let Ctrl-C, SIGTERM and SIGHUP ask for a stop instead of ending the process.
 
-    The block gets a `StopRequest`. After each step, it must call `interruption` and raise the exception, if any.
+    The block gets a `StopRequest`. After each step, the block must call `interruption` and raise the exception, if any.
     Signals that the process ignores stay ignored.
 
     Args:
-        tell: called on the first signal, to tell the user that the work continues until the end of the step; None for
-            no message.
+        tell: function that tells the user, on the first signal, that the work continues until the end of the step. None
+            for no message.
     """
     request = StopRequest(tell)
     before = {number: signal.signal(number, request._note) for number in _heeded()}

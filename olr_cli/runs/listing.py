@@ -87,8 +87,8 @@ def list_runs(
     Args:
         folders: folders to search, or run directories.
         status: keep only runs with this status, such as ``finished`` (`STATUSES`); by default all.
-        arm: keep only runs with this text in the name of their arm; by default all. An arm is the runs that differ only
-            in their seed.
+        arm: keep only runs whose arm has this text in its name; by default all. An arm is a set of runs that differ
+            only in their seed.
         sort: what to sort by, in ascending order: ``created``, ``name``, ``arm``, ``status``, ``accuracy``, ``wrong``
             (wrong labels) or ``size``.
 
@@ -117,8 +117,8 @@ def list_runs(
 def runs_answer(folders: Sequence[Path], entries: Sequence[RunEntry]) -> Answer:
     """Return what `olr runs` prints: the table of runs, why some cannot be read, and the commands likely to come next.
 
-    `folders` are the folders that were searched. The commands name them, and so does the message that nothing was
-    found.
+    `entries` are the runs found in `folders`. The next commands name these folders. If there are no runs, the answer
+    says that the folders hold none.
     """
     named = " ".join(quote(str(folder)) for folder in folders)
     table = Table(
@@ -223,9 +223,9 @@ def _entry(path: Path, folder: Path) -> RunEntry:
 
 
 def status_of(path: Path, manifest: Mapping[str, Any]) -> str:
-    """Return the status, one of `STATUSES`, of the run at `path`, given its manifest.
+    """Return the status of the run at `path`, such as ``finished`` or ``stopped`` (`STATUSES`), given its manifest.
 
-    If the manifest says that the run is running on this host, but no process holds its lock, it has ``crashed``.
+    If the manifest says that the run is running on this host, but no process holds its lock, the status is ``crashed``.
     """
     status = str(manifest["status"])
     if status != "running":

@@ -37,16 +37,16 @@ _PATIENCE = 0.1
 def held(path: Path, *, make: bool = False) -> Iterator[None]:
     """Within the block, hold the lock of a run directory or another folder, so that no other process works on it.
 
-    If the process is killed, the system releases the lock. Temporary files that interrupted writes left in the folder
-    itself are removed first.
+    If the process is killed, the system releases the lock. Before the block runs, temporary files that interrupted
+    writes left directly in the folder are removed.
 
     Args:
         path: the folder.
         make: create the folder if it is missing, and remove it at the end if it is still empty.
 
     Raises:
-        UserError: another process holds the lock, or the folder cannot be locked or made. Also raised if the block
-            failed and the folder has been moved.
+        UserError: another process holds the lock, or the folder cannot be locked or made. It also replaces an error of
+            the block if the folder has been moved or removed meanwhile.
         FileNotFoundError: the folder is missing, and `make` is false.
     """
     lock, file = _locked(path, make=make), path / LOCK
@@ -83,7 +83,7 @@ def held(path: Path, *, make: bool = False) -> Iterator[None]:
 
 
 def _locked(path: Path, *, make: bool) -> FileLock:
-    """Lock a folder and return the lock; with `make`, a missing folder is created.
+    """Lock a folder and return the lock. If `make` is true, a missing folder is created.
 
     Raises:
         UserError: another process holds the lock, or the folder cannot be locked or made.

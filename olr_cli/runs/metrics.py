@@ -38,19 +38,24 @@ def append_metrics(
 def read_metrics(run: Path, having: str = "") -> list[Metrics]:
     """Return the lines of a run's metrics.jsonl, oldest first and without nulls; empty if there is no file.
 
-    With `having`, the name of a metric, only lines that have this metric are returned. In a long run most lines lack
-    it. Such a line is only parsed if it looks damaged.
+    If `having` names a metric, return only the lines that have this metric. This is faster, because most other lines
+    are skipped without being parsed. A last line that a kill cut off is left out.
 
-    A last line that a kill cut off is left out. Any other damaged line raises UserError.
+    Raises:
+        UserError: any other line is damaged.
     """
     lines = map(known, _whole_lines(run / "metrics.jsonl", having))
     return [line for line in lines if not having or having in line]
 
 
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
-    """Yield the complete lines of metrics.jsonl as dicts, nulls included; a damaged line raises UserError.
+    """Yield the complete lines of metrics.jsonl as dicts, nulls included.
 
-    With `having`, the name of a metric, most lines that lack this metric are skipped without being parsed.
+    If `having` names a metric, most lines without this metric are skipped without being parsed. A last line that a kill
+    cut off is left out.
+
+    Raises:
+        UserError: any other line is damaged.
     """
     key = json.dumps(having).encode() if having else b""
     if not file.exists():
@@ -99,13 +104,13 @@ The best of many measurements is high by chance too, hence four standard errors.
 
 
 def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
-    """Find the first step whose held-out accuracy is clearly below the best one before.
+    """Find the first step whose held-out accuracy is clearly below the best accuracy before it.
 
-    Clearly means by more than 5 percentage points and by more than 4 standard errors. `lines` are those of
+    Clearly means by more than 5 percentage points and by more than 4 standard errors. `lines` are the lines of
     metrics.jsonl, oldest first.
 
     Returns:
-        The step and a sentence about the fall; None without a fall.
+        The step, and a sentence about the fall. None if the accuracy has not fallen so far.
     """
     best: Metrics = {"eval/avg": 0.0, "eval/avg_stderr": 0.0}
     for line in lines:
@@ -123,14 +128,17 @@ def accuracy_fall(lines: Iterable[Metrics]) -> tuple[int, str] | None:
 
 
 class MetricsTail:
-    """Follows a run's metrics.jsonl, to which another process appends lines from now on."""
+    """Reads the lines that another process appends to a run's metrics.jsonl after this object is made."""
 
     def __init__(self, run: Path) -> None:
         self._file = run / "metrics.jsonl"
         self._read = self._file.stat().st_size if self._file.exists() else 0
 
     def new_lines(self) -> list[Metrics]:
-        """Return the lines that were completed since the last call, or since this object was made, without nulls."""
+        """Return the lines completed since the last call, without nulls.
+
+        The first call returns the lines completed since this object was made.
+        """
         if not self._file.exists():
             return []
         with regular(self._file).open("rb") as lines:
@@ -143,7 +151,7 @@ class MetricsTail:
 
 
 class Stopwatch:
-    """Measures the seconds of a step from now on, in all and in each named part."""
+    """Measures how long a step takes, in all and in each named part. The time runs from when the object is made."""
 
     def __init__(self) -> None:
         self._began = time.perf_counter()
@@ -151,7 +159,7 @@ class Stopwatch:
 
     @contextmanager
     def measure(self, part: str) -> Iterator[None]:
-        """Add the time of the block to the part of the step with this name.
+        """Measure the block, and add its seconds to those of the part of the step with this name.
 
         Several blocks may have the same name, but blocks must not be nested. A block that raises is not counted.
         """
@@ -161,7 +169,7 @@ class Stopwatch:
         self._parts[part] = self._parts.get(part, 0.0) + time.perf_counter() - began
 
     def metrics(self) -> Metrics:
-        """Return the seconds so far: `time/<part>` for every part, and `time/step` since the stopwatch was made."""
+        """Return the seconds so far: ``time/<part>`` for every part, and ``time/step`` since the stopwatch was made."""
         return {f"time/{part}": seconds for part, seconds in self._parts.items()} | {
             "time/step": time.perf_counter() - self._began
         }

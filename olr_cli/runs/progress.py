@@ -17,12 +17,15 @@ _LINE_EVERY_SECONDS, _CHANGE_EVERY_SECONDS = 60.0, 0.5
 
 
 class Progress:
-    """Shows how far a run has come, as an engine reports it; this base class shows nothing."""
+    """Base of the displays that show how far a run has come; this class itself shows nothing.
+
+    The code that does the work calls these methods.
+    """
 
     def know(self, *, truth: bool, held_out: bool) -> None:
-        """Hide the columns that have no values in this run.
+        """Hide the columns that have no values in this run; called before `start`.
 
-        `truth` says whether the run has true answers, and `held_out` whether it has a test set. Called before `start`.
+        `truth` says whether the run has true answers, and `held_out` whether it has a test set.
         """
 
     def start(
@@ -41,7 +44,7 @@ class Progress:
         """Show a step that is complete and stored."""
 
     def within(self, done: int, of: int, what: str = "rollouts") -> None:
-        """Show that `done` of the `of` items that the current step needs are ready; `what` names the items."""
+        """Show progress within the current step: `done` of `of` items are ready. `what` names the items."""
 
     def say(self, sentence: str) -> None:
         """Print a sentence on a line of its own, such as a warning or the news of a checkpoint."""
@@ -90,9 +93,10 @@ class _EpochProgress(Progress):
         self._began = self._said = time.monotonic()
 
     def left(self, step: int) -> str:
-        """Return the time that the steps after `step` take at this attempt's pace.
+        """Return the estimated time that is left after `step`, such as ``12m``.
 
-        The text is empty until this attempt has completed a step.
+        The estimate uses the pace of this attempt, that is since the start or resume. Before the attempt has completed
+        a step, the text is empty.
         """
         taken = step - self._done
         return (
@@ -102,7 +106,7 @@ class _EpochProgress(Progress):
         )
 
     def is_time(self, seconds: float) -> bool:
-        """Return whether at least `seconds` have passed since the display last changed.
+        """Return whether the display may change again, that is whether its last change was at least `seconds` ago.
 
         If so, this call counts as a change.
         """
@@ -112,9 +116,9 @@ class _EpochProgress(Progress):
         return is_time
 
     def row(self, step: int, metrics: Metrics) -> str | None:
-        """Add a step's metrics, and return the text of the epoch's row if this step completes the epoch.
+        """Add a step's metrics. If the step completes the epoch, return the text of the epoch's row.
 
-        The result is None if the epoch goes on, or if no column has a value.
+        Return None if the epoch goes on, or if no column has a value.
         """
         self._seen.append(metrics)
         if step % self._per_epoch and step != self._steps:
@@ -248,7 +252,10 @@ class _Column:
     """True: shown if true answers are known; False: shown only if none is; None: always shown."""
 
     def cell(self, value: float) -> str:
-        """Return a value as the text in this column, a number with the column's decimals or a share in percent."""
+        """Return the text of a value in this column.
+
+        A share is shown in percent. Any other number has the column's decimals, or fewer if it is long.
+        """
         if self.decimals is None:
             return f"{value:.0%}"
         digits = len(f"{abs(value):.0f}")
@@ -355,11 +362,11 @@ def headline(lines: Sequence[Metrics]) -> str:
 
 
 def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
-    """Return the mean of the metric `name` over an epoch, given the metrics of each step; None if no step has it.
+    """Return a metric's mean over an epoch, given the metrics of each of its steps; None if no step has the metric.
 
-    A step's value is weighted by the number of prompts that it is a mean over. For metrics of noisy or clean prompts
-    and of replaced labels, that number is computed from the shares in metrics.jsonl. For a held-out metric, the latest
-    value is returned instead.
+    Each step is weighted by the number of prompts that its value is a mean over. For example, accuracy on noisy prompts
+    is weighted by the number of noisy prompts. A held-out metric (``eval/…``) is not averaged; its latest value is
+    returned.
     """
     measured = [metrics for metrics in steps if name in metrics]
     if measured and name.startswith("eval/"):
@@ -375,7 +382,7 @@ def of_epoch(name: str, steps: Sequence[Metrics]) -> float | None:
 def _prompts_of(name: str, metrics: Metrics) -> float:
     """Return the number of prompts that a step's value of the metric `name` is a mean over.
 
-    `metrics` are all metrics of the step.
+    It is computed from all `metrics` of the step, which have the shares of noisy prompts and of replaced labels.
     """
     prompts = metrics.get("rollout/groups", 1)
     if name.endswith("_clean"):

@@ -102,7 +102,7 @@ class Schedule:
     def updates_before(self, step: int) -> int:
         """Return the number of updates in all steps before this one, including updates in which no prompt trains.
 
-        This number depends on no result of earlier steps. The learning rate is therefore the same after a resume.
+        The number does not depend on results of earlier steps, so the learning rate is the same after a resume.
         """
         epochs, steps = divmod(step - 1, self.per_epoch)
         in_full_step, rest = -(-self.size // self.mini), self.prompts % self.size
@@ -115,10 +115,10 @@ class Schedule:
         return [self.learning_rate(update) for update in updates]
 
     def learning_rate(self, update: int) -> float:
-        """Return the learning rate of an update, by the schedules of transformers, which TRL uses too.
+        """Return the learning rate of an update, which counts from 0 over the whole run.
 
-        `update` counts from 0 over the whole run. With a warm-up, the first update's rate is 0. The operations are in
-        transformers' order, so the values are equal to the bit.
+        With a warm-up, the first update's rate is 0. The values are equal to the bit to those of the schedules in
+        transformers, which TRL uses.
         """
         updates = self.updates_before(self.last + 1)
         # `ceil`, as in transformers' `get_warmup_steps`.
@@ -140,6 +140,6 @@ class Schedule:
 def _order(prompts: int, seed: int, epoch: int) -> list[int]:
     """Return the rows of the training data (0 to `prompts` - 1) in the order in which an epoch visits them.
 
-    The order depends on no other epoch, so training for more epochs changes no earlier one.
+    The order in one epoch does not depend on how many epochs there are.
     """
     return seeding.permutation(prompts, "order", seed, epoch)

@@ -51,10 +51,10 @@ _DECODERS = ("polars", "pyo3_runtime", "pyarrow")
 
 
 class Shard(NamedTuple):
-    """A file with one step's rows of one table (a shard) that has been checked and found whole.
+    """A shard, that is a file with the rows of one table at one step. The file has been checked and is whole.
 
-    Two `Shard`s are equal only if the file's path, size and time of change are. Results can therefore be cached by
-    shard.
+    Two `Shard`s are equal only if path, size and time of change of their files are equal. A `Shard` can therefore be
+    the key of a cache.
     """
 
     path: Path
@@ -69,8 +69,8 @@ class Shard(NamedTuple):
 
         Args:
             path: the file.
-            table: ``labels`` or ``rollouts``.
-            run: id of the run that the shard must belong to; "" for any.
+            table: the table that it must belong to, ``labels`` or ``rollouts``.
+            run: id of the run that it must belong to; "" for any.
 
         Raises:
             UserError: the file is damaged, of another table or run, or of a version that this olr does not read.
@@ -81,17 +81,17 @@ class Shard(NamedTuple):
 
 
 def shard_path(folder: Path, step: int) -> Path:
-    """Return the path of a step's shard in a table's folder."""
+    """Return the path of a step's shard (its file of rows) in a table's folder."""
     return folder / f"step-{step:06d}.parquet"
 
 
 def step_of(shard: Path) -> int:
-    """Return the step whose rows a shard holds, from its file name."""
+    """Return the step whose rows a shard (a file of rows) holds, from its file name."""
     return int(shard.stem.removeprefix("step-"))
 
 
 def table_shards(folder: Path) -> dict[int, Path]:
-    """Return step -> file of the step's shard in a table's folder, steps ascending; empty if the folder is missing."""
+    """Return the shards in a table's folder as step -> file, steps ascending; empty if the folder is missing."""
     with suppress(FileNotFoundError), os.scandir(folder) as entries:
         named = ((_SHARD.fullmatch(entry.name), entry) for entry in entries)
         steps = sorted(
@@ -119,22 +119,22 @@ def _polars_schema(table: str) -> pl.Schema:
 
 
 def stored_steps(run: Path) -> list[int]:
-    """Return the complete steps of a run, that is those with a shard in both tables, ascending."""
+    """Return the complete steps of a run, ascending. A complete step has a shard (file of rows) in both tables."""
     return sorted(set.intersection(*(set(table_shards(run / table)) for table in _RECORDS)))
 
 
 def newest_shard(run: Path) -> int:
-    """Return the newest step that has a shard in either table, or 0 if there is none."""
+    """Return the newest step that has a shard (file of rows) in at least one table; 0 if there is none."""
     return max(
         (step for table in _RECORDS for step in table_shards(run / table)), default=0
     )
 
 
 def scan_shards(table: str, shards: Iterable[Shard], **options: Any) -> pl.LazyFrame:
-    """Return the rows of shards of one table, read lazily, with the columns that this olr writes.
+    """Return the rows of shards of one table, read lazily, with the columns that this version of olr writes.
 
-    In a shard of another version of olr, a missing column is null and an extra one is left out. Nullable columns can
-    thus be added to the schema, and older runs can still be read and resumed.
+    If another version of olr wrote a shard, a missing column is null and an extra one is left out. Older runs can
+    therefore still be read and resumed after a nullable column has been added.
 
     Args:
         table: ``labels`` or ``rollouts``.
@@ -159,7 +159,7 @@ def scan_shards(table: str, shards: Iterable[Shard], **options: Any) -> pl.LazyF
 
 
 def run_number(shards: Iterable[Shard]) -> pl.Expr:
-    """Return an expression for the number of the run that a row belongs to.
+    """Return a polars expression that gives each row the number of its run.
 
     The rows need a column ``shard`` with the path of the row's file. Runs count from 0, in the order in which they
     first appear in `shards`.
@@ -173,7 +173,10 @@ def run_number(shards: Iterable[Shard]) -> pl.Expr:
 
 
 def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
-    """Check the shards of `table` for all complete steps of the runs; return them in the order of runs and steps.
+    """Return the shards (files) of a table for all complete steps of the runs, after checking that they are whole.
+
+    The order is that of `runs`, then of the steps. `table` is ``labels`` or ``rollouts``. For ``rollouts``, both tables
+    must have the same visits at each step.
 
     Raises:
         UserError: a run has no complete step, a step is missing, or a shard is damaged or does not belong to its run or
@@ -187,7 +190,7 @@ def whole_shards(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
 
 def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
-    """Check the shards of `table` for all complete steps of the runs, and return them.
+    """Return the shards (files) of a table for all complete steps of the runs, after checking that they are whole.
 
     If `table` is ``rollouts``, the labels are checked too: both tables must have the same visits at each step.
 
@@ -211,7 +214,7 @@ def _check_steps(runs: Sequence[Path], table: str) -> tuple[Shard, ...]:
 
 
 def _complete_steps(run: Path) -> list[int]:
-    """Return the complete steps of a run.
+    """Return the complete steps of a run, ascending.
 
     Raises:
         UserError: no step is complete, or one is missing before the last.
@@ -231,7 +234,10 @@ def _complete_steps(run: Path) -> list[int]:
 
 
 def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, ...]:
-    """Check the shards of `table` for these steps (run -> its complete steps), and return the shards in this order."""
+    """Check the file of each shard of `table`, and return the shards in the order of runs and steps.
+
+    `steps` maps each run directory to the run's complete steps.
+    """
     shards = []
     for run, complete in steps.items():
         of_run = run_id(run)
@@ -243,13 +249,13 @@ def _check_shards(steps: Mapping[Path, list[int]], table: str) -> tuple[Shard, .
 
 @lru_cache(maxsize=8)
 def _prompt_visits(table: str, shards: tuple[Shard, ...]) -> list[tuple[int, int] | None]:
-    """Return for each shard the number of prompt visits in it, and a digest of these visits that ignores their order.
+    """Return for each shard how many visits of prompts it holds, and a digest of these visits in any order.
 
-    For a shard of rollouts without rows, return None instead.
+    For a shard of rollouts without rows, return None instead of the pair.
 
     Raises:
-        UserError: a shard of labels has no rows, some row has another step than its shard's name, or a visit of a
-            prompt comes twice in a run.
+        UserError: a shard of labels has no rows, a row has another step than the name of its file, or a run's labels
+            have a visit of a prompt twice.
     """
     # One query per shard would take longer than reading its rows; one query for all would need memory for a whole run.
     facts = pl.concat(
@@ -279,10 +285,10 @@ def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
         The columns are:
 
         - shard: path of the shard.
-        - first, last: the smallest and largest step in it.
+        - first, last: the smallest and largest step in its rows.
         - unknown: number of rows without a step.
         - visits: number of prompt visits.
-        - digest: digest of these visits; their order does not matter.
+        - digest: digest of these visits, whatever their order.
         - hashes: list with one hash per visit.
     """
     step, visit = pl.col("step"), pl.struct("prompt_id", "visit").hash()
@@ -308,9 +314,9 @@ def _facts_by_shard(table: str, shards: Sequence[Shard]) -> pl.DataFrame:
 
 
 def _require_no_visit_twice(shards: Sequence[Shard], facts: pl.DataFrame) -> None:
-    """Raise UserError if the labels of a run have a visit of a prompt twice.
+    """Raise UserError if a run's labels have two rows for the same visit of a prompt.
 
-    `facts` has one row per shard of labels (`_facts_by_shard`).
+    `facts` has one row per shard of labels, with the hashes of its visits (`_facts_by_shard`).
     """
     run = run_number(shards).alias("run")
     different = facts.select(run, "hashes").explode("hashes").group_by("run").n_unique()
@@ -329,8 +335,8 @@ def check_shard(shard: Path, table: str, run: str = "") -> bool:
 
     Args:
         shard: the file.
-        table: ``labels`` or ``rollouts``.
-        run: id of the run that the shard must belong to; "" for any.
+        table: the table that it must belong to, ``labels`` or ``rollouts``.
+        run: id of the run that it must belong to; "" for any.
 
     Raises:
         UserError: the file is damaged, of another table or run, or of a version that this olr does not read.
@@ -358,7 +364,12 @@ def check_shard(shard: Path, table: str, run: str = "") -> bool:
 
 
 def _metadata(shard: Path) -> dict[str, str]:
-    """Return the metadata in a shard's Parquet footer; raise UserError if the file is not whole or cannot be read."""
+    """Return the metadata in a shard's Parquet footer.
+
+    Raises:
+        UserError: the file is not whole or cannot be read.
+        FileNotFoundError: the file has been removed.
+    """
     try:
         # polars takes a quarter of pyarrow's time for this, which matters with one shard per step.
         return pl.read_parquet_metadata(shard)
@@ -378,9 +389,9 @@ def _metadata(shard: Path) -> dict[str, str]:
 # Cached, because all shards of a run have the same schema.
 @lru_cache(maxsize=64)
 def _written_columns(schema: str) -> tuple[str, ...]:
-    """Return the columns that a shard was written with; empty if `schema` cannot be read.
+    """Return the columns that a shard was written with, given the schema that Arrow stores in its metadata, in base64.
 
-    `schema` is the schema that Arrow stores in the file's metadata, in base64.
+    The result is empty if the schema cannot be read.
     """
     try:
         return tuple(pa.ipc.read_schema(pa.py_buffer(b64decode(schema))).names)
@@ -389,9 +400,9 @@ def _written_columns(schema: str) -> tuple[str, ...]:
 
 
 def explain_removed_shard(error: FileNotFoundError) -> str | None:
-    """Return a sentence for the user if the missing file is a shard that was removed after it was listed.
+    """Return a sentence for the user if the missing file is a run's shard, else None.
 
-    For any other file, return None.
+    A resume removes the shards of the steps after the checkpoint, perhaps while another command reads the run.
     """
     shard = _SHARD_IN_TEXT.search(str(error))
     if shard is None:
@@ -405,9 +416,8 @@ def explain_removed_shard(error: FileNotFoundError) -> str | None:
 def explain_damage(error: BaseException, places: Iterable[Path]) -> str | None:
     """Return a sentence for the user if an error comes from a damaged shard in a run at or below `places`, else None.
 
-    `check_shard` notices a shard that is cut off before the shard is read. Damage in the middle shows only while rows
-    are decoded, by an error that names no file. To find the file, every shard is read completely, however long it
-    takes.
+    A shard damaged in the middle is noticed only when its rows are decoded, and the decoder's error names no file. To
+    find the file, this function reads every shard completely, which may take long.
     """
     # pyarrow raises some decoding errors as OSError, but without the system's error number.
     is_of_system = isinstance(error, OSError) and error.errno is None

@@ -48,9 +48,9 @@ Columns = Mapping[str, Sequence[Any]]
 
 
 class RunStore:
-    """Writes the two tables of one run, with one file (shard) per table and step, and removes steps.
+    """Writes the two tables of a run, labels and rollouts, and removes steps.
 
-    Missing folders of the tables are made.
+    Each step has one file per table (a shard). Missing folders of the tables are made.
     """
 
     def __init__(self, run: Path) -> None:
@@ -58,7 +58,7 @@ class RunStore:
         self._unsynced: list[Path] = []
 
     def append(self, step: int, labels: Columns, rollouts: Columns) -> tuple[Any, Any]:
-        """Store a complete step, given the columns of both tables as name -> values.
+        """Store a complete step. `labels` and `rollouts` are the columns of both tables, as name -> values.
 
         Returns:
             The labels and the rollouts as stored, each a `pyarrow.Table`.
@@ -71,7 +71,7 @@ class RunStore:
         return run_id(self._run)
 
     def _write(self, table: str, step: int, columns: Columns) -> Any:
-        """Write a step's shard of one table, marked with the run's id, and return its rows as a `pyarrow.Table`."""
+        """Write a step's file of one table, marked with the run's id, and return its rows as a `pyarrow.Table`."""
         shard = shard_path(self._run / table, step)
         with writing(shard):
             shard.parent.mkdir(exist_ok=True)
@@ -94,7 +94,7 @@ class RunStore:
         return arrow
 
     def sync(self) -> None:
-        """Force every shard written so far to the disk, and wait for it."""
+        """Force every file of rows written so far to the disk, and wait for it."""
         with writing(self._run):
             for shard in self._unsynced:
                 sync(shard)
@@ -104,10 +104,10 @@ class RunStore:
         self._unsynced.clear()
 
     def drop_after(self, step: int) -> None:
-        """Remove the shards of all steps after `step`, and what interrupted writes have left.
+        """Remove the rows of all steps after `step` from both tables, and what interrupted writes have left.
 
-        Labels go before rollouts, and new steps before old ones. At any moment, and after a kill, the complete steps
-        are therefore 1, 2, … without a gap.
+        Of a step, the labels are removed before the rollouts. New steps are removed before old ones. Even after a kill,
+        the complete steps are therefore 1, 2, … without a gap.
         """
         for table in ("labels", "rollouts"):
             folder = self._run / table
@@ -118,7 +118,10 @@ class RunStore:
 
 
 def arrow_table(table: str, columns: Columns) -> Any:
-    """Return columns (name -> values) as a `pyarrow.Table` with the schema of `table` (``labels`` or ``rollouts``)."""
+    """Return a `pyarrow.Table` with the schema of `table` (``labels`` or ``rollouts``).
+
+    `columns` maps the name of each column to its values.
+    """
     schema = table_schema(table)
     return pa.table(
         [pa.array(columns[field.name], field.type) for field in schema], schema=schema
@@ -128,8 +131,8 @@ def arrow_table(table: str, columns: Columns) -> Any:
 def scan_labels(run: Path) -> pl.LazyFrame:
     """Return the labels of the steps that are complete now, read lazily; the run may still be training.
 
-    Collecting the frame raises FileNotFoundError if somebody has resumed the run meanwhile. A resume removes the steps
-    after the checkpoint (`olr_cli.runs.shards.explain_removed_shard`).
+    If somebody resumes the run meanwhile, the steps after its checkpoint are removed. Collecting the frame then raises
+    FileNotFoundError, which `explain_removed_shard` turns into a sentence.
     """
     return scan_shards("labels", whole_shards([run], "labels"))
 
@@ -137,10 +140,10 @@ def scan_labels(run: Path) -> pl.LazyFrame:
 def scan_labels_of(runs: Sequence[Path]) -> Iterator[pl.LazyFrame]:
     """Yield the labels of all runs in a few lazy frames, each with several runs, in the order of `runs`.
 
-    The column ``run`` is the number of the run within its frame, from 0. One query per run would take longer than a
-    small run's rows. One query for all runs could need more memory than there is.
+    The column ``run`` is the number of the run within its frame, from 0. A frame per run would be slow for many small
+    runs. One frame for all runs might need too much memory.
 
-    Collecting a frame raises FileNotFoundError if somebody has resumed one of its runs meanwhile.
+    If somebody resumes a run meanwhile, collecting its frame raises FileNotFoundError.
     """
     shards_so_far = itertools.accumulate(len(table_shards(run / "labels")) for run in runs)
     numbers = (shards // _SHARDS_OF_A_SCAN for shards in shards_so_far)
@@ -153,7 +156,7 @@ def scan_labels_of(runs: Sequence[Path]) -> Iterator[pl.LazyFrame]:
 def scan_rollouts(run: Path) -> pl.LazyFrame:
     """Return the rollouts of the steps that are complete now, read lazily.
 
-    Collecting the frame raises FileNotFoundError if somebody has resumed the run meanwhile, as in `scan_labels`.
+    If somebody resumes the run meanwhile, collecting the frame raises FileNotFoundError.
     """
     return scan_shards("rollouts", whole_shards([run], "rollouts"))
 
@@ -180,7 +183,7 @@ def read_rollout_steps(
         prompts: prompt_ids of the rollouts to read; by default all.
 
     Raises:
-        FileNotFoundError: somebody has resumed the run meanwhile, as in `scan_labels`.
+        FileNotFoundError: somebody has resumed the run meanwhile, which removes the steps after its checkpoint.
     """
     for shard in whole_shards([run], "rollouts"):
         if steps is not None and step_of(shard.path) not in steps:
@@ -194,12 +197,12 @@ def read_rollout_steps(
 
 
 def stored_history(path: Path, judge: Judge) -> History:
-    """Rebuild the history of each prompt from a run's labels table.
+    """Rebuild the history of each prompt, that is a summary of its visits, from a run's stored labels.
 
-    `judge` computes again which majority answers mean the same.
+    `judge` decides which of the stored majority answers mean the same.
 
     Raises:
-        UserError: a visit is missing.
+        UserError: the run has no complete step, a visit of a prompt is missing, or a file is damaged.
     """
     # Also checks that labels and rollouts belong together, as every other reader does.
     whole_shards([path], "rollouts")
@@ -225,7 +228,7 @@ def stored_history(path: Path, judge: Judge) -> History:
 def _require_all_visits(labels: pl.DataFrame, path: Path) -> None:
     """Raise UserError if the visits of a prompt in `labels` are not 1, 2, … without a gap.
 
-    `path` is the run, for the message. No visit may come twice, which `whole_shards` has checked.
+    `path` is the run, for the message. That no visit comes twice must have been checked before (`whole_shards`).
     """
     visit = pl.col("visit")
     of_prompts = labels.group_by("prompt_id").agg(

@@ -35,7 +35,7 @@ _SAME_ARM = UNDECIDING | {
 class Run:
     """A stored run: its recipe, what its manifest says, and its tables.
 
-    Another trainer's log may stand in for a run.
+    If `log` is set, another trainer's log takes the place of a run directory.
     """
 
     path: Path
@@ -65,7 +65,7 @@ class Run:
 
     @cached_property
     def labels(self) -> pl.LazyFrame:
-        """The labels table (`LabelRecord`) of the complete steps, read lazily."""
+        """The labels table of the complete steps, read lazily: one row per prompt and visit."""
         return scan_labels(self.path)
 
     @cached_property
@@ -92,8 +92,8 @@ class Run:
     def settings(self) -> dict[str, Any]:
         """The settings that define the run's arm, as dotted key of the recipe -> value.
 
-        Keys in which runs of one arm may differ are left out. These are seeds, and settings that change no more than
-        rounding.
+        The runs of an arm repeat one recipe. Seeds and settings that only change rounding may differ, so they are left
+        out.
         """
         flat = flatten({"method": dict(self.rule_defaults)}) | flatten(self.recipe.plain())
         return {
@@ -104,10 +104,10 @@ class Run:
 
     @cached_property
     def noise(self) -> str:
-        """Kind and ratio of the noise on the labels, and the verifier's errors, as text; empty without noise or errors.
+        """The noise of the labels and the verifier's errors, as text; empty without noise or errors.
 
-        The ratio is the recipe's. If the recipe has none, it is the share of unverified labels that the training file
-        marks as noise.
+        The text names the kind and the ratio of the noise. If the recipe sets no ratio, the ratio is the share of
+        unverified labels that the training file marks as noise.
         """
         noise, verifier = self.recipe.noise, self.recipe.verifier
         if noise is not None and noise.ratio is not None:
@@ -122,25 +122,27 @@ class Run:
 
 
 def complete_epochs(visits: pl.DataFrame) -> int:
-    """Return how many epochs have all prompts; the first epoch always counts.
+    """Return how many epochs have visited all prompts; the first epoch always counts.
 
-    `visits` has one row per epoch, with the number of its prompts in the column ``prompts`` (`by_visit`).
+    `visits` has one row per epoch; its column ``prompts`` has the number of prompts visited (`by_visit`).
     """
     return len(whole_epochs(visits["prompts"].to_list()))
 
 
 def whole_epochs(prompts: Sequence[float]) -> list[int]:
-    """Return the indices, from 0, of the epochs with all prompts, given each epoch's number of prompts.
+    """Return the indices, from 0, of the epochs that have visited all prompts.
 
-    The first epoch always counts. Any other epoch counts if it has at least as many prompts as the first.
+    `prompts` has the number of prompts that each epoch has visited. The first epoch always counts. Any other epoch
+    counts if it has visited at least as many prompts as the first.
     """
     return [epoch for epoch, count in enumerate(prompts) if count >= prompts[0]]
 
 
 def marked_noise(labels: pl.LazyFrame) -> tuple[str, float] | None:
-    """Return the kind of noise that unverified labels are marked with, and the share of these labels that are marked.
+    """Return the kind of marked noise, and the share of unverified labels that are marked; None if no label is marked.
 
-    The kind is ``mixed`` if the marks differ. Return None if no label is marked.
+    The training file marks labels with the kind of their noise. The kind is ``mixed`` if several kinds occur. `labels`
+    is the labels table of a run.
     """
     # First visits only, so that every prompt counts once.
     first = labels.filter(pl.col("visit") == 1, pl.col("label_source") != "verified")
@@ -177,8 +179,8 @@ def read_run(path: Path, manifest: Mapping[str, Any] | None = None) -> Run:
 def arm_name(run: Run) -> str:
     """Return the name of a run's arm, that is of the runs that differ only in their seed.
 
-    It is the name that the run's sweep gave, else the run's noise and method. Without a sweep, two arms may share a
-    name.
+    It is the name that the run's sweep gave. Without a sweep, it is made of the run's noise and method, so two arms may
+    share a name.
     """
     if run.arm:
         return run.arm
@@ -187,7 +189,7 @@ def arm_name(run: Run) -> str:
 
 
 def runs_below(folder: Path) -> Iterator[Path]:
-    """Yield the run directories at or below a folder. Links are followed, but folders inside a run are not searched."""
+    """Yield the run directories at or below a folder. Links are followed; folders inside a run are not searched."""
     seen = set[str]()
     for path, below, _ in os.walk(folder, followlinks=True):
         real = os.path.realpath(path)

@@ -21,7 +21,7 @@ _COLUMNS_PAGE = "docs/concepts.md#columns-of-the-terminal-and-the-figures"
 
 
 def run_summary(run: Path) -> Answer:
-    """Return what is printed when a run has finished: outcomes, throughput, any fall of accuracy, the next command."""
+    """Return what is printed when a run has finished: outcomes, speed, any fall of accuracy, and the next command."""
     name, fall = read_manifest(run)["name"], accuracy_fall(read_metrics(run, "eval/avg"))
     facts = outcomes(run)
     for metric, value in medians(read_metrics(run)).items():
@@ -55,8 +55,8 @@ def run_summary(run: Path) -> Answer:
 def outcomes(run: Path) -> list[tuple[str, str]]:
     """Return the outcomes of a run as pairs of a name and a text; unknown outcomes are left out.
 
-    They are held-out accuracy before and after, how often labels were replaced and how often rightly, and the share of
-    wrong labels in the last whole epoch.
+    They are the held-out accuracy before and after training, how often labels were replaced, how often the replacement
+    was right, and the share of wrong labels in the last whole epoch.
     """
     # Read without the texts, which would be most of a large run's memory.
     counted = {

@@ -31,9 +31,9 @@ QUANTITIES: Mapping[str, tuple[str, str]] = {
 
 
 def medians(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Return the median of each metric of speed, memory and waiting (`QUANTITIES`) over the lines of metrics.jsonl.
+    """Return the median of each metric of speed, memory and waiting (`QUANTITIES`), over the lines of metrics.jsonl.
 
-    Lines without a metric do not count in its median. Metrics that no line has are left out.
+    A line without a metric does not count in that metric's median. A metric that no line has is left out.
     """
     values = {name: [line[name] for line in lines if name in line] for name in QUANTITIES}
     return {name: median(numbers) for name, numbers in values.items() if numbers}
@@ -41,7 +41,7 @@ def medians(lines: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class StepWork:
-    """The rollouts of a step: tokens of each prompt and response, and whether the rollout takes part in the update."""
+    """The rollouts of a step: for each rollout its numbers of tokens, and whether it takes part in the update."""
 
     prompt_tokens: Sequence[int]
     response_tokens: Sequence[int]
@@ -55,7 +55,8 @@ def throughput(
 
     Args:
         work: the step's rollouts.
-        times: seconds by metric: ``time/rollouts``, ``time/update``, ``time/step`` and, if any, ``time/evaluation``.
+        times: metric -> seconds. The metrics are ``time/rollouts``, ``time/update``, ``time/step`` and, if the step had
+            an evaluation, ``time/evaluation``.
         peak_bytes: the most memory that torch held on one GPU. On a CPU it is None, and so is the metric.
     """
     seconds = times["time/step"] - times.get("time/evaluation", 0.0)

@@ -85,14 +85,11 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     ) -> RunWriter:
         """Make a run directory, lock it and return its writer.
 
-        Args:
-            path: the run directory; empty or missing.
-            recipe: the recipe of the run.
-            kind: the command that makes the run.
-            arm: in a sweep, the common name of all runs that differ only in their seed; else empty.
+        `path` must be empty or missing. `kind` says which command makes the run. In a sweep, `arm` is the common name
+        of all runs that differ only in their seed; else it is empty.
 
         Raises:
-            UserError: the folder holds other files, or it cannot be made or locked.
+            UserError: the folder holds a run or other files, or it cannot be made or locked.
         """
         with at("run_dir"), ExitStack() as lock:
             lock.enter_context(held(path, make=True))
@@ -122,8 +119,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool | None:
         """Release the run. If an error ends an attempt that has begun, note the attempt's status in the manifest.
 
-        The status is ``interrupted`` after a stop on request. Otherwise it is the error's attribute `run_status` or, by
-        default, ``failed``.
+        After a stop on request, the status is ``interrupted``. After any other error, it is the error's attribute
+        `run_status` or, if there is none, ``failed``.
         """
         if error is not None and self._is_open:
             # On a full disk even this note may fail; the user should see the first error.
@@ -137,8 +134,8 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def roll_back(self, step: int, damaged: Iterable[int] = ()) -> None:
         """Remove everything stored after `step`, and all that interrupted writes have left.
 
-        The checkpoints of the steps in `damaged` are renamed, so that they can be written again. Of the remaining
-        checkpoints, the newest ones stay, as many as the recipe keeps, and the best one.
+        The checkpoints of the steps in `damaged` are renamed, so that they can be written again. Then old checkpoints
+        are removed: the best one stays, and as many of the newest as the recipe keeps.
         """
         drop_unfinished(self.path)
         self.drop_after(step)
@@ -152,12 +149,12 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def begin(
         self, *, after: int, facts: Mapping[str, Any], data: Mapping[str, Any] | None = None
     ) -> None:
-        """Note in the manifest that this process begins an attempt at the run.
+        """Note in the manifest that this process begins an attempt, that is a start or a resume of the run.
 
         Args:
             after: number of steps that are complete already.
-            facts: entries of the manifest about this process (device, threads …). Each attempt keeps its own; the
-                manifest's top level has the latest.
+            facts: entries of the manifest about this process (device, threads …). The manifest keeps those of each
+                attempt; its top level has the latest.
             data: the manifest's entry about the data sets, which is the same in every attempt. By default, it describes
                 the prompts received so far.
         """
@@ -188,7 +185,9 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def store(
         self, step: int, labels: Columns, rollouts: Columns
     ) -> tuple[pa.Table, pa.Table]:
-        """Store a complete step, given the columns of both tables as name -> values. The labels are written last.
+        """Store a complete step. `labels` and `rollouts` are the columns of both tables, as name -> values.
+
+        The labels are written last.
 
         Returns:
             The labels and the rollouts as stored.
@@ -199,16 +198,16 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def log(self, step: int, epoch: int, metrics: Mapping[str, float | None]) -> None:
         """Append a step's line to metrics.jsonl; a metric of None becomes null.
 
-        This is not part of `store`, because held-out evaluation comes between the two.
+        It is called after `store`, because held-out evaluation comes between the two.
         """
         self._require_attempt()
         append_metrics(self.path, step, epoch, metrics)
 
     def add_prompts(self, prompts: Iterable[Prompt], mark: Mark) -> None:
-        """Append prompts that have not been received before to the run's file of prompts, and update the manifest.
+        """Append the prompts that are new to the run's file of prompts, and update the manifest.
 
-        `mark` adds the user's verified labels to prompts. These labels are not written into the file, but count in the
-        digest of the data in the manifest.
+        Another trainer's prompts arrive step by step in this way. `mark` adds the user's verified labels to prompts.
+        These labels are not written into the file. They only count in the digest of the data in the manifest.
         """
         new = [prompt for prompt in prompts if prompt.prompt_id not in self.prompts]
         if not new:
@@ -221,7 +220,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def read_prompts(self, mark: Mark) -> None:
         """Read the prompts that earlier attempts have received, and remove a last line that a kill cut off.
 
-        `mark` adds the user's verified labels to prompts. These labels count only in the digest of the data.
+        `mark` adds the user's verified labels to prompts. These labels only count in the digest of the data.
         """
         file = self.path / PROMPTS
         if not file.exists():
@@ -241,11 +240,11 @@ class RunWriter(AbstractContextManager["RunWriter"]):
                 sync(lines)
 
     def checkpoint(self, step: int, fill: Callable[[Path], None], **state: Any) -> None:
-        """Write the checkpoint after a step, and remove old ones (`write_checkpoint`).
+        """Write the checkpoint after a step, and remove old ones.
 
         Args:
             step: number of the step.
-            fill: writes the engine's files into the folder that it receives.
+            fill: function that writes the engine's files into the folder that it receives.
             state: more entries of ``trainer.json``, beside the step and the run's id.
         """
 
@@ -268,12 +267,10 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         self._store.drop_after(step)
 
     def close(self, status: Status, *, recipe: Recipe | None = None, **facts: Any) -> None:
-        """Note in the manifest how the attempt ended, and release the run.
+        """Note in the manifest that the attempt ended with this status, and release the run.
 
-        Args:
-            status: how it ended.
-            recipe: replaces the run's recipe, if more of it is known now.
-            facts: more entries of the manifest.
+        If more of the recipe is known now, `recipe` replaces the run's recipe. `facts` are more entries of the
+        manifest.
         """
         if recipe is not None and recipe != self.recipe:
             # The manifest first: `read_recipe` accepts the digest of any attempt or the manifest's, so a kill between
@@ -288,7 +285,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def _end(self, status: Status, **facts: Any) -> None:
         """Note the end of the attempt in the manifest; `facts` are more entries of the manifest.
 
-        Limits of the file system that the attempt had to work around are noted too.
+        If the attempt had to work around limits of the file system, they are noted too.
         """
         self._is_open = False
         manifest = read_manifest(self.path)
@@ -311,7 +308,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
     def _add(self, prompts: Sequence[Prompt], mark: Mark) -> None:
         """Add prompts to those received so far, and to the digest of the data.
 
-        `mark` adds the user's verified labels to the prompts that are digested.
+        `mark` adds the user's verified labels to the prompts before they go into the digest.
         """
         self.prompts |= {prompt.prompt_id: prompt for prompt in prompts}
         for marked in mark(prompts):

@@ -23,13 +23,12 @@ _ANSWERS = ("answer_class", "answer")
 def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
     """Return prompt_id -> the different wrong answers to the prompt over all its visits, sorted.
 
-    Prompts without a wrong answer are left out. If no rollout is known to be right or wrong, as on data without true
-    answers, all answers are returned. `proved_wrong` must then find the wrong ones.
+    Whether a rollout is right is known from its stored verdict (``is_correct``) or, if `source` has no verdicts, from
+    its reward. Without verdicts and rewards, all answers are returned, and `proved_wrong` must find the wrong ones. A
+    stored answer is preferred to one extracted from the response. Prompts without a wrong answer are left out.
 
     Args:
-        source: a run directory (its complete steps), or the log of any trainer (`read_log`). A rollout is right by its
-            stored verdict or, if `source` has no verdicts, by its reward. A stored answer is preferred to one extracted
-            from the response.
+        source: a run directory (its complete steps), or the log of any trainer.
         prompts: the prompts of the rollouts, matched by prompt_id or by text.
 
     Raises:
@@ -63,7 +62,7 @@ def wrong_answers(source: Path, prompts: PromptSet) -> dict[str, list[str]]:
 
 
 def _of_run(run: Path) -> pl.DataFrame:
-    """Return one row per rollout of a run, with prompt_id, is_correct, answer_class and answer."""
+    """Return one row per rollout of a run, with the columns prompt_id, is_correct, answer_class and answer."""
     if not (run / "rollouts").is_dir():
         raise UserError(
             f"{run} is not a run directory: it has no folder rollouts",
@@ -73,7 +72,10 @@ def _of_run(run: Path) -> pl.DataFrame:
 
 
 def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
-    """Return the rows of a trainer's log; a question that one of `prompts` asks too gets that prompt's prompt_id."""
+    """Return the rollouts of a trainer's log, one row each.
+
+    Where the log asks the same question as one of `prompts`, the row gets that prompt's prompt_id.
+    """
     extractor = default_extractor(prompts.prompts[0].data_source)
     log = read_log(
         [source], wanted=(*_ANSWERS, "is_correct", "reward"), extractor=extractor
@@ -91,22 +93,22 @@ def _of_log(source: Path, prompts: PromptSet) -> pl.DataFrame:
 def proved_wrong(
     answers: Mapping[str, Sequence[str]], prompts: Sequence[Prompt], judge: Judge
 ) -> tuple[dict[str, list[str]], list[tuple[str, str]]]:
-    """Choose the stored answers that may be written into a file as wrong labels, that is as frozen noise (R4).
+    """Choose the stored answers that may be written into a file as wrong labels (frozen noise, R4).
 
-    An answer is chosen if the grader can parse it and it is proved wrong. The labels of `prompts` are taken to be true.
-    Of answers that mean the same, the spelling that sorts first is returned.
+    An answer is chosen if the grader can parse it and it is proved to differ from the prompt's label. The labels of
+    `prompts` are taken to be true. Of answers that mean the same, the spelling that sorts first is returned.
 
-    A label in a file meets other graders too. An answer is therefore refused if another grader may call any of its
-    spellings right (`Judge.may_match`).
+    Other graders may read the file too. An answer is therefore refused if another grader may call any of its spellings
+    right.
 
     Args:
         answers: prompt_id -> answers to the prompt.
-        prompts: prompts with their labels.
+        prompts: prompts with their labels. A prompt without a label is left out.
         judge: decides which answers are wrong, and which of them mean the same.
 
     Returns:
-        Two items. The first maps each prompt_id to the chosen answers, possibly none. The second has the refused
-        answers, as pairs of label and answer.
+        The chosen answers, as prompt_id -> answers (possibly none), and the refused answers, as pairs of label and
+        answer.
     """
     labels = {
         prompt.prompt_id: prompt.asked(prompt.given_label)
@@ -137,10 +139,9 @@ def proved_wrong(
 
 
 def _proved(pairs: Sequence[Pair], judge: Judge) -> dict[Pair, bool]:
-    """Find the pairs of label and answer that are proved to differ.
+    """Return the pairs of label and answer that are proved to differ, as a dict.
 
-    Returns:
-        Such a pair -> whether another grader may still call its answer right.
+    The value of a pair says whether another grader may still call the answer right.
     """
     verdicts = zip(pairs, judge.matches(pairs), strict=True)
     wrong = [pair for pair, verdict in verdicts if verdict is False]

@@ -70,7 +70,7 @@ count.
 def decides_in_columns(recipe: Recipe) -> bool:
     """Return whether the fast `ColumnSupervisor` can decide the labels under a recipe.
 
-    The slower `Supervisor` can do so under every recipe. `ColumnSupervisor` cannot in three cases:
+    If not, use the slower `Supervisor`. `ColumnSupervisor` cannot decide the labels in three cases:
 
     - The label rule is a user's Python function, which must be called at every visit.
     - Votes or rewards depend on more than the answers: on intrinsic rewards, a verifier's errors, a second wording of
@@ -145,13 +145,13 @@ class ColumnSupervisor:
         return labels
 
     def _texts(self, answers: pl.Series) -> pl.DataFrame:
-        """Assign numbers, from 0, to the distinct answers and to their classes (R7).
+        """Assign numbers, from 0, to the distinct answers and to the classes of answers that mean the same (R7).
 
-        A class holds the answers that mean the same. Nulls in `answers` are left out.
+        Nulls in `answers` are left out.
 
         Returns:
-            One row per distinct text, sorted by text: text, answer (the number of the text), key (the number of its
-            class) and is_read (whether the grader could parse the text).
+            One row per distinct text, sorted by text. The columns are text, answer (the number of the text), key (the
+            number of its class) and is_read (whether the grader could parse the text).
         """
         texts = answers.drop_nulls().unique().sort()
         keys = self._judge.keys(texts.to_list())
@@ -164,7 +164,7 @@ class ColumnSupervisor:
         return pl.DataFrame(columns).with_row_index("answer")
 
     def _matches(self, pairs: pl.DataFrame, gold: str, answer: str) -> pl.Series:
-        """Return for each row whether the answer in one column matches the label or true answer in another (R7).
+        """Return for each row whether an answer matches a label (or true answer) in another column (R7).
 
         The value is null if the judge cannot decide, if one of the two texts is null, or if the label is a placeholder
         such as ``N/A``.
@@ -199,13 +199,13 @@ class ColumnSupervisor:
 
         - With active noise, the label is drawn from the visit's answers that are proved wrong. If no answer is proved
           wrong, the label is the sentinel, a text that no answer matches.
-        - With other noise, it is the label in the training file.
-        - It is null on prompts that are not marked as noise.
+        - With other noise, the label is the one in the training file.
+        - Without noise, the column is null.
 
         Args:
             visits: one row per visit.
-            classes: one row per visit and class of answers that mean the same, with text (the class's spelling), votes
-                and is_read (whether the grader could parse the text).
+            classes: one row per visit and class of answers that mean the same. The columns are text (the class's
+                spelling), votes and is_read (whether the grader could parse the text).
         """
         is_active = pl.col("noise_type") == "active"
         active = visits.filter(is_active).select(
@@ -237,15 +237,16 @@ class ColumnSupervisor:
 
         Args:
             visits: one row per visit, with its majority and its labels.
-            spellings: one row per visit and distinct answer, with the number of rollouts that gave it.
+            spellings: one row per visit and distinct answer, with the number of rollouts that gave the answer.
 
         Returns:
             `visits` with six more columns:
 
-            - true_answer_count, given_label_count and noisy_label_count are numbers of matching rollouts. They are null
-              if the visit has no such label.
-            - majority_is_right and given_is_right say whether the majority or the given label matches the true answer.
-            - majority_is_noisy_label says whether the majority matches the noisy label.
+            - true_answer_count, given_label_count and noisy_label_count: numbers of matching rollouts; null if the
+              visit has no such label.
+            - majority_is_right: whether the majority matches the true answer.
+            - given_is_right: whether the given label matches the true answer.
+            - majority_is_noisy_label: whether the majority matches the noisy label.
 
             A verdict is null if the judge cannot decide, or if one of the two texts is missing.
         """
@@ -276,8 +277,11 @@ class ColumnSupervisor:
         """Add the label that each visit has before any replacement, and whether the majority replaces it (R14, R15).
 
         Returns:
-            `visits` with label, label_source (the origin of the label, a `LabelSource`) and is_selected (whether the
-            majority replaces the label).
+            `visits` with three more columns:
+
+            - label: the label; null for none.
+            - label_source: where the label comes from, such as ``noisy``.
+            - is_selected: whether the majority replaces the label.
         """
         is_marked = pl.col("noise_type") != "clean"
         label = pl.when(is_marked).then("noisy_label").otherwise("given_label")
@@ -308,9 +312,11 @@ def _visits(
     """Group rollouts by prompt and visit, and list the answers of each group.
 
     Returns:
-        Two frames. The first has one row per visit: group (the row's number), visit, step, rollouts (K), answered
-        (number of rollouts with an answer) and the columns of `prompts`. The second has one row per rollout with an
-        answer: group (the number of its visit) and text (the answer).
+        Two frames:
+
+        - One row per visit, with the columns group (number of the row), visit, step, rollouts (K), answered (number of
+          rollouts with an answer) and those of `prompts`.
+        - One row per rollout with an answer, with the columns group (number of its visit) and text (the answer).
 
     Raises:
         KeyError: a prompt_id is not in `prompts`.
@@ -335,12 +341,14 @@ def _visits(
 
 
 def _rank(count: Any, answer: Any, answers: int) -> Any:
-    """Return a number that is larger for more votes and, at equal votes, for the answer whose text sorts first.
+    """Return a number that orders answers by votes; more votes give a larger number.
+
+    At equal votes, the answer whose text sorts first has the larger number.
 
     Args:
         count: votes, as an integer array or expression.
         answer: the answer's number, from 0, in the order of the texts.
-        answers: how many answers are numbered; every answer's number is smaller.
+        answers: a number that is larger than every answer's number.
     """
     # One number in place of two sort keys: 3 answers with counts 2, 2, 1 get 8, 7, 3.
     return count * answers + (answers - 1 - answer)
@@ -352,8 +360,8 @@ def _classes(spellings: pl.DataFrame, texts: pl.DataFrame) -> pl.DataFrame:
     A class holds the answers that mean the same. Of equally frequent spellings, the one that sorts first is taken.
 
     Args:
-        spellings: one row per visit and distinct answer, with the number of rollouts that gave it.
-        texts: one row per distinct answer (`ColumnSupervisor._texts`).
+        spellings: one row per visit and distinct answer, with the number of rollouts that gave the answer.
+        texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
     """
     answer = pl.col("answer").cast(pl.Int64)
     rows = spellings.with_columns(
@@ -367,9 +375,14 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
     """Add each visit's majority, the one class of answers with the most rollouts (R9), and its pass rate (R10).
 
     Returns:
-        `visits` with majority_answer (the class's most frequent spelling), majority_key (the class's number),
-        majority_count, and pass_rate (the majority's share of all rollouts). On a tie, or if nobody answered,
-        majority_answer and majority_key are null, and majority_count and pass_rate are 0.
+        `visits` with four more columns:
+
+        - majority_answer: the most frequent spelling of the majority's class.
+        - majority_key: the number of the class.
+        - majority_count: the rollouts in the class.
+        - pass_rate: their share of all rollouts.
+
+        On a tie, or if nobody answered, the first two are null, and the last two are 0.
     """
     leaders = classes.filter(pl.col("votes") == pl.col("votes").max().over("group"))
     majorities = leaders.filter(pl.len().over("group") == 1).select(
@@ -381,10 +394,10 @@ def _with_majorities(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFram
 
 
 def _past_of(visits: pl.DataFrame) -> pl.DataFrame:
-    """Return one row per visit, with the columns in which the history keeps sums over visits (`_PAST`).
+    """Return one row per visit, with the columns of the sums that the history keeps (`_PAST`).
 
-    A row has the prompt, the majority (null for none) and the number of rollouts (K). It also has three sums over this
-    one visit: visits (1), count (rollouts in the majority's class) and moment (visit number times count).
+    The columns are prompt, text (the majority; null for none), rollouts (K), visits (always 1), count (rollouts in the
+    majority's class) and moment (visit number times count).
     """
     count = pl.col("majority_count")
     sums = {"visits": pl.lit(1), "count": count, "moment": pl.col("visit") * count}
@@ -437,8 +450,8 @@ def _with_history(
 
     Args:
         visits: one row per visit, with its majority.
-        rows: first the stored history, with sums over the earlier visits of each prompt that have the same majority and
-            number of rollouts (`_PAST`). Below them follows one row for each row of `visits`, with the same columns.
+        rows: sums over visits with the same prompt, majority and number of rollouts (`_PAST`). First come those of
+            earlier blocks, then one row for each row of `visits`.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
         recipe: sets the slope threshold.
 
@@ -475,16 +488,20 @@ def _with_history(
 
 
 def _with_spelling(visits: pl.DataFrame, classes: pl.DataFrame) -> pl.DataFrame:
-    """Add is_consistent and historical_majority, which compare a visit with its prompt's history (R13).
+    """Add is_consistent and historical_majority to each visit (R13).
 
-    - is_consistent: whether the visit's majority is the historical majority, that is the class of answers that was the
-      majority most often. It is false if one of them is missing.
-    - historical_majority: the most frequent spelling of the historical majority at this visit. If no rollout gives it
-      here, it is the spelling that it had most often before; null without a historical majority.
+    The historical majority is the class of answers that was the prompt's majority most often.
 
     Args:
-        visits: one row per visit, with the columns of `_with_history`.
+        visits: one row per visit, with its majority and the columns that `_with_history` adds.
         classes: one row per visit and class of answers.
+
+    Returns:
+        `visits` with two more columns:
+
+        - is_consistent: whether the visit's majority is the historical majority; false if one of them is missing.
+        - historical_majority: the historical majority in its most frequent spelling at this visit. If no rollout of the
+          visit gives it, it has the spelling that was most frequent before. Null if there is none.
     """
     here = classes.select("group", historical_key="key", spelled_here="text")
     keys = ["group", "historical_key"]
@@ -507,14 +524,14 @@ def _historical_majorities(
     """Find for each row the class of answers that was its prompt's majority most often up to this row (R13).
 
     Args:
-        rows: sums over visits that have the same prompt, majority and number of rollouts (`_PAST`). The rows of each
-            prompt are in the order of its visits.
+        rows: sums over visits with the same prompt, majority and number of rollouts (`_PAST`). The rows of each prompt
+            are in the order of its visits.
         of_prompt: computes running sums over the rows of the same prompt.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
 
     Returns:
-        One row per row of `rows`: historical_key (the class's number) and spelled_before (the spelling it had most
-        often as the majority). Both columns are null on a tie, or before the first majority.
+        One row per row of `rows`. The columns are historical_key (the number of the class) and spelled_before (the
+        spelling that the class had most often as the majority). They are null on a tie, or before the first majority.
     """
     # Rows without a majority get a number of their own, above those of all answers and keys.
     none = len(texts)
@@ -546,11 +563,11 @@ def _historical_majorities(
 def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, int]]:
     """Return for each row the slope of its prompt's pass rates up to this row, as a numerator and a denominator.
 
-    The least-squares slope is exact, as in `Past.slope_ratio`. With fewer than two visits it is 0 / 1.
+    It is the exact least-squares slope. With fewer than two visits it is 0 / 1.
 
     Args:
-        rows: sums over visits that have the same prompt, majority and number of rollouts (`_PAST`), with one more
-            column, number (how many visits the prompt has had so far).
+        rows: sums over visits with the same prompt, majority and number of rollouts (`_PAST`). The additional column
+            number says how many visits the prompt has had so far.
         of_prompt: computes running sums over the rows of the same prompt.
     """
     scale = math.lcm(*rows["rollouts"].unique())

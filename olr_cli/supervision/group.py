@@ -42,23 +42,21 @@ class Group:
     def right(self, label: str | None) -> Collection[str | None]:
         """Return the answers that match a label; empty if the label is None.
 
-        Verdicts are kept by label for a whole step. If other prompts of the step have the same label, their answers may
-        be among the result.
+        Answers to other prompts of the step may be among them, if these prompts have the same label.
         """
         return () if label is None else self.grading.right(self.prompt.asked(label))
 
     def wrong(self, label: str) -> Collection[str | None]:
         """Return the answers that are proved not to match a label; undecided answers are left out.
 
-        Verdicts are kept by label for a whole step. If other prompts of the step have the same label, their answers may
-        be among the result.
+        Answers to other prompts of the step may be among them, if these prompts have the same label.
         """
         return self.grading.wrong(self.prompt.asked(label))
 
     def undecided(self, label: str, view: int) -> int:
         """Count the rollouts whose answer is proved neither right nor wrong under a label.
 
-        Only the rollouts of one wording of the prompt count. `view` is its index, 0 for the original wording. Rollouts
+        `view` is the index of a wording of the prompt, 0 for the original one; only its rollouts count. Rollouts
         without an answer are left out.
         """
         right, wrong = self.right(label), self.wrong(label)
@@ -76,21 +74,22 @@ class Group:
     def is_consistent(self) -> bool:
         """Whether the visit's majority is the prompt's historical majority (C_t, Eq. hist_consistency).
 
-        The historical majority is the class of answers that was the majority most often. False if the visit has no
-        majority, or if several classes were the majority equally often.
+        The historical majority is the class of answers that was the majority most often. The value is False if the
+        visit has no majority, or if several classes were the majority equally often.
         """
         majority = self.votes[0].majority
         return majority is not None and majority == self.past.historical_majority
 
     @property
     def standing_label(self) -> tuple[str | None, LabelSource]:
-        """The label that the visit has if the method does not replace it, and that label's source (R15).
+        """The label that the visit has unless the method replaces it, and the source of that label (R15).
 
-        - On a verified prompt, it is the true answer, which is never replaced.
+        - On a prompt with a verified true answer, the label is this answer, which is never replaced.
         - On a prompt marked as noise, it is the visit's noisy label.
         - On any other prompt, it is the label in the file.
 
-        If there is no label, the label is None and the source ``none``.
+        Without a label, the pair is None and ``none``. If the label is the sentinel, which no answer matches, the
+        source is ``sentinel``.
         """
         prompt = self.prompt
         if prompt.is_verified:
@@ -125,8 +124,8 @@ class Group:
     def first_majorities(self) -> tuple[str | None, ...]:
         """Return the majority answer of each view, that is of each wording in which the prompt was rolled out.
 
-        In a tie, the class of answers that reached the highest count first wins. An entry is None if no rollout of the
-        view has an answer.
+        In a tie, the answer that reached the highest count first is the majority. None stands for a view in which no
+        rollout has an answer.
         """
         # Only here does the order of the rollouts count: everywhere else a shuffled group gives the same label.
         keys = [
@@ -197,10 +196,10 @@ class Group:
     def _is_correct(
         self, label: str | None, right_answers: Collection[str | None]
     ) -> bool | None:
-        """Return whether a label is right, given the answers that match the true answer (`right_answers`).
+        """Return whether a label is right, or None if that is unknown or there is no label.
 
         The sentinel, a label that no answer matches, is always wrong. For any other label, the result is None if the
-        true answer is unknown. It is also None if there is no label.
+        true answer is unknown. `right_answers` are the answers that match the true answer.
         """
         if label is None:
             return None
@@ -215,9 +214,9 @@ class Group:
 def _spelling(key: Key | None, past: Past, vote: Vote) -> str | None:
     """Return the text of a prompt's historical majority, or None if there is none (R13).
 
-    `key` is the class of answers that was the majority most often, or None. Its text is the most frequent spelling in
-    this visit's `vote`. If no rollout of the visit gives the class, it is the spelling that the class had most often as
-    the majority.
+    `key` identifies the class of answers that was the majority most often; None for no class. The text is its most
+    frequent spelling in this visit's `vote`. If no rollout of the visit is in the class, the text is the spelling that
+    the class had most often as the majority.
     """
     if key is None:
         return None

@@ -43,7 +43,7 @@ class Past(NamedTuple):
         Args:
             visit: a vote with this majority, spelling and K. Its majority count is the sum of the visits' counts.
             visits: how many visits are added.
-            moment: the sum of visit number times majority count over the added visits. The slope is computed from it.
+            moment: the sum, over the added visits, of visit number times majority count. The slope is computed from it.
         """
         answer, majorities = visit.majority_answer, self.majorities
         if visit.majority is not None and answer is not None:
@@ -71,7 +71,7 @@ class Past(NamedTuple):
     def slope_ratio(self) -> tuple[int, int]:
         """Numerator and denominator of the slope of the majority's pass rate over visits 1..t (Eq. slope, R12).
 
-        The least-squares slope is exact. It is 0 with fewer than two visits. A visit without a majority counts with
+        It is the exact least-squares slope, and 0 with fewer than two visits. A visit without a majority counts with
         pass rate 0 (R11). The ratio is not reduced, since a `Fraction` takes six times as long to build.
         """
         t = self.visits

@@ -88,8 +88,8 @@ def olr(section: OlrMethod) -> Rule:
     - ``slope``: the majority's pass rate rises by more than delta (`slope_threshold`) per visit (S_t).
     - ``consistency``: the majority is the answer that has been the majority most often (C_t).
 
-    A criterion that is not in `section.criteria` is not applied. A slope of exactly delta does not count, as in the
-    paper; the authors' code accepts it.
+    Otherwise the label stays. A criterion that `section.criteria` does not list is not applied. A slope of exactly
+    delta does not count, as in the paper; the authors' code accepts it.
     """
     # A Fraction, because a slope that equals the threshold must not exceed it (R12).
     T, delta = section.warmup_epochs, Fraction(section.slope_threshold)
@@ -137,7 +137,7 @@ def co_reward(visit: Visit) -> Label:
 
 
 def _voted(answers: tuple[str | None, ...]) -> Label:
-    """Return a label that gives each view (wording of the prompt) its answer in `answers`, a majority or None.
+    """Return a label that has one answer for each view (wording of the prompt), a majority or None.
 
     The source of the label is ``majority``, or ``none`` if the first answer is None.
     """
@@ -146,7 +146,10 @@ def _voted(answers: tuple[str | None, ...]) -> Label:
 
 
 def _rule(section: MethodSection, label: LabelChoice) -> Rule:
-    """Return the label rule for a choice of labels; its settings come from `section`, the recipe's method section."""
+    """Return the label rule that a choice such as ``refined`` stands for.
+
+    `section` is the recipe's method section, which holds the settings of the rule.
+    """
     match label:
         case "given":
             return keep
@@ -166,7 +169,10 @@ def _rule(section: MethodSection, label: LabelChoice) -> Rule:
 
 
 def _rank(prompts: PromptRule) -> RankRule | None:
-    """Return the function that ranks a step's prompts for a choice of training prompts; None if all prompts train."""
+    """Return the function that ranks a step's prompts to choose which of them train; None if all train.
+
+    `prompts` is the recipe's choice, such as ``small_loss``.
+    """
     match prompts:
         case "all":
             return None
@@ -198,10 +204,11 @@ def compose(section: MethodSection) -> Method:
 
 
 def _name(section: MethodSection, label: LabelChoice) -> str:
-    """Return the method's name in reports: what supervises it, then the additions, joined by plus signs.
+    """Return the method's name in reports, such as ``olr_without_slope+label_smoothing``.
 
-    Additions are a selection of prompts, a confidence penalty and label smoothing. Plain GRPO is named by its additions
-    alone, or ``grpo`` if it has none.
+    The method's own name comes first, with the criteria that the recipe removes or adds. Then follow the additions: a
+    selection of prompts, a confidence penalty and label smoothing. Plain GRPO is named by its additions alone, or
+    ``grpo`` if it has none.
     """
     is_added = {
         "small_loss_selection": section.prompts == "small_loss",

@@ -117,13 +117,13 @@ def selected_under(
 ) -> pl.Expr:
     """Return an expression for whether the majority replaces the label of a visit under these settings (R14).
 
-    The expression is for rows of the labels table. It is false on verified prompts and without a majority. The stored
-    slope and delta are compared as doubles. Both are correctly rounded, which keeps their order (R12).
+    The expression is for rows of the labels table. It is false on verified prompts and without a majority. Slope and
+    delta are compared as doubles. Rounding to doubles keeps their order (R12).
 
     Args:
         criteria: the criteria to apply.
-        slope_threshold: delta. A caller that has exact slopes passes a Boolean expression for "the slope exceeds delta"
-            instead.
+        slope_threshold: delta. If exact slopes are known, pass a Boolean expression instead, which says whether the
+            slope exceeds delta.
         warmup_epochs: T, the number of first visits that keep their label.
     """
     is_steep = (
@@ -161,8 +161,8 @@ ABLATION: Mapping[str, tuple[Criterion, ...]] = {
 def all_metrics(slope_threshold: Decimal | float, warmup_epochs: int) -> dict[str, pl.Expr]:
     """Return metric -> expression for all metrics over the labels table (`LABEL_METRICS`, `COMPOSITION`, `ABLATION`).
 
-    A metric of `ABLATION` is the accuracy of the majorities that would replace a label under the metric's criteria. It
-    assumes this slope threshold (delta) and this number of warm-up epochs (T).
+    An ablation metric applies some criteria of label refinement, and gives the accuracy of the majorities that would
+    then replace a label. It assumes this slope threshold (delta) and this number of warm-up epochs (T).
     """
     ablation = {
         name: accuracy_among(selected_under(criteria, slope_threshold, warmup_epochs))
@@ -182,8 +182,8 @@ def label_metrics(labels: pl.DataFrame) -> dict[str, float]:
 def rollout_metrics(labels: pl.DataFrame, rollouts: pl.DataFrame) -> dict[str, float]:
     """Compute the ``rollout/``, ``reward/`` and ``verifier/`` metrics of some visits from their rows in both tables.
 
-    Metrics without a value are left out. `step_metrics` adds ``rollout/groups``, ``rollout/verification_timeouts`` and
-    ``rollout/undecided``, which are not computed here.
+    Metrics without a value are left out. So are the number of groups, timeouts and undecided rollouts, which only
+    `step_metrics` computes.
     """
     groups = _values(labels, {"rollout/zero_variance_groups": _mean("has_zero_variance")})
     return _values(rollouts, {**_ROLLOUT_METRICS, **_REWARD_METRICS}) | groups

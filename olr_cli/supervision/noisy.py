@@ -15,8 +15,8 @@ from olr_cli.supervision.group import Group
 def noisy_label(group: Group, draw: NoiseDraw, seed: int) -> str | None:
     """Return the wrong label that noise gives a prompt at a visit, or None for a prompt without noise.
 
-    Active noise draws the label from the visit's wrong answers. `draw` says how, and `seed` keys the random draw. Other
-    noise is already in the training file, so the label is the file's.
+    Active noise draws the label from the visit's wrong answers: `draw` says how, and `seed` makes the draw repeatable.
+    Any other noise is already in the training file, so the file's label is returned.
     """
     match group.prompt.noise_type:
         case "clean" | None:
@@ -57,9 +57,9 @@ def drawn_label(
 
     Args:
         wrong: spelling and number of rollouts of each class of answers that is proved wrong, sorted by spelling.
-        draw: how one class is chosen.
-        of_visit: the run's seed, the prompt_id and the number of the visit, which key the random draw. Without the step
-            in the key, the draw does not depend on the number of prompts per step.
+        draw: how one class is chosen, such as ``most_frequent``.
+        of_visit: the run's seed, the prompt_id and the number of the visit. They alone decide the random draw, so it
+            does not change with the number of prompts per step.
     """
     # A single class wins every draw, so compute no random number.
     if len(wrong) < 2:

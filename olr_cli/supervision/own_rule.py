@@ -16,8 +16,9 @@ from olr_cli.user_code import load_function, running, source_of
 class OwnRule:
     """A label rule written by a user: a function that the recipe names and that is called at every visit.
 
-    Other keys of the recipe's method section become keyword arguments of the function. It is loaded by `load` or at the
-    first visit that needs it, because commands that only print a method's name must not run a user's code.
+    Other keys of the recipe's method section become keyword arguments of the function. The function is loaded by
+    `load`, or at the first visit that needs it. It is not loaded earlier, because commands that only print a method's
+    name must not run a user's code.
     """
 
     def __init__(self, section: OwnMethod) -> None:
@@ -50,7 +51,7 @@ class OwnRule:
     def __call__(self, visit: Visit) -> Label:
         """Return the label that the user's function gives a visit.
 
-        During the first T visits (warm-up) the function is not called, and the label stays as it is.
+        During the warm-up, that is the first T visits, the label stays as it is and the function is not called.
 
         Raises:
             UserError: the function raises, or its result is not one of `keep`, `no_label` or `replace_by_majority`.
@@ -81,8 +82,8 @@ class OwnRule:
 def rule_facts(method: MethodSection) -> dict[str, dict[str, Any]]:
     """Return what a run's manifest records of a user's label rule; empty for a built-in method.
 
-    The only key is ``rule``. Under it are the function's name, the text and a digest of its file, and the default
-    values of its arguments. With the defaults, runs can be compared by a key that only some of their recipes set.
+    The only key is ``rule``. Its value holds the function's name, the text and a digest of its file, and the default
+    values of its arguments. With the defaults, runs can be compared even if only some of their recipes set an argument.
     """
     if not isinstance(method, OwnMethod):
         return {}

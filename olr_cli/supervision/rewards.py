@@ -25,7 +25,7 @@ ROUNDING = 1e-2
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """An intrinsic reward: `sign` times a statistic of the policy that sampled the response, in nats.
+    """An intrinsic reward: a statistic of the policy that sampled the response, in nats, times `sign` (1 or -1).
 
     The statistic is a mean over the response's tokens or, if `is_summed`, a sum.
     """
@@ -60,7 +60,7 @@ class Score:
     def _shared(self, step: Step, start: int, end: int) -> list[float]:
         """Return the statistic `field` of a step's rollouts from index `start` up to, but not including, `end`.
 
-        Equal responses whose values differ only by rounding all get the mean of these values.
+        If the values of equal responses differ only by rounding, each of them gets the mean of these values.
         """
         scores, responses = (
             step.statistic(self.field, start, end),

@@ -21,11 +21,11 @@ def small_loss(decided: Decided) -> list[float]:
     """Rank each prompt of a step by the size of its loss, in nats; the prompts with the lowest ranks train.
 
     The loss is abs(mean of A_k log pi_old(token)) over the tokens of all responses to the prompt. A_k is the advantage
-    of the token's rollout. Groups of equal rewards have loss 0 and come first.
+    of the token's rollout. A prompt whose rewards are all equal has loss 0 and comes first.
 
     The small-loss criterion (Gui et al. 2021, arXiv:2106.09291) takes samples with a small loss to be labelled
     correctly. The paper does not say which loss of GRPO that is, and the authors' code for it is commented out. The
-    plain surrogate, the mean of A_k times a ratio of 1, cannot rank groups, because it is about 0 for each of them.
+    plain surrogate, the mean of A_k times a ratio of 1, cannot rank prompts, because it is about 0 for all of them.
     """
     step = decided.step
     losses = []
@@ -50,9 +50,9 @@ def any_prompt(decided: Decided) -> list[float]:
 
 
 def verified_only(decided: Decided) -> list[float]:
-    """Rank a step's prompts so that only those with a verified label train.
+    """Rank a step's prompts so that only those with a verified label, which a person has checked, train.
 
-    They have rank 0, and all others rank infinity. This shows what the verified labels are worth alone.
+    These prompts have rank 0, and all others rank infinity. Such a run shows what the verified labels are worth alone.
     """
     return [0.0 if prompt.is_verified else inf for prompt in decided.step.prompts]
 
@@ -62,9 +62,9 @@ def prompts_that_train(
 ) -> list[bool]:
     """Return for each prompt of a step, in order, whether it trains.
 
-    Prompts of infinite rank never train. Of the others, those with the smallest ranks train: round(keep_fraction x
-    number of prompts in the step) of them, and at least one. A random draw keyed by seed, prompt and visit breaks ties
-    (R18), so a random choice changes from epoch to epoch.
+    The prompts with the lowest ranks train: round(keep_fraction x number of prompts in the step) of them, at least one.
+    Prompts of infinite rank never train. Ties are broken at random, by seed, prompt and visit (R18), so a random choice
+    changes from epoch to epoch.
 
     Args:
         decided: the decisions about the step.

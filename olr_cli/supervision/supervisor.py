@@ -53,8 +53,8 @@ class Supervisor:
     Args:
         method: how labels and rewards are made.
         judge: decides which answers mean the same, and which match a label.
-        seed: keys the draws of noisy labels (R3) and of the prompts that train.
-        draw: how an active noisy label is drawn from the wrong answers of a visit.
+        seed: makes the random draws repeatable: those of noisy labels (R3) and of the prompts that train.
+        draw: how active noise draws a label from the wrong answers of a visit.
         extractor: name of the answer extractor. By default, each prompt's data source decides (R6).
         keep_fraction: share of a step's prompts that train, if the method chooses among them.
         history: the visits before this run was resumed; None for a new run.
@@ -89,9 +89,9 @@ class Supervisor:
 
         Args:
             step: complete rollout groups, in any order.
-            measure: takes the name of a part and returns a context manager that times it. The parts are
-                ``verification`` (which answers there are, and which mean the same) and ``labels`` (vote, history,
-                criteria, decision and rewards).
+            measure: takes the name of a part of the work and returns a context manager that times it. The parts are
+                ``verification`` (extracting and comparing answers) and ``labels`` (votes, history, criteria, labels and
+                rewards).
 
         Raises:
             ValueError: a group repeats or skips a visit of its prompt, lacks a view (a wording of the prompt), or lacks
@@ -139,15 +139,15 @@ class Supervisor:
     def read_ahead(self, step: Step) -> None:
         """Grade the answers of the next step early, so that `supervise` finds the verdicts in the judge's cache.
 
-        Only prompts and responses are read, and nothing but timeouts is recorded. The call may therefore run in another
-        thread while the engine still computes the step's statistics.
+        Only prompts and responses are read, and only timeouts are recorded. Another thread may therefore call this
+        while the engine still computes the step's statistics.
         """
         timeouts_before = self.judge.timeouts
         self._grading(step, self._answers(step))
         self._timeouts_ahead += self.judge.timeouts - timeouts_before
 
     def _check(self, step: Step) -> None:
-        """Raise ValueError unless each group is its prompt's next visit, with exactly the views of the method.
+        """Raise ValueError unless each group is its prompt's next visit and has exactly the method's views.
 
         A view is a wording in which the prompt is rolled out.
         """
@@ -174,7 +174,8 @@ class Supervisor:
     def _answers(self, step: Step) -> list[str | None]:
         """Return one answer per rollout of the step, extracted from its response unless the step has answers already.
 
-        None stands for a response without an answer, or with only the sentinel, the label that no answer may match.
+        The answer is None if the response has none. It is also None if the response's answer is the sentinel, a label
+        that no answer may match.
         """
         # A policy that outputs the sentinel has given no answer, which neither votes nor is rewarded (R2, R16).
         if step.answers is not None:
@@ -191,10 +192,10 @@ class Supervisor:
         return answers
 
     def _grading(self, step: Step, answers: Sequence[str | None]) -> Grading:
-        """Ask the judge for each answer's class, and whether it matches the given label and the true answer (R7).
+        """Return the judge's verdicts on a step: which answers mean the same, and which match a label (R7).
 
-        The result also says whether each given label matches its prompt's true answer. `answers` has one answer per
-        rollout of the step, None for none.
+        The labels are each prompt's given label and true answer. The result also says whether the given label matches
+        the true answer. `answers` has one answer per rollout of the step; None for none.
         """
         grading = Grading(
             [answers[start:end] for start, end in pairwise(step.starts)], self.judge
@@ -217,7 +218,7 @@ class Supervisor:
     ) -> list[Group]:
         """Return the step's groups, each with its answers, its votes, and a past that includes this visit.
 
-        `answers` has one answer per rollout of the step, and `grading` the judge's verdicts on them.
+        `answers` has one answer per rollout of the step, and `grading` has the judge's verdicts on these answers.
         """
         parts, views = list(pairwise(step.parts)), len(self.method.views)
         answers_by_part = [answers[start:end] for start, end in parts]
@@ -244,7 +245,7 @@ class Supervisor:
         return groups
 
     def _decide(self, group: Group) -> Decision:
-        """Decide the label of a visit, and the rewards of its rollouts before and after the verifier's errors (R25)."""
+        """Decide the label of a visit, and the rewards of its rollouts with and without the verifier's errors (R25)."""
         label = self._label(group)
         rewards = oracle_rewards = [
             self._rewards(group, view, label) for view in range(len(group.votes))
@@ -278,9 +279,9 @@ class Supervisor:
     def _rewards(self, group: Group, view: int, label: Label) -> list[float]:
         """Return one reward per rollout of a view, before the errors of a verifier (R16).
 
-        `view` is the index of a wording of the prompt. An intrinsic reward, if the method has one, applies under every
-        label that is not verified. Otherwise the reward is 1 or 0: a majority label rewards the answers in its class,
-        any other label rewards the answers that match it.
+        `view` is the index of a wording of the prompt. If the method has an intrinsic reward, it applies unless the
+        label is verified. Otherwise the reward is 1 or 0. Under a majority label, the answers in the majority's class
+        get 1. Under any other label, the answers that match the label get 1.
         """
         answers, label_answer = group.answers[view], label.answers[view]
         # A verified label rewards under every method, even in place of an intrinsic reward (R23).
@@ -301,7 +302,7 @@ class Supervisor:
 def _golds(prompt: Prompt, *labels: str | None) -> list[Gold]:
     """Return labels of a prompt as `Gold` objects, with which the judge compares answers.
 
-    None and placeholders such as ``N/A`` are left out: no answer matches them (R16).
+    None and placeholders such as ``N/A`` are left out, because no answer matches them (R16).
     """
     return [
         prompt.asked(label)
@@ -380,8 +381,8 @@ def make_supervisor(
         history: the visits before this run was resumed; None for a new run.
 
     Raises:
-        UserError: the recipe was stored with a run and names a Python function, but the user has not named the function
-            again. A stored recipe may be a stranger's.
+        UserError: the recipe was stored with a run and names a Python function, which may be a stranger's. The user
+            must then name the function again.
     """
     # A stored recipe may name a stranger's code: refuse to run it unless the user has named it too.
     recipe.require_named("method.name", "verifier.where")

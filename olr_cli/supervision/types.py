@@ -46,7 +46,7 @@ class Rollout:
 
 @dataclass(frozen=True, slots=True)
 class RolloutGroup:
-    """All rollouts of one visit of a prompt, with K rollouts for each view (wording), the original view's first.
+    """All rollouts of one visit of a prompt: K rollouts for each view (wording), the original view's first.
 
     `visit` and `step` count from 1.
     """
@@ -217,7 +217,10 @@ MEASURED = tuple(
 
 @dataclass(frozen=True)
 class Step:
-    """All rollouts of one step, in columns. There are P groups, one per prompt, with R rollouts in total."""
+    """All rollouts of one step, in columns. P is the number of its prompts, each with one group of rollouts.
+
+    R is the number of all rollouts.
+    """
 
     number: int
     """Counts from 1."""
@@ -278,7 +281,7 @@ class Step:
         responses: Sequence[str],
         statistics: Mapping[str, Sequence[Any]],
     ) -> Step:
-        """Build a step from an engine's responses, equally many for each prompt in each view.
+        """Build a step from an engine's responses, with the same number for each prompt in each view.
 
         Args:
             number: number of the step, from 1.
@@ -286,7 +289,7 @@ class Step:
             prompts: the prompts of the step.
             views: the wordings in which each prompt is rolled out.
             responses: texts, ordered by prompt, then by view.
-            statistics: name -> one value per response, in the same order.
+            statistics: name -> one value per response, in the order of `responses`.
         """
         size = len(responses) // len(prompts)
         prompt_views = [view for view in views for _ in range(size // len(views))]
@@ -341,7 +344,7 @@ class Step:
     def parts(self) -> list[int]:
         """Indices that separate the rollouts by group and by view (wording of the prompt).
 
-        The rollouts of one view of a group lie between two neighbouring indices. The last index is R, the number of
+        The rollouts of one view of a group lie between two neighbouring indices. The last index is the number of
         rollouts.
         """
         # Most methods have one view, so a group is its only part.
@@ -381,7 +384,7 @@ def _answers_of_step(groups: Sequence[RolloutGroup]) -> list[str | None] | None:
 
 @dataclass(frozen=True)
 class Decided:
-    """The decisions about a step, in columns: labels of P groups (prompts), and rewards and verdicts of R rollouts."""
+    """The decisions about a step, in columns: labels of its P prompts, and rewards and verdicts of its R rollouts."""
 
     step: Step
     labels: Mapping[str, Sequence[Any]]
@@ -419,7 +422,7 @@ class Decided:
 
     @property
     def trains(self) -> Sequence[bool]:
-        """Whether each group takes part in the update, in the order of the step's groups."""
+        """Whether each prompt takes part in the update, in the order of the step's prompts."""
         return self.labels["trains"]
 
     @property

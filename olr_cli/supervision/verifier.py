@@ -50,7 +50,7 @@ class Verifier:
         self._rules = [(rule, _condition(rule)) for rule in recipe.verifier.where]
 
     def require_numbers(self, prompts: Sequence[Prompt]) -> None:
-        """Raise UserError if a rule measures how far an answer is from its label, but no label is a number.
+        """Raise UserError if a rule measures the distance of an answer from its label, but no label is a number.
 
         The labels are the prompts' given labels and true answers.
         """
@@ -88,7 +88,7 @@ class Verifier:
             group: the rollouts of a prompt's visit.
             view: index of the view.
             label: the label that the rewards were computed with.
-            oracle_rewards: the rewards of the view's rollouts without errors, in order.
+            oracle_rewards: the rewards without errors, one per rollout of the view.
         """
         rewards, first = list(oracle_rewards), group.parts[0][0]
         indices = range(*group.parts[view])
@@ -112,7 +112,7 @@ class Verifier:
     def _reward(self, rollout: Graded, reward: float) -> float:
         """Return a rollout's reward (0 or 1), or 1 - reward if the verifier errs.
 
-        It errs with the probability `_rate`. The random draw is the same in a replay.
+        A random draw with the probability `_rate` decides whether the verifier errs. A replay repeats the draw.
         """
         # Per rollout, every error is independent. Per answer, the verifier misjudges a class at every visit or at none.
         draw_key = (
@@ -126,9 +126,9 @@ class Verifier:
     def _rate(self, rollout: Graded, matches: bool) -> Decimal:
         """Return the probability that the verifier errs about a rollout.
 
-        If `matches`, the answer matches its label, and the rate is that of false negatives. Otherwise it is that of
-        false positives. The first rule that applies and sets this rate decides. Without one, the rate of the `verifier`
-        section counts.
+        If `matches`, the answer matches its label, and this is the rate of false negatives. Otherwise it is the rate of
+        false positives. The first rule that applies to the rollout and sets this rate decides. Without such a rule, the
+        rate of the `verifier` section counts.
         """
         for rule, applies in self._rules:
             # A rule may set only one of the two rates; later rules and the section then decide about the other.
@@ -177,7 +177,7 @@ def _condition(rule: VerifierRule) -> _Condition:
 def _user_condition(name: str) -> _Condition:
     """Return a test of a rollout that calls the user's function of this name.
 
-    An exception in the function becomes a UserError that names the prompt.
+    If the function raises, the test raises a UserError that names the prompt.
     """
     function = load_function(name)
 

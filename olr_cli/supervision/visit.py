@@ -93,7 +93,7 @@ Rule: TypeAlias = Callable[[Visit], Label]
 
 
 def keep(visit: Visit) -> Label:
-    """Keep the label as it is."""
+    """Return the label that the visit has already, unchanged."""
     return Label((visit.label,), visit.source)
 
 

@@ -60,8 +60,8 @@ class PolicyForward(NamedTuple):
 def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
     """Return the values at the positions whose logits predict the last `actions` tokens, as a view (B, actions).
 
-    `values_BT` has one value for each of the T tokens of a sequence. The logits at a token predict the next one, so
-    each result comes from the position before the token that it belongs to.
+    `values_BT` has one value for each token of a sequence. The logits at a token predict the next token, so each value
+    is taken from the position before the token that it belongs to.
     """
     return values_BT[:, :-1][:, -actions:]
 
@@ -94,7 +94,8 @@ def self_certainties(
     """Return the self-certainty, KL(uniform || policy) in nats, at each response token, with gradient.
 
     The result has the shape (B, A). Values at padding are meaningless. `log_probs_BA` has the log-probability of each
-    response token. It saves a second softmax, because logits differ from log-probabilities only by a constant.
+    response token. With these, no second softmax is needed, because logits differ from log-probabilities only by a
+    constant.
     """
     # At each position the token that follows. The last one gets the first token, but `_at_actions` drops it.
     tokens_BT1 = sequences_BT.roll(-1, dims=1)[..., None]
@@ -104,11 +105,11 @@ def self_certainties(
 
 
 def averaged(loss: Any) -> Any:
-    """Wrap OpenRLHF's policy loss so that a call must pass `token_level_loss`, which is ignored.
+    """Wrap OpenRLHF's policy loss so that it takes the argument `token_level_loss` and ignores it.
 
-    `token_level_loss` says whether a loss is averaged over tokens or over responses. The policy loss knows this
-    already, from OpenRLHF's flag `actor.loss_agg_mode`. The KL loss and the entropy penalty do not, so
-    `PolicyUpdate.training_step` adds the argument, and OpenRLHF passes it to all three.
+    The argument says whether to average over tokens or over responses. `PolicyUpdate.training_step` adds it for the KL
+    loss and the entropy penalty, but OpenRLHF passes it to the policy loss too. The policy loss already knows the
+    answer from the flag `actor.loss_agg_mode`.
     """
     return lambda *arguments, token_level_loss, **options: loss(*arguments, **options)
 
@@ -117,9 +118,9 @@ class SmoothedLoss:
     """Compute OpenRLHF's policy loss from label-smoothed log-probabilities.
 
     Smoothing mixes the log-probability of the sampled token with the mean over all tokens
-    (`olr_cli.engines.local.loss.smoothed`). This class smooths the log-probabilities of the policy in training, with
-    the logits of its forward pass. The log-probabilities of the policy that sampled are already smoothed in the
-    experience. Other quantities, such as the KL, are computed without smoothing.
+    (`olr_cli.engines.local.loss.smoothed`). This class smooths the log-probabilities of the policy in training. Those
+    of the policy that sampled are smoothed already, in the experience. Other quantities, such as the KL, are not
+    smoothed.
     """
 
     def __init__(self, loss: Any, actor: Any, smoothing: float) -> None:
@@ -131,7 +132,7 @@ class SmoothedLoss:
     def __call__(self, log_probs_BA: Tensor, *arguments: Any, **options: Any) -> Any:
         """Return OpenRLHF's loss and statistics, computed from the smoothed log-probabilities of the last forward pass.
 
-        `log_probs_BA` is not smoothed, and is ignored. All other arguments go to OpenRLHF's loss.
+        `log_probs_BA`, which is not smoothed, is ignored. All other arguments go to OpenRLHF's loss.
         """
         # Drop the reference, or the tensors of the pass would stay in memory until the next one.
         smoothed_BA, self._log_probs_BA = self._log_probs_BA, None
@@ -161,7 +162,7 @@ class FiniteSteps:
 
     DeepSpeed would not raise. With ZeRO 1 and 2 it silently skips such a step (`check_grad_overflow`) and reports the
     gradient norm of the step before. With ZeRO 3 it takes the step: `get_grad_norm_direct` replaces the norm by -1, and
-    every weight becomes NaN. All ranks see the same norm, so all of them raise.
+    every weight becomes NaN. Here all ranks see the same norm, so all of them raise.
     """
 
     def __init__(self, strategy: Any) -> None:
@@ -173,8 +174,7 @@ class FiniteSteps:
     def backward(self, loss: Tensor, *arguments: Any, **options: Any) -> None:
         """Run OpenRLHF's backward pass; if the loss is infinite or NaN, make its gradient NaN.
 
-        Such a loss on one rank has to stop all ranks. The NaN reaches the other ranks through the sum of the gradients,
-        so that all of them raise in `optimizer_step`.
+        The NaN reaches the other ranks through the sum of the gradients, so that all ranks raise in `optimizer_step`.
         """
         # Only one rank may see the infinite loss. `1 + (value - value)` is 1 for a finite value and NaN otherwise, and
         # the NaN reaches every rank through the sum of the gradients.
@@ -223,10 +223,10 @@ def _norms_checked(zero: Any) -> Iterator[None]:
 
 
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
-    """Update the policy on one rank as OpenRLHF does, and support label smoothing and prompts that do not train.
+    """Update the policy on one rank as OpenRLHF does, with label smoothing and prompts that do not train.
 
-    A method may leave prompts out of the update. Their tokens are then masked, and no mean counts them. A loss or
-    gradient that is infinite or NaN raises `NonFinite`.
+    The tokens of prompts that do not train are masked, and no mean counts them. A loss or gradient that is infinite or
+    NaN raises `NonFinite`.
     """
 
     actor_loss_fn: Any
@@ -242,8 +242,8 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
         """Run OpenRLHF's update on this rank's share of a step, and return OpenRLHF's metrics of the update.
 
-        Samples stay in the order in which `balance.deal` put them; OpenRLHF would shuffle them. `kl_ctl` weights the
-        KL.
+        Samples stay in the order in which `balance.deal` put them; OpenRLHF would shuffle them. `kl_ctl` is the weight
+        of the KL.
         """
         # OpenRLHF looks the class up in its own module and always passes shuffle=True.
         ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
@@ -258,9 +258,9 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
         """Train on one micro-batch and return OpenRLHF's status of it, with corrected metrics.
 
         OpenRLHF reports each micro-batch's part of a mini-batch's mean, and averages these parts weighted by tokens.
-        Long micro-batches would then count twice, so loss, entropy and KL are corrected here. If they are means over
-        tokens, OpenRLHF's average becomes the mean over all tokens of the step. If they are means over responses, it
-        becomes the average of the mini-batches' means, weighted by tokens.
+        Long micro-batches would then count twice, so loss, entropy and KL are corrected here. With means over tokens,
+        OpenRLHF's average becomes the mean over all tokens of the step. With means over responses, it becomes the
+        average of the mini-batches' means, weighted by tokens.
 
         A micro-batch in which no token trains adds nothing to the gradient or to a mean. `loss_batch_info` has
         OpenRLHF's counts of tokens and samples in the mini-batch, by name.
@@ -347,7 +347,7 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         """Write this rank's part of the checkpoint after `step` steps into `folder`; call it on all ranks at once.
 
         The checkpoint consists of DeepSpeed's state and the model in Hugging Face's layout. `chat` says which chat
-        template the saved tokenizer gets; by default it keeps its own.
+        template the saved tokenizer gets. By default the tokenizer keeps its own.
         """
         chat.put_into(self.tokenizer)
         model = self.strategy._unwrap_model(self.actor)
@@ -415,7 +415,8 @@ def policy_actor(smoothing: float, threads: int) -> object:
 class _ReferenceActor(ReferenceModelActor.__ray_metadata__.modified_class):  # type: ignore[misc]
     """Run one rank of the reference model, which listens on a port from `free_port`.
 
-    OpenRLHF would let the kernel choose the port. Another connection might get that port before this process does.
+    If the kernel chose the port, as OpenRLHF would have it, another connection might get the port before this process
+    does.
     """
 
     _get_free_port = staticmethod(free_port)

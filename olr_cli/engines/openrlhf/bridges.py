@@ -53,9 +53,8 @@ _ON_GPUS = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
 def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
     """Return the environment variables to set in every process of a job, as name -> value.
 
-    Two of them tell `bridge_process` what the recipe says: whether it trusts code that comes with a model
-    (`trusts_code`), and the `device`, ``cpu`` or ``cuda``. Some variables, such as NCCL_DEBUG, keep a value that the
-    user has set.
+    `trusts_code` says whether code that comes with a model may run. `device` is ``cpu`` or ``cuda``. Two of the
+    variables pass these on to `bridge_process`. Some others, such as NCCL_DEBUG, keep a value that the user has set.
     """
     variables = {
         _TRUSTS_CODE: "1" if trusts_code else "0",
@@ -104,7 +103,7 @@ Around = Callable[[ModuleType], Iterator[None]]
 def around_import(name: str, around: Around) -> None:
     """Run the generator function `around` when the module `name` is imported.
 
-    `around` gets the module. Its part up to the `yield` runs before the module's code, and the rest runs after it. If
+    `around` gets the module. The part up to its `yield` runs before the module's code, and the rest runs after it. If
     the module is already imported, all of `around` runs now.
     """
     loaded = sys.modules.get(name)
@@ -116,9 +115,10 @@ def around_import(name: str, around: Around) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Import the module `name` once, and run its code at the `yield` of the generator function `around`.
+    """Find the module `name` once, so that the generator function `around` runs around the module's code.
 
-    The finder stands in `sys.meta_path`, and removes itself when the module is first imported.
+    The code runs at the `yield` of `around`. The finder stands in `sys.meta_path`, and removes itself when the module
+    is first imported.
     """
 
     def __init__(self, name: str, around: Around) -> None:
@@ -151,10 +151,9 @@ _RUNS_CODE = ("get_class_in_module", "get_class_from_dynamic_module")
 def _refusing(module: ModuleType) -> Iterator[None]:
     """Make transformers refuse to run code that comes with a model.
 
-    `around_import` runs this generator around the import of transformers' module for such code. The functions that run
-    the code raise `UserError` from then on. OpenRLHF 0.11.2 loads every configuration, tokenizer and model with
-    `trust_remote_code=True`, so nothing else in this process would stop the code. The job's command (engine.py) has
-    already refused it before the job started.
+    `around_import` runs this generator around the import of the module that runs such code. From then on, functions
+    that run the code raise `UserError`. OpenRLHF 0.11.2 loads everything with `trust_remote_code=True`, so nothing else
+    in this process would stop the code. The command that starts the job has already refused it.
     """
     yield
     # Other modules of transformers may hold the functions under the same names already, so replace these too.
@@ -202,7 +201,7 @@ def _stand_in_if_absent() -> None:
 
     `openrlhf/models/ring_attn_utils.py` imports flash-attn at the top, even if attention is torch's sdpa. No function
     of flash-attn is called then, because flags.py refuses packed samples and ring attention. The stand-ins exist only
-    during the import of that one module, so no other package takes them for flash-attn.
+    while that module is imported, so that no other package takes them for flash-attn.
     """
     if not has_flash_attention() and _FLASH_ATTENTION_USER not in sys.modules:
         around_import(_FLASH_ATTENTION_USER, _with_stand_in)

@@ -235,10 +235,13 @@ def require_vllm_cpu() -> None:
 
 
 def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
-    """Raise `UserError` if the recipe's `engine.flags` has a flag that OpenRLHF lacks or that olr decides itself.
+    """Raise `UserError` if the recipe's `engine.flags` has a flag that cannot be set.
 
-    Two more settings are refused: an advantage estimator that needs a critic or ignores groups of rollouts; and, with
-    label smoothing, a flag that compares the policy before a step with another policy.
+    A flag is refused in these cases:
+
+    - OpenRLHF lacks the flag, or olr or another key of the recipe decides it.
+    - The flag chooses an advantage estimator that needs a critic or ignores groups of rollouts.
+    - With label smoothing, the flag compares the policy before a step with another policy.
 
     `parser` is OpenRLHF's command-line parser. If it is None, because OpenRLHF is not installed, unknown flags pass.
     """
@@ -302,7 +305,7 @@ def attention_of(recipe: Recipe, *, has_flash_attention: bool) -> str:
 def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
     """Raise `UserError` if OpenRLHF's parser refuses its command-line arguments `words`.
 
-    The parser is changed for good: an error of parsing now raises `UserError` and does not end the process.
+    The parser is changed for good: on an error of parsing, it now raises `UserError` in place of ending the process.
     """
 
     def refuse(message: str) -> NoReturn:
@@ -351,10 +354,10 @@ def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
 def check_precision(recipe: Recipe) -> None:
     """Raise `UserError` if the recipe's flags ask for gradients summed in float32 and the ZeRO stage is not 3.
 
-    DeepSpeed 0.19.6 honours the flag, `grad_accum_dtype`, only with ZeRO 3. With ZeRO 2 it adds gradients in bfloat16
-    all the same (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; tests/openrlhf/test_gradients.py measures
-    it). With ZeRO 1 it takes the optimiser `BF16_Optimizer`, which has no `offload_states`. The policy could then not
-    sleep, that is free its GPU memory for vLLM.
+    DeepSpeed 0.19.6 honours the flag, `grad_accum_dtype`, only with ZeRO 3. With ZeRO 2 it still adds gradients in
+    bfloat16 (`copy_grads_in_partition` in runtime/zero/stage_1_and_2.py; measured by tests/openrlhf/test_gradients.py).
+    With ZeRO 1 it takes the optimiser `BF16_Optimizer`, which has no `offload_states`. The policy could then not free
+    its GPU memory for vLLM.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     if (
@@ -371,7 +374,7 @@ def check_precision(recipe: Recipe) -> None:
 def gpus_needed(recipe: Recipe) -> int:
     """Return the number of GPUs that the policy, the reference model and vLLM need together.
 
-    Colocated models share the policy's GPUs.
+    If the models are colocated, they share the policy's GPUs.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     # Colocated models take turns on the policy's GPUs.
@@ -386,7 +389,7 @@ def gpus_needed(recipe: Recipe) -> int:
 def check_gpus(recipe: Recipe, present: int | None) -> None:
     """Raise an error unless the recipe's models can be placed on the GPUs that Ray will find.
 
-    `present` is the number of these GPUs. None means that it is unknown, because a running Ray cluster has them; then
+    `present` is the number of these GPUs. If a running Ray cluster has them, the number is unknown. Pass None then, and
     only the recipe's own numbers are checked.
 
     Raises:

@@ -28,7 +28,10 @@ def join_group(
 
 
 class TcpGroup:
-    """Send weights over TCP in place of NCCL's communicator, of which the trainer uses only the method `broadcast`."""
+    """Send weights over TCP in place of NCCL's communicator.
+
+    It has only the method `broadcast`, because the trainer uses no other.
+    """
 
     def __init__(self, group: Any) -> None:
         self._group = group
@@ -36,8 +39,8 @@ class TcpGroup:
     def broadcast(self, tensor: Any, src: int, stream: object = None) -> None:
         """Send `tensor` from the process with rank `src`, and overwrite `tensor` with it in all other processes.
 
-        `stream` is ignored. The sender sends a copy. DeepSpeed's weights are views of one buffer, and pickling a view
-        would include the whole buffer.
+        The sender sends a copy. DeepSpeed's weights are views of one buffer, and pickling a view would include the
+        whole buffer. `stream` is ignored.
         """
         sent = tensor.detach().clone()
         received = self._group.broadcast(sent, src)
@@ -79,7 +82,7 @@ class CpuWeights:
     ) -> None:
         """Receive the weight `name` from the trainer, and keep it until the last weight has come.
 
-        OpenRLHF sets `empty_cache` with the last weight. Then the model loads all weights together, because vLLM's CPU
+        With the last weight, OpenRLHF sets `empty_cache`. Then the model loads all weights together, because vLLM's CPU
         backend cannot replace a single weight.
         """
         import torch

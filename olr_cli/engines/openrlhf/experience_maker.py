@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 class PromptOrder:
     """Iterate over a run's prompts for OpenRLHF, in the order in which the local engine visits them.
 
-    This replaces OpenRLHF's data loader, whose state cannot be restored at the end of an epoch. Each iteration yields
-    what is left of one epoch.
+    Each iteration yields what is left of one epoch. This class replaces OpenRLHF's data loader, whose state cannot be
+    restored at the end of an epoch.
 
     Args:
         schedule: which prompts each step has.
-        rows: rows (source, text, label, images) for OpenRLHF, one for each wording of a prompt. Those of a prompt are
-            adjacent.
+        rows: rows (source, text, label, images) for OpenRLHF, one for each wording of a prompt. The rows of a prompt
+            are adjacent.
         done: number of steps that are complete.
     """
 
@@ -75,8 +75,7 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def make_experience_batch(self, rollout_samples: list[Any]) -> list[Any]:
         """Return a step's micro-batches with advantages, made from an `Experience` for each rollout.
 
-        `make_experience` sets the rewards. Until then they are 0, because OpenRLHF would ask a reward model without
-        them.
+        The rewards are 0 until `make_experience` sets them. If they were missing, OpenRLHF would ask a reward model.
         """
         self._samples = rollout_samples
         for sample in rollout_samples:  # without rewards, OpenRLHF would ask a reward model
@@ -87,8 +86,8 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def split_rollout_samples(self, rollout_samples: list[Any]) -> list[Any]:
         """Return a step's rollouts as OpenRLHF's micro-batches, dealt out so that all ranks have about the same work.
 
-        The `index` of a micro-batch holds its samples' positions in `rollout_samples`. When OpenRLHF computes
-        advantages, it finds the members of a group by `index`, even if they are on different ranks.
+        The `index` of a micro-batch holds its samples' positions in `rollout_samples`. By these positions OpenRLHF
+        finds the members of a group when it computes advantages, even if the members are on different ranks.
         """
         order = self.trainer.deal([int(sample.total_length) for sample in rollout_samples])
         batches: list[Any] = super().split_rollout_samples(
@@ -114,8 +113,8 @@ class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
     def compute_advantages_and_returns(self, experiences: list[Any]) -> list[Any]:
         """Compute advantages as OpenRLHF does, and return the micro-batches.
 
-        OpenRLHF computes them from the `rewards` that `give_rewards` has set. It also overwrites the reward in the
-        `info` of each micro-batch, which it logs. Afterwards the supervisor's rewards are put back there.
+        OpenRLHF computes the advantages from the `rewards` that `give_rewards` has set. It also overwrites the reward
+        that it logs, in the `info` of each micro-batch. The supervisor's rewards are put back there afterwards.
         """
         rewards = [batch.info["reward"] for batch in experiences]
         batches: list[Any] = super().compute_advantages_and_returns(experiences)

@@ -199,8 +199,8 @@ def recipe_flags(
 ) -> dict[str, Any]:
     """Return OpenRLHF's flags for a recipe, as name without dashes -> value.
 
-    The recipe's own `engine.flags` take precedence. The value True stands for a flag without a value. A flag with None
-    or False is left out of the command line. A tuple stands for several values.
+    The value True stands for a flag without a value. A flag with None or False is left out of the command line. A tuple
+    stands for several values. The recipe's own `engine.flags` take precedence.
 
     `places` has paths and sizes, and `attention` is transformers' name of the attention implementation. `done` is the
     number of complete steps, on which vLLM's seed depends.
@@ -273,7 +273,7 @@ def recipe_flags(
 
 
 def arguments(flags: Mapping[str, Any]) -> list[str]:
-    """Return command-line arguments for flags, which are a mapping from names without dashes to values.
+    """Return command-line arguments for flags, given as name without dashes -> value.
 
     True gives a flag without a value. None and False give nothing. A tuple or list gives several values.
     """

@@ -58,7 +58,7 @@ _SETTLE_SECONDS = 2
 def run(run_path: Path, flags: list[str]) -> JobEnd:
     """Train in this process; return how the training ended, and record that in the run directory.
 
-    `flags` are OpenRLHF's command-line arguments. An error of the training is not raised, but described in the result.
+    `flags` are OpenRLHF's command-line arguments. An error of the training is not raised; the result describes it.
     """
     JobFiles(run_path).enter_working_folder()
     log = JobFiles(run_path).log
@@ -87,7 +87,7 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
     """Prepare this process and Ray, replace OpenRLHF's classes by ours, and run OpenRLHF's command line to its end.
 
     `flags` are the command line's arguments. If they ask for a universal checkpoint, which any number of GPUs can load,
-    the newest checkpoint is converted to one first.
+    the newest checkpoint is first converted to a universal one.
     """
     engine = engine_section(recipe, OpenRlhfEngine)
     variables = _variables(recipe)
@@ -124,8 +124,8 @@ def _train(recipe: Recipe, run_path: Path, flags: list[str]) -> None:
 def _variables(recipe: Recipe) -> dict[str, str]:
     """Return the environment variables to set in every process of the job, as name -> value.
 
-    If the model has to come from the Hugging Face hub and the hub does not answer, HF_HUB_OFFLINE is among them. It
-    keeps every process from waiting for the hub.
+    If the model has to come from the Hugging Face hub, and the hub does not answer, HF_HUB_OFFLINE is set too. No
+    process then waits for the hub.
     """
     variables = environment(
         trusts_code=recipe.model.trust_remote_code,
@@ -141,7 +141,7 @@ def _check_room(wanted: int, files: JobFiles | None) -> None:
     """Raise `UserError` unless Ray has `wanted` GPUs and as many CPUs in total.
 
     If other jobs hold so many GPUs or CPUs that this job has to wait, announce that through `files`, because OpenRLHF
-    waits silently. `files` is None if the job has started a Ray of its own; then nothing is announced.
+    waits silently. If `files` is None, because the job has started its own Ray, nothing is announced.
     """
     import ray
 
@@ -194,8 +194,8 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
 def sequences_at_once(recipe: Recipe) -> int:
     """Return how many sequences each vLLM engine may sample at once (`max_num_seqs`).
 
-    It is the engine's share of a step's rollouts, but at least 128 and at most 512. If it were left to vLLM, engines
-    made by OpenRLHF would sample 128 sequences at once on any card. If the key-value cache is full, sequences wait.
+    It is the engine's share of a step's rollouts, but at least 128 and at most 512. Without this setting, engines made
+    by OpenRLHF would sample 128 sequences at once on any card. If the key-value cache is full, sequences wait.
     """
     rollouts = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt
     views = len(compose(recipe.method).views)
@@ -204,11 +204,12 @@ def sequences_at_once(recipe: Recipe) -> int:
 
 
 def policy_threads(recipe: Recipe) -> int:
-    """Return the number of CPU threads of each policy process.
+    """Return the number of CPU threads of each policy process. Adam runs in them if the flag ds.adam_offload is set.
 
-    Adam runs in these threads if the flag ds.adam_offload is set. On GPUs, the number is the process's share of its
-    node's cores, because Ray would give it one thread. If OMP_NUM_THREADS is set to more than 1, that is the number. A
-    value of 1 is ignored, because Ray's job server sets it unasked. On a CPU, the number is OMP_NUM_THREADS, or else 1.
+    - If OMP_NUM_THREADS is above 1, that is the number.
+    - Otherwise, on a CPU, the number is 1.
+    - Otherwise, on GPUs, the number is the process's share of its node's cores. OMP_NUM_THREADS is ignored here if it
+      is 1, because Ray's job server sets it unasked.
     """
     import ray
 
@@ -267,8 +268,8 @@ def _rest_of(log: Path, start: int) -> str:
 def main() -> None:
     """Run the job of the run directory that the command line names, with the OpenRLHF flags that follow.
 
-    Exit with 0 if the job finished or was stopped, and with 1 otherwise. The job also ends when the olr command that
-    started it is gone.
+    Exit with 0 if the job finished or was stopped, and with 1 otherwise. If an olr command started the job, the job
+    also ends when that command is gone.
     """
     # A job that a user has started by hand has no command to follow.
     if parent := os.environ.get(LEASH):

@@ -61,7 +61,7 @@ def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") ->
     Args:
         error: the exception that ended the job; Ray may have wrapped it.
         dead: Ray actors of the job that have died, the first death first.
-        log: the output of this attempt of the job, in which to look up what a dead process printed last.
+        log: the output of this attempt of the job; it shows what a dead process printed last.
     """
     cause = cause_of(error)
     match cause:
@@ -150,8 +150,8 @@ def _last_words(died: Process, text: str, log: str) -> str:
     """Return a sentence that explains why a process died, from what it printed last.
 
     If vLLM says that one of its processes was killed, the sentence says so. Otherwise it quotes the first exception
-    that does not merely report another one. If that is a `UserError`, the sentence is its message. If no exception was
-    printed, the sentence quotes the last line.
+    that does not merely report another one. For a `UserError`, the exception's message is the whole sentence. If no
+    exception was printed, the sentence quotes the last line.
 
     Args:
         died: the process that died.
@@ -183,7 +183,8 @@ def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
 
     Args:
         printed: lines that the parent of vLLM's processes printed.
-        has_cause: whether an exception among the lines may explain the death. If so, only a line with a signal counts.
+        has_cause: whether an exception among the lines may explain the death. If so, only lines that name a signal
+            count.
     """
     for killed in filter(None, map(_KILLED_PROCESS.search, printed)):
         if killed["code"] != "None" or not has_cause:

@@ -33,7 +33,7 @@ _END_SECONDS = 2
 
 
 class JobStopped(Exception):
-    """Raised when the job stops because it was asked to; everything up to the last complete step is saved."""
+    """Raised when the job stops on request; everything up to the last complete step is saved."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,10 @@ class JobFiles:
         return JobEnd(**json.loads(self._end.read_text(encoding="utf-8")))
 
     def forget_last_attempt(self) -> None:
-        """Remove the last attempt's recorded end, announcements, ready and stop files, and universal checkpoint."""
+        """Remove what the last attempt has left.
+
+        That is its recorded end, its announcements, the ready and stop files, and the universal checkpoint.
+        """
         for file in (self.ready, self.stop, self._end, self._announced):
             file.unlink(missing_ok=True)
         shutil.rmtree(self.universal, ignore_errors=True)
@@ -166,10 +169,10 @@ def saved_parts(checkpoint: Path) -> int:
 def put_together(checkpoint: Path, target: Path) -> None:
     """Convert a checkpoint's DeepSpeed state to a universal checkpoint in `target`, which any number of GPUs can load.
 
-    With ZeRO, every GPU of the policy holds a part of the float32 weights and of Adam's moments, and saves it in a file
-    of its own. DeepSpeed loads these files only on the same number of GPUs (`DeepSpeedEngine._load_zero_checkpoint`).
+    With ZeRO, every GPU of the policy holds a part of the float32 weights and of Adam's moments, and saves its part in
+    a file. DeepSpeed loads these files only on the same number of GPUs (`DeepSpeedEngine._load_zero_checkpoint`).
     DeepSpeed's converter (checkpoint/ds_to_universal.py) makes a folder for each weight instead. The result takes 12
-    bytes of disk per parameter, and as much again during the conversion.
+    bytes of disk per parameter. The conversion needs as much again.
 
     Raises:
         OSError: the disk is full or not writable.

@@ -62,7 +62,7 @@ def missing_here(recipe: Recipe) -> Iterator[str]:
 
 
 def version_warnings() -> list[str]:
-    """Return a list of one sentence, which names all packages in untested versions; an empty list if there are none.
+    """Return a list with one sentence about all packages in untested versions; empty if there are none.
 
     OpenRLHF is left out, because checks.py refuses any other version of it.
     """
@@ -118,7 +118,7 @@ def driver_version(file: Path = _DRIVER) -> str | None:
 
 
 def require_short_folder() -> None:
-    """Raise `NotHere` if the temporary folder's name is so long that Ray's sockets in it would exceed Linux's limit."""
+    """Raise `NotHere` if Ray's sockets in the temporary folder would have longer names than Linux allows."""
     name = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
     folder = temporary_folder()
     if len(os.fsencode(folder)) > _LONGEST_FOLDER:
@@ -132,8 +132,9 @@ def require_short_folder() -> None:
 def stale_locks(folder: Path | None = None) -> list[Path]:
     """Return the lock files that killed builds of DeepSpeed's extensions have left.
 
-    torch makes a lock file, keeps it open while it compiles, and then removes it. So a lock is left over if no process
-    of this machine has it open. `folder` is where the compiled extensions are; None means where torch keeps them.
+    torch makes a lock file, keeps it open while it compiles, and then removes it. A lock that no process of this
+    machine has open is therefore left over. `folder` is where the compiled extensions are. By default, it is the folder
+    where torch keeps them.
     """
     if folder is None and (kept := os.environ.get("TORCH_EXTENSIONS_DIR")):
         folder = Path(kept)
@@ -170,7 +171,7 @@ def _is_open(file: Path) -> bool:
 def _unanswered(address: str) -> Iterator[str]:
     """Yield a sentence if no connection to a Ray cluster's address succeeds within 5 seconds; otherwise nothing.
 
-    ``auto`` and ``local`` are not addresses, so nothing is yielded for them.
+    For ``auto`` and ``local``, which are not addresses, nothing is yielded.
     """
     if address in ("auto", "local"):  # no address: Ray itself looks for a cluster
         return

@@ -17,11 +17,11 @@ _TRIES = 100
 def free_port() -> int:
     """Return a free TCP port, if possible one that the kernel does not give to connections.
 
-    Such a port is at least 20000, and below the range from which the kernel chooses. If none is found, the kernel
-    chooses.
+    Such a port is at least 20000 and lies below the range from which the kernel chooses. If none is found, the kernel
+    chooses the port.
 
     OpenRLHF and vLLM would ask the kernel for a port, and listen on it seconds later, when their process has started.
-    Until then the kernel may give the port to one of Ray's hundreds of connections, and the job would end with
+    Meanwhile the kernel might give the port to one of Ray's hundreds of connections. The job would then end with
     EADDRINUSE.
     """
     # Not seeded: all processes of a job have one seed and would draw one port.

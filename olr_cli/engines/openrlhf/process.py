@@ -43,7 +43,7 @@ def path_with_own_programs() -> str:
 
 @contextmanager
 def started(words: Sequence[str], log: Path) -> Iterator[Job]:
-    """Start a job with the command line `words`, and yield it; end it when the block ends (`Job.end`).
+    """Start a job with the command line `words`, and yield it. When the block ends, end the job.
 
     The job's output is appended to `log`. At the end, Ray's session folder and shared memory are removed too.
     """
@@ -91,8 +91,8 @@ class Job:
     def end(self) -> None:
         """End the job and all its processes, and remove Ray's session folder and shared memory.
 
-        The job first gets SIGTERM, and SIGKILL if it still runs after 20 seconds. If the job has ended already, only
-        what it has left behind is removed.
+        The job first gets SIGTERM. If it still runs after 20 seconds, it gets SIGKILL. If the job has ended already,
+        only what it has left behind is removed.
         """
         self.note_memory()
         for number in (signal.SIGTERM, signal.SIGKILL):
@@ -139,8 +139,8 @@ def descendants(process: int) -> list[int]:
 def leashed(parent: int) -> list[int]:
     """Return the ids of all living processes of jobs that process `parent` has started on this machine.
 
-    The processes are found by an environment variable (`LEASH`) that holds the parent's id. A process that gives itself
-    a title may have overwritten its environment; it is missed.
+    The processes are found by an environment variable that holds the parent's id (`LEASH`). A process that has
+    overwritten its environment, to give itself a title, is missed.
     """
     mark, processes = f"{LEASH}={parent}".encode(), []
     for entry in Path("/proc").glob("[0-9]*"):

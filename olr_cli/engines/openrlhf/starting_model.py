@@ -66,11 +66,11 @@ class StartingModel:
     ) -> list[str]:
         """Render each prompt as a text that OpenRLHF encodes to the same tokens as the local engine.
 
-        OpenRLHF adds no special tokens, so the text has to contain them.
+        OpenRLHF adds no special tokens, so the text contains them.
 
         Args:
             prompts: the prompts.
-            recipe: the recipe, for its limits on tokens.
+            recipe: sets the limits on tokens.
             view: the wording in which each prompt is rendered.
             day: the date that chat templates show; None means today.
 
@@ -89,9 +89,9 @@ class StartingModel:
         ]
 
     def _text_of(self, text: str, tokens: list[int], prompt_id: str) -> str:
-        """Return the text that OpenRLHF encodes to `tokens`: it is `text`, or the start token followed by `text`.
+        """Return the text that OpenRLHF, which adds no special tokens, encodes to `tokens`.
 
-        OpenRLHF adds no special tokens.
+        It is `text`, or the start token followed by `text`.
 
         Raises:
             UserError: neither text is encoded to `tokens`; the message names `prompt_id`.

@@ -77,7 +77,7 @@ _METRICS = {
 class ReadRollouts(NamedTuple):
     """A step's rollouts before any forward pass, in the order of the step's prompts.
 
-    `order` has the position of each rollout in OpenRLHF's list of samples, which has another order.
+    `order` has, for each rollout, its position in OpenRLHF's list of samples.
     """
 
     step: Step
@@ -88,7 +88,7 @@ class ReadRollouts(NamedTuple):
 class SupervisedStep:
     """The supervisor's decisions about a step, its token counts and its sampler gap, kept until the step is recorded.
 
-    The sampler gap is the mean absolute difference of vLLM's and the policy's log-probabilities.
+    The sampler gap is the mean absolute difference between vLLM's and the policy's log-probabilities.
     """
 
     decided: Decided
@@ -156,7 +156,7 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         """Return OpenRLHF's number of steps, after waiting until every vLLM engine has started.
 
         OpenRLHF asks for the number before it makes the policy. If vLLM does not sleep between steps, OpenRLHF itself
-        would not wait for the engines. The policy would then wait many minutes for an engine that has died.
+        would not wait for the engines. If an engine had died, the policy would then wait for it for many minutes.
         """
         batch_vllm_engine_call(self.vllm_engines, "get_num_unfinished_requests")
         steps: int = super().get_max_steps()
@@ -191,8 +191,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def fit(self, global_step: int = 0) -> None:
         """Train from the step after the last checkpoint to the end.
 
-        Without a checkpoint, first evaluate the untrained policy on the held-out prompts. OpenRLHF passes
-        `global_step`, the number of complete steps.
+        Without a checkpoint, first evaluate the untrained policy on the held-out prompts. `global_step` is the number
+        of complete steps.
         """
         shutil.rmtree(self.files.universal, ignore_errors=True)  # every rank has loaded it
         self.files.ready.touch()
@@ -369,8 +369,8 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _openrlhf_metrics(self, status: dict[str, Any], step: SupervisedStep) -> Metrics:
         """Return a step's metrics under olr's names: those that OpenRLHF reports, the entropy, and the sampler gap.
 
-        The sampler gap is the mean absolute difference of vLLM's and the policy's log-probabilities. `status` is what
-        OpenRLHF reports. Metrics that were not measured are left out.
+        The sampler gap is the mean absolute difference between vLLM's and the policy's log-probabilities. `status` is
+        what OpenRLHF reports. Metrics that were not measured are left out.
         """
         metrics = {
             name: float(status[theirs])
@@ -426,8 +426,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
     """Sample responses to all held-out prompts, and return an OpenRLHF `Experience` for each response.
 
-    vLLM receives all prompts at once. OpenRLHF would pass only as many at a time as a training step has, and wait each
-    time for the longest response. `generator` is OpenRLHF's `SamplesGenerator`, and `settings` are its options by name.
+    vLLM receives all prompts at once. OpenRLHF would pass as many at a time as a training step has, and would wait for
+    the longest response each time. `generator` is OpenRLHF's `SamplesGenerator`, and `settings` are its options by
+    name.
     """
     rollout = generator.args.rollout
     step_size, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)

@@ -31,7 +31,8 @@ class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
     """Ask vLLM for responses that also end at a stop text or at the end of their chat turn.
 
     OpenRLHF has no flag for such ends. For one response in eight, this class also asks for the log-probabilities of the
-    tokens, to measure how far vLLM is from the policy. OpenRLHF asks for them only if it corrects the update by them.
+    tokens, to measure how far vLLM is from the policy. OpenRLHF asks for log-probabilities only if it corrects the
+    update by them.
     """
 
     stop: Sequence[str] = ()
