@@ -87,8 +87,8 @@ class Form:
     def is_told_from(self, other: Form) -> bool:
         """Return whether neither this form nor `other` rests on a guess.
 
-        If the two forms then differ, they certainly mean different things. If one of them consists of numbers alone,
-        guesses about the values of letters do not count.
+        If the result is True, two different forms certainly mean different things. If one of the forms consists of
+        numbers alone, guesses about the values of letters do not count.
         """
         # A guess about the values of letters cannot turn them into a number: `\lfloor x \rfloor` is certainly not 5.
         guesses = self.all_guesses | other.all_guesses
@@ -203,7 +203,10 @@ def exact(form: Form) -> Fraction:
 
 
 def approximate(form: Form) -> Fraction | None:
-    """Return the real number that a form stands for, to about 40 digits, or None if it stands for none."""
+    """Return the real number that a form stands for, to about 40 digits.
+
+    Return None for any other form, such as an expression with letters.
+    """
     if form.kind == "number":
         return exact(form)
     # The label has the values at two points. They are equal only if the expression has no letters, and ",0@" says that
@@ -216,9 +219,9 @@ def approximate(form: Form) -> Fraction | None:
 
 
 def unordered(parts: Iterable[Form]) -> Form:
-    """Return the form of a set of the given elements, without repetitions.
+    """Return the form of a set with the given elements, without repetitions.
 
-    A single element is returned itself: {5} is 5.
+    If only one element is left, return that element: {5} is 5.
     """
     distinct = {part.key: part for part in parts}
     elements = [distinct[key] for key in sorted(distinct)]
@@ -226,9 +229,9 @@ def unordered(parts: Iterable[Form]) -> Form:
 
 
 class Vote(NamedTuple):
-    """The vote of a prompt's K rollouts: the majority, and each class's number of rollouts and spelling (R9).
+    """The counted answers of a prompt's K rollouts (R9).
 
-    A class contains all answers with the same meaning.
+    Answers with the same meaning form a class. The majority is the class with the most rollouts.
     """
 
     majority: Key | None
@@ -251,7 +254,7 @@ class Vote(NamedTuple):
 
     @property
     def majority_answer(self) -> str | None:
-        """The majority answer in its most frequent spelling, or None without a majority."""
+        """The most frequent spelling of the majority answer, or None without a majority."""
         return None if self.majority is None else self.spelling[self.majority]
 
     @classmethod

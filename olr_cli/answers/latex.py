@@ -135,7 +135,7 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
 def parse(text: str) -> Any:
     """Parse tidied LaTeX to sympy as math-verify does, with two differences.
 
-    `M` and `m` are two letters if a text has both. An `E` may have an index.
+    `M` and `m` are two letters if a text has both; otherwise letters become lower case. An `E` may have an index.
 
     Raises:
         Unreadable: math-verify would misread the text.
@@ -155,7 +155,7 @@ def parse(text: str) -> Any:
 
 
 def _convert(latex: str) -> Any:
-    """Parse LaTeX to sympy, with every letter in lower case, so that `A` is `a`.
+    """Parse LaTeX to sympy, with every letter in lower case: `A` becomes `a`.
 
     If a letter appears in both cases, all letters keep their case, so that `M/m` is not 1.
     """
@@ -174,7 +174,7 @@ def _convert(latex: str) -> Any:
 def _without_capital(name: re.Match[str]) -> str:
     """Write a capitalized word in lower case if its first letter occurs again in it: `maximum` for `Maximum`.
 
-    The two cases of that letter would otherwise count as two symbols. Any other word is returned as it is.
+    `M` and `m` would otherwise count as two symbols. Any other word is returned as it is.
     """
     word = name[0].lower()
     return word if word[0] in word[1:] else name[0]
@@ -183,7 +183,9 @@ def _without_capital(name: re.Match[str]) -> str:
 def _parse(latex: str, config: ConversionConfig) -> Any:
     """Parse LaTeX to sympy with the fast prediction. If that fails, parse again with full context.
 
-    If a number is too large, TooLarge is raised without a second attempt.
+    Raises:
+        TooLarge: a number is too large. The text is not parsed again.
+        Exception: any error of the second attempt.
     """
     try:
         return _Converter(is_real=True, config=config).parse(latex)
