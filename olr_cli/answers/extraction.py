@@ -388,7 +388,7 @@ def _letter(label: str, options: int, numbered: bool) -> str | None:
     """Return the capital letter of the option that a label names, or None if there is no such option.
 
     Args:
-        label: a letter or a number. A number counts from 1, and only if `numbered` is true.
+        label: a letter or a number. Numbers count from 1, and name an option only if `numbered` is true.
         options: number of options, at most 26.
         numbered: whether the options are numbered in print.
     """

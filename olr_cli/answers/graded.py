@@ -194,7 +194,8 @@ def verify(
     Args:
         gold: one gold or several. A number stands for its usual spelling (7 for ``7``), and None for no gold.
         answer: an answer as `parse` returns it, or a number; None for a missing answer.
-        in_percent: whether the question asks for a percentage. If it does, a percent sign in the answer is ignored.
+        in_percent: whether the question asks for a percentage. The answer may then have a percent sign that the gold
+            lacks.
         tolerance: largest relative difference of two numbers, unless both are integers; 0.01 allows 1 %.
     """
     values = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]

@@ -93,7 +93,7 @@ class Judge(AbstractContextManager["Judge"]):
             self._pool.close()
 
     def expect(self, answers: Iterable[str]) -> None:
-        """Start the server of the worker processes in the background, if any of these answers needs computer algebra."""
+        """Start the server of the workers in the background, if reading any of these answers needs computer algebra."""
         # Training passes the labels before its first step, so that the server starts while the model generates.
         try:
             for answer in answers:

@@ -39,7 +39,7 @@ class _Size(NamedTuple):
 
 
 def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -> _Size:
-    """Return the size of an expression, that is, bounds for the bits of its exact value, without computing it.
+    """Return bounds for the bits of an expression's exact value, without computing the value.
 
     Args:
         node: the expression.
@@ -70,7 +70,14 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
 
 
 def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
-    """Return the size of a number, a symbol or a constant; a symbol in `indices` has the largest value listed there."""
+    """Return the size of a number, a symbol or a constant.
+
+    `indices` maps the index of each sum or product around it to its largest value. Such an index has the size of that
+    value.
+
+    Raises:
+        TooLarge: a decimal may have more than 100,000 digits.
+    """
     if node in indices:
         return _Size(math.log2(indices[node] + 1), 0, indices[node])
     match node:
@@ -168,6 +175,9 @@ def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
     """Return the size of a sum, product or integral. Each term of a sum counts as at least one bit.
 
     `indices` maps the index of each sum or product around the node to its largest value.
+
+    Raises:
+        TooLarge: a part of the expression may have more than 100,000 digits.
     """
     terms, inner_indices = 1.0, dict(indices)
     for index, *ends in node.limits:
@@ -189,7 +199,10 @@ def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _value(function: Any, *values: Any) -> complex:
-    """Return a function's value at rough arguments: infinity if it overflows, or 1 if it is undefined there."""
+    """Return a function's value at rough arguments.
+
+    If the value overflows, return infinity. If the function is undefined there, return 1.
+    """
     # It may be undefined only here, where every symbol has the value 0.5.
     try:
         value: complex = function(*values)
