@@ -25,10 +25,10 @@ def may_match(gold: Form, answer: Form) -> bool:
 
     If they may, the answer is not proved wrong. These cases count:
 
-    1. One form rests on a guess of the parser, or has another reading that matches.
+    1. One form rests on a guess made while reading, or has another reading that matches.
     2. One form abbreviates the weekday or month in the other form.
     3. One form is an equation, and the other is a set that may hold its solutions.
-    4. The values match without their names, as in `y = 5` and `x = 5`.
+    4. The values match without their names, as in `f(3) = 5` for `f(2) = 5`.
     """
     if not gold.is_told_from(answer) or _is_abbreviation(gold, answer):
         return True

@@ -89,7 +89,7 @@ class Grading:
         })  # fmt: skip
 
     def ask_pairs(self, pairs: Collection[tuple[Gold, str]]) -> None:
-        """Ask the judge whether the answer of each pair matches its gold, and keep its verdicts."""
+        """Ask the judge whether the answer of each pair (gold, answer) matches the gold, and keep its verdicts."""
         # An undecided answer (None) is stored in neither set: it is not right, and R3 must not draw it as a wrong one.
         verdicts = self._judge.matches(pairs, self._tolerance)
         for (gold, answer), verdict in zip(pairs, verdicts, strict=True):

@@ -67,7 +67,7 @@ class _Prediction(ParserATNSimulator):  # type: ignore[misc]
     """A predictor that uses ANTLR's fast SLL mode, except in the one rule (`atom_expr`) that needs full context."""
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:
-        """Choose the mode for a decision, SLL or full context, then predict as ANTLR does."""
+        """Predict as ANTLR does, in its fast SLL mode or with full context, whichever the decision needs."""
         needs_context = decision in _FULL_CONTEXT
         self.predictionMode = PredictionMode.LL if needs_context else PredictionMode.SLL
         prediction: int = super().adaptivePredict(input, decision, outerContext)
@@ -80,7 +80,8 @@ _convert_expr = _Latex2Sympy.convert_expr
 def _convert_and_check(self: Any, context: Any) -> Any:
     """Convert a node of the parse tree to sympy, and check its size at once. Replaces the parser's `convert_expr`.
 
-    The check cannot wait for the whole text, because the parser already computes the ends of intervals to compare them.
+    The check cannot wait until the whole text is converted: to compare the ends of an interval, the parser already
+    computes them.
 
     Raises:
         Unreadable: a number in the node is too large, or a matrix has a power that is no integer.
@@ -133,7 +134,7 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Any:
-    """Parse tidied LaTeX to sympy as math-verify does, with two differences.
+    """Parse LaTeX that `tidy` has rewritten to sympy, as math-verify does, with two differences.
 
     `M` and `m` are two letters if a text has both; otherwise letters become lower case. An `E` may have an index.
 
@@ -181,7 +182,7 @@ def _without_capital(name: re.Match[str]) -> str:
 
 
 def _parse(latex: str, config: ConversionConfig) -> Any:
-    """Parse LaTeX to sympy with the fast prediction. If that fails, parse again with full context.
+    """Parse LaTeX to sympy with the fast `_Prediction`. If that fails, parse again with ANTLR's full context.
 
     Raises:
         TooLarge: a number is too large. The text is not parsed again.

@@ -311,6 +311,8 @@ class _Bound(NamedTuple):
 def _bound(left: str, sign: str, right: str) -> _Bound:
     r"""Read an inequality as a bound on its letter.
 
+    If neither side is a letter, or the sign is `\ne`, the letter of the bound is "".
+
     Args:
         left: the left side.
         sign: `<`, `>`, or a command such as `\le`.

@@ -248,7 +248,7 @@ class WorkerPool:
         _end_all(self._owner, self._workers, self._servers)
 
     def prepare(self) -> None:
-        """Start the server that forks workers, unless it runs.
+        """Start the server that forks workers, unless it runs already.
 
         The server gets ready in the background, in about a second.
         """

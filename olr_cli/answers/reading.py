@@ -73,7 +73,7 @@ def no_algebra(text: str) -> Form:
 def read(answer: str, leaf: Leaf = no_algebra) -> Form:
     """Read an answer, and return its meaning as a `Form`.
 
-    The form of an answer that cannot be read holds its normalised text (R8).
+    If the answer cannot be read, the form holds its text as `normal_text` returns it (R8).
 
     Args:
         answer: the answer as it was given.
@@ -119,10 +119,10 @@ def read_tidied(text: str, leaf: Leaf) -> Form:
 
 
 def _read(text: str, leaf: Leaf) -> Form:
-    """Read a tidied answer without a cache, and return its meaning as a `Form`.
+    """Read an answer that `tidy` has rewritten, without a cache, and return its meaning as a `Form`.
 
-    The form of an answer that cannot be read holds its normalised text. If the answer contradicts itself, or has a
-    number that is too large, a guess in the form says so. `leaf` reads the mathematical expressions.
+    If the answer cannot be read, the form holds its text as `normal_text` returns it. If the answer contradicts itself,
+    or has a number that is too large, a guess in the form says so. `leaf` reads the mathematical expressions.
     """
     if len(text) <= LONGEST_READ:
         # The nesting depth at each character, whether or not the brackets pair up.
@@ -145,7 +145,7 @@ _read_before = functools.lru_cache(1 << 14)(_read)
 
 
 def _read_statement(text: str, leaf: Leaf) -> Form:
-    """Read a tidied text, and return its meaning as a `Form`.
+    """Read a text that `tidy` has rewritten, and return its meaning as a `Form`.
 
     Numbers, words, lists, tuples, equations and the like are read here. `leaf` reads all other texts, which are
     mathematical expressions.
@@ -185,7 +185,7 @@ def _read_statement(text: str, leaf: Leaf) -> Form:
 def _guesses(text: str) -> Iterator[str]:
     """Yield the parts of a text that computer algebra may misread.
 
-    These are runs of letters, which it reads as products, and free constants, such as the C of `x^2 + C`.
+    These are runs of letters, which algebra reads as products, and free constants, such as the C of `x^2 + C`.
     """
     for match in _LETTER_RUN.finditer(split_unit(text)[0]):
         if match.lastindex:
@@ -197,8 +197,8 @@ def _guesses(text: str) -> Iterator[str]:
 def _read_simple(text: str) -> Form | None:
     """Read a simple value as a `Form`, or return None for any other text.
 
-    Simple values are a number, also with a base, a percentage, a word, a time of day, a number with a unit, an
-    infinity, and a date or score such as `3-1`.
+    Simple values are words, numbers, percentages, numbers with a unit or a base, infinities, times of day, and dates or
+    scores such as `3-1`.
     """
     value = exact_number(text)
     if value is not None:
@@ -668,7 +668,7 @@ def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
         may_nest: whether an element may be a set. It may if the brackets are `{}`, which may just group, not `\{\}`.
 
     Raises:
-        Unreadable: an element is a set although it may not be one, or cannot be read.
+        Unreadable: an element is a set although `may_nest` is False, or an element cannot be read.
     """
     if not may_nest and _INNER_SET.search(inner):
         # A set with one element is read as that element, so {{1, 2}} would become {1, 2}.

@@ -70,10 +70,10 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
 
 
 def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
-    """Return the size of a number, a symbol or a constant.
+    """Return the size (most bits, and rough value) of a number, a symbol or a constant.
 
-    `indices` maps the index of each sum or product around it to its largest value. Such an index has the size of that
-    value.
+    `indices` maps the index of each sum or product around the atom to its largest value. An atom that is such an index
+    has the size of that value.
 
     Raises:
         TooLarge: a decimal may have more than 100,000 digits.
@@ -94,13 +94,21 @@ def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _of_rational(number: sympy.Rational) -> _Size:
-    """Return the size of a rational number."""
+    """Return the size of a rational number: the bits of its numerator and denominator, and its rough value."""
     p, q = int(number.p), int(number.q)
     return _Size(math.log2(abs(p) or 1), math.log2(q), _value(operator.truediv, p, q))
 
 
 def _of_operation(node: Any, parts: list[_Size]) -> _Size:
-    """Return the size of a sum, product, power or function, given the sizes of its arguments."""
+    """Return the size (most bits, and rough value) of a sum, product, power or function.
+
+    Args:
+        node: the operation.
+        parts: the sizes of its arguments.
+
+    Raises:
+        TooLarge: the result, or the argument of a function, may be too large to compute.
+    """
     tops, bottoms, values = zip(*parts, strict=True)
     match node:
         case sympy.Add():
@@ -128,7 +136,7 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
 
 
 def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
-    """Return the size of a function's value.
+    """Return the size (most bits, and rough value) of a function's value.
 
     A node that is no function, such as a vector, has the size of its largest argument.
 
@@ -153,7 +161,7 @@ def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
 
 
 def _of_power(base: _Size, exponent: _Size) -> _Size:
-    """Return the size of a power.
+    """Return the size (most bits, and rough value) of a power, given the sizes of its base and exponent.
 
     Raises:
         TooLarge: the power is a root of a number of more than 4,000 bits.
@@ -172,9 +180,10 @@ def _of_power(base: _Size, exponent: _Size) -> _Size:
 
 
 def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
-    """Return the size of a sum, product or integral. Each term of a sum counts as at least one bit.
+    """Return the size (most bits, and rough value) of a sum, product or integral.
 
-    `indices` maps the index of each sum or product around the node to its largest value.
+    Each term of a sum or product counts as at least one bit. `indices` maps the index of each sum or product around the
+    node to its largest value.
 
     Raises:
         TooLarge: a part of the expression may have more than 100,000 digits.

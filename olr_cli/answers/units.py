@@ -99,7 +99,7 @@ _WORD = re.compile(
 
 
 def split_unit(text: str) -> tuple[str, str]:
-    """Split a tidied text into its quantity and its unit. Without a unit, return the text and "".
+    """Split a text that `tidy` has rewritten into its quantity and its unit. Without a unit, return the text and "".
 
     All names of a unit give the same spelling: `5 metres` gives ("5", "m").
     """
