@@ -64,7 +64,10 @@ _Point = tuple[int, int]
 
 
 def clear_caches() -> None:
-    """Empty the caches of sympy and of our parsing, so that the work for a text never depends on earlier texts (R8)."""
+    """Empty the caches of sympy and of our parsing.
+
+    The work for a text must not depend on the texts before it (R8).
+    """
     clear_cache()
     parse.cache_clear()
     tidied_before.cache_clear()
@@ -77,7 +80,7 @@ def leaf(text: str) -> Form:
         text: LaTeX as `tidy` returns it.
 
     Raises:
-        Unreadable: the parser or the algebra failed, for any reason but a lack of memory.
+        Unreadable: the parser or sympy raised an error. Only MemoryError is passed on as it is.
     """
     # sympy tests some identities at random points, and a verdict must not depend on earlier ones.
     random.seed(_SEED)
@@ -91,7 +94,10 @@ def leaf(text: str) -> Form:
 
 
 def _form(parsed: Any) -> Form:
-    """Return the `Form`, that is the normalised meaning, of what the LaTeX parser returned.
+    """Return the meaning of a parsed text as a `Form`.
+
+    Args:
+        parsed: what the LaTeX parser returned, usually a sympy object.
 
     Raises:
         Unreadable: `parsed` is no expression, relation, tuple, matrix or set, or cannot be computed.
@@ -121,10 +127,10 @@ def _form(parsed: Any) -> Form:
 
 
 def _set(value: sympy.Set) -> Form:
-    """Return an evaluated sympy set as a `Form`.
+    """Return the meaning of an evaluated sympy set as a `Form`.
 
-    Finite sets, intervals and unions have forms of their own kinds. The form of any other set holds the set's text. An
-    open interval becomes a tuple, because intervals and tuples are both written `(1, 2)`.
+    Finite sets, intervals and unions have kinds of their own. An open interval outside a union becomes a tuple, because
+    both are written `(1, 2)`. Any other set is stored as text.
     """
     match value:
         case sympy.FiniteSet() | sympy.sets.sets.EmptySet():
@@ -150,10 +156,10 @@ def _set(value: sympy.Set) -> Form:
 
 
 def _expression(value: Any) -> Form:
-    """Return the `Form` of an evaluated expression.
+    """Return the meaning of an evaluated expression as a `Form`.
 
-    The form is a number, an infinity or a letter. Any other expression is identified by its values for fixed values of
-    its letters, or by its text if these cannot be computed.
+    Rational numbers, infinities and single letters have kinds of their own. Any other expression is identified by its
+    values for fixed values of its letters. If these values cannot be computed, it is identified by its text.
 
     Raises:
         Unreadable: the expression is undefined, as 1/0 is.
@@ -184,8 +190,8 @@ def _at_points(value: sympy.Expr) -> Form:
     A point gives each letter of the expression a fixed value. If both values of the expression are the same simple
     rational, the form is that number.
 
-    The points have the numbers 0 and 1. If an expression without `i` is not real at point 0 or 1, the first two points
-    where it is real are used instead, if they can be found.
+    Points are numbered. Normally the points 0 and 1 are used. If an expression without `i` is complex at point 0 or 1,
+    the first two points where it is real are used, if it has any.
 
     Raises:
         _NoValue: the expression has no value at one of the points.
@@ -218,9 +224,15 @@ def _at_points(value: sympy.Expr) -> Form:
 def _real_values(expression: sympy.Expr, bits: int) -> list[tuple[_Point, int]]:
     """Return an expression's values at the first two points where it is real, or an empty list.
 
-    A value is ((real, imaginary), exponent) and stands for (real + imaginary * i) * 2**exponent. The real part has
-    `bits` bits. The list is empty if the expression has no letters, or is real at fewer than two of `_MOST_POINTS`
-    points.
+    A value is ((real, imaginary), exponent) and stands for (real + imaginary * i) * 2**exponent. The list is empty if
+    the expression has no letters, or is real at fewer than two of eight points.
+
+    Args:
+        expression: an evaluated expression.
+        bits: number of bits of the real part.
+
+    Raises:
+        _NoValue: the expression has no value at one of the eight points.
     """
     if not expression.free_symbols:
         return []
@@ -246,10 +258,12 @@ def _with_names(expression: sympy.Expr) -> sympy.Expr:
 
 
 def _compared_bits(expression: sympy.Expr) -> int:
-    """Return how many bits of an expression's value to compare, so that rounding loses none of its constants.
+    """Return how many bits of an expression's value to compare: 133, or more if a constant is long.
+
+    Without the additional bits, a long constant would be rounded.
 
     Raises:
-        Unreadable: a constant is so long that more than `_MOST_COMPARED` bits would have to be compared.
+        Unreadable: a constant is so long that more than 4,000 bits would have to be compared.
     """
     constants = expression.atoms(sympy.Rational)
     longest = max(
@@ -263,13 +277,14 @@ def _compared_bits(expression: sympy.Expr) -> int:
 
 
 class _NoValue(Unreadable):
-    """An expression has no value for the values given to its letters, or cannot be computed to enough bits."""
+    """An expression has no value at a point, or its value cannot be computed to enough bits."""
 
 
 def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, int]:
     """Return the value of an expression at a point as three integers, ((real, imaginary), exponent).
 
-    The value is (real + imaginary * i) * 2**exponent. A point gives each letter of the expression a value.
+    The value is (real + imaginary * i) * 2**exponent; for 0, all three integers are 0. A point gives each letter of the
+    expression a value.
 
     Args:
         expression: an evaluated expression.
@@ -312,9 +327,9 @@ def _value_at(expression: sympy.Expr, index: int, bits: int) -> tuple[_Point, in
 
 
 def _coordinate(name: str, index: int) -> sympy.Rational:
-    """Return the value of the symbol `name` at the point with the number `index`, a rational taken from a hash.
+    """Derive the value of the symbol `name` at the point number `index` from a hash.
 
-    The value is positive, because sympy takes all symbols for positive and applies identities that need it.
+    The value is a positive rational, because sympy takes all symbols for positive and applies identities that need it.
     """
     digest = hashlib.blake2b(
         f"{index} {name}".encode("utf-8", "surrogatepass"), digest_size=15
@@ -347,7 +362,7 @@ def _rounded(mantissa: int, shift: int) -> int:
 
 
 def _rational(value: tuple[_Point, int]) -> Fraction | None:
-    r"""Return the rational number that a value equals up to rounding, or None if it equals none.
+    r"""Return the rational number that equals a value up to rounding, or None if there is none.
 
     The value ((real, imaginary), exponent) stands for (real + imaginary * i) * 2**exponent. The denominator of the
     rational is at most 10^6. For ``(1+\sqrt2)(1-\sqrt2)`` the rational is -1.
@@ -362,7 +377,10 @@ def _rational(value: tuple[_Point, int]) -> Fraction | None:
 
 
 def _relation(relation: Any) -> Form:
-    """Return the `Form` of an equation, of an inequality, or of several inequalities that hold together."""
+    """Return the meaning of a relation as a `Form`.
+
+    The relation is an equation, an inequality, or several inequalities that hold together.
+    """
     parts = relation._unsorted_args if isinstance(relation, And) else [relation]
     if len(parts) == 1 and isinstance(parts[0], Eq):
         return Form("equation", _equation(parts[0].lhs, parts[0].rhs))
@@ -370,9 +388,13 @@ def _relation(relation: Any) -> Form:
 
 
 def _equation(left: Any, right: Any) -> str:
-    """Return a label for ``left = right`` that is the same for all its multiples, such as ``y = x`` and ``2y = 2x``.
+    """Return a text that identifies the equation ``left = right``.
 
-    If a side is no expression, the label is the text of the equation.
+    All multiples of an equation, such as ``y = x`` and ``2y = 2x``, have the same text. If a side is no expression, the
+    text is that of the equation.
+
+    Raises:
+        Unreadable: the equation has no letters, or cannot be computed.
     """
     if not (isinstance(left, sympy.Expr) and isinstance(right, sympy.Expr)):
         return short(f"{left} = {right}")
@@ -384,7 +406,13 @@ def _equation(left: Any, right: Any) -> str:
 
 
 def _inequality(relation: Any) -> str:
-    """Return a label that is the same for ``a < b``, ``b > a`` and all their positive multiples."""
+    """Return a text that identifies an inequality.
+
+    The text is the same for ``a < b``, ``b > a`` and all their positive multiples.
+
+    Raises:
+        Unreadable: the inequality has no letters, or cannot be computed.
+    """
     sign = {Lt: "<", Gt: "<", Le: "<=", Ge: "<=", Ne: "!=", Eq: "="}[type(relation)]
     left, right = (evaluate(side) for side in (relation.lhs, relation.rhs))
     proportions, is_positive = _proportions(
@@ -396,8 +424,8 @@ def _inequality(relation: Any) -> str:
 def _proportions(difference: sympy.Expr) -> tuple[str, bool]:
     """Return the ratios of an expression's values at three points, and whether the first value is positive.
 
-    The ratios are those of the second and the third value to the first, as one text. A constant factor of the
-    expression does not change them.
+    The ratios are written as one text: the second value over the first, then the third value over the first. They stay
+    the same if the expression is multiplied by a constant.
 
     Raises:
         Unreadable: the expression has no letters, or cannot be computed.
@@ -471,9 +499,10 @@ def _evaluated(expression: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
-    """Return a decimal as an exact rational, a letter as a positive symbol, and any other atom unchanged.
+    """Return the exact meaning of a sympy object without parts.
 
-    If `has_imaginary_unit` is true, the letter `i` becomes the imaginary unit.
+    Decimals become exact rationals, and letters become positive symbols. If `has_imaginary_unit` is true, the letter
+    `i` becomes the imaginary unit. Euler's constant becomes the letter gamma. Any other atom is returned unchanged.
     """
     match atom:
         case sympy.Float():
@@ -489,10 +518,9 @@ def _evaluated_atom(atom: Any, has_imaginary_unit: bool) -> Any:
 
 
 def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
-    """Return an odd root of a negative number, or a square root of an expression with letters.
+    """Compute an odd root of a negative number or a square root with letters; return None for any other power.
 
-    The odd root is the real one: -2 for the cube root of -8. An exponent such as 2/3 counts as a root, too. For any
-    other power, return None.
+    The odd root is the real one: -2 for the cube root of -8. An exponent such as 2/3 counts as a root, too.
     """
     if not exponent.is_Rational:
         return None
@@ -504,7 +532,7 @@ def _root(base: sympy.Expr, exponent: sympy.Expr) -> sympy.Expr | None:
 
 
 def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
-    r"""Return an expression with letters, raised to an exponent such as 1/2 or 3/2.
+    r"""Raise an expression with letters to an exponent such as 1/2 or 3/2.
 
     The root of a square becomes an absolute value: `\sqrt{x^2}` is `|x|`.
     """
@@ -531,11 +559,11 @@ def _square_root(base: sympy.Expr, exponent: sympy.Rational) -> sympy.Expr:
 def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
     """Return a symbol that stands for the value of a function that depends on signs, such as `|x|` or a maximum.
 
-    Equal values get the same symbol. `|x - 1|` and `|1 - x|` get the same symbol, too.
+    Equal values get the same symbol, and so do `|x - 1|` and `|1 - x|`.
 
     Args:
-        expression: any use of the function. Its own arguments do not matter.
-        arguments: the evaluated arguments of the function.
+        expression: the function with any arguments; only the function matters.
+        arguments: the evaluated arguments.
     """
     # The square is the same for x - 1 and 1 - x.
     if isinstance(expression, sympy.Abs):
@@ -545,9 +573,14 @@ def _name_of_signed(expression: Any, arguments: list[Any]) -> sympy.Expr:
 
 
 def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool | None:
-    """Return whether math-verify finds that two tidied texts state the same, or None if it fails with an error.
+    """Return whether math-verify finds that an answer states the same as a gold, or None if it raises an error.
 
-    The order of `gold` and `answer` matters to math-verify. `reader` parses each text for math-verify.
+    If the two texts are swapped, the result may change.
+
+    Args:
+        gold: a label or true answer, as rewritten by `tidy`.
+        answer: the answer, as rewritten by `tidy`.
+        reader: function that parses each text for math-verify.
     """
     random.seed(_SEED)
     try:
@@ -565,9 +598,9 @@ def proof(gold: str, answer: str, reader: Callable[[str], Any] = parse) -> bool 
 
 
 def math_verify_proof(gold: str, answer: str) -> bool | None:
-    """Return whether math-verify finds that two untidied texts state the same, or None if it fails with an error.
+    """Return whether math-verify finds that an answer states the same as a gold, or None if it raises an error.
 
-    math-verify reads the texts with its own parser.
+    Both texts are passed as they were given, and math-verify reads them with its own parser.
     """
     return proof(
         gold, answer, lambda text: parse_alone(f"\\boxed{{{text}}}", parsing_timeout=None)

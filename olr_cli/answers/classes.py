@@ -58,8 +58,9 @@ class Form:
     | other      | the expression or inequality          |                                                   |
     | text       | normalised text (can't be read, R8)   |                                                   |
 
-    The parts are forms themselves. A "value" is any other expression that can be computed. Its label holds its values
-    for fixed values of its letters, so equal expressions have equal labels.
+    The parts are forms themselves. An empty cell stands for no label or no parts. A "value" is an expression that can
+    be computed and is of no other kind. Its label holds its values for fixed values of its letters, so equal
+    expressions have equal labels.
     """
 
     kind: FormKind
@@ -78,17 +79,17 @@ class Form:
         """Return the form with additional guesses and other readings.
 
         Args:
-            guesses: what the reader guessed, such as letters in a row taken for a product.
+            guesses: what was guessed while reading the text, such as that letters in a row are a product.
             others: forms that the same text may have been meant as.
         """
         guesses, others = self.guesses.union(guesses), (*self.others, *others)
         return replace(self, guesses=guesses, others=others) if guesses or others else self
 
     def is_told_from(self, other: Form) -> bool:
-        """Return whether neither this form nor `other` rests on a guess.
+        """Return whether neither this form nor `other` rests on a guess made while reading.
 
-        If the two forms then differ, they certainly mean different things. If one of them consists of numbers alone,
-        guesses about the values of letters do not count.
+        If the result is True, two different forms certainly mean different things. If one of the forms consists of
+        numbers alone, guesses about the values of letters do not count.
         """
         # A guess about the values of letters cannot turn them into a number: `\lfloor x \rfloor` is certainly not 5.
         guesses = self.all_guesses | other.all_guesses
@@ -108,7 +109,7 @@ class Form:
 
     @property
     def all_guesses(self) -> frozenset[str]:
-        """The reader's guesses in the form and in its parts, such as letters in a row taken for a product."""
+        """What was guessed while reading the form and its parts, such as that letters in a row are a product."""
         return (
             self.guesses.union(*(part.all_guesses for part in self.parts))
             if self.parts
@@ -167,12 +168,12 @@ def is_read(key: Key) -> bool:
 
 
 def unread(text: str) -> Form:
-    """Return the form of an answer that can't be read, given its normalised text."""
+    """Return the form of an answer that can't be read, given the text that `normal_text` returns for it."""
     return Form("text", short(text))
 
 
 def short(label: str) -> str:
-    """Return a label, or its digest if it has more than 120 characters."""
+    """Return a label as it is, or its digest if it has more than 120 characters."""
     if len(label) <= _LONGEST_LABEL:
         return label
     return (
@@ -184,7 +185,7 @@ def short(label: str) -> str:
 
 
 def number(value: Fraction) -> Form:
-    """Return the form of an exact number."""
+    """Return an exact number as a `Form`, that is a parsed answer."""
     p, q = value.numerator, value.denominator
     # A huge number is written in hexadecimal, because decimal digits take quadratic time.
     if p.bit_length() + q.bit_length() > 2000:
@@ -203,7 +204,10 @@ def exact(form: Form) -> Fraction:
 
 
 def approximate(form: Form) -> Fraction | None:
-    """Return the real number that a form stands for, to about 40 digits, or None if it stands for none."""
+    """Return the real number that a form (a parsed answer) stands for, to about 40 digits.
+
+    Return None for any other form, such as an expression with letters.
+    """
     if form.kind == "number":
         return exact(form)
     # The label has the values at two points. They are equal only if the expression has no letters, and ",0@" says that
@@ -216,9 +220,9 @@ def approximate(form: Form) -> Fraction | None:
 
 
 def unordered(parts: Iterable[Form]) -> Form:
-    """Return the form of a set of the given elements, without repetitions.
+    """Return the form (a parsed answer) of a set with the given elements, without repetitions.
 
-    A single element is returned itself: {5} is 5.
+    If only one element is left, return that element: {5} is 5.
     """
     distinct = {part.key: part for part in parts}
     elements = [distinct[key] for key in sorted(distinct)]
@@ -226,9 +230,9 @@ def unordered(parts: Iterable[Form]) -> Form:
 
 
 class Vote(NamedTuple):
-    """The vote of a prompt's K rollouts: the majority, and each class's number of rollouts and spelling (R9).
+    """The counted answers of a prompt's K rollouts (R9).
 
-    A class contains all answers with the same meaning.
+    Answers with the same meaning form a class. The majority is the class with the most rollouts.
     """
 
     majority: Key | None
@@ -251,7 +255,7 @@ class Vote(NamedTuple):
 
     @property
     def majority_answer(self) -> str | None:
-        """The majority answer in its most frequent spelling, or None without a majority."""
+        """The most frequent spelling of the majority answer, or None without a majority."""
         return None if self.majority is None else self.spelling[self.majority]
 
     @classmethod

@@ -21,9 +21,14 @@ _INDEXED_NAME = re.compile(r"(.*?)(\((?!\\?[a-z]+\)).+\)|_.+|(?<=angle).+|[A-Z]{
 
 
 def may_match(gold: Form, answer: Form) -> bool:
-    """Return whether two forms that do not match may still mean the same, so that the answer is not proved wrong.
+    """Return whether two forms (parsed answers) that do not match may still mean the same.
 
-    They may if the difference could come from a guess of the reader, another reading of a text, or an abbreviation.
+    If they may, the answer is not proved wrong. These cases count:
+
+    1. One form rests on a guess made while reading, or has another reading that matches.
+    2. One form abbreviates the weekday or month in the other form.
+    3. One form is an equation, and the other is a set that may hold its solutions.
+    4. The values match without their names, as in `f(3) = 5` for `f(2) = 5`.
     """
     if not gold.is_told_from(answer) or _is_abbreviation(gold, answer):
         return True
@@ -45,7 +50,7 @@ _CALENDAR = re.compile(
 
 
 def _is_abbreviation(gold: Form, answer: Form) -> bool:
-    """Return whether one form is an abbreviation of the weekday or month in the other, such as `Tue` and `Tuesday`."""
+    """Return whether one word abbreviates the weekday or month in the other word, as `Tue` abbreviates `Tuesday`."""
     abbreviation, full_word = sorted((gold.label, answer.label), key=len)
     return (
         gold.kind == answer.kind == "word"
@@ -57,8 +62,8 @@ def _is_abbreviation(gold: Form, answer: Form) -> bool:
 def is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
     """Return whether a gold and an answer are numbers that differ by at most `tolerance` times the gold.
 
-    For two integers, the result is False. Two quantities need the same unit. Tuples, intervals and matrices are
-    compared entry by entry.
+    Two integers are never near, and two quantities need the same unit. Tuples, intervals and matrices are compared
+    entry by entry: each entry must match or be near.
     """
     gold, answer = _make_comparable(gold, answer)
     if gold.kind == answer.kind and gold.kind in (
@@ -88,9 +93,10 @@ def is_near(gold: Form, answer: Form, tolerance: Fraction) -> bool:
 
 
 def _drop_names(form: Form) -> Form:
-    """Return the value of an assignment, the last side of an equation, or the set of solutions of a system.
+    """Return the value of a form (a parsed answer), without names.
 
-    Any other form is returned as it is.
+    An assignment becomes its value, an equation its last side, and a system, such as `x = 1, y = 2`, the set of its
+    solutions. Any other form is returned as it is.
     """
     if form.kind == "system":
         return Form("set", parts=tuple(_solutions(form)))
@@ -98,9 +104,9 @@ def _drop_names(form: Form) -> Form:
 
 
 def compare(gold: Form, answer: Form) -> bool | None:
-    """Return whether an answer is right, given a gold, as far as their forms tell (R7).
+    """Return whether an answer is right, given a gold, or None if their forms do not decide it (R7).
 
-    None says that the forms do not decide it. A `Form` is the meaning of a text, without its spelling.
+    A `Form` is a parsed answer: its meaning without its spelling.
     """
     # Most pairs are two numbers, and equal numbers have equal labels.
     if gold.kind == answer.kind == "number":
@@ -143,9 +149,10 @@ def compare(gold: Form, answer: Form) -> bool | None:
 
 
 def _compare_quantities(gold: Form, answer: Form) -> bool | None:
-    """Return whether two forms match, at least one of which has a unit; None if converting units may make them equal.
+    """Return whether two parsed answers match, of which at least one has a unit.
 
-    If only one form has a unit, or both count things such as apples, only the values are compared.
+    If only one has a unit, or both count things such as apples, only the values are compared. Units are not converted.
+    If a conversion may make the answers equal, as for `500 g` and `0.5 kg`, the result is None.
     """
     gold_value, answer_value = _drop_unit(gold), _drop_unit(answer)
     if _have_compatible_units(gold, answer):
@@ -156,10 +163,10 @@ def _compare_quantities(gold: Form, answer: Form) -> bool | None:
 
 
 def _is_percentage(gold: Form, answer: Form) -> bool:
-    r"""Return whether two forms match, at least one of which is a percentage.
+    r"""Return whether two parsed answers match, of which at least one is a percentage.
 
-    A gold with a percent sign also accepts its numeral alone: 50 for `50\%`. A gold without the sign accepts a
-    percentage only up to `100\%`: `50\%` for 0.5, but not `200\%` for 2.
+    A gold with a percent sign also accepts its numeral alone: 50 for `50\%`. A gold without the sign accepts
+    percentages from `0\%` to `100\%` only: `50\%` for 0.5, but not `200\%` for 2.
     """
     if gold.kind == "percent":
         return gold.key == answer.key or gold.parts[0] == answer
@@ -167,10 +174,12 @@ def _is_percentage(gold: Form, answer: Form) -> bool:
 
 
 def _compare_parts(gold: Form, answer: Form) -> bool | None:
-    """Return whether two forms have the same kind and label, and parts that match; None if that is undecided.
+    """Return whether two forms (parsed answers) have the same kind, the same label and matching parts.
 
-    Forms with different kinds or labels do not match, but two cases are undecided. In the first, algebra could not
-    compute a part of one form. In the second, a tuple and a set have elements that match, or may match, in some order.
+    None means undecided. If the kinds or labels differ, the result is False, except in two cases where it is None:
+
+    1. A part of one form is an expression that algebra could not compute.
+    2. One form is a tuple, the other is a set, and their elements match or may match in some order.
     """
     if gold.kind != answer.kind or gold.label != answer.label:
         # An expression that algebra could not compute leaves the whole open.
@@ -190,11 +199,12 @@ def _compare_parts(gold: Form, answer: Form) -> bool | None:
 
 
 def _make_comparable(gold: Form, answer: Form) -> tuple[Form, Form]:
-    """Return the gold and the answer, each without a name or option letter that the other one lacks.
+    """Drop names and option letters that only one of two parsed answers has, and return the gold and the answer.
 
-    If the other form is 5, `x = 5` becomes 5, and so does an equation that only states its value, such as `m + n = 5`.
-    If the other form is an equation, an assignment becomes its equation. Two assignments become their values, unless
-    their names denote different values, as `f(2)` and `f(3)` do.
+    - Beside 5, `x = 5` becomes 5. So does an equation that only states its value, such as `m + n = 5`.
+    - Beside an equation, an assignment becomes its equation.
+    - Two assignments become their values. If their names denote different values, as `f(2)` and `f(3)` do, the answer
+      becomes an equation instead, which does not match.
     """
     gold, answer = _drop_option_letters(gold, answer)
     match gold.kind, answer.kind:
@@ -223,7 +233,11 @@ def _make_comparable(gold: Form, answer: Form) -> tuple[Form, Form]:
 
 
 def _drop_option_letters(gold: Form, answer: Form) -> tuple[Form, Form]:
-    """Replace choices such as `(B) 7` by their texts, unless both forms have a letter of an option to compare."""
+    """Replace choices such as `(B) 7` by their texts.
+
+    If both parsed answers are a choice or a single letter, return them unchanged, because their letters can be
+    compared.
+    """
     forms = gold, answer
     if all(form.kind in ("choice", "word") and len(form.label) == 1 for form in forms):
         return forms
@@ -232,9 +246,9 @@ def _drop_option_letters(gold: Form, answer: Form) -> tuple[Form, Form]:
 
 
 def _name_different_values(one: Form, other: Form) -> bool:
-    """Return whether the names in two assignments denote different values: `f(2)` and `f(3)`, `AB` and `CD`.
+    """Return whether the names in two assignments denote different values, as `f(2)` and `f(3)` or `AB` and `CD` do.
 
-    Names such as `x` and `f(x)` may stand for any value, so they are never told apart.
+    Names such as `x` and `f(x)` may stand for any value, so for them the result is False.
     """
     labels = (
         form.label.replace("\\triangle", "").replace("\\mid", "|") for form in (one, other)
@@ -256,10 +270,10 @@ def _name_different_values(one: Form, other: Form) -> bool:
 
 
 def is_left_to_algebra(form: Form) -> bool:
-    """Return whether math-verify may decide about a form, because our own reader did not fully understand the text.
+    """Return whether math-verify may decide about a form (a parsed answer).
 
-    That holds for unread texts, equations, congruences, inequalities, expressions that could not be computed, and forms
-    with such parts.
+    It may if our own parser did not fully understand the text: texts that it could not read, equations, congruences,
+    inequalities, expressions that could not be computed, and forms with such parts.
     """
     # The first part of an assignment is its value. The second is the equation, which algebra has read even for `x = 5`.
     parts = form.parts[:1] if form.kind == "assignment" else form.parts
@@ -274,9 +288,10 @@ def _drop_unit(form: Form) -> Form:
 
 
 def _have_compatible_units(gold: Form, answer: Form) -> bool:
-    """Return whether two forms have the same unit, or only one has a unit, or both count things (5 apples, 5 fruits).
+    """Return whether the units of two parsed answers allow comparing the values.
 
-    Percentages of different things, such as `5% of girls` and `5% of boys`, are not compatible.
+    They do if the units are the same, if only one answer has a unit, or if both answers count things (5 apples, 5
+    fruits). Percentages of different things, such as `5% of girls` and `5% of boys`, cannot be compared.
     """
     if gold.kind != answer.kind or gold.label == answer.label:
         return True
@@ -290,7 +305,10 @@ _DERIVED_UNIT = re.compile(r"(?:^|.*[a-z])(?:N|J|W|Pa|V|C|F|H|T|Wb|ohm|Hz|M|L|Bq
 
 
 def _may_be_one_unit(one: str, other: str) -> bool:
-    """Return whether one unit is a product or power of units, and the other a unit that may be equal: `N m` and `J`."""
+    """Return whether a product or power of units, such as `N m`, may be the same unit as a derived unit, such as `J`.
+
+    Exactly one of the two units must be a product or power. Their dimensions are not checked.
+    """
     are_products = [" " in unit or "^" in unit for unit in (one, other)]
     single_unit = other if are_products[0] else one
     return (
@@ -300,7 +318,7 @@ def _may_be_one_unit(one: str, other: str) -> bool:
 
 
 def _compare_words(gold: Form, answer: Form) -> bool:
-    """Return whether two words, or a word and a set, mean the same: `no solution` is the empty set.
+    """Return whether two words, or a word and a set, mean the same, as `no solution` and the empty set do.
 
     The answer may add a noun to the gold's adjective: `isosceles triangle` for `isosceles`.
     """
@@ -320,7 +338,7 @@ def _compare_words(gold: Form, answer: Form) -> bool:
 
 
 def _compare_congruences(gold: Form, answer: Form) -> bool | None:
-    """Return whether a congruence of integers matches another one or an integer; None if that is undecided.
+    """Return whether a congruence of integers matches another congruence or an integer; None if that is undecided.
 
     For 3 mod 7, the integer 3 is right and 4 is wrong. The integer 10 is undecided, because it may mean just one member
     of the class. Congruences with letters are undecided, too.
@@ -343,10 +361,10 @@ def _compare_congruences(gold: Form, answer: Form) -> bool | None:
 def _as_matrix(form: Form, shape: str) -> Form:
     """Return a tuple of rows, or a tuple of numbers, as a matrix.
 
-    Numbers become a column, unless `shape` is that of a row of the same length.
+    Numbers become a column. If `shape` is a row of the same length, they become a row.
 
     Args:
-        form: a tuple or interval. A matrix is returned as it is.
+        form: a parsed tuple or interval. A matrix is returned as it is.
         shape: shape of the matrix to compare with, such as "1x3".
     """
     if form.kind == "matrix":
@@ -364,7 +382,7 @@ def _as_matrix(form: Form, shape: str) -> Form:
 def _compare_systems(gold: Form, answer: Form) -> bool | None:
     """Return whether a system, such as `x = 1, y = 2`, matches another system, a tuple of values or a set of values.
 
-    Return None if that is undecided. At least one of the two forms must be a system.
+    None means undecided. At least one of the two parsed answers must be a system.
     """
     if {gold.kind, answer.kind} <= {"system", "tuple"}:
         return _compare_by_name(gold, answer)
@@ -382,10 +400,11 @@ def _compare_systems(gold: Form, answer: Form) -> bool | None:
 
 
 def _compare_by_name(gold: Form, answer: Form) -> bool | None:
-    """Return whether two systems, or a system and a tuple, have values that match; None if that is undecided.
+    """Return whether the values of two systems, or of a system and a tuple, match. None means undecided.
 
-    The values are paired by name if both forms have the same names, otherwise by position. If values match only in the
-    alphabetical order of their names, the result is None.
+    A system is a list of named values, such as `b = 2, a = 1`. If both sides have the same names, values are paired by
+    name, otherwise by position. If values match only after a system is sorted by name, as for `b = 2, a = 1` and (1,
+    2), the result is None.
     """
     answer_by_name = {part.label: part for part in answer.parts}
     if answer_by_name.keys() == {part.label for part in gold.parts}:
@@ -408,7 +427,10 @@ def _in_order_of_names(form: Form) -> Sequence[Form]:
 
 
 def _solutions(system: Form) -> list[Form]:
-    """Group a system's values by the index of their name: `x_1=2, y_1=1; x_2=3, y_2=4` gives (2, 1) and (3, 4)."""
+    """Group a system's values by the index of their names, one tuple per index.
+
+    `x_1=2, y_1=1; x_2=3, y_2=4` gives (2, 1) and (3, 4).
+    """
     values_by_index: dict[str, list[Form]] = {}
     for part in system.parts:
         values_by_index.setdefault(part.label.partition("_")[2], []).append(part.parts[0])
@@ -416,7 +438,10 @@ def _solutions(system: Form) -> list[Form]:
 
 
 def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
-    """Return whether two lists match entry by entry: False if one entry is wrong, else None if one is undecided."""
+    """Return whether two lists of parsed answers match entry by entry.
+
+    If the lengths differ or one entry is wrong, the result is False. Otherwise it is None if one entry is undecided.
+    """
     if len(gold) != len(answer):
         return False
     verdicts = [
@@ -429,9 +454,11 @@ def _compare_ordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | Non
 
 
 def _compare_unordered(gold: Sequence[Form], answer: Sequence[Form]) -> bool | None:
-    """Return whether two lists match in any order, each element with a partner of its own; None if undecided.
+    """Return whether two lists of parsed answers match in any order, so that each element has a partner of its own.
 
-    If more than 50 elements have no partner with the same key, the result is False.
+    If the lengths differ, or an element matches none of the other list, the result is False. Otherwise it is None if an
+    element is undecided. If more than 50 elements have no equal partner, they are not compared, and the result is
+    False.
     """
     if len(gold) != len(answer):
         return False

@@ -54,7 +54,7 @@ def boxed(response: str) -> str | None:
 
 
 def _last_box(text: str, start: int) -> tuple[int, int] | None:
-    """Return where the content of the last complete box after `start` begins and ends, or None without a box."""
+    """Return the start and the end of the content of the last complete box after `start`, or None without a box."""
     stack: list[
         int | None
     ] = []  # start of the content for each open box, None for any other open group
@@ -136,9 +136,9 @@ _RUNS_ON = re.compile(
 
 
 def _own_turn(response: str) -> str:
-    """Return a response up to where a base model runs on: at another question, or at a token that ends a turn.
+    """Return a response without what a base model writes after its answer.
 
-    A response without such a place is returned as it is.
+    The response is cut off at another question, or at a token that ends a turn. Without these, it is returned as it is.
     """
     match = _RUNS_ON.search(response.lstrip())
     return response.lstrip()[: match.start()] if match else response
@@ -156,8 +156,8 @@ def first_integer(response: str) -> str | None:
 def last_number(response: str) -> str | None:
     """Return the last number of a response, or None without one: ``so 2 * 3 = $1,234.50.`` claims 1234.50.
 
-    ``1 1/2``, ``1.5e-3`` and the power ``2^{10}`` are one number each. An exponent alone is none, so ``x^2`` has no
-    number. If a base model runs on with another question, only the text before it counts.
+    ``1 1/2``, ``1.5e-3`` and the power ``2^{10}`` are one number each. An exponent alone is no number, so ``x^2`` has
+    none. If a base model runs on with another question, only the text before the question counts.
     """
     matches = [*_NUMBER.finditer(_own_turn(response))]
     return _plain_number(*matches[-1].groups(default="")) if matches else None
@@ -212,7 +212,8 @@ def choice(response: str) -> str | None:
     3. The last line, if there is no box and the line names one option, as ``(B)`` and ``B. Planets`` do.
     4. The last mention of an option that is not ruled out, such as "option B".
 
-    A statement or a mention with two letters gives None. If a box names no option, only the text after it is read.
+    If the last statement or mention has two letters, the result is None. If a box names no option, only the text after
+    the box is read.
     """
     if (box := boxed(response)) is not None:
         if letter := option_letter(box, len(ascii_uppercase)):
@@ -250,11 +251,11 @@ def last_answer(response: str) -> str | None:
     2. The content of ``<answer>…</answer>``, or an answer that is marked inside it.
     3. ``#### x``, unless that is a heading.
     4. The text below a heading "Final Answer".
-    5. ``**x**`` at the end, or an "answer is" inside it.
+    5. ``**x**`` at the end, or the text after an "answer is" inside it.
     6. The rest of the sentence after the last "Answer:" or "answer is".
     7. The last code block, if it has one line.
 
-    If a base model runs on with another question, only the text before it counts.
+    If a base model runs on with another question, only the text before the question counts.
     """
     response = _own_turn(response)
     # Readers see `\fbox{7}` as a box, too.
@@ -292,9 +293,11 @@ def after_hashes(text: str, blank: str | None = None) -> str | None:
 def _closing_claim(response: str) -> str:
     """Return what a response claims at its end, or an empty text if it claims nothing there.
 
-    If the response ends in bold text, only the bold text is read. The claim is the rest of the sentence after the last
-    "answer is". Without an "answer is", the claim is the bold text. Without bold text, the claim is the last code
-    block, if that has one line.
+    If the response ends in bold text, only the bold text is read. The first of these that is present is the claim:
+
+    1. The rest of the sentence after the last "answer is".
+    2. The bold text.
+    3. The last code block, if it has one line.
     """
     in_bold = _BOLD_AT_END.search(response)
     text = in_bold[1] if in_bold else response
@@ -305,7 +308,7 @@ def _closing_claim(response: str) -> str:
 
 
 def _last_code_line(response: str) -> str:
-    """Return the last code block of a response if it is one line, otherwise an empty text."""
+    """Return the last code block of a response if the block has one line, otherwise an empty text."""
     parts = response.split("```")
     # An even number of parts means that a fence is not closed.
     if len(parts) < 3 or len(parts) % 2 == 0:
@@ -316,7 +319,7 @@ def _last_code_line(response: str) -> str:
 
 
 def _one_letter(match: re.Match[str]) -> str | None:
-    """Return the letter in the groups of a match as a capital, or None if the groups have no letter or several."""
+    """Return the letter that a match captured, as a capital, or None if it captured no letter or different ones."""
     letters = {letter.upper() for letter in match.groups() if letter}
     return letters.pop() if len(letters) == 1 else None
 
@@ -356,7 +359,7 @@ def option_letter(answer: str, options: int, *, numbered: bool = False) -> str |
     Args:
         answer: the content of a box.
         options: number of options, at most 26.
-        numbered: whether the options are numbered in print, so that ``2`` names the second, as ``B`` does.
+        numbered: whether the options are numbered in print. If they are, ``2`` names the second option, as ``B`` does.
     """
     if len(answer) == 1 and answer.isascii() and answer.isalpha():
         return _letter(answer, options, numbered)
@@ -385,7 +388,7 @@ def _letter(label: str, options: int, numbered: bool) -> str | None:
     """Return the capital letter of the option that a label names, or None if there is no such option.
 
     Args:
-        label: a letter, or a number that counts from 1 if the options are `numbered`.
+        label: a letter or a number. Numbers count from 1, and name an option only if `numbered` is true.
         options: number of options, at most 26.
         numbered: whether the options are numbered in print.
     """
@@ -414,8 +417,8 @@ _TAG = re.compile(r"[A-Za-z][\w.-]*")
 def extract(response: str, extractor: str = "boxed") -> str | None:
     """Return the answer that a response claims, or None if it claims none.
 
-    Only the text after the thinking is read. A response that ends inside its thinking claims nothing (R6). If nothing
-    after the thinking is marked as an answer, the extractor `last_answer` takes the last line.
+    Only the text after the thinking is read. A response that ends inside its thinking claims nothing (R6). If no answer
+    is marked in the text after the thinking, the extractor `last_answer` returns its last line.
 
     Args:
         response: the text of a rollout.
@@ -441,14 +444,14 @@ def find_extractor(extractor: str) -> Extractor:
 
     | setting | the answer is |
     |---|---|
-    | a name of `EXTRACTORS` | the result of that function |
-    | ``regex:PATTERN`` | the last match: its first group, or all of it if the pattern has no group |
+    | a built-in name, such as ``boxed`` | the result of that function of `EXTRACTORS` |
+    | ``regex:PATTERN`` | the first group of the last match, or the whole match if the pattern has no group |
     | ``after:TEXT`` | the rest of the line after the last TEXT |
     | ``tag:NAME`` | the content of the last ``<NAME>…</NAME>`` |
     | ``package.module:function`` | the result of this function, which the user provides |
 
     Raises:
-        UserError: the setting names no extractor.
+        UserError: the setting names no extractor, or its pattern, tag or function is not valid.
     """
     kind, colon, text = extractor.partition(":")
     if not colon:
@@ -480,9 +483,9 @@ def find_extractor(extractor: str) -> Extractor:
 
 
 def reading_more(responses: Sequence[str]) -> str | None:
-    """Return a sentence about the most specific extractor that finds an answer in more than half of the responses.
+    """Suggest an extractor that finds an answer in more than half of the responses, or return None without one.
 
-    Return None if no extractor finds that many.
+    If several do, the most specific one is suggested: "The extractor choice reads 9 of 10 responses."
     """
     # From the most specific to the least: `last_number` reads nearly every text.
     for name in (
@@ -500,5 +503,8 @@ def reading_more(responses: Sequence[str]) -> str | None:
 
 
 def default_extractor(data_source: str) -> str:
-    """Return the name of a data source's extractor: `boxed` for all but the built-in arithmetic data sets (R6)."""
+    """Return the name of the extractor for a data source (R6).
+
+    It is `boxed`, except for the built-in arithmetic data sets.
+    """
     return _BUILT_IN.get(data_source, "boxed")

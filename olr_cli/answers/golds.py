@@ -17,7 +17,7 @@ class Gold(NamedTuple):
 
     text: str
     in_percent: bool = False
-    """Whether the question asks for a percentage; if so, the gold accepts a percent sign that it lacks."""
+    """Whether the question asks for a percentage. If so, an answer may have a percent sign that the gold lacks."""
 
 
 _LONGEST = 60

@@ -25,11 +25,11 @@ SENTINEL = "__NoCorrectAnswer__"
 def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
     """Return the answer that a response claims, or None if it claims none (R6, R16).
 
-    A response that claims `SENTINEL`, the label that no policy should ever output, claims none either.
+    No policy should output the label `SENTINEL`, so a response that claims it gives None, too.
 
     Args:
         response: the text of a rollout.
-        extractor: setting of an extractor, such as ``boxed`` or ``after:####`` (`find_extractor`).
+        extractor: setting of an extractor, such as ``boxed`` or ``after:####`` (`find_extractor` lists all).
         prompt: the text that the response continues, if known. If the prompt ends with a mark that opens the thinking,
             such as ``<think>``, the response begins inside its thinking.
     """
@@ -39,10 +39,10 @@ def read_answer(response: str, extractor: str, prompt: str = "") -> str | None:
 
 
 class Grading:
-    """The answers to P prompts, the class of each answer, and which answers match which golds (R7).
+    """The answers to several prompts, the class of each answer, and which answers match which golds (R7).
 
     A gold is a label or true answer. Call `ask` or `ask_pairs` before `right`, `wrong` or `verdict`: a pair that the
-    judge has not seen counts as no match.
+    judge has not seen counts as undecided.
 
     Args:
         answers: the answers to each prompt, one per response; None for a response without an answer.
@@ -89,7 +89,7 @@ class Grading:
         })  # fmt: skip
 
     def ask_pairs(self, pairs: Collection[tuple[Gold, str]]) -> None:
-        """Ask the judge whether the answer of each pair matches its gold, and keep its verdicts."""
+        """Ask the judge whether the answer of each pair (gold, answer) matches the gold, and keep its verdicts."""
         # An undecided answer (None) is stored in neither set: it is not right, and R3 must not draw it as a wrong one.
         verdicts = self._judge.matches(pairs, self._tolerance)
         for (gold, answer), verdict in zip(pairs, verdicts, strict=True):
@@ -97,18 +97,21 @@ class Grading:
                 (self._right if verdict else self._wrong)[gold].add(answer)
 
     def right(self, gold: Gold) -> Collection[str | None]:
-        """Return the answers that match a gold, among those that `ask` or `ask_pairs` compared with it."""
+        """Return the answers that match a gold, among those that `ask` or `ask_pairs` compared with the gold."""
         return self._right.get(gold, frozenset())
 
     def wrong(self, gold: Gold) -> Collection[str | None]:
-        """Return the answers that are proved not to match a gold, among those that were compared with it."""
+        """Return the answers that are proved not to match a gold.
+
+        Only answers that `ask` or `ask_pairs` compared with the gold are returned.
+        """
         return self._wrong.get(gold, frozenset())
 
     def verdict(self, golds: Sequence[Gold], answer: str | None) -> Verdict:
         """Return the verdict on an answer, which is right if the answer matches any of the golds.
 
-        The judge must have seen the answer with each gold (`ask`). An answer of None, that is a missing answer, is
-        never right.
+        An answer of None, that is a missing answer, is never right. Call `ask` first, so that the judge has compared
+        the answer with each gold.
         """
         if any(answer in self.right(gold) for gold in golds):
             return Verdict.RIGHT
@@ -136,7 +139,10 @@ def any_of(golds: Sequence[str]) -> str:
 
 
 def right_answers(gold: str) -> list[str]:
-    """Return the golds in a text that `any_of` wrote, without placeholders for a missing answer such as N/A (R16)."""
+    """Return the golds in a text that `any_of` wrote: one gold as it is, or several as a JSON list.
+
+    Placeholders for a missing answer, such as N/A, are left out (R16).
+    """
     golds = [gold]
     # A gold that only begins like a JSON list stays one gold.
     with suppress(ValueError, RecursionError):
@@ -188,7 +194,8 @@ def verify(
     Args:
         gold: one gold or several. A number stands for its usual spelling (7 for ``7``), and None for no gold.
         answer: an answer as `parse` returns it, or a number; None for a missing answer.
-        in_percent: whether the question asks for a percentage. A gold then accepts a percent sign that it lacks.
+        in_percent: whether the question asks for a percentage. The answer may then have a percent sign that the gold
+            lacks.
         tolerance: largest relative difference of two numbers, unless both are integers; 0.01 allows 1 %.
     """
     values = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]

@@ -14,7 +14,9 @@ PLAIN_DECIMAL = re.compile(r"-?\d+(?:\.\d{1,12})?", re.ASCII)
 
 
 def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
-    """Read an answer as a `Form` that also holds what the reader guessed, and other forms that may have been meant.
+    """Read an answer as a `Form`, that is its meaning, and record what was guessed.
+
+    The form also holds other meanings that the text may have.
 
     Args:
         answer: the answer as it was given.
@@ -40,7 +42,7 @@ def read_surely(answer: str, text: str, leaf: Leaf) -> Form:
 
 
 def _on_12_hour_clock(clock: re.Match[str]) -> str:
-    """Return a time of the 24-hour clock on the 12-hour clock: `5:30 PM` for `17:30`."""
+    """Rewrite a time of the 24-hour clock for the 12-hour clock: `5:30 PM` for `17:30`."""
     hour = int(clock[1])
     return f"{hour % 12 or 12}:{clock[2]} {'PM' if hour > 11 else 'AM'}"
 
@@ -71,7 +73,7 @@ def with_points(text: str) -> str:
 
 
 def _used_algebra(form: Form) -> bool:
-    """Return whether a form, or a part of it, was read by computer algebra or could not be read at all."""
+    """Return whether a parsed answer, or a part of it, was read by computer algebra or could not be read at all."""
     return form.kind in ("value", "equation", "other", "text") or any(
         map(_used_algebra, form.parts)
     )

@@ -43,15 +43,15 @@ percent."""
 class Judge(AbstractContextManager["Judge"]):
     """A judge that returns the classes of answers, and verdicts about pairs of a gold and an answer.
 
-    Classes and verdicts depend on the texts alone, not on other answers or earlier calls. The judge gives up on an
-    answer or pair that takes too long. With a `ledger`, it gives up on the same answers and pairs when the run is
-    resumed or replayed. It starts worker processes when they are first needed. Threads may share a judge.
+    Classes and verdicts depend on the texts alone, not on other answers or earlier calls. An answer or pair that takes
+    too long is given up and counts as undecided. With a `ledger`, the same answers and pairs are given up when the run
+    is resumed or replayed. Worker processes start when they are first needed. Threads may share a judge.
 
     Args:
         time_limit: approximate processor seconds to read one answer or to verify one pair (`WorkerPool`).
         workers: largest number of worker processes at a time; by default one per core, at most four.
-        ledger: file that lists the answers and pairs given up, one per line; created with the first entry.
-        keep: whether to add entries to the ledger; if False, the ledger is only read.
+        ledger: file that lists the answers and pairs given up, one per line; created with the first of them.
+        keep: whether to add answers and pairs to the ledger; if False, the ledger is only read.
         tolerance: relative tolerance for numbers if `matches` is called without one.
         report: called now and then with a sentence that says how many of the answers that need a worker are done.
     """
@@ -93,7 +93,7 @@ class Judge(AbstractContextManager["Judge"]):
             self._pool.close()
 
     def expect(self, answers: Iterable[str]) -> None:
-        """Start the server that forks workers, in the background, if any of these answers needs one to be read."""
+        """Start the server of the workers in the background, if reading any of these answers needs computer algebra."""
         # Training passes the labels before its first step, so that the server starts while the model generates.
         try:
             for answer in answers:
@@ -121,8 +121,8 @@ class Judge(AbstractContextManager["Judge"]):
     ) -> list[bool | None]:
         """Return whether each answer is right, given the gold of its pair, in the order of `pairs` (R7, *matches*).
 
-        True and False are proved. None says that neither could be proved. Such an answer is not right, but it is not
-        drawn as a wrong label either (R3).
+        True and False are proved. None says that neither could be proved: the answer is not right, and it does not
+        become a wrong label of active noise either (R3).
 
         Args:
             pairs: pairs of a gold and an answer.
@@ -142,8 +142,8 @@ class Judge(AbstractContextManager["Judge"]):
     def may_match(self, pairs: Iterable[Pair]) -> list[bool]:
         """Return whether some grader may call each answer right, given the gold of its pair, in the order of `pairs`.
 
-        An answer counts if it matches with a tolerance of 1 %, or by math-verify's own rules, with gold and answer in
-        either order. A pair that the judge gives up on counts, too.
+        A grader may if the texts match with a tolerance of 1 %, or by math-verify's own rules, in either order. If the
+        judge gives up on a pair, the result is True as well.
         """
         return [verdict is not False for verdict in self._verdicts("may match", pairs)]
 
@@ -152,8 +152,10 @@ class Judge(AbstractContextManager["Judge"]):
     ) -> list[bool | None]:
         """Return whether each answer matches its gold, in the order of `pairs`; None if that is undecided.
 
-        Two plain integers are compared as texts. Any other pair becomes a task of the given `kind`, "matches" or "may
-        match". An empty `tolerance` means that there is none.
+        Args:
+            kind: "matches" or "may match", the kind of comparison.
+            pairs: pairs of a gold and an answer. Two plain integers are compared as texts, whatever the kind.
+            tolerance: relative tolerance for numbers, such as "0.01"; empty for none.
         """
         triples = [_spelled(pair) for pair in pairs]
         texts = {gold for gold, _, _ in triples} | {answer for _, _, answer in triples}
@@ -173,7 +175,7 @@ class Judge(AbstractContextManager["Judge"]):
     def _decide(self, tasks: Iterable[Task]) -> dict[Task, Any]:
         """Return the result of each task, from memory, from this process or from a worker.
 
-        A task is a tuple of a kind, such as "matches", and the texts to decide on (`Task`).
+        A `Task` is a tuple of a kind, such as "matches", and the texts to decide on.
         """
         with self._lock:
             if len(self._memo) > _MEMO:
@@ -191,9 +193,10 @@ class Judge(AbstractContextManager["Judge"]):
             return {task: self._memo[_memo_key(task)] for task in tasks}
 
     def _is_remembered(self, task: Task) -> bool:
-        """Decide a task at once if that needs no worker, and return whether its result is now in memory.
+        """Decide a task at once if that needs no worker, and return whether its result is in memory.
 
-        A task counts as undecided if it was given up before, or if one of its texts was.
+        A task is a tuple of a kind, such as "matches", and the texts to decide on. If the task or one of its texts was
+        given up before, its result is undecided.
         """
         memo = _memo_key(task)
         if memo not in self._memo:
@@ -206,7 +209,10 @@ class Judge(AbstractContextManager["Judge"]):
         return True
 
     def _run_in_workers(self, tasks: list[Task]) -> None:
-        """Run tasks in workers and store their results. Count the tasks given up, and add them to the ledger."""
+        """Run tasks in workers and store their results.
+
+        Tasks that take too much work are given up: they are counted and added to the ledger, the file that lists them.
+        """
         replies = dict(zip(tasks, self._pool.run(tasks), strict=True))
         given_up = [task for task, reply in replies.items() if reply is GAVE_UP]
         self.timeouts += len(given_up)
@@ -224,7 +230,10 @@ _all_judges: weakref.WeakSet[Judge] = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    """Give all judges new locks after a fork: a lock that a thread of the parent held would never be released here."""
+    """Give all judges new locks after a fork.
+
+    If a thread of the parent held a lock during the fork, the lock would never be released in this process.
+    """
     for judge in _all_judges:
         judge._lock = threading.Lock()
 
@@ -233,7 +242,10 @@ os.register_at_fork(after_in_child=_renew_locks)
 
 
 def _read_ledger(file: Path | None) -> set[Task]:
-    """Return the tasks that a ledger lists as given up. Without a file, there are none."""
+    """Return the tasks given up earlier, which a ledger lists. Without a file, there are none.
+
+    A task is a tuple of a kind, such as "matches", and the texts to decide on.
+    """
     given_up: set[Task] = set()
     text = (
         regular(file).read_text(encoding="ascii", errors="replace")
@@ -257,9 +269,16 @@ def _spelled(pair: Pair) -> tuple[str, bool, str]:
 
 
 def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = "") -> Task:
-    """Build the task that compares a gold and an answer, without arguments that cannot change its result.
+    """Build the task for a worker that compares a gold and an answer.
 
-    `in_percent` matters for the kind "matches" only. An empty `tolerance` means that there is none.
+    Arguments that cannot change the result are left out, so that equal tasks are recognised.
+
+    Args:
+        kind: "matches" or "may match".
+        gold: a label or true answer.
+        in_percent: whether the question asks for a percentage. It matters for "matches" only.
+        answer: the answer to compare with the gold.
+        tolerance: relative tolerance for numbers, such as "0.01"; empty for none.
     """
     if in_percent and kind == "matches":
         return kind, gold, answer, tolerance, "in percent"
@@ -267,26 +286,32 @@ def _task(kind: str, gold: str, in_percent: bool, answer: str, tolerance: str = 
 
 
 def _texts(task: Task) -> list[Task]:
-    """Return tasks that each read one text of a task alone, because a single text may already take too much work."""
+    """Return tasks that each read one text of a task.
+
+    They run before the task itself, because a single text may already take too much work.
+    """
     return [("key", text) for text in task[1:3]]
 
 
 def _undecided(task: Task) -> Key | None:
     """Return the result of a task that was given up.
 
-    For a pair it is None. For an answer it is the key of the class of unreadable answers with the same text.
+    For a pair the result is None. For an answer it is the key of the class of unreadable answers with the same text.
     """
     return unread(normal_text(tidy(task[1]))).key if task[0] == "key" else None
 
 
 def _memo_key(task: Task) -> Task:
-    """Return a task with digests instead of long texts, to save memory."""
+    """Return a task with digests in place of long texts, to save memory."""
     return tuple(map(short, task))
 
 
 @functools.cache
 def shared_judge() -> Judge:
-    """Return the one judge of this process for callers that need only verdicts: one worker, no ledger, no tolerance."""
+    """Return the one judge of this process for callers that need only verdicts.
+
+    It has one worker, no ledger and no tolerance.
+    """
     return Judge(workers=1)
 
 

@@ -67,7 +67,7 @@ class _Prediction(ParserATNSimulator):  # type: ignore[misc]
     """A predictor that uses ANTLR's fast SLL mode, except in the one rule (`atom_expr`) that needs full context."""
 
     def adaptivePredict(self, input: Any, decision: int, outerContext: Any) -> int:
-        """Choose the mode for a decision, SLL or full context, then predict as ANTLR does."""
+        """Predict as ANTLR does, in its fast SLL mode or with full context, whichever the decision needs."""
         needs_context = decision in _FULL_CONTEXT
         self.predictionMode = PredictionMode.LL if needs_context else PredictionMode.SLL
         prediction: int = super().adaptivePredict(input, decision, outerContext)
@@ -80,7 +80,8 @@ _convert_expr = _Latex2Sympy.convert_expr
 def _convert_and_check(self: Any, context: Any) -> Any:
     """Convert a node of the parse tree to sympy, and check its size at once. Replaces the parser's `convert_expr`.
 
-    The check cannot wait for the whole text, because the parser already computes the ends of intervals to compare them.
+    The check cannot wait until the whole text is converted: to compare the ends of an interval, the parser already
+    computes them.
 
     Raises:
         Unreadable: a number in the node is too large, or a matrix has a power that is no integer.
@@ -133,9 +134,9 @@ class _Converter(_Latex2Sympy):  # type: ignore[misc]
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Any:
-    """Parse tidied LaTeX to sympy as math-verify does, with two differences.
+    """Parse LaTeX that `tidy` has rewritten to sympy, as math-verify does, with two differences.
 
-    `M` and `m` are two letters if a text has both. An `E` may have an index.
+    `M` and `m` are two letters if a text has both; otherwise letters become lower case. An `E` may have an index.
 
     Raises:
         Unreadable: math-verify would misread the text.
@@ -155,7 +156,7 @@ def parse(text: str) -> Any:
 
 
 def _convert(latex: str) -> Any:
-    """Parse LaTeX to sympy, with every letter in lower case, so that `A` is `a`.
+    """Parse LaTeX to sympy, with every letter in lower case: `A` becomes `a`.
 
     If a letter appears in both cases, all letters keep their case, so that `M/m` is not 1.
     """
@@ -174,16 +175,18 @@ def _convert(latex: str) -> Any:
 def _without_capital(name: re.Match[str]) -> str:
     """Write a capitalized word in lower case if its first letter occurs again in it: `maximum` for `Maximum`.
 
-    The two cases of that letter would otherwise count as two symbols. Any other word is returned as it is.
+    `M` and `m` would otherwise count as two symbols. Any other word is returned as it is.
     """
     word = name[0].lower()
     return word if word[0] in word[1:] else name[0]
 
 
 def _parse(latex: str, config: ConversionConfig) -> Any:
-    """Parse LaTeX to sympy with the fast prediction. If that fails, parse again with full context.
+    """Parse LaTeX to sympy with the fast `_Prediction`. If that fails, parse again with ANTLR's full context.
 
-    If a number is too large, TooLarge is raised without a second attempt.
+    Raises:
+        TooLarge: a number is too large. The text is not parsed again.
+        Exception: any error of the second attempt.
     """
     try:
         return _Converter(is_real=True, config=config).parse(latex)

@@ -47,7 +47,10 @@ Proof = Callable[[str, str], bool | None]
 
 
 def no_proof(gold: str, answer: str) -> None:
-    """Return None, which says that nothing is proved. This is the `Proof` of a process without computer algebra."""
+    """Return None, which says that nothing is proved.
+
+    A process without computer algebra uses this function as its `Proof`, that is in place of math-verify.
+    """
 
 
 def decide(
@@ -67,14 +70,14 @@ def decide(
     |-----------|-------------------------------------------------|------------------------------------------|
     | key       | answer                                          | the key of the answer's class            |
     | matches   | gold, answer, then the tolerance, then whether  | whether the answer is right; None if     |
-    |           | the gold is `in_percent`                        | undecided                                |
+    |           | the question asks for a percentage              | undecided                                |
     | may match | gold, answer                                    | whether some grader may call it right    |
-    | reason    | gold, answer                                    | why there is no verdict (`reason`)       |
+    | reason    | gold, answer                                    | why there is no verdict (see `reason`)   |
 
     An empty `tolerance` means that there is none. Any text as `in_percent` means yes.
 
     By default nothing is read or proved by computer algebra. In a worker, `leaf` reads expressions, `proof` compares
-    tidied texts, and `math_verify_proof` compares the texts as given.
+    texts as `tidy` rewrites them, and `math_verify_proof` compares the texts as given.
 
     Raises:
         NeedsAlgebra: the texts cannot be decided without computer algebra, and `leaf` is `no_algebra`.
@@ -103,7 +106,7 @@ def decide(
 
 
 class _Side(NamedTuple):
-    """A gold or an answer: its text as given, the tidied text, and its `Form`."""
+    """A gold or an answer: its text as given, the text as `tidy` rewrites it, and its meaning as a `Form`."""
 
     given: str
     """The text as it was given."""
@@ -121,13 +124,13 @@ def matches(
     proof: Proof = no_proof,
     tolerance: Fraction = Fraction(0),
 ) -> bool | None:
-    """Return whether an answer is right, given a gold, or None if neither right nor wrong is proved.
+    """Return whether an answer is right, given a gold, or None if it is proved neither right nor wrong.
 
     Args:
         gold: a label or true answer.
         answer: the answer, written like the content of a box.
         leaf: function that reads mathematical expressions.
-        proof: function that asks math-verify about texts that our own reader cannot compare.
+        proof: function that asks math-verify about texts that our own parser cannot compare.
         tolerance: largest relative difference of two numbers, unless both are integers; 1/100 allows 1 %.
     """
     gold_text, answer_text = tidy(gold), tidy(answer)
@@ -159,10 +162,10 @@ def matches(
 
 
 def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
-    """Return math-verify's verdict if our own reader could not fully read the gold or the answer, otherwise None.
+    """Return math-verify's verdict on a pair, or None if math-verify cannot help.
 
-    If our reader could read both, only an order or a unit is open: `2, 1` for (1, 2), or 500 g for 0.5 kg. math-verify
-    cannot decide about these.
+    math-verify (`proof`) is asked only if our own parser could not fully read the gold or the answer. Otherwise just an
+    order or a unit is open, as in `2, 1` for (1, 2) or 500 g for 0.5 kg, and math-verify cannot decide about these.
     """
     if is_left_to_algebra(gold.form) or is_left_to_algebra(answer.form):
         return proof(gold.text, answer.text)
@@ -170,7 +173,7 @@ def _proof_by_algebra(gold: _Side, answer: _Side, proof: Proof) -> bool | None:
 
 
 def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
-    """Return whether a gold and an answer match in a way that comparing their forms does not find.
+    """Return whether a gold and an answer match in a way that comparing their meanings does not find.
 
     They match if one of these is true:
 
@@ -178,7 +181,7 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
     2. The answer is an equation of numbers, and one of its sides matches.
     3. The gold and the answer are antiderivatives that differ by a constant.
 
-    Texts over 1,000 characters never match.
+    Texts over 1,000 characters never match. `leaf` reads the mathematical expressions.
     """
     if max(len(gold.text), len(answer.text)) > LONGEST_READ:
         return False
@@ -197,7 +200,10 @@ def _match_otherwise(gold: _Side, answer: _Side, leaf: Leaf) -> bool:
 
 
 def reason(gold: str, answer: str, leaf: Leaf = no_algebra) -> str:
-    """Return why `matches` cannot decide a pair: TWO_READINGS, TOO_LARGE, UNREAD or UNDECIDED (names of `Verdict`)."""
+    """Return why `matches` cannot decide a pair, as the name of a `Verdict`.
+
+    The name is TWO_READINGS, TOO_LARGE, UNREAD or UNDECIDED. `leaf` reads the mathematical expressions.
+    """
     text = tidy(gold)
     # `3,14` may be a decimal or two numbers, but the comma of an index (`x_{1,2}`) is never a decimal comma.
     if with_points(text) != text and "_" not in text:
@@ -219,7 +225,7 @@ _ONLY_NUMBERS = re.compile(
 def _sides(answer: str, leaf: Leaf) -> list[str]:
     r"""Return the sides of a true equation of numbers, exact or rounded, such as `\frac13 \approx 0.333`.
 
-    For any other text the list is empty.
+    For any other text the list is empty. `leaf` reads the sides.
     """
     text = tidy(_APPROXIMATELY.sub("=", answer))
     sides = [side.strip() for side in text.split("=")]
@@ -234,7 +240,7 @@ def _sides(answer: str, leaf: Leaf) -> list[str]:
 def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
     r"""Return whether two antiderivatives, both with a "+ C" at the end, differ only by a number.
 
-    The bars of absolute values are ignored: `\ln|x| + C` and `\ln x + C` are equal here.
+    The bars of absolute values are ignored: `\ln|x| + C` and `\ln x + C` are equal here. `leaf` reads the difference.
     """
     gold_part, answer_part = (
         ADDED_CONSTANT.sub("", VALUE.sub("", text)) for text in (gold, answer)
@@ -249,7 +255,10 @@ def _differ_by_a_constant(gold: str, answer: str, leaf: Leaf) -> bool:
 
 
 def _are_joined_by_other_words(gold: str, answer: str) -> bool:
-    r"""Return whether one text joins its parts only by "and" (or `\land`), and the other only by "or" (or `\lor`)."""
+    r"""Return whether one text joins its parts only by "and", and the other text only by "or".
+
+    The signs `\land` and `\lor` count as these words.
+    """
     gold_joints, answer_joints = (
         {_JOINTS[sign] for sign in _JOINT.findall(text)} for text in (gold, answer)
     )
@@ -270,8 +279,8 @@ _JOINT = re.compile(rf"(?<![a-zA-Z])({'|'.join(_JOINTS)})(?![a-zA-Z])")
 def _has_other_case(gold: _Side, answer: _Side) -> bool:
     """Return whether a letter of the gold appears in the answer only in the other case: `m` for `M`.
 
-    A word counts only if it is a code such as `Co`, in which case matters. Numbers with their units, and letters of
-    options, never count.
+    In words, case matters only if the word is a code such as `Co`. Numbers with their units, and letters of options,
+    never count.
     """
     if len(word(gold.text) or "") > 1:
         return _is_code_in_other_case(gold.text, answer.text)
@@ -327,8 +336,8 @@ def _have_other_products(gold: str, answer: str) -> bool:
 def _products(text: str) -> list[tuple[str, ...]]:
     """Return the products of vectors in a text, sorted, each as (sign, factor, factor).
 
-    The sign is "times" or "cdot". The two factors of a "cdot" are sorted. Those of a cross product ("times") are not,
-    because their order counts.
+    The sign is "times" or "cdot". The two factors of a "cdot" are sorted. The factors of a cross product ("times") keep
+    their order, because it matters.
     """
     products = (
         (sign, left, right) if sign == "times" else (sign, *sorted((left, right)))

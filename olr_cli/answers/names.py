@@ -56,7 +56,7 @@ def is_name(head: str, value: str) -> bool:
 
 
 def symbols(text: str) -> list[str]:
-    r"""Return the symbols of an expression, such as `x`, `a_{1}` and `\alpha`; constants and functions are left out."""
+    r"""Return the symbols of an expression, such as `x`, `a_{1}` and `\alpha`, without constants and functions."""
     return [
         name
         for name in _ANY_SYMBOL.findall(text)
@@ -67,13 +67,16 @@ def symbols(text: str) -> list[str]:
 def names_value(form: Form, *, is_gold: bool) -> bool:
     r"""Return whether an equation only states its last side, as `m+n = 25` states 25 (R7, *matches*).
 
-    An equation in one unknown, such as `\log_2 x = 3`, still has to be solved. A gold that is a curve or a law, such as
-    `x^2 + y^2 = 1`, states more than its last side.
+    The result is False for three kinds of equations:
+
+    1. An equation in one unknown, such as `\log_2 x = 3`, which still has to be solved.
+    2. A gold that is a curve or a law, such as `x^2 + y^2 = 1`.
+    3. An answer with a function of an angle or small letter, such as `\tan\theta = 5`, which may still have to be
+       solved.
 
     Args:
-        form: any form. The result is False unless it is an equation with parts.
-        is_gold: whether the equation is the gold. An answer with a function of an angle or small letter, such as
-            `\tan\theta = 5`, is not taken for its last side.
+        form: any parsed answer. If it is not an equation with parts, the result is False.
+        is_gold: whether the equation is the gold, not the answer.
     """
     if form.kind != "equation" or not form.parts:
         return False
@@ -93,7 +96,7 @@ def names_value(form: Form, *, is_gold: bool) -> bool:
 
 
 def _is_curve_or_law(left: str, value: str, letters: Set[str]) -> bool:
-    """Return whether an equation states more than its last side: `x^2 + y^2 = 1`, `F - ma = 0`, `m+n = 2k`.
+    """Return whether an equation states more than its last side, as `x^2 + y^2 = 1`, `F - ma = 0` and `m+n = 2k` do.
 
     Args:
         left: text before the last equals sign.

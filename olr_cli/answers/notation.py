@@ -48,7 +48,10 @@ _MONEY = "\ue000"
 
 
 def _command(names: str) -> str:
-    """Return a regular expression for a LaTeX command by any of several names, which are separated by "|"."""
+    """Return a regular expression for a LaTeX command with any of several names.
+
+    `names` is a regular expression for the names, such as "bm|boldsymbol".
+    """
     return rf"\\(?:{names})(?![a-zA-Z])"
 
 
@@ -125,7 +128,7 @@ def _rewrite_call(match: re.Match[str]) -> str:
 def _with_commands(match: re.Match[str]) -> str:
     """Put a backslash before Greek letters and functions that lack one, as in `2*theta` and `ln 2`.
 
-    The pattern only matches texts that consist of such names, short products and signs.
+    The match holds a whole text that consists of such names, short products and signs.
     """
     pattern = rf"\\text\{{[^{{}}]*\}}|({_BARE_NAME})"
     return re.sub(pattern, lambda name: f"\\{name[1]} " if name[1] else name[0], match[0])
@@ -352,7 +355,7 @@ _VARIANT = re.compile(rf"\\({'|'.join(_VARIANTS)})(?![a-zA-Z])")
 
 
 def _in_one_style(text: re.Match[str]) -> str:
-    r"""Drop the styles of letters, `F` for `\mathcal{F}` and `\phi` for `\varphi`.
+    r"""Drop the styles of letters: `\mathcal{F}` becomes `F`, and `\varphi` becomes `\phi`.
 
     A styled letter stays if the text has the same letter without the style, because the two may differ in meaning.
     """
@@ -465,14 +468,14 @@ LONGEST_CACHED = 120
 def tidy(answer: str) -> str:
     r"""Rewrite an answer in plain LaTeX, with one spelling for each sign, and without wrappers that carry no meaning.
 
-    Upright styles become ``\text``. Derivatives, angles and transposes become names, which algebra leaves alone. In
-    answers over 1,000 characters, only signs are replaced.
+    Upright styles become ``\text``. Derivatives, angles and transposes become names, so that algebra does not compute
+    them. In answers over 1,000 characters, only signs are replaced.
     """
     return tidied_before(answer) if len(answer) <= LONGEST_CACHED else _tidied(answer)
 
 
 def _tidied(answer: str) -> str:
-    """Rewrite an answer in plain LaTeX, as `tidy` describes, but without its cache."""
+    """Rewrite an answer in plain LaTeX. `tidy` describes the result, and caches it for short answers."""
     # Some data sets have their golds in boxes.
     if "\\boxed" in answer:
         answer = boxed(answer) or answer
@@ -504,10 +507,13 @@ with."""
 
 
 def normal_text(tidied: str) -> str:
-    r"""Return the text by which unreadable answers are compared (R8), given the tidied answer.
+    r"""Return the text by which unreadable answers are compared (R8).
 
     The result has no ``\text{}``, no braces around an index of one character (``x_{1}``), and spaces only between
     words.
+
+    Args:
+        tidied: the answer as `tidy` rewrites it.
     """
     text = _STYLED.sub(r"\1", tidied)
     return _SPACE_BESIDE_SIGN.sub("", _INDEX_IN_BRACES.sub(r"\1", " ".join(text.split())))

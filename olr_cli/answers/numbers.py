@@ -42,10 +42,13 @@ _IN_BRACES = re.compile(r"\{([^{}]*)\}")
 
 
 def exact_number(text: str) -> Fraction | None:
-    r"""Return the number that a tidied text spells, or None if it spells none.
+    r"""Return the number that a text spells, or None if it spells none.
 
-    Accepts integers, thousands separators, decimals, repeating decimals, powers of ten, ``a/b``, ``\frac{a}{b}``,
-    mixed numbers, and a number with a scale word (`3 million`). Percent signs and units are not accepted.
+    Accepts integers, thousands separators, decimals, repeating decimals, powers of ten, ``a/b``, ``\frac{a}{b}``, mixed
+    numbers, and a number with a scale word (`3 million`). Percent signs and units are not accepted.
+
+    Args:
+        text: an answer, or a part of one, as `tidy` rewrites it.
     """
     # Nearly all answers of some data sets are plain integers.
     if text.isascii() and text.isdigit():
@@ -65,10 +68,7 @@ def exact_number(text: str) -> Fraction | None:
 
 
 def _repeating(match: re.Match[str]) -> Fraction:
-    r"""Return the value of a repeating decimal matched by `_REPEATING`, without its sign.
-
-    It is 12/99 for `0.\overline{12}`.
-    """
+    r"""Return the value of a repeating decimal, without its sign: 12/99 for `0.\overline{12}`."""
     decimals, repeating_digits = match[3], match[4] or match[5]
     leading_digits = match[2] + decimals
     nines = 10 ** len(repeating_digits) - 1
@@ -80,9 +80,12 @@ def _repeating(match: re.Match[str]) -> Fraction:
 
 
 def _quotient(match: re.Match[str]) -> Fraction | None:
-    """Return the value of a decimal, quotient of decimals or mixed number that `_NUMBER` matches, without its sign.
+    """Return the value of a decimal, quotient of decimals or mixed number, without its sign.
 
     Return None if a denominator is 0, an exponent is out of bounds, or the fraction of a mixed number is not below 1.
+
+    Args:
+        match: a match of `_NUMBER`.
     """
     # `\frac{p}{q}`, `p/q`, or p alone
     p, q = match["top"] or match["p"], match["bottom"] or match["q"] or "1"
@@ -97,7 +100,7 @@ def _quotient(match: re.Match[str]) -> Fraction | None:
 
 
 def _decimal(token: str) -> Fraction | None:
-    """Return the value of a decimal such as `1.5e3`, or None if its exponent of ten is above 4,000 or below -4,000."""
+    """Return the value of a decimal such as `1.5e3`, or None if its exponent is above 4,000 or below -4,000."""
     mantissa, *power = re.split(r"\\[a-z]+10\^|[eE]", re.sub(r"[,\s{}]", "", token))
     exponent = int(power[0]) if power else 0
     return None if abs(exponent) > _LARGEST_EXPONENT else Fraction(f"{mantissa}e{exponent}")

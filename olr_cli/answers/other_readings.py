@@ -71,14 +71,15 @@ _DECLARATION = re.compile(r"\s*,?\s*[a-zA-Z]\s*\\in\s*\\mathbb.*")
 
 
 def other_readings(gold: str, answer: str, given: str) -> Iterator[tuple[str, str]]:
-    r"""Yield other ways to read two texts, each as a pair (gold, answer) of tidied texts.
+    r"""Yield other ways to read two texts, each as a pair (gold, answer).
 
     If the texts of any pair match, the answer is right. If none do, nothing is proved.
 
     Args:
-        gold: the tidied gold.
-        answer: the tidied answer.
-        given: the untidied gold and answer in one text, which may declare a letter as any integer: `k \in \mathbb{Z}`.
+        gold: the gold as `tidy` rewrites it.
+        answer: the answer as `tidy` rewrites it.
+        given: gold and answer as they were given, in one text. It may declare a letter as any integer:
+            `k \in \mathbb{Z}`.
     """
     if PLAIN_DECIMAL.fullmatch(gold) and PLAIN_DECIMAL.fullmatch(answer):
         return
@@ -136,7 +137,7 @@ def _products_and_units(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield the pair (gold, answer) with a named point replaced by its coordinates: (1, 2) for `P(1, 2)`."""
+    """Yield pairs (gold, answer) with a named point replaced by its coordinates: (1, 2) for `P(1, 2)`."""
     if match := _NAMED_POINT.fullmatch(answer):
         yield gold, match[1]
     if match := _NAMED_POINT.fullmatch(gold):
@@ -144,7 +145,10 @@ def _points(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 
 
 def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs (gold, answer) with the decimal commas of one text as points, or the gold without its number base."""
+    """Yield pairs (gold, answer) in which one text is rewritten.
+
+    Decimal commas of the gold or of the answer become points, or the gold loses its number base.
+    """
     # `0,5` is right for 0.5. If the gold has commas too, only semicolons in the answer tell numbers apart.
     if "." in gold and (";" in answer or "," not in gold):
         yield gold, with_points(answer)
@@ -159,8 +163,8 @@ def _commas_and_bases(gold: str, answer: str) -> Iterator[tuple[str, str]]:
 def _respell_both(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     r"""Yield pairs (gold, answer), each with one kind of expression respelled in both texts.
 
-    The kinds are intervals, decimals with an error of floating point, and binomials. If one text has a `\pi`, degrees
-    are respelled, too.
+    The kinds are intervals, decimals with an error of floating point, and binomials. If the texts have degrees and a
+    `\pi`, degrees are respelled, too.
     """
     respellings = [_as_intervals, _as_short_decimal, _as_binomial]
     # Only beside a `\pi` may degrees be meant as radians; the class of `90^\circ` is that of 90.
@@ -211,10 +215,10 @@ def _as_intervals(text: str) -> str:
 
 
 def _union(alternatives: Iterable[str]) -> str | None:
-    r"""Return the union of the intervals that conditions joined by "or" allow for one letter, or None.
+    r"""Return the union of the intervals that conditions joined by "or" allow for one letter.
 
-    `x < 0` and `x > 1` give `(-\infty,0) \cup (1,\infty)`. None says that a text is no condition on a letter, or that
-    there are several letters.
+    `x < 0` and `x > 1` give `(-\infty,0) \cup (1,\infty)`. If a text is no condition on a letter, or there are several
+    letters, return None.
     """
     sets = [_as_interval(alternative.strip()) for alternative in alternatives]
     letters = {letter for letter, _ in sets if letter}
@@ -224,7 +228,10 @@ def _union(alternatives: Iterable[str]) -> str | None:
 
 
 def _without_points(condition: str) -> str | None:
-    r"""Return the interval without points that a condition on one letter gives, as `x > 0, x \ne 1` does; else None."""
+    r"""Return the interval, without some points, that a condition on one letter gives.
+
+    `x > 0, x \ne 1` gives `(0,\infty) \setminus \{1\}`. If the condition has several letters, return None.
+    """
     first, *exclusions = _UNEQUAL.split(condition)
     letters = set(exclusions[::2])
     # In `x \ne 1, x < 3`, the inequality comes after a point.
@@ -249,7 +256,7 @@ _AND = re.compile(
 
 
 def _as_interval(text: str) -> tuple[str, str]:
-    r"""Return a letter, and the interval of its values that inequalities allow: `x` and `(-1,2)` for `-1 < x < 2`.
+    r"""Return the letter that a text bounds, and the interval of its values: `x` and `(-1,2)` for `-1 < x < 2`.
 
     `x = 3` gives `x` and the set `\{3\}`. An interval gives "" and itself. Any other text gives "" and "", such as one
     with several letters, without a bound, or with two upper or two lower bounds.
@@ -272,7 +279,10 @@ def _as_interval(text: str) -> tuple[str, str]:
 
 
 def _between(bounds: Sequence[_Bound]) -> str:
-    """Return the interval between a lower and an upper bound, of which one may be missing; "" for two of one kind."""
+    """Return the interval between a lower and an upper bound, or "" if two bounds are of one kind.
+
+    Without a lower or an upper bound, the interval is infinite on that side.
+    """
     ends = {bound.is_upper: bound for bound in bounds}
     if len(ends) < len(bounds):
         return ""
@@ -299,7 +309,15 @@ class _Bound(NamedTuple):
 
 
 def _bound(left: str, sign: str, right: str) -> _Bound:
-    r"""Read an inequality, given its left side, its sign, such as `<` or `\le`, and its right side."""
+    r"""Read an inequality as a bound on its letter.
+
+    If neither side is a letter, or the sign is `\ne`, the letter of the bound is "".
+
+    Args:
+        left: the left side.
+        sign: `<`, `>`, or a command such as `\le`.
+        right: the right side.
+    """
     letter_is_left = _VARIABLE.fullmatch(left) is not None
     letter, value = (left, right) if letter_is_left else (right, left)
     bounds_a_letter = value and sign != "\\ne" and _VARIABLE.fullmatch(letter)
@@ -328,8 +346,12 @@ def _rename_letters(
 ) -> Iterator[tuple[str, str]]:
     """Yield the pair (gold, answer) with letters of the answer renamed as in the gold.
 
-    `pattern` finds the letters to rename: a function's arguments, or a line's parameter. Nothing is yielded if the two
-    texts have different numbers of such letters, or the same letters.
+    If the two texts have different numbers of such letters, or the same letters, nothing is yielded.
+
+    Args:
+        gold: the gold as `tidy` rewrites it.
+        answer: the answer as `tidy` rewrites it.
+        pattern: finds the letters to rename: a function's arguments, or a line's parameter.
     """
     gold_letters, answer_letters = (
         re.findall(r"[a-z]", " ".join(filter(None, match.groups())))
@@ -355,8 +377,8 @@ def _rename_as_in_gold(
     or one of `declared`.
 
     Args:
-        gold: the tidied gold.
-        answer: the tidied answer.
+        gold: the gold as `tidy` rewrites it.
+        answer: the answer as `tidy` rewrites it.
         declared: letters that one of the texts declares as any integer or the like.
     """
     definitions = (
@@ -448,7 +470,7 @@ _TERM = re.compile(r"\s*([+-]?)\s*((?:[^+\-()]|\([^()]*\))*?)\s*\\text\{vector([
 def _as_tuple(text: str, size: int) -> str:
     r"""Rewrite a sum of unit vectors as a tuple with `size` entries, and a column `\binom{a}{b}` as the pair (a, b).
 
-    Any other text is returned as it is.
+    Any other text is returned as it is, and so is a sum with a unit vector beyond `size`.
     """
     column = re.fullmatch(r"\\binom\s*\{(.*)\}\s*\{(.*)\}", text)
     if column:
@@ -466,9 +488,10 @@ def _as_tuple(text: str, size: int) -> str:
 
 
 def _vectors(gold: str, answer: str) -> Iterator[tuple[str, str]]:
-    """Yield pairs (gold, answer) with sums of unit vectors as tuples, first of two entries and then of three.
+    """Yield pairs (gold, answer) with other notations for vectors.
 
-    The last pair has the unit vectors i, j and k as plain letters.
+    Sums of unit vectors become tuples, first of two entries and then of three. In the last pair, the unit vectors i, j
+    and k become plain letters.
     """
     if _UNIT_VECTOR.search(gold + answer) or "\\binom" in gold + answer:
         # `2\mathbf{i} + 3\mathbf{j}` is (2, 3) in the plane and (2, 3, 0) in space.
@@ -488,7 +511,8 @@ ADDED_CONSTANT = re.compile(r"\s*\+\s*(?:C|K|\\text\{[cC]onst(?:ant)?\.?\})$")
 def _constants(gold: str, answer: str) -> Iterator[tuple[str, str]]:
     """Yield pairs (gold, answer) without constants of integration, or with free constants of the answer renamed.
 
-    Both texts need a variable (t, x, y or u). One or two free constants get the names in the gold, in every order.
+    Nothing is yielded unless both texts have a variable (t, x, y or u). One or two free constants get the names in the
+    gold, in every order.
     """
     if not (_FUNCTION_VARIABLE.search(gold) and _FUNCTION_VARIABLE.search(answer)):
         return

@@ -21,9 +21,9 @@ _TAIL = 1 << 15
 
 
 def found_by(pattern: str) -> Callable[[str], bool]:
-    """Return a predicate that says whether a text contains a pattern.
+    """Return a function that says whether a text contains a match of a pattern.
 
-    RE2 searches in time proportional to the text.
+    The pattern is one of RE2, which searches in time proportional to the text.
 
     Raises:
         UserError: RE2 cannot read the pattern.
@@ -58,13 +58,17 @@ def _compiled(pattern: str) -> Any:
 
 
 def last_match(pattern: str) -> Extractor:
-    """Return an extractor for the last match of a pattern.
+    """Return an extractor for the last match of a pattern of RE2.
 
-    The answer is the first group that took part in the match, or the whole match if the pattern has no group.
+    The answer is the first group that took part in the match, or the whole match if the pattern has no group. Without a
+    match, or if the answer is blank, the extractor returns None.
 
-    One RE2 search takes time proportional to the text, but a pattern may match very often. The searches are therefore
-    limited to 2^30 characters in total; beyond that, only the last 32,768 characters are searched. A time limit would
-    make the answer depend on the machine (R8).
+    One search takes time proportional to the text, but a pattern may match very often. If the searches scan more than
+    2^30 characters in total, only the last 32,768 characters are searched. A time limit would make the answer depend on
+    the machine (R8).
+
+    Raises:
+        UserError: RE2 cannot read the pattern.
     """
     compiled = _compiled(pattern)
 
@@ -90,7 +94,7 @@ def last_match(pattern: str) -> Extractor:
 def own_extractor(place: str) -> Extractor:
     """Return an extractor that calls a function of the user (`olr_cli.user_code`).
 
-    The extractor raises UserError if the function raises anything, or returns neither text nor None. Blank text counts
+    If the function raises anything, or returns neither text nor None, the extractor raises UserError. Blank text counts
     as None.
 
     Args:

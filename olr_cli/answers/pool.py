@@ -52,7 +52,7 @@ GAVE_UP: Final = object()
 
 
 class Server:
-    """A server process that imports and warms up the parser once, and forks a worker for each request."""
+    """A server process that imports and warms up the parser once, and then forks a worker process for each request."""
 
     program = """\
 import sys
@@ -92,7 +92,7 @@ worker.main()
         """Fork a worker and wait until it is ready.
 
         Raises:
-            OSError: the server has ended or doesn't answer; the text is the end of its error output.
+            OSError: the server has ended or doesn't answer. The message is the end of the server's error output.
         """
         parent_socket, child_socket = socket.socketpair()
         try:
@@ -126,7 +126,7 @@ worker.main()
 
 
 class _Worker:
-    """A worker process, and the indices of the tasks that were sent to it and are not done.
+    """A worker process, and the indices of the tasks that it was sent and has not done.
 
     The process works on the first of these tasks. It ends when its socket is closed or when a task exceeds its limit.
     """
@@ -141,7 +141,9 @@ class _Worker:
         self._inbox = b""
 
     def send(self, limits: tuple[float, int], number: int, task: Sequence[str]) -> None:
-        """Send a task. Blocks while the socket is full, until the worker reads the next line or ends.
+        """Send a task to the worker.
+
+        While the socket is full, the call waits until the worker reads the next line or ends.
 
         Args:
             limits: processor seconds, and calls of Python functions (0 for no limit), that the task may take.
@@ -162,12 +164,12 @@ class _Worker:
         tasks: Sequence[Sequence[str]],
         limits: tuple[float, int],
     ) -> None:
-        """Send tasks until the worker holds `window` of them, or no more are pending.
+        """Send tasks until the worker holds `window` of them, or until no tasks are pending.
 
         Args:
             window: most tasks that the worker holds.
-            pending: indices of the tasks that no worker has; those sent are removed from its front.
-            tasks: all tasks.
+            pending: indices of the tasks that no worker has. The tasks sent are removed from the front.
+            tasks: all tasks of the run.
             limits: processor seconds, and calls of Python functions (0 for no limit), that each task may take.
         """
         while pending and len(self.tasks) < window:
@@ -175,9 +177,9 @@ class _Worker:
             self.send(limits, number, tasks[number])
 
     def receive(self) -> tuple[list[tuple[int, Any]], bool]:
-        """Return (index, result) of each task that is done by now, and whether the worker has exited.
+        """Return (index, result) of each task that the worker has just done, and whether the worker has exited.
 
-        A result is `GAVE_UP` if the task made too many calls.
+        If a task made too many calls of Python functions, its result is `GAVE_UP`.
         """
         try:
             data = self.connection.recv(1 << 16)
@@ -191,11 +193,11 @@ class _Worker:
 
 
 class WorkerPool:
-    """Up to `size` workers, which start when there is work. Only one thread at a time may use a pool.
+    """Up to `size` worker processes, which start when there is work. Only one thread at a time may use a pool.
 
     Args:
         size: largest number of workers at a time.
-        time_limit: approximate processor seconds that a task may take, counted in calls of Python functions.
+        time_limit: processor seconds that a task may take, estimated from its calls of Python functions.
         report: called now and then with a sentence that says how many tasks of a run are done.
     """
 
@@ -215,9 +217,12 @@ class WorkerPool:
     def run(self, tasks: Sequence[Sequence[str]]) -> list[Any]:
         """Return the result of each task, in order, or `GAVE_UP` for a task that took too much work.
 
-        A task is the arguments of `matching.decide`. Whether it is given up depends on that task alone. A task that
-        takes more than a sixteenth of the time limit is run again in a process of its own, which has seen no other
-        task. There, its calls of Python functions are counted.
+        Whether a task is given up depends on that task alone. A task that takes more than a sixteenth of the time limit
+        is run again in a process of its own, which has seen no other task. There, its calls of Python functions are
+        counted.
+
+        Args:
+            tasks: arguments of `matching.decide` for each task.
 
         Raises:
             RuntimeError: workers can't be started.
@@ -243,7 +248,7 @@ class WorkerPool:
         _end_all(self._owner, self._workers, self._servers)
 
     def prepare(self) -> None:
-        """Start the server that forks workers, unless it runs.
+        """Start the server that forks workers, unless it runs already.
 
         The server gets ready in the background, in about a second.
         """
@@ -268,8 +273,8 @@ class WorkerPool:
         Args:
             tasks: all tasks.
             numbers: indices of the tasks to run.
-            results: index of a task -> its result; filled with the results of tasks that are done.
-            is_alone: whether each task gets its own process, rather than a worker that stays.
+            results: index of a task -> its result. The results of the tasks that are done are added here.
+            is_alone: whether each task gets a process of its own. Otherwise tasks share workers, which stay.
         """
         pending, failed, attempts = deque(numbers), list[int](), Counter[int]()
         if is_alone:
@@ -320,7 +325,7 @@ class WorkerPool:
         Args:
             tasks: number of all tasks.
             waiting: number of tasks that no worker has and that are not done.
-            workers: all workers. The tasks that they hold are not done either.
+            workers: all workers. The tasks that they hold are not done.
         """
         if self.report is not None:
             done = tasks - waiting - sum(len(worker.tasks) for worker in workers)
@@ -345,7 +350,7 @@ class WorkerPool:
 
 
 def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
-    """Wait until some workers that hold tasks have replied or exited, and return these."""
+    """Wait until some of the workers that hold tasks have replied or exited, and return these workers."""
     with selectors.DefaultSelector() as selector:
         for worker in workers:
             if worker.tasks:
@@ -354,9 +359,12 @@ def _ready(workers: Sequence[_Worker]) -> list[_Worker]:
 
 
 def _end_all(owner: int, workers: list[_Worker], servers: list[Server]) -> None:
-    """End all workers and servers, and empty the two lists.
+    """End all workers and servers, and empty both lists.
 
-    A process other than `owner`, which is a process id, only closes its copies of the sockets.
+    Args:
+        owner: id of the process that started them. Any other process only closes its copies of the sockets.
+        workers: the workers of a pool.
+        servers: the servers of a pool.
     """
     while workers:
         workers.pop().connection.close()

@@ -41,7 +41,7 @@ verdicts (R8)."""
 
 
 class Unreadable(Exception):
-    """An answer, or a part of it, states nothing that could be compared."""
+    """An answer, or a part of it, has no meaning that could be compared."""
 
 
 class Contradiction(Unreadable):
@@ -65,7 +65,7 @@ class NeedsAlgebra(Exception):
 def no_algebra(text: str) -> Form:
     """Raise NeedsAlgebra.
 
-    This function is the `Leaf`, that is the reader of expressions, of a process without computer algebra.
+    A process without computer algebra uses this function as its `Leaf`, that is the reader of expressions.
     """
     raise NeedsAlgebra(text)
 
@@ -73,7 +73,7 @@ def no_algebra(text: str) -> Form:
 def read(answer: str, leaf: Leaf = no_algebra) -> Form:
     """Read an answer, and return its meaning as a `Form`.
 
-    The form of an answer that cannot be read holds its normalised text (R8).
+    If the answer cannot be read, the form holds its text as `normal_text` returns it (R8).
 
     Args:
         answer: the answer as it was given.
@@ -108,7 +108,8 @@ _DENIAL = re.compile(
 def read_tidied(text: str, leaf: Leaf) -> Form:
     """Read an answer that `tidy` has already rewritten, and return its meaning as a `Form`.
 
-    `leaf` reads the mathematical expressions in it. With `no_algebra`, the forms of short answers are cached.
+    `leaf` reads the mathematical expressions in the answer. If it is `no_algebra`, the forms of short answers are
+    cached.
     """
     # Only the process without algebra caches. In a worker, a cache would make the work for a text, and so the limit,
     # depend on the texts read before it (R8).
@@ -118,10 +119,10 @@ def read_tidied(text: str, leaf: Leaf) -> Form:
 
 
 def _read(text: str, leaf: Leaf) -> Form:
-    """Read a tidied answer without a cache, and return its meaning as a `Form`.
+    """Read an answer that `tidy` has rewritten, without a cache, and return its meaning as a `Form`.
 
-    The form of an answer that cannot be read holds its normalised text. If the answer contradicts itself, or has a
-    number that is too large, a guess in the form says so.
+    If the answer cannot be read, the form holds its text as `normal_text` returns it. If the answer contradicts itself,
+    or has a number that is too large, a guess in the form says so. `leaf` reads the mathematical expressions.
     """
     if len(text) <= LONGEST_READ:
         # The nesting depth at each character, whether or not the brackets pair up.
@@ -144,10 +145,10 @@ _read_before = functools.lru_cache(1 << 14)(_read)
 
 
 def _read_statement(text: str, leaf: Leaf) -> Form:
-    """Read a tidied text as a `Form`.
+    """Read a text that `tidy` has rewritten, and return its meaning as a `Form`.
 
-    A text may be a simple value, such as a number or a word, a congruence, a list, or another structure, such as an
-    equation or a tuple. Any other text is an expression, which `leaf` reads.
+    Numbers, words, lists, tuples, equations and the like are read here. `leaf` reads all other texts, which are
+    mathematical expressions.
 
     Raises:
         Unreadable: a part of the text cannot be read.
@@ -182,9 +183,9 @@ def _read_statement(text: str, leaf: Leaf) -> Form:
 
 
 def _guesses(text: str) -> Iterator[str]:
-    """Yield the parts of a text that algebra may misread: runs of letters read as products, and free constants.
+    """Yield the parts of a text that computer algebra may misread.
 
-    A free constant is, for example, the C of `x^2 + C`.
+    These are runs of letters, which algebra reads as products, and free constants, such as the C of `x^2 + C`.
     """
     for match in _LETTER_RUN.finditer(split_unit(text)[0]):
         if match.lastindex:
@@ -194,9 +195,10 @@ def _guesses(text: str) -> Iterator[str]:
 
 
 def _read_simple(text: str) -> Form | None:
-    """Read a text that is one number, percentage, word, time of day or quantity, or return None for any other text.
+    """Read a simple value as a `Form`, or return None for any other text.
 
-    A number may have a base. Infinities, and dates or scores such as `3-1`, are simple, too.
+    Simple values are words, numbers, percentages, numbers with a unit or a base, infinities, times of day, and dates or
+    scores such as `3-1`.
     """
     value = exact_number(text)
     if value is not None:
@@ -255,13 +257,14 @@ _ALTERNATIVE = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
 
 
 def _split(text: str, kind: str) -> list[str] | None:
-    """Split a text at all tokens of a kind that are outside brackets, or return None if brackets don't pair up.
+    r"""Split a text at all signs of one kind that are outside brackets.
 
-    Without such a token, the text is the only item.
+    Without such a sign, the text is the only item. If the brackets don't pair up, return None.
 
     Args:
-        text: a tidied text.
-        kind: "separator", "ratio", "relation" or "order", the groups of `_TOKEN`.
+        text: an answer, or a part of one, as `tidy` rewrites it.
+        kind: "separator" (comma, semicolon, and, or), "ratio" (colon), "relation" (equals sign, `\in`) or "order" (`<`,
+            `\le` and the like).
     """
     depth, start, items = 0, 0, []
     for token in _TOKEN.finditer(text):
@@ -293,7 +296,7 @@ def _expand_signs(text: str) -> list[str]:
     r"""Return a text once with the upper and once with the lower signs of its `\pm` and `\mp`.
 
     The signs of a tuple's entries vary independently: `(\pm 1, \pm 2)` gives four texts. A text without such signs, or
-    with a set, is the only item, unchanged.
+    with a set, is returned unchanged as the only item.
 
     Raises:
         Unreadable: a tuple has more than five such signs.
@@ -319,14 +322,15 @@ def _expand_signs(text: str) -> list[str]:
 
 
 def _read_elements(text: str, elements: Sequence[str], forms: Sequence[Form]) -> Form:
-    """Return the form of a list.
+    """Return the meaning of a list as a `Form`.
 
-    If the elements are alternative statements joined by "or", as in `x > 1 or x < 0`, the form has the kind "other".
+    Alternative statements joined by "or", as in `x > 1 or x < 0`, give the kind "other". Any other list becomes a set
+    or a system of named values.
 
     Args:
         text: the whole list, in which the words between the elements are looked up.
         elements: the texts of the elements.
-        forms: the forms of the elements.
+        forms: the meanings of the elements.
     """
     joints = text
     for element in elements:
@@ -341,10 +345,13 @@ def _read_elements(text: str, elements: Sequence[str], forms: Sequence[Form]) ->
 
 
 def _are_statements(forms: Sequence[Form], joints: str) -> bool:
-    r"""Return whether forms joined by "or" are alternative statements, rather than several values.
+    r"""Return whether parsed answers joined by "or" are alternative statements, rather than several values.
 
-    `x > 1 or x < 0`, `a = 1 or b = 2` and `p \lor q` are statements. `x = 1 or x = 2` lists values. `joints` is the
-    text between the elements.
+    `x > 1 or x < 0`, `a = 1 or b = 2` and `p \lor q` are statements. `x = 1 or x = 2` lists values.
+
+    Args:
+        forms: the meanings of the elements.
+        joints: the text between the elements.
     """
     kinds = {form.kind for form in forms}
     if kinds == {"word"}:
@@ -360,7 +367,7 @@ _LOGIC = re.compile(r"\\(?:lor|vee|land|wedge)(?![a-zA-Z])")
 
 
 def _read_list(forms: Sequence[Form]) -> Form:
-    """Return the form of a list, given the forms of its elements.
+    """Return the meaning of a list as a `Form`, given the meanings of its elements.
 
     Values of different names, such as `p = 5, q = 2`, become a system. Several solutions for the same names become a
     set of systems. Any other list becomes a set of the elements, without their names.
@@ -386,7 +393,7 @@ def _read_list(forms: Sequence[Form]) -> Form:
 
 
 def _names(forms: Sequence[Form]) -> set[str]:
-    """Return the names of assignments and the units of quantities in a list of forms.
+    """Return the names of assignments and the units of quantities in a list of parsed answers.
 
     If some quantities count things, as `3 apples` does, only the units of these quantities are returned.
     """
@@ -412,7 +419,7 @@ _OPTION = re.compile(
 def _read_choice(text: str, leaf: Leaf) -> Form | None:
     """Read an option's letter with its text, as in `(C) Plane` and `B. 7`, or return None for any other text.
 
-    A letter alone gives None, because it is read as a word.
+    A letter alone gives None, because it is read as a word. `leaf` reads expressions in the option's text.
     """
     match = _OPTION.fullmatch(text)
     if match is None or _OPTION.fullmatch(match[3]):
@@ -424,6 +431,8 @@ def _read_choice(text: str, leaf: Leaf) -> Form | None:
 
 def _read_relation(text: str, leaf: Leaf) -> Form | None:
     """Read an assignment, an equation, an inequality or a membership, or return None for any other text.
+
+    `leaf` reads inequalities, and the expressions in any other relation.
 
     Raises:
         Contradiction: two sides are different numbers or options.
@@ -450,10 +459,15 @@ def _read_relation(text: str, leaf: Leaf) -> Form | None:
 
 
 def _read_equation(text: str, sides: Sequence[str], leaf: Leaf) -> Form:
-    """Return the form of an equation, given its text and its sides.
+    """Return the meaning of an equation as a `Form`.
 
     The parts of the form are the last side and the text. An equation of words has no parts. An equation whose left side
     has one unknown, as `2x = 5`, has no parts either, because the last side is not the value of the unknown.
+
+    Args:
+        text: the whole equation.
+        sides: the texts of its sides.
+        leaf: function that reads the expressions in the equation.
     """
     names = [word(side) or "" for side in sides]
     if all(len(name) > 1 for name in names):
@@ -481,7 +495,10 @@ _EQUAL_OPTIONS = re.compile(
 
 
 def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
-    """Return whether two sides of an equation are different numbers, and neither is a rounding of the other."""
+    """Return whether two sides of an equation are different numbers, neither of which is the other one rounded.
+
+    `leaf` reads the sides that are expressions.
+    """
     texts = [
         side
         for side in sides
@@ -503,10 +520,13 @@ def _have_two_values(sides: Sequence[str], leaf: Leaf) -> bool:
 
 
 def _rounding(text: str, value: Fraction | None) -> Fraction:
-    """Return the largest error of a number as it is written.
+    """Return the largest rounding error of a number as it is written.
 
-    For a decimal, the error is half a unit in the last place. For an integer, or for an expression, whose `value` is
-    None, the error is a mere 10^-20.
+    For a decimal, the error is half a unit in the last place. For an integer or an expression, it is 10^-20.
+
+    Args:
+        text: the number as written.
+        value: its value; None if the text is an expression.
     """
     decimals = re.fullmatch(r"-?\s*[\d,]*\.(\d+)", text)
     return (
@@ -519,8 +539,13 @@ def _rounding(text: str, value: Fraction | None) -> Fraction:
 def _read_assignment(head: str, value: str, leaf: Leaf, *, is_equation: bool) -> Form:
     r"""Read `head = value` as a form of the kind "assignment", whose first part is the value.
 
-    If the value is a number or an expression, and algebra can read the equation, the equation is the second part.
-    `is_equation` is False for a membership, `head \in value`, which has no second part.
+    If the value is a number or an expression, and algebra can read the equation, the second part is the equation.
+
+    Args:
+        head: the name on the left side.
+        value: the right side.
+        leaf: function that reads expressions.
+        is_equation: False for a membership, `head \in value`, which has no second part.
     """
     # The `ab` of `S = ab` is a product, but the `ab` of `\text{S} = ab` is a word.
     is_product = _LETTERS.fullmatch(value) is not None and not head.startswith("\\text")
@@ -543,7 +568,7 @@ _CONGRUENCE = re.compile(
 def _read_congruence(text: str, leaf: Leaf) -> Form | None:
     r"""Read a congruence, or return None for any other text. Several remainders give a set of congruences.
 
-    Remainders that are numbers are reduced by the modulus.
+    Remainders that are numbers are reduced by the modulus. `leaf` reads the expressions.
 
     Raises:
         Unreadable: the congruence has to be solved first, as `3x \equiv 1 \pmod 7`.
@@ -585,7 +610,10 @@ _ROW_KINDS = ("tuple", "interval")
 
 
 def _read_transposed(text: str, leaf: Leaf) -> Form | None:
-    """Read a transposed row or matrix as the matrix that results, or return None for any other text."""
+    """Read a transposed row or matrix as the matrix that results, or return None for any other text.
+
+    `leaf` reads the entries that are expressions.
+    """
     body = text.removesuffix("_{transposed}")
     if body == text or not body.endswith((")", "]", "matrix}", "array}")):
         return None
@@ -607,7 +635,10 @@ _BRACKETS = re.compile(r"(\(|\[|\\\{|\{)(.*?)(\)|\]|\\\}|\})", re.DOTALL)
 
 
 def _read_brackets(text: str, leaf: Leaf) -> Form | None:
-    """Read a tuple, an interval, a set or an expression in one pair of brackets, or return None for any other text."""
+    """Read a text in one pair of brackets, or return None for any other text.
+
+    The text is a tuple, an interval, a set or an expression. `leaf` reads the expressions in it.
+    """
     match = _BRACKETS.fullmatch(text)
     if match is None or "\\begin" in text or "\\mid" in text:
         return None
@@ -629,12 +660,15 @@ def _read_brackets(text: str, leaf: Leaf) -> Form | None:
 
 
 def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
-    """Read the elements of a set, without their brackets, as a `Form`.
+    r"""Return the meaning of a set as a `Form`.
 
-    `may_nest` says whether another set may stand inside. It may if the brackets are plain braces, which may only group.
+    Args:
+        inner: the elements, without the brackets of the set.
+        leaf: function that reads the expressions in the elements.
+        may_nest: whether an element may be a set. It may if the brackets are `{}`, which may just group, not `\{\}`.
 
     Raises:
-        Unreadable: another set stands inside and is not allowed, or an element cannot be read.
+        Unreadable: an element is a set although `may_nest` is False, or an element cannot be read.
     """
     if not may_nest and _INNER_SET.search(inner):
         # A set with one element is read as that element, so {{1, 2}} would become {1, 2}.
@@ -645,7 +679,10 @@ def _read_set(inner: str, leaf: Leaf, *, may_nest: bool) -> Form:
 
 
 def _read_quantity(text: str, leaf: Leaf) -> Form | None:
-    """Read a number, value or percentage with one unit, or return None for any other text."""
+    """Read a number, value or percentage with one unit, or return None for any other text.
+
+    `leaf` reads a value that is an expression.
+    """
     body, unit = split_unit(text)
     if not unit or not body or split_unit(body)[1]:
         return None
@@ -660,8 +697,7 @@ def _read_quantity(text: str, leaf: Leaf) -> Form | None:
 def _read_ratio(text: str, leaf: Leaf) -> Form | None:
     """Read a ratio of three or more terms, or return None for any other text.
 
-    The form is a tuple of the later terms, each divided by the first. A ratio of two terms is a quotient, which `leaf`
-    reads.
+    The result is a tuple of the later terms, each divided by the first term. `leaf` reads these quotients.
     """
     first, *terms = _split(text, "ratio") or [text]
     if len(terms) < 2:

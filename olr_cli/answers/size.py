@@ -39,7 +39,7 @@ class _Size(NamedTuple):
 
 
 def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -> _Size:
-    """Return the size of an expression, that is, bounds for the bits of its exact value, without computing it.
+    """Return bounds for the bits of an expression's exact value, without computing the value.
 
     Args:
         node: the expression.
@@ -70,7 +70,14 @@ def check_size(node: Any, indices: Mapping[Any, float] = MappingProxyType({})) -
 
 
 def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
-    """Return the size of a number, a symbol or a constant; a symbol in `indices` has the largest value listed there."""
+    """Return the size (most bits, and rough value) of a number, a symbol or a constant.
+
+    `indices` maps the index of each sum or product around the atom to its largest value. An atom that is such an index
+    has the size of that value.
+
+    Raises:
+        TooLarge: a decimal may have more than 100,000 digits.
+    """
     if node in indices:
         return _Size(math.log2(indices[node] + 1), 0, indices[node])
     match node:
@@ -87,13 +94,21 @@ def _of_atom(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _of_rational(number: sympy.Rational) -> _Size:
-    """Return the size of a rational number."""
+    """Return the size of a rational number: the bits of its numerator and denominator, and its rough value."""
     p, q = int(number.p), int(number.q)
     return _Size(math.log2(abs(p) or 1), math.log2(q), _value(operator.truediv, p, q))
 
 
 def _of_operation(node: Any, parts: list[_Size]) -> _Size:
-    """Return the size of a sum, product, power or function, given the sizes of its arguments."""
+    """Return the size (most bits, and rough value) of a sum, product, power or function.
+
+    Args:
+        node: the operation.
+        parts: the sizes of its arguments.
+
+    Raises:
+        TooLarge: the result, or the argument of a function, may be too large to compute.
+    """
     tops, bottoms, values = zip(*parts, strict=True)
     match node:
         case sympy.Add():
@@ -121,7 +136,7 @@ def _of_operation(node: Any, parts: list[_Size]) -> _Size:
 
 
 def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
-    """Return the size of a function's value.
+    """Return the size (most bits, and rough value) of a function's value.
 
     A node that is no function, such as a vector, has the size of its largest argument.
 
@@ -146,7 +161,7 @@ def _of_function(node: Any, size: _Size, values: Sequence[complex]) -> _Size:
 
 
 def _of_power(base: _Size, exponent: _Size) -> _Size:
-    """Return the size of a power.
+    """Return the size (most bits, and rough value) of a power, given the sizes of its base and exponent.
 
     Raises:
         TooLarge: the power is a root of a number of more than 4,000 bits.
@@ -165,9 +180,13 @@ def _of_power(base: _Size, exponent: _Size) -> _Size:
 
 
 def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
-    """Return the size of a sum, product or integral. Each term of a sum counts as at least one bit.
+    """Return the size (most bits, and rough value) of a sum, product or integral.
 
-    `indices` maps the index of each sum or product around the node to its largest value.
+    Each term of a sum or product counts as at least one bit. `indices` maps the index of each sum or product around the
+    node to its largest value.
+
+    Raises:
+        TooLarge: a part of the expression may have more than 100,000 digits.
     """
     terms, inner_indices = 1.0, dict(indices)
     for index, *ends in node.limits:
@@ -189,7 +208,10 @@ def _of_bounded(node: Any, indices: Mapping[Any, float]) -> _Size:
 
 
 def _value(function: Any, *values: Any) -> complex:
-    """Return a function's value at rough arguments: infinity if it overflows, or 1 if it is undefined there."""
+    """Return a function's value at rough arguments.
+
+    If the value overflows, return infinity. If the function is undefined there, return 1.
+    """
     # It may be undefined only here, where every symbol has the value 0.5.
     try:
         value: complex = function(*values)

@@ -72,7 +72,7 @@ def after_thinking(response: str) -> str | None:
 def opened_by(prompt: str) -> str:
     """Return the mark that opens the thinking at the end of a rendered prompt, and the white space after the mark.
 
-    The text is empty if the prompt opens no thinking.
+    If the prompt opens no thinking, the text is empty.
     """
     match = _OPENED.search(prompt[-_LONGEST_OPENED:])
     return match[0] if match else ""
@@ -81,8 +81,7 @@ def opened_by(prompt: str) -> str:
 def with_opened(prompt: str, response: str) -> str:
     """Put the mark that opens the thinking at the end of a prompt, such as `<think>`, before the response.
 
-    The response is returned as it is if the prompt has no such mark at its end, or if the response begins with the
-    mark.
+    If the prompt does not end with such a mark, or the response already begins with it, return the response as it is.
     """
     mark = opened_by(prompt)
     return response if response.startswith(mark.rstrip()) else mark + response
@@ -91,8 +90,8 @@ def with_opened(prompt: str, response: str) -> str:
 class ResponseTexts:
     """A decoder of token ids to the texts of responses, which are graded and stored.
 
-    It leaves out special tokens, except those that marks of thinking consist of. Without these marks, a thought that
-    was cut off would look like an answer.
+    It leaves out special tokens, except those of marks of thinking, such as `<think>`. Without these marks, a thought
+    that was cut off would look like an answer.
     """
 
     def __init__(self, tokenizer: Any) -> None:

@@ -99,7 +99,7 @@ _WORD = re.compile(
 
 
 def split_unit(text: str) -> tuple[str, str]:
-    """Split a tidied text into its quantity and its unit; the unit is "" if it has none.
+    """Split a text that `tidy` has rewritten into its quantity and its unit. Without a unit, return the text and "".
 
     All names of a unit give the same spelling: `5 metres` gives ("5", "m").
     """
@@ -126,7 +126,10 @@ def split_unit(text: str) -> tuple[str, str]:
 
 
 def _styled_unit(text: str) -> tuple[str, str] | None:
-    """Split a text into its quantity and a unit in a text style or degree sign, or return None without such a unit."""
+    r"""Split a text into its quantity and its unit, or return None without a unit.
+
+    Only a unit in a text style, as in `5\text{ cm}`, or a degree sign counts here.
+    """
     for first in _FACTOR.finditer(text):
         body, styled = text[: first.start()], text[first.start() :]
         # The unit must reach to the end of the text, and the body must end in a quantity.
@@ -152,8 +155,9 @@ def _unit(text: str, shortest: int = 0) -> str:
     """Return the standard spelling of a product of units and their powers, or "" if a part of it is no unit.
 
     Args:
-        text: the product.
-        shortest: fewest letters of the first unit; 0 in a text style, where a single letter is a unit.
+        text: the product, in plain letters.
+        shortest: fewest letters of the first unit. 0 means that the text was in a text style, where any letter may be a
+            unit.
     """
     text = _COMPOUND.sub(_in_units, text)
     if _WORD.sub("", text):
@@ -183,14 +187,17 @@ def _unit(text: str, shortest: int = 0) -> str:
 
 
 def _in_units(compound: re.Match[str]) -> str:
-    """Split a compound into its units: `mi/h` for `mph`, `km/h` for `kph`, and `N m` for `Nm`."""
+    """Split a compound into its units: `mph` into `mi/h`, `kph` into `km/h`, and `Nm` into `N m`."""
     if compound[1]:
         return "mi/h"
     return f"{compound[2]} {compound[3]}" if compound[2] else "km/h"
 
 
 def _product(powers: Mapping[str, int]) -> str:
-    """Spell a product of units, given the power of each. Counted things are left out beside a unit of measurement."""
+    """Spell a product of units, given the power of each unit.
+
+    Counted things are left out beside a unit of measurement: 5 kg apples are in kg.
+    """
     # The unit of `5 kg apples` is kg, and that of `5 apples` is apples.
     measured = {
         name: power for name, power in powers.items() if not name.startswith(COUNTED)
@@ -200,14 +207,14 @@ def _product(powers: Mapping[str, int]) -> str:
 
 
 def is_connective(word: str) -> bool:
-    """Return whether a word is a connective or a modifier (and, than, more, half) and so cannot be a unit."""
+    """Return whether a word cannot be a unit, because it is a connective or a modifier (and, than, more, half)."""
     return _NO_UNIT.fullmatch(word) is not None
 
 
 def _name(word: str, *, is_plain: bool) -> str:
     """Return the standard spelling of a unit, or "" if the word is no unit.
 
-    A noun that is not in the tables of units counts things, as in `5 apples`, and gets `COUNTED` as a prefix.
+    A noun that is not in the tables of units counts things, as in `5 apples`, and gets the prefix `COUNTED` ("#").
 
     Args:
         word: one word, without its power.
@@ -246,7 +253,10 @@ _BASED = re.compile(
 
 
 def based_digits(text: str) -> str | None:
-    r"""Return base and digits of a number, "8:52" for ``52_8`` or ``52_{\text{eight}}``, or None if it has no base."""
+    r"""Return base and digits of a number, or None if it has no known base.
+
+    ``52_8`` and ``52_{\text{eight}}`` give "8:52".
+    """
     match = _BASED.fullmatch(text)
     if match is None:
         return None
@@ -264,10 +274,10 @@ _HYPHEN = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])")
 
 
 def word(text: str) -> str | None:
-    """Return the lower-case letters of an answer that consists of words or of one letter, or None for anything else.
+    """Return the letters of a word or words in lower case, or None if the text is anything else.
 
-    Letters in a row are a word, not a product: `ABCD` is not `CABD`. Spaces between single letters do not count: `A B`
-    is `AB`.
+    A single letter counts as a word. Letters in a row are a word, not a product: `ABCD` is not `CABD`. Spaces between
+    single letters do not count: `A B` is `AB`.
     """
     if "\\" in text:
         # Within a style, a hyphen joins words: `\text{right-angled}`. Outside, it may be a minus sign.
@@ -284,7 +294,7 @@ _TIME = re.compile(r"(\d{1,2})(?: ?: ?(\d\d))? ?([ap])\.? ?m\.?", re.IGNORECASE)
 
 
 def clock_time(text: str) -> str | None:
-    """Return the time of day that an answer names with AM or PM, such as "17:00", or None if it names none."""
+    """Return the time of day that a text names with AM or PM, or None if it names none: "17:00" for `5 pm`."""
     match = _TIME.fullmatch(" ".join(_TEXT.sub(r" \1 ", text).split()))
     if match is None or not 1 <= int(match[1]) <= 12:
         return None

@@ -32,9 +32,9 @@ class Verdict(Enum):
 
 
 def unscorable(counted: Counter[Verdict]) -> str:
-    """Return a text that says how many answers could not be scored and why; it is empty if all could.
+    """Return a text that says how many answers could not be scored and why. If all could be scored, it is empty.
 
-    `counted` has the number of answers with each verdict.
+    `counted` holds the number of answers with each verdict.
     """
     return ", ".join(
         f"{counted[verdict]:,} ({verdict.reason})"

@@ -52,9 +52,10 @@ WARM_UP = (
 
 
 def main(warm_up: Iterable[str] = WARM_UP) -> None:
-    """Serve workers: warm up the parser, then fork a worker for every socket received through standard input.
+    """Run the server of the workers.
 
-    Standard input is a socket, too. The server ends when that socket is closed.
+    Warm up the parser, then fork a worker for every socket received through standard input. Standard input is a socket,
+    too. The server ends when that socket is closed.
 
     Args:
         warm_up: answers that are read before the first fork.
@@ -95,7 +96,10 @@ def main(warm_up: Iterable[str] = WARM_UP) -> None:
 def _work(file: int) -> None:
     """Answer the requests that come through a socket until the parent closes it, then end the process.
 
-    `file` is the descriptor of the socket. After 5,000 tasks, or an error, the process ends too.
+    The process also ends after 5,000 tasks, or after an error.
+
+    Args:
+        file: descriptor of the socket.
     """
     from olr_cli.answers.algebra import clear_caches, leaf, math_verify_proof, proof
 
@@ -122,7 +126,7 @@ def _work(file: int) -> None:
 
 
 def _counter(calls: int, parent: socket.socket) -> Callable[..., None]:
-    """Return a function for `sys.settrace` that ends the worker after this many calls of Python functions.
+    """Return a function for `sys.settrace` that ends the worker after `calls` calls of Python functions.
 
     Before the worker ends, it sends the reply `SPENT` to its parent.
     """
