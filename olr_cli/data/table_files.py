@@ -113,7 +113,7 @@ def _is_data(file: Path) -> bool:
 
 
 def _no_files(source: str, path: Path) -> UserError:
-    """Return the error for a folder without data files; its remedy names data files one or two folders below.
+    """Return the error for a folder without data files; its remedy names data files one or two folders below, if any.
 
     Such folders are snapshots of the hub (``data/train-….parquet``), folders with one folder per split, and a saved
     DatasetDict.
@@ -141,8 +141,8 @@ def _no_files(source: str, path: Path) -> UserError:
 def files_of_one_split(source: str) -> list[Path]:
     """Return the data files that `source` names, or raise UserError for a folder with files of several splits.
 
-    Reading them together would mix training and test rows in silence. If `source` is a pattern, it may name files of
-    several splits.
+    Reading several splits together would mix training and test rows in silence. A pattern, unlike a folder, may name
+    files of several splits.
     """
     files = matching_files(source)
     splits = _splits(file.name for file in files)
@@ -162,9 +162,9 @@ def _splits(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _patterns(folder: str, names: Sequence[str]) -> list[str]:
-    """Return one pattern for each split of a folder's files (`names`), with quotes for the shell.
+    """Return one pattern for each split of a folder's files, quoted for the shell; `names` are the files' names.
 
-    With fewer than two splits, return the folder alone.
+    If the names have fewer than two splits, return only the folder.
     """
     splits = _splits(names)
     if len(splits) < 2:
@@ -314,7 +314,8 @@ def _plain(column: pa.Array) -> pa.Array:
 def _chosen(schema: pa.Schema, columns: Columns | None) -> list[str]:
     """Return the names of the columns to read, in the order of the file.
 
-    `columns` are these names in any order, or a function that returns them for the schema; None for all.
+    `columns` are these names in any order, or a function that returns them for the schema. If it is None, all columns
+    are read.
     """
     chosen = columns(schema) if callable(columns) else columns
     return [name for name in schema.names if chosen is None or name in chosen]

@@ -84,7 +84,7 @@ class Origins:
 def row_error(name: str, path: str, what: str, should: str) -> UserError:
     """Return the error "`name`: '`path`' is `what`, and it should be `should`", for a value of the wrong kind.
 
-    `name` is that of the row, and `path` that of its column.
+    `name` is the row's name, and `path` is the path of its column.
     """
     return UserError(f"{name}: '{path}' is {what}, and it should be {should}", "correct it")
 
