@@ -105,7 +105,8 @@ def toy_kind(model_path: str) -> KindName | None:
 def mixture_note(model_path: str) -> str | None:
     """Return the sentence that belongs below the results of a toy policy, or None for any other model.
 
-    It says that the policy's wrong answers are systematic, because its warm-up mixed a right and a wrong procedure.
+    The sentence says that the policy's wrong answers are systematic, because its warm-up mixed a right and a wrong
+    procedure.
     """
     if toy_kind(model_path) is None:
         return None
@@ -243,9 +244,9 @@ def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
 def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the expressions of a split sorted by answer, and the position at which each answer starts.
 
-    The first array holds each expression as a number, such as 123456 for ``123+456=``. The second array is indexed by
-    the answer, and holds positions in the first: the expressions with the answer a are ``first[second[a]:second[a +
-    1]]``.
+    The first array holds each expression as a number, such as 123456 for ``123+456=``. The second array holds positions
+    in the first. Its item at index a is the position of the first expression with the answer a, and its item at index a
+    + 1 is the position after the last one.
     """
     members = split_members(kind, split)
     answers = OPERATIONS[kind].solve(*np.divmod(members, 1000))

@@ -151,15 +151,15 @@ class Checked:
 
     @property
     def is_log(self) -> bool:
-        """Whether the data set is a log with a row for each response, whose labels are in the column `given_label`."""
+        """Whether the data set is a log of responses, which has its labels in the column `given_label`."""
         return self.columns["answer"] == "given_label"
 
     def left_out(self, kinds: Collection[str]) -> dict[int, str]:
-        """Return row number -> kind of finding, for the rows to leave out because of findings of these kinds.
+        """Return the rows to leave out, as row number -> the kind of finding for which the row is left out.
 
-        `kinds` are names such as ``no_label``. The kind ``repeat`` is a question that repeats with the same label: one
-        of its rows stays, the first that no other kind leaves out. The kind ``conflict`` is a question that repeats
-        with different labels: all of its rows are left out.
+        `kinds` are the kinds of findings whose rows are left out, such as ``no_label``. If a question repeats with the
+        same label (kind ``repeat``), one of its rows stays: the first that no other kind leaves out. If it repeats with
+        different labels (kind ``conflict``), all of its rows are left out.
 
         Raises:
             UserError: there is no such kind, or no row is left.
@@ -184,10 +184,10 @@ class Checked:
         return left_out
 
     def export(self, target: Path, dropped: Collection[str]) -> File:
-        """Write the rows to a new file, without those that cannot be graded or have a finding of a kind in `dropped`.
+        """Write the rows to a new file, except those that cannot be graded or have a finding of a kind in `dropped`.
 
-        `ALL` in `dropped` stands for all kinds. The returned `File` describes the new file and counts the rows left
-        out.
+        If `dropped` holds `ALL`, findings of all kinds count. The returned `File` describes the new file and says how
+        many rows were left out.
 
         Raises:
             UserError: the data set is a log of answers, a kind is unknown, or no row is left.
@@ -416,9 +416,9 @@ def _findings(
 def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[Labelled]]:
     """Return findings on labels that are no answers, and (row number, label) for all labels that are answers.
 
-    Four labels are no answers: a missing one, a placeholder such as ``N/A``, tests of a program, and the sentinel,
-    which is the text by which noise replaces a label. If the label before the noise is known, it is checked too. A row
-    with the sentinel may therefore be in both results.
+    Four kinds of label are no answers: a missing one, a placeholder such as ``N/A``, tests of a program, and the
+    sentinel, which is the text by which noise replaces a label. If the label before the noise is known, it is checked
+    too. A row with the sentinel may therefore be in both results.
     """
     rows: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row, prompt in prompts:
@@ -579,7 +579,7 @@ def label_notes(
     """Yield a note that counts the labels that look wrong and names the `olr check` command that shows them.
 
     There is no note if no label looks wrong, if the data set is built in, or if no prompt has a label. Labels that
-    noise has replaced are not counted. To save time, only the first labels are graded.
+    noise has replaced are not counted. To save time, the grader sees only the first labels.
 
     Args:
         prompts: the prompts with the labels.
@@ -610,7 +610,7 @@ def label_notes(
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
-    """Yield up to two notes: on questions that repeat with different labels, and on those with equal labels."""
+    """Yield up to two notes: on questions that repeat with different labels, and on all other questions that repeat."""
     conflicting, agreeing = _repeated(list(enumerate(prompts.prompts)), shared_judge())
     differing = " with different labels, of which one at most is right"
     for groups, remark in ((conflicting, differing), (agreeing, "")):
@@ -680,7 +680,7 @@ def _described(group: Sequence[Asked], origins: Origins) -> str:
 
 
 def _found(kind: str, rows: Iterable[Labelled]) -> Finding:
-    """Build a finding from (row number, text) pairs; the first few texts become its examples."""
+    """Build a finding of a kind from (row number, text) pairs; the first few texts become its examples."""
     pairs = list(rows)
     examples = [text for _, text in pairs[:_SHOWN]]
     return Finding(kind, KINDS[kind].fault, [row for row, _ in pairs], examples)

@@ -58,7 +58,7 @@ class Options(NamedTuple):
     """The options' names in the file, mostly A, B, C, …"""
 
     def numbers(self, first: int) -> list[str]:
-        """Return the position of each option as a text, counted from `first`: ``1``, ``2``, ``3`` if it is 1."""
+        """Return the number of each option as a text, counted from `first`: ``1``, ``2``, ``3`` if `first` is 1."""
         return [str(first + place) for place, _ in enumerate(self.texts)]
 
 
@@ -101,8 +101,8 @@ def option_columns(rows: Rows, path: str) -> list[str]:
 def read_options(rows: Rows, path: str | None) -> list[Options | None]:
     """Return the options of every row, None where a row has none.
 
-    `path` names a column of options or, as in ``A+B+C+D``, several columns with one option each. Without it, no row has
-    options.
+    `path` names a column of options or, as in ``A+B+C+D``, several columns with one option each. If it is None, no row
+    has options.
 
     Raises:
         UserError: a column does not exist.
@@ -346,8 +346,8 @@ def _read_alike(
 def label_in(cell: Any, options: Options | None) -> str | None:
     """Return the label in a cell as text, not yet converted to a letter, or None if the cell is empty.
 
-    With options, a list in the cell names several right ones, so its items are joined by commas. Without options, all
-    items of a list must be the same answer, and the first item is the label.
+    The cell may hold a list. If the question has options, the list names several right ones, and its items are joined
+    by commas. If it has none, all items must be the same answer, and the first item is the label.
 
     Raises:
         ValueError: the cell can't be a label.

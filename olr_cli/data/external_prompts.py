@@ -109,10 +109,10 @@ class ExternalPrompts:
     ) -> Prompt:
         """Build a prompt from the values that a trainer passes.
 
-        If `name`, the prompt's id, is None, the prompt gets an id. If the noise type is None, it is inferred from the
-        label and the true answer; without a true answer, it stays None. If the label is the sentinel, the text by which
-        noise replaces a label, the inferred type is `noise_type_of_sentinel`. A clean prompt without a true answer gets
-        its label as true answer.
+        `name` is the prompt's id; if it is None, the prompt gets one. If the noise type is None, it is inferred. For a
+        label that is the sentinel, the text by which noise replaces a label, it is `noise_type_of_sentinel`. For any
+        other label, it depends on whether the label matches the true answer, and stays None without a true answer. A
+        clean prompt without a true answer gets its label as true answer.
 
         Raises:
             UserError: the noise type is unknown.

@@ -339,7 +339,7 @@ UNUSABLE = tuple(row.kind for row in _ROWS if row.is_unusable)
 
 
 def kind_named(name: str, place: str) -> FindingKind:
-    """Return the kind of finding with a name; raise UserError if there is none.
+    """Return the kind of finding with this name; raise UserError if there is none.
 
     `place` is the argument in which the user gave the name, for the error.
     """

@@ -165,8 +165,10 @@ def _sample(sample: Mapping[str, Any]) -> dict[str, Any]:
 def _archived(file: Path) -> dict[str, Any]:
     """Read a log archive of inspect_ai (.eval) as an object with two keys.
 
-    `eval` holds the description of the evaluation, which may be empty, and `samples` the list of its samples. Raise
-    UserError for a damaged archive.
+    `eval` holds the description of the evaluation, which may be empty, and `samples` the list of its samples.
+
+    Raises:
+        UserError: the archive is damaged.
     """
     try:
         with regular(file).open("rb") as content, ZipFile(content) as archive:

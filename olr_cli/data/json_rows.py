@@ -166,7 +166,7 @@ def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
 
 
 def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
-    """Convert a list of objects and None to an array of structs, which have every field that an object has.
+    """Convert a list of objects and None to an array of structs; each struct has the fields of all objects.
 
     If no object has a field, all values of the array are null. `place` names the column in errors, and `level` is its
     depth of nesting.
@@ -205,9 +205,9 @@ def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
 def _scalars_as_lists(values: list[Any]) -> list[Any]:
     """Put texts and numbers into lists if the same column also holds lists; return any other values unchanged.
 
-    If these lists hold answers, a text or number becomes a list of one. If they hold the content parts of messages, it
-    becomes a list of one text part. If they hold chat turns, it stays as it is, and `column_of` reports the mixture as
-    an error.
+    If these lists hold answers, a text or number becomes a list of one. If they hold the content parts of messages, a
+    text or number becomes a list of one text part. If they hold chat turns, all values stay unchanged, and `column_of`
+    reports the mixture as an error.
     """
     value_types = set(map(type, values)) - {type(None)}
     # Only texts and numbers have a form as lists; any other mixture is an error later.

@@ -87,7 +87,8 @@ def _of_numpy(cell: Any) -> Any:
 def _gold_of_number(number: float | Decimal) -> tuple[str, ...]:
     """Return a number as a tuple of one text; NaN is a missing value and gives an empty tuple.
 
-    Raise ValueError for an infinite number.
+    Raises:
+        ValueError: the number is infinite.
     """
     if math.isnan(number):
         return ()

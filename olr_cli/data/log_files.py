@@ -160,7 +160,10 @@ def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def is_log(place: Path) -> bool:
-    """Return whether a place holds files of rollouts; the caller has to rule out run directories beforehand."""
+    """Return whether a place holds files of rollouts.
+
+    A run directory of olr may also look like this, so the caller has to rule it out beforehand.
+    """
     try:
         return bool(_files_at(place))
     except UserError:

@@ -84,7 +84,11 @@ def _with_response(row: _Row) -> _Row:
 
 
 def _last_reply(turns: Sequence[Mapping[str, Any]]) -> _Row:
-    """Split a dialogue into `response`, which is the assistant's last turn, and `prompt`, the turns before it."""
+    """Split a dialogue into `response`, which is the assistant's last turn, and `prompt`, the turns before it.
+
+    Raises:
+        ValueError: the assistant has no turn.
+    """
     last = max(at for at, turn in enumerate(turns) if turn["role"] == "assistant")
     return {"prompt": turns[:last], "response": [turns[last]]}
 
@@ -176,7 +180,7 @@ def _of_inspect(row: _Row) -> list[_Row]:
 
 
 def _as_numbers(scores: Mapping[str, Any]) -> _Row:
-    """Return ``scores.NAME`` -> number, for a mapping of the name of a scorer -> its score.
+    """Return the scores of a sample as ``scores.NAME`` -> number, where NAME is the scorer; `scores` is NAME -> score.
 
     If a score is an object, each of its parts gives a number (``scores.NAME.PART``). The letters by which inspect_ai
     grades become numbers, such as 1 for C. Any other text is left out.

@@ -494,9 +494,9 @@ def answers_of(
 
     Args:
         responses: texts of the responses.
-        sources: data source of each response, or None. If `extractor` is None, each response is read by the default
-            extractor of its data source, or by the general default without `sources`.
-        extractor: name of the extractor for all responses, or None.
+        sources: data source of each response, or None. Each response is read by the default extractor of its data
+            source; without `sources`, all are read by the general default.
+        extractor: name of an extractor that reads all responses, whatever their data source, or None.
         prompts: the prompt of each response, as `as_text` writes it, or None if unknown. A log may store a prompt with
             the end that the chat template added, such as an opened thinking tag. This end decides where the answer may
             begin.

@@ -64,7 +64,7 @@ from olr_cli.recipe.sections import ColumnRole
 def find_columns(
     rows: Rows, columns: Mapping[ColumnRole, str] | None, *, is_optional: bool = False
 ) -> Mapping[str, str]:
-    """Find the columns of a file and return role -> path of its column; the role ``question`` is always among them.
+    """Find the columns of a file; return role -> path of the column, always with the role ``question``.
 
     A role is what a column holds, such as ``question`` or ``answer`` (`ColumnRole`). The columns of roles that the user
     has not set are found by their usual names.
@@ -115,7 +115,7 @@ def _usual(
 def _are_whole_dialogues(rows: Rows, path: str) -> bool:
     """Return whether all values of a column are dialogues that end with an answer.
 
-    A column called ``prompt`` never counts, because the policy gets its dialogues whole, as prompts.
+    A column called ``prompt`` never counts, because the policy is given all turns of its dialogues.
     """
     return path != "prompt" and all(map(_ends_with_answer, rows.values(path)))
 
@@ -184,7 +184,7 @@ class Reading:
 
     @property
     def options(self) -> list[str]:
-        """Command-line options for reading a file with these columns, decimal commas and encoding."""
+        """Command-line options that repeat the columns, decimal commas and encoding of these settings."""
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         words = ["--columns", columns] if columns else []
         words += ["--decimal-comma"] if self.decimal_comma else []
@@ -194,7 +194,8 @@ class Reading:
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
         """Return the system message for a prompt that has none, as a tuple of one turn or no turn.
 
-        `is_question` is true for a plain question and false for a chat.
+        If the user has not set `system_prompt`, plain questions get the standard instruction, except in the arithmetic
+        task, and chats get none. `is_question` is true for a plain question and false for a chat.
         """
         if self.system_prompt is not None:
             text = None if self.system_prompt == NO_SYSTEM_PROMPT else self.system_prompt
@@ -590,10 +591,10 @@ def implied_mark(
 ) -> Mark:
     """Infer (noise type, true answer) for a row that names no noise type, in a file where others are marked.
 
-    `original` is the true answer that the row states, or None. If it is None or matches the label, the row is clean. If
-    it differs from the label, the row is ``active_frozen``. If the label is the sentinel, the text by which noise
-    replaces a label, the type is `noise_type_of_sentinel`. If the label is None, the type is None. The true answer is
-    `original` or, for a clean row without one, the label.
+    `original` is the true answer that the row states, or None. If the label is None, the noise type is None. If the
+    label is the sentinel, the text by which noise replaces a label, it is `noise_type_of_sentinel`. For any other
+    label, it is ``clean`` if `original` is None or matches the label, and ``active_frozen`` if not. The inferred true
+    answer is `original` or, for a clean row without one, the label.
     """
     if label is None:
         return None, original

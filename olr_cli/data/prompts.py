@@ -106,8 +106,8 @@ class Prompt:
     def gold(self) -> str | None:
         """The answer by which held-out responses are graded.
 
-        It is the true answer or, if that is unknown, the label. If the label is known to be noise or there is none, it
-        is None.
+        It is the true answer or, if that is unknown, the label. It is None if the true answer is unknown and the label
+        is missing or known to be noise.
         """
         if self.true_answer is None and not self.is_marked:
             return self.given_label

@@ -176,8 +176,8 @@ def sentinel_type(recipe: Recipe) -> NoiseType:
 def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     """Read prompts that are only evaluated.
 
-    Each needs a right answer, which is its true answer, or a label not known to be noise. `split` is ``validation`` or
-    ``test``.
+    Each prompt needs a right answer: a true answer, or a label that is not known to be noise. `split` is ``validation``
+    or ``test``.
 
     Raises:
         UserError: the prompts cannot be read, or one has neither a true answer nor a clean label.

@@ -130,8 +130,7 @@ class VerifiedLabels:
         """Return prompt_id -> verified label for the prompts that have one, and remember that they have matched.
 
         Raises:
-            UserError: a prompt's id has another question in the file, or a verdict is about another label than the
-            prompt's.
+            UserError: an id has another question in the file, or a verdict is about another label than the prompt has.
         """
         label_by_prompt: dict[str, VerifiedLabel] = {}
         for prompt in prompts:

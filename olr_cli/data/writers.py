@@ -31,6 +31,9 @@ def write_prompts(prompts: PromptSet, target: Path) -> bool:
 
     Returns:
         True, or False if the file already exists with the same content (see `write_new`).
+
+    Raises:
+        UserError: the file exists with other content, or the prompts cannot be written with its ending.
     """
     content = encode(prompts, target)
     return write_new(target, lambda path: path.write_bytes(content))
@@ -98,6 +101,9 @@ def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
 
     Returns:
         True, or False if the file already exists with the same content (see `write_new`).
+
+    Raises:
+        UserError: the file exists with other content, or a value does not fit JSON.
     """
     files, encoding = rows.origins.files, rows.origins.encoding
     is_same = len(files) == 1 and files[0].suffix == target.suffix != ".parquet"
@@ -124,7 +130,7 @@ def write_csv_rows(
         True, or False if the file already exists with the same content (see `write_new`).
 
     Raises:
-        UserError: a new cell has a path below a column (`messages.assistant`), which cannot be replaced alone.
+        UserError: the target exists with other content, or a new cell is for a part of a column (`messages.assistant`).
     """
     [file] = origins.files
     header, *rows = [row for _, row in csv_rows(file, origins.encoding)]
