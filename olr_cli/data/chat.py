@@ -54,7 +54,7 @@ def _text(content: Any) -> str | None:
 
 
 def unseen_part(value: Any) -> str | None:
-    """Return the type, such as ``image``, of the first content part in a list of chat turns that is not text.
+    """Return the type of the first content part that is not text, such as ``image``; `value` is a list of chat turns.
 
     Return None if all parts are text, or if `value` is no list.
     """
@@ -85,7 +85,7 @@ def _type_of_part(part: Mapping[str, Any]) -> str | None:
 
 
 def messages(value: Any) -> tuple[Message, ...] | None:
-    """Read a list of chat turns; return None for any other value, or if an item is no turn."""
+    """Convert a list of chat turns to messages; return None for any other value, or if an item is no turn."""
     if not isinstance(value, list | tuple):
         return None
     turns = [message(item) for item in value]
@@ -136,8 +136,8 @@ def completion_text(completion: str | Iterable[Any] | None) -> str:
 def as_text(value: Any) -> str | None:
     """Encode a prompt as one string, which `turns_of` can decode; return None if it is neither a text nor messages.
 
-    A text stays unchanged. Messages become JSON after a control character, by which they are recognised. An empty list
-    counts as no messages.
+    A text stays unchanged. Messages become JSON after a control character, by which they are recognised. For an empty
+    list, None is returned.
     """
     if isinstance(value, str):
         return value

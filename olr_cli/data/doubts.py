@@ -135,9 +135,9 @@ _TOLD = re.compile(
 def doubts(question: str, label: str) -> set[str]:
     """Return the kinds of findings (`olr_cli.data.findings`) that a question and its label have, such as ``cut``.
 
-    ``cut`` is a label that seems cut off, because a bracket is missing. The whole label is searched for missing
-    brackets and damaged text. All other searches see only the beginning and the end of a label longer than
-    `LONGEST_READ`, because many of them take quadratic time.
+    ``cut`` is a label whose end seems to be missing. The whole label is searched for missing brackets and damaged text.
+    All other searches see only the beginning and the end of a label longer than `LONGEST_READ`, because many of them
+    take quadratic time.
     """
     damaged = [text for text in (label, question) if not _is_sound(text)]
     kinds = {kind for kind, find in _IN_EITHER if any(map(find, damaged))}

@@ -47,7 +47,7 @@ class FewShotTask:
 
 
 def _pairs(large: range, small: range) -> list[tuple[int, int]]:
-    """Return all different pairs of a number from `large` and one from `small`, the smaller number of a pair first."""
+    """Return each pair of a number from `large` and one from `small` once, the smaller number of a pair first."""
     return sorted({(min(pair), max(pair)) for pair in product(large, small)})
 
 

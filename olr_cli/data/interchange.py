@@ -98,8 +98,8 @@ def _message_column(
 def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
     """Return a table in the interchange format with its labels replaced by those of `prompts`, one for each row.
 
-    The prompts' true answers (``original_ground_truth``) and noise types (``noise_type``) are written too, if at least
-    one prompt has a true answer or a noise type.
+    If at least one prompt has a true answer or a noise type, both are written too, for all rows
+    (``original_ground_truth`` and ``noise_type``).
     """
 
     def text(values: Iterable[str | None]) -> pa.Array:

@@ -125,7 +125,7 @@ def _files_at(place: Path) -> list[Path]:
     """Return the files of rollouts that a file, a pattern or a folder names.
 
     In a folder, the subfolders in which trainers write rollouts are searched first, then the folder itself, then the
-    other subfolders. Subfolders with held-out files alone are passed over.
+    other subfolders. Subfolders that have only held-out files are passed over.
 
     Raises:
         UserError: there are no such files.

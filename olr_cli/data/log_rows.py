@@ -225,7 +225,7 @@ def _of_evalscope(row: _Row) -> list[_Row]:
 
 
 def _of_gym(row: _Row) -> list[_Row]:
-    """Return a list with the rollout of a request and its reply, as NeMo Gym stores them."""
+    """Return a list with the rollout of a request and its reply, as NeMo Gym stores them in one object."""
     reply = response_text(row["response"]["output"])
     return [row | {"prompt": row["responses_create_params"]["input"], "response": reply}]
 

@@ -170,9 +170,10 @@ def _mark(
 ) -> Prompt:
     """Put noise of a type on a prompt, or mark it as clean if the type is None.
 
-    The prompt's label so far becomes its true answer. `wrong_answers` is prompt_id -> wrong answers. If an active
-    prompt has some there, one of them, drawn by `seed`, becomes its label. If it has none there, it becomes inactive.
-    If `wrong_answers` is None, it stays active.
+    The prompt's label so far becomes its true answer, and a clean prompt keeps the label. An inactive prompt gets the
+    sentinel, a text that no answer matches, as its label. So does an active prompt if `wrong_answers` is None.
+    Otherwise, `wrong_answers` is prompt_id -> wrong answers, and an active prompt gets one of its own, drawn by `seed`,
+    as its label. Without any, it gets the sentinel and becomes inactive.
     """
     truth = prompt.given_label
     if noise_type is None:

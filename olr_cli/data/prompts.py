@@ -231,7 +231,7 @@ class PromptSet:
         return named if self.origins.source else prompt_id
 
     def subset(self, rows: Sequence[int]) -> PromptSet:
-        """Return the prompts with these indices, in that order."""
+        """Return a set of the prompts with these indices, in that order."""
         table = self.table.take(list(rows))
         return replace(
             self,

@@ -129,7 +129,7 @@ class QuestionIds:
         self._prompts: Counter[str] = Counter()
 
     def next(self, messages: Iterable[Message]) -> str:
-        """Return the id of the next prompt; if prompts repeat a question, the second one's id ends in ``-2``, etc."""
+        """Return the id of the next prompt; it ends in ``-2`` for the second prompt with a question, and so on."""
         name = f"q-{hashlib.sha256(normal_question(messages).encode()).hexdigest()[:12]}"
         self._prompts[name] += 1
         return name if self._prompts[name] == 1 else f"{name}-{self._prompts[name]}"
@@ -155,7 +155,7 @@ def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
 
 
 class QuestionIndex:
-    """An index that finds questions by their text, whatever their case, spacing and punctuation (`normal_question`)."""
+    """An index of questions, which finds those that a prompt asks, whatever their case, spacing and punctuation."""
 
     def __init__(self, questions: Sequence[Sequence[Message]]) -> None:
         self._questions = questions

@@ -258,7 +258,8 @@ def read_batches(
 def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
     """Yield the rows of a Parquet file in batches; categories and string views become columns of plain values.
 
-    `columns` are the names of the columns to read, or a function that returns them for the file's schema; None for all.
+    `columns` are the names of the columns to read, or a function that returns them for the file's schema. If it is
+    None, all columns are read.
 
     Raises:
         UserError: two columns have the same name.
@@ -345,8 +346,8 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
 def _csv_table(file: Path, encoding: str | None) -> pa.Table:
     """Read a CSV file with a header line; values are text, and empty cells are null.
 
-    A column of chat turns, written as JSON or by Python, is parsed. A table with a column prompt_id was written by olr,
-    which puts an apostrophe before texts that a spreadsheet would read as formulas. This apostrophe is removed.
+    A column of chat turns, written as JSON or by Python, is parsed. If the table has a column prompt_id, it was written
+    by olr, which puts an apostrophe before texts that a spreadsheet would read as formulas. This apostrophe is removed.
     """
     header, *rows = [row for _, row in csv_rows(file, encoding)] or [[]]
     names = [name.strip() for name in header]
@@ -364,8 +365,8 @@ def _csv_table(file: Path, encoding: str | None) -> pa.Table:
 def _csv_column(values: Sequence[str], place: str, *, is_ours: bool) -> pa.Array:
     """Return a column of texts, or of chat turns if every text is a list of them; empty texts become null.
 
-    With `is_ours`, texts lose the apostrophe by which olr keeps a spreadsheet from reading them as formulas. `place`
-    names the column in errors.
+    If `is_ours`, olr wrote the file, and put an apostrophe before texts that a spreadsheet would read as formulas. The
+    apostrophe is then removed. `place` names the column in errors.
     """
     if is_ours:
         values = [_QUOTED.sub("", value) for value in values]

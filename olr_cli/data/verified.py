@@ -109,9 +109,9 @@ class VerifiedLabels:
 
     @classmethod
     def for_prompts_to_come(cls, verified: str | int | None) -> VerifiedLabels:
-        """Read the file that `data.verified` names, for a caller that meets its prompts one at a time.
+        """Read the file that `data.verified` names, for a caller that does not know all its prompts yet.
 
-        Without a file (None), there are no verified labels.
+        If `verified` is None, there are no verified labels.
 
         Raises:
             UserError: `verified` is a number of labels to draw, or the file cannot be read.
@@ -172,10 +172,7 @@ class VerifiedLabels:
 
     @property
     def note(self) -> str:
-        """A sentence that counts the labels with and without a matching prompt so far, and the skipped rows.
-
-        It has no full stop.
-        """
+        """A sentence, without a full stop, on how many labels have matched a prompt so far, and on the skipped rows."""
         prompts = f"{len(self._prompts):,} prompt{'s' * (len(self._prompts) != 1)}"
         return (
             f"{len(self._used):,} of {len(self._labels):,} verified labels in {self._source} are for {prompts} here,"
@@ -184,10 +181,7 @@ class VerifiedLabels:
 
     @property
     def note_on_skipped(self) -> str:
-        """The end of a sentence that says how many rows contradict themselves, and names the first.
-
-        It is empty if no row contradicts itself.
-        """
+        """The end of a sentence: how many rows contradict themselves, and which is the first; empty without any."""
         if not self._skipped:
             return ""
         rows = (
@@ -198,7 +192,10 @@ class VerifiedLabels:
         return f"; skipped {rows} {self._skipped[0]}"
 
     def require_some(self, prompts: Sequence[Prompt]) -> None:
-        """Raise UserError if no label has matched a prompt so far; the error names the id of the first of `prompts`."""
+        """Raise UserError if no label has matched a prompt so far.
+
+        The error compares the first id of the labels with the id of the first of `prompts`.
+        """
         if not self._used:
             first = next(
                 (label.prompt_id for label in self._labels if label.prompt_id is not None),
