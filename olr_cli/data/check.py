@@ -557,7 +557,8 @@ def _changed(
 def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Labelled]:
     r"""Yield (row number, text) for each worked solution with a ``\boxed{…}`` that does not match its last one.
 
-    `solutions` is row number -> worked solution. The text lists the different contents, the last one first.
+    `solutions` is row number -> worked solution. The text lists the different contents of the boxes, the last one
+    first.
     """
     # One call for all solutions: the judge compares equal pairs once, and shares the rest among its workers.
     pairs_of: dict[int, list[tuple[str, str]]] = {}

@@ -150,7 +150,7 @@ def _files_at(place: Path) -> list[Path]:
 def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
     """Return the files below a folder that match the first suitable pattern; the list is empty if none is suitable.
 
-    A pattern is suitable if at least one file that is not held out matches it.
+    A pattern is suitable if it matches at least one file, and not only files of held-out rollouts.
     """
     for pattern in patterns:
         files = [*place.glob(pattern)]

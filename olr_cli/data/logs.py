@@ -241,7 +241,7 @@ class _Files:
     """Number of rollouts read so far."""
 
     def read(self, path: Path, step: int) -> pl.DataFrame | None:
-        """Return the rows of a file with olr's names, or None if it has no rows or repeats those of the file before.
+        """Return the rows of a file with olr's names, or None if it has no rows or only repeats the file before.
 
         Rows without a step get `step`.
 

@@ -119,7 +119,7 @@ def _without_template(text: str) -> str:
 
 
 class QuestionIds:
-    """A generator of ids for the prompts of one source that have none.
+    """A generator of ids for prompts that have none, all from one source.
 
     An id is a digest of the normalised question (`normal_question`). So a prompt has the same id in a file, in a log
     and in another trainer, whatever its system message and label are.
@@ -138,8 +138,8 @@ class QuestionIds:
 def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
     """Return the ids (`QuestionIds`) of all prompts of a source; they do not depend on the order of the prompts.
 
-    If several prompts ask the same question, their ids end in a number from the second prompt on. For these numbers,
-    prompts with different texts come first, sorted by text, and exact copies after them.
+    If several prompts ask the same question, their ids end in a number from the second prompt on. Prompts with
+    different texts are numbered first, sorted by text. Exact copies are numbered after them.
     """
     copies: Counter[tuple[tuple[str, str], ...]] = Counter()
     keys = []

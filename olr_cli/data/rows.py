@@ -51,11 +51,11 @@ class Rows:
 
     @property
     def paths(self) -> list[str]:
-        """Paths of all columns; the fields of a struct stand in its place."""
+        """Paths of all columns; for a struct, the paths of its fields."""
         return [path for field in self.table.schema for path in _paths(field, field.name)]
 
     def has(self, path: str) -> bool:
-        """Return whether a path leads to a column or field; below a list, whether it leads to a value in any row."""
+        """Return whether a path leads to a column or field, or to a value below a list in at least one row."""
         column, steps = self._column(path)
         return column is not None and (
             not steps
