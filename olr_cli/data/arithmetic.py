@@ -34,9 +34,9 @@ SPLIT_ENDS: dict[Split, float] = {"train": 0.8, "validation": 0.9, "test": 1.0}
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An arithmetic operation of the built-in expressions.
+    """Addition or subtraction: its symbol, the right answers, and where a question needs a carry or borrow.
 
-    `solve` and `crosses` take two numbers, or two arrays of numbers.
+    `solve` takes two operands, and `crosses` takes two digits. Both functions also take arrays of numbers.
     """
 
     symbol: str
@@ -105,7 +105,8 @@ def toy_kind(model_path: str) -> KindName | None:
 def mixture_note(model_path: str) -> str | None:
     """Return the sentence that belongs below the results of a toy policy, or None for any other model.
 
-    It says that the policy's wrong answers are systematic, because its warm-up mixed a right and a wrong procedure.
+    The sentence says that the policy's wrong answers are systematic, because its warm-up mixed a right and a wrong
+    procedure.
     """
     if toy_kind(model_path) is None:
         return None
@@ -134,14 +135,14 @@ def rephrasing(expression: Expression, split: Split) -> Expression | None:
     """Return another expression of the same kind and split with the same answer, or None if there is none.
 
     ``127+456=`` may become ``448+135=``: an addition a+b becomes (b-c)+(a+c) for some number c, and a subtraction a-b
-    becomes (a+c)-(b+c). The draw is uniform over all such expressions in the split and depends on `expression` alone.
-    If there are none, ``b+a`` is returned, provided that it is in the split.
+    becomes (a+c)-(b+c). All such expressions in the split are equally likely, and the choice depends on `expression`
+    alone. If the split has no such expression, but has ``b+a``, that one is returned.
 
     A question in words ("what is 123 plus 456?") would be no rephrasing for the built-in policies: they can only read
     digits and one operator.
 
     A procedure that drops carries gives the same wrong answer to both expressions in 48 % of additions and 56 % of
-    subtractions. If additions were only commuted, it would be 100 %. In the training split, 4 of 560,980 additions
+    subtractions. If b+a were always returned, additions would have 100 %. In the training split, 4 of 560,980 additions
     (such as ``999+999=``) and 1 of 215,639 subtractions have no rephrasing.
     """
     ordered, starts = _by_answer(expression.kind, split)
@@ -160,7 +161,7 @@ def arithmetic_prompts(
 ) -> list[Prompt]:
     """Return `size` different prompts of a built-in set with clean labels, in an order drawn by `seed`.
 
-    If `size` is None, 400 prompts are returned, or the whole split of a few-shot task that has fewer.
+    If `size` is None, 400 prompts are returned. A few-shot task whose split is smaller then returns the whole split.
 
     Raises:
         UserError: the split has fewer than `size` prompts.
@@ -243,9 +244,9 @@ def split_members(kind: KindName, split: Split) -> NDArray[np.int64]:
 def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the expressions of a split sorted by answer, and the position at which each answer starts.
 
-    The first array holds each expression as a number (`Expression.index`), such as 123456 for ``123+456=``. The
-    expressions with the answer a are at the positions from starts[a] up to, but not including, starts[a + 1], where
-    `starts` is the second array.
+    The first array holds each expression as a number, such as 123456 for ``123+456=``. The second array holds positions
+    in the first. Its item at index a is the position of the first expression with the answer a, and its item at index a
+    + 1 is the position after the last one.
     """
     members = split_members(kind, split)
     answers = OPERATIONS[kind].solve(*np.divmod(members, 1000))
@@ -254,10 +255,10 @@ def _by_answer(kind: KindName, split: Split) -> tuple[NDArray[np.int64], NDArray
 
 
 def _draws(indices: NDArray[np.int64], *parts: str | int) -> NDArray[np.float64]:
-    """Return a pseudorandom number in [0, 1) for each expression.
+    """Return a pseudorandom number in [0, 1) for each expression; equal arguments give equal numbers.
 
-    It depends only on `parts` and on the expression's number in `indices` (`Expression.index`). `parts` name the
-    purpose of the draw, such as ``"arithmetic split"``.
+    `indices` are the expressions as numbers, such as 123456 for ``123+456=``. `parts` name the purpose of the draw,
+    such as ``"arithmetic split"``.
     """
     # The sum is meant to wrap around: it is a key of 64 bits, not a quantity.
     with np.errstate(over="ignore"):

@@ -54,9 +54,9 @@ def _text(content: Any) -> str | None:
 
 
 def unseen_part(value: Any) -> str | None:
-    """Return the type of the first part of a prompt that is not text, such as ``image``.
+    """Return the type of the first content part that is not text, such as ``image``; `value` is a list of chat turns.
 
-    Return None if all parts are text, or the prompt is no list of turns.
+    Return None if all parts are text, or if `value` is no list.
     """
     for turn in value if isinstance(value, list | tuple) else ():
         if not isinstance(turn, Mapping):
@@ -85,7 +85,7 @@ def _type_of_part(part: Mapping[str, Any]) -> str | None:
 
 
 def messages(value: Any) -> tuple[Message, ...] | None:
-    """Read a list of chat turns; return None for any other value, or if an item is no turn."""
+    """Convert a list of chat turns to messages; return None for any other value, or if an item is no turn."""
     if not isinstance(value, list | tuple):
         return None
     turns = [message(item) for item in value]
@@ -123,9 +123,10 @@ def response_text(value: Any) -> str | None:
 
 
 def completion_text(completion: str | Iterable[Any] | None) -> str:
-    """Return the text of a completion, which is a text or messages; in messages, only the assistant's turns count.
+    """Return the text of a completion, or an empty text if the completion is None.
 
-    The text is empty if the completion is None or has no turn of the assistant.
+    A completion may be a text or messages. In messages, only the assistant's turns count; without any, the text is
+    empty.
     """
     # Not `completion or ()`: an array of turns, as numpy has it, is neither true nor false.
     turns = () if completion is None else completion
@@ -133,9 +134,10 @@ def completion_text(completion: str | Iterable[Any] | None) -> str:
 
 
 def as_text(value: Any) -> str | None:
-    """Encode a prompt as one string that `turns_of` can decode; return None if it is neither a text nor messages.
+    """Encode a prompt as one string, which `turns_of` can decode; return None if it is neither a text nor messages.
 
-    A text stays unchanged. Messages become JSON after a control character, by which they are recognised.
+    A text stays unchanged. Messages become JSON after a control character, by which they are recognised. For an empty
+    list, None is returned.
     """
     if isinstance(value, str):
         return value
@@ -151,9 +153,9 @@ def turns_of(text: str) -> tuple[Message, ...]:
 
 
 def ending(turns: Sequence[Message]) -> str:
-    """Return the content of the last turn, which is where a response continues the prompt; empty without turns.
+    """Return the content of the last turn, or an empty text if there are no turns.
 
-    It does not include what the chat template adds after that turn.
+    A response continues the prompt there. What a chat template adds after the last turn is not included.
     """
     return turns[-1].content if turns else ""
 

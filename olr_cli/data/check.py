@@ -151,14 +151,15 @@ class Checked:
 
     @property
     def is_log(self) -> bool:
-        """Whether the data set is a log with a row for each response, whose labels are in the column `given_label`."""
+        """Whether the data set is a log of responses, which has its labels in the column `given_label`."""
         return self.columns["answer"] == "given_label"
 
     def left_out(self, kinds: Collection[str]) -> dict[int, str]:
-        """Return row number -> kind of its finding, for the rows to leave out because of findings of these kinds.
+        """Return the rows to leave out, as row number -> the kind of finding for which the row is left out.
 
-        `kinds` are names such as ``repeat``. If rows repeat a question with the same label (``repeat``), the first of
-        them that has no other such finding stays. If their labels differ (``conflict``), all of them are left out.
+        `kinds` are the kinds of findings whose rows are left out, such as ``no_label``. If a question repeats with the
+        same label (kind ``repeat``), one of its rows stays: the first that no other kind leaves out. If it repeats with
+        different labels (kind ``conflict``), all of its rows are left out.
 
         Raises:
             UserError: there is no such kind, or no row is left.
@@ -183,10 +184,10 @@ class Checked:
         return left_out
 
     def export(self, target: Path, dropped: Collection[str]) -> File:
-        """Write the rows to a new file, without those that cannot be graded or have a finding of a kind in `dropped`.
+        """Write the rows to a new file, except those that cannot be graded or have a finding of a kind in `dropped`.
 
-        `ALL` in `dropped` stands for all kinds. The returned `File` describes the new file and counts the rows left
-        out.
+        If `dropped` holds `ALL`, findings of all kinds count. The returned `File` describes the new file and says how
+        many rows were left out.
 
         Raises:
             UserError: the data set is a log of answers, a kind is unknown, or no row is left.
@@ -240,7 +241,7 @@ def check(
         source: a file, a folder, a built-in set or a hub id, as for `read_prompts`.
         reading: the user's settings, such as the columns and the encoding.
         judge: grader that compares labels.
-        limit: the length above which a prompt is a finding.
+        limit: the length above which a prompt is reported.
 
     Raises:
         UserError: the data set cannot be read, or has no rows or no labels.
@@ -294,7 +295,10 @@ def check(
 
 
 def _long(prompts: Sequence[Asked], limit: Limit) -> Finding:
-    """Return the finding of prompts that are longer than a limit; `prompts` are (row number, prompt) pairs."""
+    """Return the finding about prompts that are longer than a limit; it has no rows if no prompt is.
+
+    `prompts` are (row number, prompt) pairs.
+    """
     lengths = limit.lengths([prompt for _, prompt in prompts])
     long = [
         (row, f"{length:,} {limit.unit}: {question_of(prompt.messages)}")
@@ -308,10 +312,11 @@ def _long(prompts: Sequence[Asked], limit: Limit) -> Finding:
 def _columns_of(
     rows: Rows, reading: Reading, source: str
 ) -> tuple[Reading, Mapping[str, str]]:
-    """Return a copy of `reading` that names all columns to read, and role -> path for the columns that were found.
+    """Return a copy of `reading` that names all columns to read, and a mapping of the columns that were found.
 
-    A role is what a column holds, such as ``question`` or ``answer``. The copy names no column of ids, because repeated
-    ids must not stop the check. If no other column holds labels, they are read from `given_label`, which logs have.
+    The mapping is role -> path of a column. A role is what a column holds, such as ``question`` or ``answer``. If no
+    other column holds labels, they are read from `given_label`, which logs have. The copy names no column of ids,
+    because repeated ids must not stop the check.
 
     Raises:
         UserError: there is no column of questions or of labels; the message names `source`.
@@ -337,7 +342,7 @@ def _columns_of(
 
 
 def _in_other_columns(rows: Rows, kept: Container[int]) -> Iterator[Finding]:
-    """Yield findings on labels that a column of units or of validity makes doubtful.
+    """Yield findings on labels that another column makes doubtful, such as a unit or a mark that the row is not valid.
 
     Only rows whose numbers are in `kept` are in these findings.
     """
@@ -351,12 +356,12 @@ def _unreadable(
     questions: Sequence[Any],
     cells: Sequence[tuple[Any, Options | None]],
 ) -> list[Finding]:
-    """Return three findings: questions with images, labels that cannot be read, and tests of programs as labels.
+    """Return three findings: questions with images, labels that cannot be read, and labels that are tests of programs.
 
     Args:
         rows: numbers of the rows to check.
         questions: the question of every row of the file.
-        cells: the label of every row as it is in the file, with the options of its question.
+        cells: for every row of the file, the label as it is stored, and the options of the question or None.
     """
     labels_by_kind: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row in rows:
@@ -378,7 +383,7 @@ def _unreadable(
 def _findings(
     prompts: Sequence[Asked], judge: Judge, origins: Origins, cells: Sequence[Any]
 ) -> list[Finding]:
-    """Return the findings in prompts in the order in which they are shown; some may have no rows.
+    """Return the findings about prompts, in the order in which they are shown; some may have no rows.
 
     If noise has replaced a label, the label from before is checked.
 
@@ -386,7 +391,7 @@ def _findings(
         prompts: (row number, prompt) pairs.
         judge: grader of labels.
         origins: names of the rows, for messages.
-        cells: the label of every row as it is in the file.
+        cells: for every row of the file, the label as it is stored.
     """
     lacking, labels = _without_an_answer(prompts)
     rejected = _rejected(labels, labels, judge)
@@ -411,9 +416,9 @@ def _findings(
 def _without_an_answer(prompts: Sequence[Asked]) -> tuple[list[Finding], list[Labelled]]:
     """Return findings on labels that are no answers, and (row number, label) for all labels that are answers.
 
-    A missing label, a placeholder, tests of a program and the sentinel are no answers. The sentinel is the text by
-    which noise replaces a label. If the label from before is known, it is also checked, so the row may be in both
-    results.
+    Four kinds of label are no answers: a missing one, a placeholder such as ``N/A``, tests of a program, and the
+    sentinel, which is the text by which noise replaces a label. If the label before the noise is known, it is checked
+    too. A row with the sentinel may therefore be in both results.
     """
     rows: defaultdict[str, list[Labelled]] = defaultdict(list)
     for row, prompt in prompts:
@@ -438,9 +443,9 @@ def _rejected(
     """Return two findings: labels that no response can match, and labels that the grader can only compare as texts.
 
     Args:
-        graded: (row number, label) pairs to check for the first finding.
-        parsed: (row number, label) pairs to check for the second finding. This check takes far longer, so there may be
-            fewer of these pairs.
+        graded: (row number, label) pairs to check for labels that no response can match.
+        parsed: (row number, label) pairs to check for labels that are compared as texts. This check takes far longer,
+            so there may be fewer of these pairs.
         judge: the grader.
     """
     # A label that cannot stand in a box, or does not match itself there, matches no response (R6, R7).
@@ -459,7 +464,7 @@ def _rejected(
 
 
 def _unlike_an_answer(labels: Sequence[Labelled]) -> Iterator[Finding]:
-    """Yield findings on labels whose form is unusual for an answer; `labels` are (row number, label) pairs.
+    """Yield findings on labels that do not look like an answer; `labels` are (row number, label) pairs.
 
     These are labels that look like a proof or like several parts. If most labels are numbers, labels in words and
     labels with a decimal comma are findings too.
@@ -486,7 +491,7 @@ def _questions_and_labels(
     Args:
         prompts: (row number, prompt) pairs.
         labels: (row number, label) pairs.
-        cells: the label of every row as it is in the file.
+        cells: for every row of the file, the label as it is stored.
         judge: the grader, which compares the boxed answers within a worked solution.
     """
     question_by_row = _questions(prompts)
@@ -529,7 +534,7 @@ def _questions(prompts: Sequence[Asked]) -> dict[int, str]:
 def _changed(
     questions: Mapping[int, str], prompts: Sequence[Asked], labels: Sequence[Labelled]
 ) -> Finding:
-    """Return the finding of labels that a spreadsheet may have changed.
+    """Return the finding about labels that a spreadsheet may have changed, as it changes 1/2 to a date.
 
     A number that may be a date counts only if the file has other traces of a spreadsheet, such as the label ``#REF!``.
 
@@ -552,7 +557,8 @@ def _changed(
 def _differing_boxes(solutions: Mapping[int, str], judge: Judge) -> Iterator[Labelled]:
     r"""Yield (row number, text) for each worked solution with a ``\boxed{…}`` that does not match its last one.
 
-    `solutions` is row number -> worked solution. The text lists the different contents, the last one first.
+    `solutions` is row number -> worked solution. The text lists the different contents of the boxes, the last one
+    first.
     """
     # One call for all solutions: the judge compares equal pairs once, and shares the rest among its workers.
     pairs_of: dict[int, list[tuple[str, str]]] = {}
@@ -573,13 +579,13 @@ def label_notes(
 ) -> Iterator[str]:
     """Yield a note that counts the labels that look wrong and names the `olr check` command that shows them.
 
-    There is no note if no label looks wrong, if the data set is built in, or if no prompt has a label. Noise that the
-    data set marks is not counted.
+    There is no note if no label looks wrong, if the data set is built in, or if no prompt has a label. Labels that
+    noise has replaced are not counted. To save time, the grader sees only the first labels.
 
     Args:
         prompts: the prompts with the labels.
         source: the data set that the prompts come from.
-        reading: settings with which they were read.
+        reading: settings with which the prompts were read.
         rows: the rows of the prompts, to look at their columns of units and of validity; None to skip these columns.
     """
     is_built_in = parse_source(source) is not None
@@ -605,7 +611,7 @@ def label_notes(
 
 
 def repeat_notes(prompts: PromptSet) -> Iterator[str]:
-    """Yield up to two notes: on questions that repeat with different labels, and on those that repeat with the same."""
+    """Yield up to two notes: on questions that repeat with different labels, and on all other questions that repeat."""
     conflicting, agreeing = _repeated(list(enumerate(prompts.prompts)), shared_judge())
     differing = " with different labels, of which one at most is right"
     for groups, remark in ((conflicting, differing), (agreeing, "")):
@@ -620,10 +626,10 @@ def repeat_notes(prompts: PromptSet) -> Iterator[str]:
 def _repeated(
     prompts: Sequence[Asked], judge: Judge, ungraded: Container[int] = ()
 ) -> tuple[list[list[Asked]], list[list[Asked]]]:
-    """Return groups of prompts that repeat a question: those whose labels differ, and those whose labels agree.
+    """Group the prompts that ask one question; return the groups whose labels differ, and those whose labels agree.
 
-    A group holds the (row number, prompt) pairs of one question. Two questions are the same if only their spelling
-    differs (`normal_question`). Labels of the rows in `ungraded` are ignored.
+    A group is a list of (row number, prompt) pairs. Two questions are the same if they differ only in spelling, such as
+    case or spaces (`normal_question`). Rows in `ungraded` stay in their groups, but their labels do not count.
     """
     asking = gathered(
         (normal_question(prompt.messages), (row, prompt)) for row, prompt in prompts
@@ -655,7 +661,8 @@ def _repeated(
 def _of_groups(kind: str, groups: Sequence[list[Asked]], origins: Origins) -> Finding:
     """Build the finding of a kind from groups of (row number, prompt) pairs that ask the same question.
 
-    Its `rows` are the first row of each group, and its `others` all remaining rows. Examples show a group's labels.
+    The finding's `rows` are the first row of each group, its `others` are all remaining rows, and its examples show the
+    labels of the first groups.
     """
     shown = [(group[0][0], _described(group, origins)) for group in groups]
     rows = [[row for row, _ in group] for group in groups]
@@ -674,7 +681,7 @@ def _described(group: Sequence[Asked], origins: Origins) -> str:
 
 
 def _found(kind: str, rows: Iterable[Labelled]) -> Finding:
-    """Build a finding from (row number, text) pairs; the first few texts become its examples."""
+    """Build a finding of a kind from (row number, text) pairs; the first few texts become its examples."""
     pairs = list(rows)
     examples = [text for _, text in pairs[:_SHOWN]]
     return Finding(kind, KINDS[kind].fault, [row for row, _ in pairs], examples)

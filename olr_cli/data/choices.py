@@ -58,7 +58,7 @@ class Options(NamedTuple):
     """The options' names in the file, mostly A, B, C, …"""
 
     def numbers(self, first: int) -> list[str]:
-        """Return the position of each option as a text, counted from `first`: ``1``, ``2``, ``3`` if it is 1."""
+        """Return the number of each option as a text, counted from `first`: ``1``, ``2``, ``3`` if `first` is 1."""
         return [str(first + place) for place, _ in enumerate(self.texts)]
 
 
@@ -90,7 +90,7 @@ def choice_path(rows: Rows) -> str | None:
 def option_columns(rows: Rows, path: str) -> list[str]:
     """Split a path of options such as ``A+B+C+D`` into the paths of its columns, which need not exist.
 
-    A column that has a ``+`` in its name stays whole. An ending such as `` from 1``, which says whether labels count
+    If a column's own name has a ``+``, it is not split. An ending such as `` from 1``, which says whether labels count
     options from 0 or from 1, is dropped.
     """
     joined = _FROM.sub("", path)
@@ -101,8 +101,8 @@ def option_columns(rows: Rows, path: str) -> list[str]:
 def read_options(rows: Rows, path: str | None) -> list[Options | None]:
     """Return the options of every row, None where a row has none.
 
-    `path` names a column of options or, as in ``A+B+C+D``, several columns with one option each. Without it, no row has
-    options.
+    `path` names a column of options or, as in ``A+B+C+D``, several columns with one option each. If it is None, no row
+    has options.
 
     Raises:
         UserError: a column does not exist.
@@ -123,8 +123,8 @@ def options_in(cell: Any) -> Options | None:
     """Return the options in a cell, or None if it has fewer than two.
 
     A cell may be a list of texts or numbers, an object with one field per option (``{A: …, B: …}``), or an object
-    ``{text: […], label: […]}``. It may also be a text that spells one of these in JSON or Python's form, or a text with
-    lettered options (``a) 38, b) 27``).
+    ``{text: […], label: […]}``. It may also be a text: one of these in JSON or in Python's form, or lettered options
+    (``a) 38, b) 27``).
     """
     if isinstance(cell, str):
         cell = written(cell) if cell.lstrip()[:1] in ("[", "{") else _in_text(cell)
@@ -232,9 +232,10 @@ def letters_in(label: str) -> list[str]:
 
 
 def _named(label: str, names: Iterable[str]) -> str | None:
-    """Return the letter of the one option whose name is the label, or None if no name or more than one is.
+    """Return the letter of the option with a name, or None if no option or more than one has it.
 
-    `names` are in the order of the options. Case and white space are ignored.
+    `label` is the name to look for. `names` are the names of all options, and the first one's letter is A. Case and
+    white space are ignored.
     """
     letters = [
         letter
@@ -264,15 +265,15 @@ def option_labels(
 ) -> tuple[list[str | None], list[str]]:
     """Read each row's label, as a letter if the row has options; return the labels, and notes on how they were read.
 
-    All labels of a column are read in one form, such as letters or numbers counted from 0. The ending of `choices_path`
-    may give the form (``options from 1``). Otherwise it is the one in which the most labels name an option. A label
-    that names none in this form is read as the text of an option, or else stays as it is. If most labels name no option
-    in any form, all labels stay as they are.
+    A label may be a letter, the text of an option, or its number, counted from 0 or from 1. All labels of a column are
+    read in the same form. The ending of `choices_path` may give this form (``options from 1``). Otherwise, it is the
+    form in which most labels name an option. A label that names none in this form may still be the text of an option;
+    if not, it stays as it is. If less than half of the labels name an option in any form, all labels stay as they are.
 
     Args:
         rows: the rows.
         path: path of the column of labels; without it, all labels are None.
-        choices: the options of each row, or None.
+        choices: the options of each row, None where a row has none.
         choices_path: path of the column of options; may be empty.
 
     Raises:
@@ -310,12 +311,13 @@ def option_labels(
 def _read_alike(
     chosen: Sequence[tuple[Any, Any]], forms: Sequence[str], place: str
 ) -> tuple[str | None, list[str | None]]:
-    """Return the form in which most labels name an option, and the letter of each label, None where it names no option.
+    """Find the form in which most labels name an option; return its name, and each label as a letter.
 
-    If every form fits less than half of the labels, the form is None and the list of letters is empty.
+    The letter is None where a label names no option in this form. If every form fits less than half of the labels, the
+    name is None and the list of letters is empty.
 
     Args:
-        chosen: pairs of a label and its question's options.
+        chosen: (label, options of its question) pairs.
         forms: names of the forms to try, such as ``texts of options``.
         place: description of the labels for the error.
 
@@ -344,8 +346,8 @@ def _read_alike(
 def label_in(cell: Any, options: Options | None) -> str | None:
     """Return the label in a cell as text, not yet converted to a letter, or None if the cell is empty.
 
-    With options, a list in the cell names several right ones, so its items are joined by commas. Without options, all
-    items of a list must be the same answer, and the first item is the label.
+    The cell may hold a list. If the question has options, the list names several right ones, and its items are joined
+    by commas. If it has none, all items must be the same answer, and the first item is the label.
 
     Raises:
         ValueError: the cell can't be a label.
@@ -361,13 +363,13 @@ def option_notes(
 ) -> Iterator[str]:
     """Yield notes on how the options of questions were read.
 
-    With a path, one note says below how many questions the options were added. Without a path, a note names each column
+    If `path` is given, one note says below how many questions the options were added. If not, a note names each column
     that has a usual name for options, but holds none that can be read.
 
     Args:
         rows: the rows.
         path: path of the options, or None without any.
-        choices: the options of each row, or None.
+        choices: the options of each row, None where a row has none.
         are_added: for each row, whether its options were added below its question.
     """
     if path is None:

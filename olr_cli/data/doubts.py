@@ -135,8 +135,9 @@ _TOLD = re.compile(
 def doubts(question: str, label: str) -> set[str]:
     """Return the kinds of findings (`olr_cli.data.findings`) that a question and its label have, such as ``cut``.
 
-    Damaged text and missing brackets are searched for in the whole label. Of a label longer than `LONGEST_READ`, all
-    other patterns only see the beginning and the end: many take quadratic time, and such a label is rarely an answer.
+    ``cut`` is a label whose end seems to be missing. The whole label is searched for missing brackets and damaged text.
+    All other searches see only the beginning and the end of a label longer than `LONGEST_READ`, because many of them
+    take quadratic time.
     """
     damaged = [text for text in (label, question) if not _is_sound(text)]
     kinds = {kind for kind, find in _IN_EITHER if any(map(find, damaged))}
@@ -167,9 +168,9 @@ def is_changed(question: str, label: str) -> bool:
 
 @functools.lru_cache(1 << 16)  # the same labels are frequent
 def _doubts_about(label: str) -> list[tuple[str, Callable[[str], Any]]]:
-    """Return (kind, search) for each kind of finding whose pattern the label matches.
+    """Return (kind of finding, search of the question) for each kind whose pattern the label matches.
 
-    `search` is a function that tests the question. The finding holds only if the question passes that test, too.
+    The finding holds only if its search, which is a function, also finds something in the question.
     """
     return [
         (kind, in_question) for kind, in_label, in_question in _IN_BOTH if in_label(label)
@@ -199,7 +200,10 @@ is_day = re.compile(rf"\s*{_DAY}\s*").fullmatch
 
 
 def _search(pattern: str, longest: int = LONGEST_READ) -> Callable[[str], Any]:
-    """Return a function that searches a text for a pattern; it searches only the two ends of a text above `longest`."""
+    """Return a function that searches a text for a pattern.
+
+    Of a text with more than `longest` characters, it searches only the beginning and the end.
+    """
     search = re.compile(pattern, re.DOTALL).search
     return lambda text: search(ends_of(text, longest))
 
@@ -240,7 +244,7 @@ def _has_other_letters(question: str, label: str) -> bool:
     """Return whether the variables of the label are not those of the question.
 
     This is so if the label sets a variable that the question lacks (``x = 5``). It is also so if the label has two
-    variables or more, and the question has variables, but no common one.
+    variables or more, and the question has variables, but none of these.
     """
     named = re.fullmatch(r"\W*([A-Za-z])\s*=[^=A-Za-z]*\d[^=A-Za-z]*", label)
     if named is not None:

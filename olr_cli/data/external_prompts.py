@@ -49,17 +49,20 @@ class ExternalPrompts:
         noise_types: Sequence[NoiseType | None] | None,
         noise_type_of_sentinel: NoiseType,
     ) -> list[Prompt]:
-        """Build the prompt of each of N completions.
+        """Return the prompt of each of N completions, built from the values that a trainer passes in one call.
+
+        Each argument that is a list has N items, in the order of the completions.
 
         Args:
-            prompts: the prompt of each completion, N of them.
+            prompts: the prompt of each completion, as a text or as messages.
             completions: the completions, of which only the number counts here.
-            labels: the label of each completion's prompt.
-            prompt_ids: the id of each completion's prompt, or None without ids.
-            true_answers: the true answer for each completion, or None without any.
-            noise_types: the noise type for each completion, or None without any.
-            noise_type_of_sentinel: noise type of prompts that name none and whose label is the sentinel, the text by
-                which noise replaces a label.
+            labels: the label for each completion; an item may be None.
+            prompt_ids: the id of each completion's prompt; None to make ids from the questions.
+            true_answers: the true answer for each completion, or None if no true answer is known.
+            noise_types: the noise type for each completion. None, for one item or for all, means that the type is
+                inferred from the label and the true answer.
+            noise_type_of_sentinel: the type that is inferred if the label is the sentinel, the text by which noise
+                replaces a label.
 
         Raises:
             UserError: the lists differ in length, a value cannot be read, or one prompt_id has two different prompts.
@@ -104,11 +107,12 @@ class ExternalPrompts:
         *,
         noise_type_of_sentinel: NoiseType,
     ) -> Prompt:
-        """Build a prompt from the caller's values.
+        """Build a prompt from the values that a trainer passes.
 
-        A missing noise type is inferred from the label and the true answer (R1). It is `noise_type_of_sentinel` if the
-        label is the sentinel, the text by which noise replaces a label. If the prompt is clean and comes without a true
-        answer, its label is the true answer. `name` is the prompt's id; if it is None, the prompt gets one.
+        `name` is the prompt's id; if it is None, the prompt gets one. If the noise type is None, it is inferred. For a
+        label that is the sentinel, the text by which noise replaces a label, it is `noise_type_of_sentinel`. For any
+        other label, it depends on whether the label matches the true answer, and stays None without a true answer. A
+        clean prompt without a true answer gets its label as true answer.
 
         Raises:
             UserError: the noise type is unknown.

@@ -47,7 +47,7 @@ class FewShotTask:
 
 
 def _pairs(large: range, small: range) -> list[tuple[int, int]]:
-    """Return all different pairs of a number from `large` and one from `small`, the smaller number of a pair first."""
+    """Return each pair of a number from `large` and one from `small` once, the smaller number of a pair first."""
     return sorted({(min(pair), max(pair)) for pair in product(large, small)})
 
 
@@ -87,7 +87,7 @@ TASKS: dict[FewShotName, FewShotTask] = {
 def few_shot_prompts(
     name: FewShotName, size: int | None, seed: int, split: str
 ) -> list[Prompt]:
-    """Return the first `size` prompts of a split in an order drawn by `seed`; all prompts if `size` is None.
+    """Return the first `size` prompts of a split, in an order drawn by `seed`; all prompts if `size` is None.
 
     The rephrasing of a prompt names the same numbers in reverse order.
     """
@@ -101,9 +101,9 @@ def few_shot_prompts(
 
 @functools.cache
 def split_questions(name: FewShotName, split: str) -> list[tuple[int, ...]]:
-    """Return a tuple of numbers for each question of a split, in the order in which the question names them.
+    """Return the numbers of each question of a split, in the order in which the question names them.
 
-    The questions of the solved examples are in no split, in whatever order they name their numbers.
+    A question is in no split if it is one of the solved examples, even with its numbers in another order.
     """
     task, bounds = TASKS[name], [0.0, *FEW_SHOT_SPLIT_ENDS.values()]
     start, end = bounds[(place := list(FEW_SHOT_SPLIT_ENDS).index(split)) : place + 2]

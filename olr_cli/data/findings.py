@@ -339,7 +339,10 @@ UNUSABLE = tuple(row.kind for row in _ROWS if row.is_unusable)
 
 
 def kind_named(name: str, place: str) -> FindingKind:
-    """Return the kind with a name; raise UserError if there is none (`place` is the argument that named it)."""
+    """Return the kind of finding with this name; raise UserError if there is none.
+
+    `place` is the argument in which the user gave the name, for the error.
+    """
     if name not in KINDS:
         raise UserError(
             f"there is no finding '{name}'{did_you_mean(name, KINDS)}",

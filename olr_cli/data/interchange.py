@@ -22,10 +22,10 @@ from olr_cli.data.prompts import Prompt, PromptSet
 def interchange_table(
     rows: pa.Table, prompts: Sequence[Prompt], split: str, *, has_other_ids: bool = False
 ) -> pa.Table:
-    """Return `rows` with all columns of the interchange format, which verl reads too.
+    """Return a table with all columns of `rows` and all columns of the interchange format, which verl reads too.
 
-    The column `data_source` is always made from `prompts`. Any other column is made from `prompts` only if `rows` lack
-    it, or if it should hold messages and does not.
+    The column `data_source` is always made from `prompts`. Any other column of the format is made from `prompts` only
+    if `rows` lack it, or if it should hold messages and does not.
 
     Args:
         rows: the source's rows, one for each prompt.
@@ -67,9 +67,9 @@ def interchange_table(
 
 
 def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> PromptSet:
-    """Build a set from prompts that come from no file; `source` is its name.
+    """Build a `PromptSet` from prompts that come from no file; `source` is the set's name.
 
-    Its rows are made from the prompts, in the interchange format, with `split` in their `extra_info`.
+    The rows of the set are made from the prompts, in the interchange format, with `split` in their `extra_info`.
     """
     no_columns = pa.table({"data_source": [p.data_source for p in prompts]})
     make_table = cache(partial(interchange_table, no_columns, prompts, split))
@@ -79,9 +79,9 @@ def prompt_set(prompts: Sequence[Prompt], source: str, split: str = "train") -> 
 def _message_column(
     column: Any, turns_of_rows: Sequence[Sequence[Message] | None]
 ) -> pa.Array:
-    """Return a column of lists or structs unchanged, and replace any other column by one with the given chat turns.
+    """Return `column` if it holds lists or structs; if it does not, or is None, return a column of chat turns.
 
-    `column` may be None, which stands for no column. `turns_of_rows` has the turns of each row, or None.
+    `turns_of_rows` has the chat turns of each row, None where a row has none.
     """
     if column is not None and pa.types.is_nested(column.type):
         return column
@@ -98,8 +98,8 @@ def _message_column(
 def labelled_table(table: pa.Table, prompts: Sequence[Prompt]) -> pa.Table:
     """Return a table in the interchange format with its labels replaced by those of `prompts`, one for each row.
 
-    The prompts' true answers (``original_ground_truth``) and noise types (``noise_type``) are written too, if at least
-    one prompt has a true answer or a noise type.
+    If at least one prompt has a true answer or a noise type, both are written too, for all rows
+    (``original_ground_truth`` and ``noise_type``).
     """
 
     def text(values: Iterable[str | None]) -> pa.Array:
@@ -125,7 +125,7 @@ def with_fields_of(table: pa.Table, name: str, fields: Mapping[str, pa.Array]) -
 def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -> pa.Array:
     """Return a struct column with `fields` added, or build one if `column` is None or no struct.
 
-    If the column already has a field of the same name, it is replaced only if `replace` is set.
+    `fields` is name -> values. A field that the column already has is replaced if `replace` is set, and kept if not.
     """
     existing: dict[str, pa.Array] = {}
     if column is not None and pa.types.is_struct(column.type):
@@ -143,7 +143,7 @@ def with_fields(column: Any, fields: Mapping[str, pa.Array], *, replace: bool) -
 def index_column(prompt_ids: Sequence[str]) -> pa.Array:
     """Return prompt ids as a column of integers if all are whole numbers such as ``7``, else as a column of texts.
 
-    An id such as ``007``, which an integer would change, makes all of them texts.
+    An integer would change an id such as ``007``. If there is one, all ids become texts.
     """
     # An id such as `007` stays a text, and with it all others, or it would come back from the file as `7`.
     if all(

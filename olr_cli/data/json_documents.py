@@ -114,10 +114,10 @@ def _rows_within(value: Any, file: Path) -> list[Any] | None:
 
 
 def _rows_of_columns(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
-    """Return the rows of an object of columns, or None if the object is a row itself.
+    """Return the rows of an object of columns, or None if the object is itself one row.
 
-    It is an object of columns if all its values are lists of the same length, or all are objects with the same keys.
-    One of its keys has to be a usual name for the column of questions (`PROMPT_COLUMNS`).
+    An object of columns has a usual name for the column of questions (`PROMPT_COLUMNS`) among its keys. Its values are
+    all lists of the same length, or all objects with the same keys, which then number the rows.
     """
     question = next(value[name] for name in PROMPT_COLUMNS if name in value)
     columns = {
@@ -165,8 +165,10 @@ def _sample(sample: Mapping[str, Any]) -> dict[str, Any]:
 def _archived(file: Path) -> dict[str, Any]:
     """Read a log archive of inspect_ai (.eval) as an object with two keys.
 
-    `eval` holds the description of the evaluation, which may be empty, and `samples` the list of its samples. Raise
-    UserError for a damaged archive.
+    `eval` holds the description of the evaluation, which may be empty, and `samples` the list of its samples.
+
+    Raises:
+        UserError: the archive is damaged.
     """
     try:
         with regular(file).open("rb") as content, ZipFile(content) as archive:

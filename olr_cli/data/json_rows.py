@@ -43,8 +43,8 @@ def json_batches(
 
     Args:
         file: the file.
-        note_cut: function to call with the number of the last line, from 1, if its writer did not complete it. The line
-            is then skipped. Without the function, such a line is an error.
+        note_cut: function to call if the file ends within a line, as if its writer was killed. It gets the number of
+            this line, counted from 1, and the line is skipped. Without the function, such a line is an error.
         encoding: encoding of the file; None for UTF-8, or UTF-16 with a byte order mark.
 
     Raises:
@@ -166,10 +166,10 @@ def column_of(values: list[Any], place: str, level: int = 1) -> pa.Array:
 
 
 def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
-    """Convert objects, or None, to an array of structs that have the fields of all objects.
+    """Convert a list of objects and None to an array of structs; each struct has the fields of all objects.
 
-    If no object has a field, the array is of nulls. `place` names the column in errors, and `level` is its depth of
-    nesting.
+    If no object has a field, all values of the array are null. `place` names the column in errors, and `level` is its
+    depth of nesting.
     """
     names = list(dict.fromkeys(chain.from_iterable(filter(None, values))))
     # Parquet cannot store a struct without fields, so a column of empty objects is a column of nulls.
@@ -190,7 +190,7 @@ def _struct_array(values: list[Any], place: str, level: int) -> pa.Array:
 
 
 def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
-    """Convert lists, or None, to an array of lists; their items are converted together, so that all have one type.
+    """Convert a list of lists and None to an array of lists, whose items all have one type.
 
     `place` names the column in errors, and `level` is its depth of nesting.
     """
@@ -205,8 +205,9 @@ def _list_array(values: list[Any], place: str, level: int) -> pa.Array:
 def _scalars_as_lists(values: list[Any]) -> list[Any]:
     """Put texts and numbers into lists if the same column also holds lists; return any other values unchanged.
 
-    Beside lists of answers, a scalar becomes a list of one. Beside lists of a message's content parts, it becomes a
-    list with one text part. Beside chats, it stays as it is, so that `column_of` reports the mixture as an error.
+    If these lists hold answers, a text or number becomes a list of one. If they hold the content parts of messages, a
+    text or number becomes a list of one text part. If they hold chat turns, all values stay unchanged, and `column_of`
+    reports the mixture as an error.
     """
     value_types = set(map(type, values)) - {type(None)}
     # Only texts and numbers have a form as lists; any other mixture is an error later.

@@ -56,8 +56,8 @@ _READ_TOO = frozenset(
 def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
     """Return those of `names` that are columns of the file, in the order in which to try them.
 
-    Empty columns are left out, unless all are empty. `role` is what the column is to hold. If it is ``answer`` and the
-    first filled column is prose, columns of short answers come first.
+    Empty columns are left out, unless all are empty. `role` is what the column is to hold, such as ``question``. If it
+    is ``answer`` and the first filled column holds prose, columns of short answers come first.
     """
     candidates = [*filter(rows.has, names)]
     if len(candidates) < 2:
@@ -73,8 +73,9 @@ def first_filled(rows: Rows, role: str, names: Sequence[str]) -> list[str]:
 def column_notes(rows: Rows, columns: Mapping[str, str]) -> Iterator[str]:
     """Yield notes on what may surprise the user in how columns were read.
 
-    They tell of images and passages that are not read, of the reason for the choice of the column of labels, and of
-    labels that are prose or lists. `columns` is role -> path, for example ``answer`` -> ``solution``.
+    The notes are about three things: images and passages that are not read, the reason why a column of labels was
+    chosen, and labels that are prose or lists. The keys of `columns` are roles such as ``answer``, and its values are
+    the columns that were read, such as ``solution``.
     """
     others = [name for name in rows.table.column_names if name not in columns.values()]
     for name, (pattern, remedy) in product(others, _OF_QUESTIONS.items()):
@@ -106,7 +107,7 @@ def beside(rows: Rows) -> Iterator[tuple[str, tuple[int, str]]]:
     """Yield (kind, (row, text)) for each value in a column of units or of validity that makes a label doubtful.
 
     The kind of finding is ``scale`` for a unit with a power of ten, and ``not_valid`` for a row that is marked as not
-    valid. `row` is the row's index, and the text is ``column: value``.
+    valid. `row` is the row's index, and `text` is the column and the value, as in ``unit: 10^3 m``.
     """
     for path in rows.paths:
         for kind, name, is_found in _BESIDE:
@@ -143,7 +144,10 @@ def _fault(rows: Rows, path: str) -> str:
 
 
 def _is_empty(cell: Any) -> bool:
-    """Return whether a cell has no value, or only a placeholder such as ``None``; the sentinel of noise is a value."""
+    """Return whether a cell has no value, or only a placeholder such as ``None``.
+
+    The sentinel, the text by which noise replaces a label, counts as a value.
+    """
     # The sentinel is a placeholder too, but it is a label that noise has replaced.
     if isinstance(cell, str):
         return is_placeholder(cell) and cell.strip() != SENTINEL
@@ -151,9 +155,9 @@ def _is_empty(cell: Any) -> bool:
 
 
 def _first_golds(rows: Rows, path: str) -> Iterator[tuple[str, ...]]:
-    """Yield the right answers of each of a column's first cells, at most `_LOOKED_AT` cells.
+    """Yield the right answers in each of the first cells of a column, at most `_LOOKED_AT` cells.
 
-    Cells are skipped that hold no answer or tests of a program, or cannot be read.
+    A cell is skipped if it is empty, holds tests of a program, or cannot be read.
     """
     for cell in _head(rows, path):
         with suppress(ValueError):

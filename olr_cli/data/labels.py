@@ -46,7 +46,7 @@ def golds_of(cell: Any) -> tuple[str, ...]:
     line after the last ``####``. If that line is a heading, the answer is everything after the ``####``.
 
     Raises:
-        ValueError: the cell can't be an answer; the message says what it is, for `row_error`.
+        ValueError: the cell can't be an answer; the message describes the cell.
     """
     if hasattr(cell, "dtype"):
         cell = _of_numpy(cell)
@@ -87,7 +87,8 @@ def _of_numpy(cell: Any) -> Any:
 def _gold_of_number(number: float | Decimal) -> tuple[str, ...]:
     """Return a number as a tuple of one text; NaN is a missing value and gives an empty tuple.
 
-    Raise ValueError for an infinite number.
+    Raises:
+        ValueError: the number is infinite.
     """
     if math.isnan(number):
         return ()
@@ -99,8 +100,8 @@ def _gold_of_number(number: float | Decimal) -> tuple[str, ...]:
 def _short(number: float) -> float:
     """Undo a rounding to 32 bits: return 0.1 for 0.10000000149011612, and any other float unchanged.
 
-    Data sets may have such floats because a number with 32 bits was stored with 64. Only decimals with up to six digits
-    are restored.
+    A data set has such floats if numbers with 32 bits were stored with 64. Only numbers of up to six digits are
+    restored.
     """
     # 32 bits keep at least six digits: if the short decimal has the same 32 bits, it is what was written.
     short = float(f"{number:.6g}")
@@ -118,10 +119,10 @@ def is_tests(cell: Any) -> bool:
 def label_of(cell: Any) -> str | None:
     """Return the one answer in a cell, or None if the cell has none.
 
-    If the cell has several answers, all must match the first, which is returned.
+    If the cell has several answers, the first is returned, provided that it matches all others.
 
     Raises:
-        ValueError: the cell can't be an answer, or its answers differ; the message says what it is.
+        ValueError: the cell can't be an answer, or its answers differ; the message describes the cell.
     """
     first, *others = golds_of(cell) or (None,)
     if first is not None and (
@@ -135,9 +136,10 @@ def label_of(cell: Any) -> str | None:
 
 
 def read_labels(rows: Rows, path: str | None) -> list[str | None]:
-    """Return the label of every row at a path, None where it is missing or blank; without a path, all are None.
+    """Return the label of every row at a path, None where it is missing or blank; if `path` is None, all are None.
 
-    Raise UserError for a cell that cannot be a label.
+    Raises:
+        UserError: a cell cannot be a label.
     """
     if path is None:
         return [None] * len(rows)
@@ -149,8 +151,8 @@ def read_cells(
 ) -> list[_Read]:
     """Apply `read`, such as `golds_of` or `label_of`, to every cell of a column and return the results.
 
-    For a cell that cannot be read, `read` has to raise ValueError with a description of the cell. The error that the
-    user then gets also names the row, by `origins`, and the column, by `path`.
+    If `read` raises ValueError with a description of the cell, the user gets an error that also names the row, by
+    `origins`, and the column, by `path`.
 
     Raises:
         UserError: a cell cannot be read.
@@ -167,9 +169,9 @@ def read_cells(
 
 
 def _written(text: str) -> Any:
-    """Parse a text that is a list of texts, or an object with a usual name of labels as a key (`LABEL_COLUMNS`).
+    """Parse a text that spells a list of texts or an object of labels, in JSON or in Python's form.
 
-    Return None for any other text.
+    An object of labels has a usual name of labels as a key (`LABEL_COLUMNS`). Return None for any other text.
     """
     text = text.strip()
     # Only lists of quoted texts count: `[1, 2]` may be an interval, and `{1, 2}` a set.

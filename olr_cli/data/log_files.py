@@ -38,9 +38,9 @@ _STEP = re.compile(
 
 
 def common_place(places: Sequence[Path]) -> Path:
-    """Return the path by which messages name some places: the only place, or the common folder of several.
+    """Return one path that stands for several places in messages: the folder that contains them all.
 
-    If the only place is a pattern, this is the pattern's folder.
+    If there is only one place, return this place or, if it is a pattern, the pattern's folder.
     """
     if len(places) == 1:
         return places[0].parent if glob.has_magic(str(places[0])) else places[0]
@@ -59,7 +59,7 @@ def log_files(places: Sequence[Path]) -> tuple[list[Path], list[str]]:
         others. prime-rl's folder `effective` is left out if there is a folder `all`, which has the same rollouts.
 
     Raises:
-        UserError: there are none, or a folder holds the logs of several runs.
+        UserError: there are no files of rollouts, or a folder holds the logs of several runs.
     """
     # By resolved path, so that a file that two places name, or a link to it, counts once.
     found = {file.resolve(): file for place in places for file in _one_run(place)}
@@ -125,7 +125,7 @@ def _files_at(place: Path) -> list[Path]:
     """Return the files of rollouts that a file, a pattern or a folder names.
 
     In a folder, the subfolders in which trainers write rollouts are searched first, then the folder itself, then the
-    other subfolders. Subfolders with held-out files alone are passed over.
+    other subfolders. Subfolders that have only held-out files are passed over.
 
     Raises:
         UserError: there are no such files.
@@ -150,7 +150,7 @@ def _files_at(place: Path) -> list[Path]:
 def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
     """Return the files below a folder that match the first suitable pattern; the list is empty if none is suitable.
 
-    A pattern is suitable if at least one file that is not held out matches it.
+    A pattern is suitable if it matches at least one file, and not only files of held-out rollouts.
     """
     for pattern in patterns:
         files = [*place.glob(pattern)]
@@ -160,7 +160,10 @@ def _below(place: Path, patterns: Sequence[str]) -> list[Path]:
 
 
 def is_log(place: Path) -> bool:
-    """Return whether a place holds files of rollouts; the caller has to rule out run directories beforehand."""
+    """Return whether a place holds files of rollouts.
+
+    A run directory of olr may also look like this, so the caller has to rule it out beforehand.
+    """
     try:
         return bool(_files_at(place))
     except UserError:
@@ -178,8 +181,8 @@ def natural(name: str) -> list[Any]:
 def numbered(files: Sequence[Path]) -> Iterator[tuple[Path, int]]:
     """Yield each file with its step.
 
-    The step is the first number after the beginning that all paths share. If there is no such number, or only one file,
-    the step is the position of the file, from 1.
+    The step is the first number in the path after the beginning that all paths share. If a path has no such number, or
+    if there is only one file, the step is the file's position in `files`, from 1.
     """
     texts = [str(file) for file in files]
     # The common prefix may end within a number, as for 12 and 13: go back to the number's first digit.

@@ -54,9 +54,9 @@ class LogFormat:
 
     @property
     def roles(self) -> Mapping[str, Sequence[str]]:
-        """The columns that such a log may have, as olr's name of a column -> possible paths in a file.
+        """Where such a log may have its columns: olr's name of a column -> possible paths.
 
-        The first path that a file has counts.
+        If a file has several of these paths, the first counts.
         """
         return self.columns or {name: names.known for name, names in OF_ROLLOUTS.items()}
 
@@ -172,9 +172,9 @@ LOG_FORMATS: Sequence[LogFormat] = (
 
 
 def recognised(names: Collection[str]) -> LogFormat:
-    """Return the format of a file with columns of these names.
+    """Return the format of a log, recognised by the names of its columns.
 
-    If they are not those of any known trainer, return olr's own format, `TABLE`.
+    If they are not the columns of any known trainer, return olr's own format, `TABLE`.
     """
     # A table with these two is olr's own, even if it has kept all columns of a trainer.
     is_table = {"prompt_id", "visit"} <= set(names)
@@ -191,8 +191,8 @@ def recognised(names: Collection[str]) -> LogFormat:
 def is_of_others(names: Collection[str]) -> bool:
     """Return whether a table was written by another program and has both responses and a column `answer`.
 
-    The column `answer` of such a table holds right answers. In olr's own tables, it holds the answers of the responses.
-    `names` are the table's columns.
+    In such a table, the column `answer` holds right answers. In olr's own tables, it holds the answers that responses
+    claim. `names` are the table's columns.
     """
     responses = {*OF_ROLLOUTS["response"].known, *OF_ROLLOUTS["response"].likely}
     is_ours = {"prompt_id", "visit", "answer_class"}.intersection(names)
@@ -202,7 +202,7 @@ def is_of_others(names: Collection[str]) -> bool:
 def require_columns(roles: Collection[str], names: Sequence[str], place: str) -> None:
     """Raise UserError if a log has no column of prompts or none of responses.
 
-    Prompts may also be given by their ids, and responses by the answers that were read from them.
+    Ids can stand in for prompts, and answers that were read from responses can stand in for responses.
 
     Args:
         roles: olr's names (`COLUMNS`) of the columns that were found in the file.

@@ -35,7 +35,7 @@ _CUT = {
 def unpacked(row: _Row) -> list[_Row]:
     """Return the rollouts in one object of a JSON log; most objects are one rollout and are returned unchanged.
 
-    An object of ms-swift or NeMo-RL holds lists with one item per rollout. Those of verifiers, inspect_ai, OpenCompass,
+    An object of ms-swift or NeMo-RL holds lists with one item per rollout. Verifiers, inspect_ai, OpenCompass,
     evalscope, NeMo Gym and lm-eval have forms of their own.
     """
     for marks, rollouts in _PACKED:
@@ -84,22 +84,27 @@ def _with_response(row: _Row) -> _Row:
 
 
 def _last_reply(turns: Sequence[Mapping[str, Any]]) -> _Row:
-    """Split a dialogue into `response`, which is the assistant's last turn, and `prompt`, the turns before it."""
+    """Split a dialogue into `response`, which is the assistant's last turn, and `prompt`, the turns before it.
+
+    Raises:
+        ValueError: the assistant has no turn.
+    """
     last = max(at for at, turn in enumerate(turns) if turn["role"] == "assistant")
     return {"prompt": turns[:last], "response": [turns[last]]}
 
 
 def _of_episode(row: _Row) -> list[_Row]:
-    """Return a rollout for each trace in an episode of the library verifiers; the object may also be a single trace.
+    """Return a rollout for each trace in an episode of verifiers; `row` may also be a single trace.
 
-    A failed episode without traces gives a rollout without a response.
+    A trace is the record of one conversation, and an episode holds the traces of one attempt at a task. A failed
+    episode without traces gives a rollout without a response.
     """
     # An episode without traces has failed: it is a rollout without a response.
     return [_of_trace(it, row) for it in row.get("traces", [row]) or [{"ok": False}]]
 
 
 def _of_trace(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> _Row:
-    """Return the rollout of a trace in an episode of verifiers.
+    """Return the rollout of a trace, which is the record of one conversation in an episode of verifiers.
 
     If the trace or the episode failed, the response is None. The field `rewards.NAME` is one reward without its weight,
     and `reward` is the weighted sum of all rewards. For a trace without an episode, `episode` is the trace itself.
@@ -131,7 +136,7 @@ def _of_trace(trace: Mapping[str, Any], episode: Mapping[str, Any]) -> _Row:
 
 
 def _rewards(rewards: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Return name -> (score, weight) for the rewards of a trace, without those that are None."""
+    """Return name -> (score, weight) for the rewards of a trace, without rewards that are None."""
     given = {name: it for name, it in rewards.items() if it is not None}
     whole = {
         name: it if isinstance(it, dict) else {"score": it} for name, it in given.items()
@@ -145,9 +150,9 @@ def _rewards(rewards: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
 def _of_inspect(row: _Row) -> list[_Row]:
     """Return a list with the rollout of a sample of inspect_ai; a sample that ended in an error has no response.
 
-    A multiple-choice question gets its options as lines below it, and its target letters are one right answer, such as
-    ``A, C``. For any other question, each of several targets is right. `scores.NAME` is the score by the scorer NAME,
-    as a number.
+    The options of a multiple-choice question become lines below it, and its target letters become one right answer,
+    such as ``A, C``. For any other question with several targets, each target is right. `scores.NAME` is the score by
+    the scorer NAME, as a number.
     """
     prompt, target, output = row["input"], row["target"], row["output"]
     if options := row.get("choices"):
@@ -175,10 +180,10 @@ def _of_inspect(row: _Row) -> list[_Row]:
 
 
 def _as_numbers(scores: Mapping[str, Any]) -> _Row:
-    """Return ``scores.NAME`` -> number for the scores of a sample.
+    """Return the scores of a sample as ``scores.NAME`` -> number, where NAME is the scorer; `scores` is NAME -> score.
 
-    A score that is an object gives one number per part (``scores.NAME.PART``). The letters by which inspect_ai grades
-    become numbers, and any other text is left out.
+    If a score is an object, each of its parts gives a number (``scores.NAME.PART``). The letters by which inspect_ai
+    grades become numbers, such as 1 for C. Any other text is left out.
     """
     parts = {
         f"scores.{name}" + f".{part}" * bool(part): value
@@ -195,7 +200,7 @@ def _as_numbers(scores: Mapping[str, Any]) -> _Row:
 def _of_opencompass(row: _Row) -> list[_Row]:
     """Return a list with the rollout of a prediction of OpenCompass.
 
-    It is empty if the model only compared the likelihoods of given answers and wrote no response.
+    The list is empty if the model wrote no response, because it only compared the likelihoods of given answers.
     """
     if any(name.startswith("label: ") for name in row) or "choices" in row:
         return []
@@ -220,7 +225,7 @@ def _of_evalscope(row: _Row) -> list[_Row]:
 
 
 def _of_gym(row: _Row) -> list[_Row]:
-    """Return a list with the rollout of a request and its reply, as NeMo Gym stores them."""
+    """Return a list with the rollout of a request and its reply, as NeMo Gym stores them in one object."""
     reply = response_text(row["response"]["output"])
     return [row | {"prompt": row["responses_create_params"]["input"], "response": reply}]
 
@@ -228,7 +233,7 @@ def _of_gym(row: _Row) -> list[_Row]:
 def _of_lm_eval(row: _Row) -> list[_Row]:
     """Return a rollout for each response to a problem of lm-eval.
 
-    The list is empty if the model only compared the likelihoods of given answers and wrote no response.
+    The list is empty if the model wrote no response, because it only compared the likelihoods of given answers.
     """
     replies = chain(*(part if isinstance(part, list) else [part] for part in row["resps"]))
     # null is an API's reply without text, so it counts as an empty response and not as a failed rollout.

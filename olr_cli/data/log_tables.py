@@ -48,8 +48,8 @@ class Layout:
     def verdict(self) -> str | None:
         """The column of rewards that says whether the answer is right, or None if that is not clear.
 
-        It is the only column of rewards or, if there are several, the only one whose name speaks of correctness. If the
-        file has a column `is_correct`, the verdict is None.
+        If there is only one column of rewards, it is this one. If there are several, it is the only one whose name
+        speaks of correctness. If the file has a column `is_correct`, the verdict is None.
         """
         candidates = [
             name
@@ -68,7 +68,7 @@ class Layout:
         Args:
             source: the file, or the folder of the files.
             files: number of files.
-            is_shaped: whether the reward has more than two values, so that the sentence must not call it a verdict.
+            is_shaped: whether the rewards have more than two values, so that the sentence must not call them verdicts.
         """
         kind = (
             "a table of rollouts"
@@ -176,13 +176,13 @@ def _whole(column: pl.Series, dtype: pl.DataType, place: str) -> pl.Series:
 
 
 def chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> str | None:
-    """Return a prompt or a response, which may be messages, as text.
+    """Return a prompt or a response, which may be messages, as text; return None for a missing one.
 
     Args:
-        cell: the value in the log, or None.
+        cell: the value in the log.
         name: ``prompt`` if the cell is a prompt; with any other name, the cell is a response.
         path: the cell's column, for errors.
-        row: the cell's row, for errors.
+        row: index of the cell's row, for errors.
         origins: names of the rows, for errors.
 
     Raises:
@@ -204,8 +204,9 @@ def chat_text(cell: Any, name: str, path: str, row: int, origins: Origins) -> st
 def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
     """Return the names of the columns with the values of reward functions.
 
-    These are columns of floats that hold nothing else that olr reads. If some of their names contain "reward" or begin
-    with ``scores.``, only these are returned. `places` is olr's name of a column (`COLUMNS`) -> its path in the file.
+    These are the columns of floats that olr does not read as anything else. If some of their names contain "reward" or
+    begin with ``scores.``, only these are returned. `places` is olr's name of a column (`COLUMNS`) -> its path in the
+    file.
     """
     # Advantages are computed from the rewards, so they are no rewards.
     others = {*places.values(), "advantage", "advantages"}
@@ -222,9 +223,8 @@ def reward_columns(schema: pa.Schema, places: Mapping[str, str]) -> list[str]:
 def renamed(rows: Rows, layout: Layout, step: int) -> pl.DataFrame:
     """Return the rows of a file as a frame with olr's names of columns.
 
-    If the file has no column for `reward`, it is the sum of the columns of rewards. `verdict` is a copy of the column
-    of rewards that says whether the answer is right (`Layout.verdict`), if there is one. Rows without a step get
-    `step`.
+    If the file has no column for `reward`, the sum of its columns of rewards becomes `reward`. If one of these columns
+    says whether the answer is right (`Layout.verdict`), a copy of it becomes `verdict`. Rows without a step get `step`.
     """
     frame = pl.DataFrame(
         [_typed(rows, name, path) for name, path in layout.places.items() if rows.has(path)]
@@ -259,8 +259,8 @@ More of them are a score, and no value of a score means right.
 def with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
     """Replace the column `prompt` by `prompt_id`; return the rows, and prompt_id -> the prompt's text.
 
-    If the rows have no ids, the ids are made from the texts. Rows without the column `prompt` stay unchanged, and the
-    dict is then empty.
+    If the rows have no ids, ids are made from the texts. If one id has several texts, the first is returned. Rows
+    without the column `prompt` stay unchanged, and no texts are returned.
     """
     if "prompt" not in rows.columns:
         return rows, {}
@@ -284,7 +284,7 @@ def with_ids(rows: pl.DataFrame) -> tuple[pl.DataFrame, dict[str, str]]:
 def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """Split each prompt that has several labels into one prompt per label; return the rows, and a list of notes.
 
-    The prompt p becomes p/1, p/2 and so on. A note counts such prompts; the list is empty if there are none.
+    The id p becomes p/1, p/2 and so on. A note counts the prompts that were split; the list is empty if there are none.
     """
     if "given_label" not in rows.columns:
         return rows, []
@@ -316,8 +316,8 @@ def apart_by_label(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
 def with_visits(rows: pl.DataFrame) -> tuple[pl.DataFrame, list[str]]:
     """Add the column `visit`, which numbers each prompt's visits from 1; return the rows, and a list of notes.
 
-    A visit is one group of rollouts that were sampled for a prompt together. Usually, a group is all rollouts of the
-    prompt in one step. If a step holds several groups, and only the number of rollouts shows it, a note says so.
+    A visit is one group of rollouts that were sampled for a prompt together. Usually, all rollouts of the prompt in one
+    step are a group. If only the number of rollouts shows that a step holds several groups, a note says so.
     """
     rows, order, notes = _with_groups(rows)
     rank = order.rank("dense").over("prompt_id").cast(pl.Int32)
@@ -330,9 +330,10 @@ def _with_groups(rows: pl.DataFrame) -> tuple[pl.DataFrame, pl.Expr, list[str]]:
     """Find out which rollouts are one visit, that is one group that was sampled for a prompt together.
 
     Returns:
-        Three things. The rows get a column `_group` if a step may hold several visits of a prompt. The expression has
-        one value for each visit of a prompt, and its values order the visits. The list holds a note if only the number
-        of rollouts shows that there are several visits in a step, and is else empty.
+        The rows, an expression and a list of notes. The expression has one value for each visit of a prompt, and a
+        larger one for a later visit. If a step may hold several visits of a prompt, the rows get the column `_group`,
+        which the expression uses. The list has a note if only the number of rollouts shows that a step holds several
+        visits; otherwise it is empty.
     """
     if "visit" in rows.columns:
         return rows, pl.col("visit"), []
@@ -364,8 +365,9 @@ def is_shaped(rows: pl.DataFrame) -> bool:
 def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, list[str]]:
     """Add the boolean columns `is_correct` and `is_rewarded`, as far as the log shows them; return rows and notes.
 
-    `is_correct` is the verdict on the true answer, which only tables of olr's own have. `is_rewarded` is the verdict on
-    the label, taken from verdicts or rewards in the log. Notes say how numbers were read as right and wrong.
+    `is_correct` says whether the answer matches the true answer, which only olr's own tables show. `is_rewarded` says
+    whether the answer matches the label, according to the verdicts or rewards in the log. A column that the log does
+    not show is missing. The notes say which numbers were read as right.
     """
     kept, notes = rows.drop("verdict", "is_correct", strict=False), list[str]()
     if layout.format is TABLE and "is_correct" in rows.columns:
@@ -388,9 +390,9 @@ def with_verdicts(rows: pl.DataFrame, layout: Layout) -> tuple[pl.DataFrame, lis
 def _verdicts(column: pl.Series) -> tuple[list[pl.Series], list[str]]:
     """Convert numbers to verdicts; return a list with one boolean series, true for right, and a list of notes.
 
-    A number above the middle of the range of all numbers means right; the range always includes 0. A note states this
-    bound, unless all numbers are -1, 0 or 1. The list of series is empty if there are no numbers. It is also empty if
-    there are so many different numbers that they are a score, and then a note says so.
+    The range of the numbers is extended to include 0, and a number above the middle of this range means right. A note
+    states the middle, unless all numbers are -1, 0 or 1. If there are no numbers, there is no series. If there are so
+    many different numbers that they are a score, there is no series either, and a note says so.
     """
     numbers = column.cast(pl.Float64)
     different = numbers.drop_nulls().unique()

@@ -85,7 +85,7 @@ def silent(sentence: str) -> None:
 
 @dataclass(frozen=True)
 class RolloutLog:
-    """Rollouts that are stored in files."""
+    """What `read_log` returns: a table of the rollouts in a log, their questions, and notes on how they were read."""
 
     source: Path
     """The file or folder, or the common folder of several files."""
@@ -132,10 +132,10 @@ def read_log(
             found by their usual names.
         wanted: olr's names of the columns to read. Without ``response``, responses are read only from files without
             stored answers.
-        extractor: name of the extractor of answers from responses; None for the one that each data source calls for
-            (R6).
+        extractor: name of the extractor of answers from responses; None for the default extractor of each rollout's
+            data source.
         keeps_responses: whether the rows keep `response`.
-        report: function that takes a sentence on progress now and then.
+        report: function that is called now and then with a sentence on progress.
 
     Raises:
         UserError: a file cannot be read or lacks a column, or no row has a response. `NoRows`, if there is no rollout.
@@ -180,9 +180,9 @@ def read_log(
 
 
 def _of_first_filter(rows: pl.DataFrame) -> pl.DataFrame:
-    """Keep the rows of the first lm-eval filter of each prompt; the rows of other filters repeat the same responses.
+    """Keep only the rows of each prompt's first filter, which is a rule by which lm-eval reads answers.
 
-    Rows without a column `filter` stay unchanged.
+    The rows of other filters repeat the same responses. Rows without a column `filter` stay unchanged.
     """
     if "filter" not in rows.columns:
         return rows
@@ -202,7 +202,7 @@ def _questions(
 
 @dataclass
 class _Files:
-    """A reader of log files, one after the other, which also collects what the notes on all of them need.
+    """A reader of log files, one after the other, which also collects what the notes on all files say.
 
     The fields from `columns` to `report` are the arguments of `read_log` with these names.
     """
@@ -241,7 +241,7 @@ class _Files:
     """Number of rollouts read so far."""
 
     def read(self, path: Path, step: int) -> pl.DataFrame | None:
-        """Return the rows of a file with olr's names, or None if it has no rows or repeats those of the file before.
+        """Return the rows of a file with olr's names, or None if it has no rows or only repeats the file before.
 
         Rows without a step get `step`.
 
@@ -302,8 +302,8 @@ class _Files:
     def _parts(self, path: Path, step: int) -> Iterator[pl.DataFrame]:
         """Yield the rows of a file in batches, with olr's names and with answers in place of responses.
 
-        In a trainer's log, a row without a response is a rollout that failed. Such rows are left out and counted in
-        `silent`. Rows without a step get `step`.
+        In a trainer's log, a row without a response is a rollout that failed. Such rows are left out and counted in the
+        field `silent`. Rows without a step get `step`.
         """
         # `read_batches` calls this with the schema of a Parquet or CSV file, to learn which columns to read.
         look_at = partial(self._look_at, path)
@@ -326,8 +326,8 @@ class _Files:
     def _require_named(self, rows: Rows, path: Path) -> None:
         """Raise UserError if a path that the user has named leads to no value in `rows`.
 
-        A path whose column is missing is not checked here, because the schema has already shown that. What a path has
-        below its column can only be checked in the values. `path` is the file, for the error.
+        A path whose whole column is missing is not checked here, because the schema has already shown that. A field
+        below a column, such as ``meta.gold``, shows only in the values. `path` is the file, for the error.
         """
         columns = rows.table.column_names
         within = {
@@ -366,9 +366,9 @@ class _Files:
             yield Rows(json_table(rollouts, str(path), used), origins)
 
     def _look_at(self, path: Path, schema: pa.Schema) -> set[str]:
-        """Find out what the columns of a file are read as, and return the names of the columns to read.
+        """Decide what each column of a file is read as, and return the names of the columns to read.
 
-        The result also goes into `_layout`, for the rows of this file.
+        The decision is stored in `_layout`, for the rows of this file.
         """
         form = recognised(schema.names)
         if form is TABLE and self.first is not None and "response" not in schema.names:
@@ -415,9 +415,9 @@ class _Files:
 
 
 def _schema_of(lists: Iterable[list[dict[str, Any]]]) -> pa.Schema:
-    """Return the columns of JSON objects, with types that are exact enough to find out their roles.
+    """Return the columns of JSON objects, with types that are exact enough to find out what the columns hold.
 
-    `lists` yields lists of objects, all of one file.
+    The types are float, boolean, null, and text for anything else. `lists` yields lists of objects, all of one file.
     """
     kinds: dict[str, type] = {}
     for row in chain.from_iterable(lists):
@@ -471,8 +471,8 @@ def _answered(
 ) -> pl.DataFrame:
     """Add the column `answer`, read from the responses, and `characters`, the length of each response.
 
-    The column `response` is then dropped, unless `keeps_responses` is set. Rows that come without this column only get
-    their stored answers stripped of white space.
+    The column `response` is then dropped, unless `keeps_responses` is set. If the rows have no column `response`, they
+    have stored answers, and these are only stripped of white space.
     """
     if "response" not in rows.columns:
         return rows.with_columns(pl.col("^answer$").str.strip_chars())
@@ -494,9 +494,9 @@ def answers_of(
 
     Args:
         responses: texts of the responses.
-        sources: data source of each response, which selects its extractor if `extractor` is None (R6). If both are
-            None, all responses get the default extractor.
-        extractor: name of the extractor for all responses, or None.
+        sources: data source of each response, or None. Each response is read by the default extractor of its data
+            source; without `sources`, all are read by the general default.
+        extractor: name of an extractor that reads all responses, whatever their data source, or None.
         prompts: the prompt of each response, as `as_text` writes it, or None if unknown. A log may store a prompt with
             the end that the chat template added, such as an opened thinking tag. This end decides where the answer may
             begin.

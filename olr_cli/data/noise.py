@@ -29,21 +29,23 @@ def inject(
     active_share: Share = Decimal("0.5"),
     wrong_answers: Mapping[str, Sequence[str]] | None = None,
 ) -> PromptSet:
-    """Mark exactly ``marked_count(ratio, N)`` of the N prompts: the first ones of a seeded permutation (R1).
+    """Add noise to a data set: replace the labels of exactly round(ratio * N) of the N prompts, and mark these prompts.
 
-    The labels so far are taken to be true, and become the true answers of all prompts. With the same seed, a larger
-    ratio also marks all prompts that a smaller one marks, with the same types, even if `type` is mixed.
+    The labels so far are taken to be true, and become the true answers of all prompts. The marked prompts are the first
+    ones of a permutation drawn by `seed`. With the same seed, a larger ratio therefore also marks all prompts that a
+    smaller one marks, with the same types, even if `type` is mixed.
 
     Args:
         prompts: N labelled prompts without marks.
-        type: noise type of the marked prompts: `inactive` (R2), `active` (R3), or both.
+        type: noise type of the marked prompts. The label of an `inactive` prompt matches no answer. The label of an
+            `active` prompt is drawn from its wrong answers, in training or from `wrong_answers`. `mixed` marks prompts
+            of both types.
         ratio: share of prompts to mark; decimal text and decimals count as written, floats as printed.
         seed: random seed of the choice of prompts and of wrong answers.
         active_share: share of the marked prompts that are active, if `type` is mixed.
-        wrong_answers: prompt_id -> wrong answers from stored rollouts. A prompt that would be active gets one of its
-            wrong answers, drawn uniformly, as its label for the whole training (active_frozen, R4). A prompt without
-            wrong answers gets the sentinel, which no answer matches, and is inactive. The same prompts are marked as
-            without this argument.
+        wrong_answers: prompt_id -> wrong answers from stored rollouts. An active prompt gets one of its wrong answers,
+            drawn uniformly, as its label for the whole training (noise type active_frozen). If it has no wrong answers,
+            it becomes inactive. The same prompts are marked as without this argument.
 
     Raises:
         UserError: a prompt has no label or is already marked, or an argument does not fit the others.
@@ -88,7 +90,7 @@ def inject(
 
 
 def marked_count(ratio: Fraction, size: int) -> int:
-    """Return round(ratio * size), halves up, in exact arithmetic (R1)."""
+    """Return round(ratio * size), halves up, in exact arithmetic."""
     # Not `round`, which rounds halves to even and would mark no prompt of one at a ratio of 0.5.
     return int(ratio * size + Fraction(1, 2))
 
@@ -97,7 +99,7 @@ def exact_share(name: str, value: Share) -> Fraction:
     """Convert a share to a fraction, exactly as it was written or printed: 0.1 becomes 1/10.
 
     Raises:
-        UserError: it is no number from 0 to 1; `name` is the share's name in the message.
+        UserError: `value` is no number from 0 to 1; `name` is the share's name in the message.
     """
     try:
         number = value if isinstance(value, Fraction) else Decimal(str(value))
@@ -145,14 +147,15 @@ def default_target(source: str, kind: str, ratio: Share) -> Path:
 
 
 def describe_counts(prompts: PromptSet) -> str:
-    """Return `counts` as text, such as ``387 inactive, 413 clean``."""
+    """Return the number of prompts of each noise type as text, such as ``387 inactive, 413 clean``."""
     return ", ".join(f"{count} {name}" for name, count in counts(prompts).items())
 
 
 def _mixed_type(rank: int, active_share: Fraction) -> NoiseType:
-    """Return the noise type of a prompt in mixed noise, by its rank, from 0, in the order in which prompts are marked.
+    """Return the noise type of a prompt in mixed noise.
 
-    Of the first m prompts in that order, round(active_share * m) are active.
+    `rank` is the prompt's position, from 0, in the order in which prompts are marked. Of the first m prompts in that
+    order, round(active_share * m) are active.
     """
     # By rank, and not by a draw: the types of the first m prompts stay the same if a larger ratio marks more.
     grows = marked_count(active_share, rank + 1) > marked_count(active_share, rank)
@@ -165,9 +168,12 @@ def _mark(
     seed: int,
     wrong_answers: Mapping[str, Sequence[str]] | None,
 ) -> Prompt:
-    """Return a prompt with its label as the true answer and with noise of a type, or as clean if the type is None.
+    """Put noise of a type on a prompt, or mark it as clean if the type is None.
 
-    `seed` and `wrong_answers` choose the wrong label of an active prompt, as for `inject`.
+    The prompt's label so far becomes its true answer, and a clean prompt keeps the label. An inactive prompt gets the
+    sentinel, a text that no answer matches, as its label. So does an active prompt if `wrong_answers` is None.
+    Otherwise, `wrong_answers` is prompt_id -> wrong answers, and an active prompt gets one of its own, drawn by `seed`,
+    as its label. Without any, it gets the sentinel and becomes inactive.
     """
     truth = prompt.given_label
     if noise_type is None:

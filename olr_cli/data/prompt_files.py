@@ -64,14 +64,14 @@ from olr_cli.recipe.sections import ColumnRole
 def find_columns(
     rows: Rows, columns: Mapping[ColumnRole, str] | None, *, is_optional: bool = False
 ) -> Mapping[str, str]:
-    """Return role -> path for the columns of a file; a question is always among them.
+    """Find the columns of a file; return role -> path of the column, always with the role ``question``.
 
     A role is what a column holds, such as ``question`` or ``answer`` (`ColumnRole`). The columns of roles that the user
     has not set are found by their usual names.
 
     Args:
         rows: the rows of the file.
-        columns: role -> path, as the user sets them in `data.columns`.
+        columns: role -> path of its column, as the user sets it in `data.columns`.
         is_optional: whether to ignore `columns` if the file has none of these paths.
 
     Raises:
@@ -115,7 +115,7 @@ def _usual(
 def _are_whole_dialogues(rows: Rows, path: str) -> bool:
     """Return whether all values of a column are dialogues that end with an answer.
 
-    A column called ``prompt`` never counts, because its dialogues are shown to the policy to the end.
+    A column called ``prompt`` never counts, because the policy is given all turns of its dialogues.
     """
     return path != "prompt" and all(map(_ends_with_answer, rows.values(path)))
 
@@ -123,8 +123,8 @@ def _are_whole_dialogues(rows: Rows, path: str) -> bool:
 def columns_hint(rows: Rows, named: Mapping[str, str], *, has_choices: bool) -> str:
     """Return a remedy for errors: a file's columns, and a value of `data.columns` with the likeliest columns.
 
-    `named` is role -> path of the columns that are known already, for example ``question`` -> ``task``. `has_choices`
-    says that the questions are multiple-choice.
+    The keys of `named` are roles whose columns are known already, such as ``question``, and its values are these
+    columns. `has_choices` says that the questions are multiple-choice.
     """
     likely = {role: [*names.likely] for role, names in OF_PROMPTS.items()}
     likely["answer"] += CHOICE_LABELS if has_choices else ()
@@ -184,7 +184,7 @@ class Reading:
 
     @property
     def options(self) -> list[str]:
-        """Command-line options for reading a file with these columns, decimal commas and encoding."""
+        """Command-line options that repeat the columns, decimal commas and encoding of these settings."""
         columns = ",".join(f"{role}={path}" for role, path in (self.columns or {}).items())
         words = ["--columns", columns] if columns else []
         words += ["--decimal-comma"] if self.decimal_comma else []
@@ -194,7 +194,8 @@ class Reading:
     def system(self, data_source: str, *, is_question: bool) -> tuple[Message, ...]:
         """Return the system message for a prompt that has none, as a tuple of one turn or no turn.
 
-        `is_question` is true for a plain question and false for a chat.
+        If the user has not set `system_prompt`, plain questions get the standard instruction, except in the arithmetic
+        task, and chats get none. `is_question` is true for a plain question and false for a chat.
         """
         if self.system_prompt is not None:
             text = None if self.system_prompt == NO_SYSTEM_PROMPT else self.system_prompt
@@ -223,9 +224,9 @@ def read_rows(
             `REPHRASED_COLUMN` may ask the question of a row in other words.
         data_source: data source of rows that don't name theirs.
         split: split in the ``extra_info`` of rows without one.
-        noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel (R1), the text
-            by which noise replaces a label.
-        reading: settings of the user.
+        noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel, the text by
+            which noise replaces a label.
+        reading: the user's settings, such as the columns and the system message.
         prompt_ids: ids of the rows if the file has none; by default, digests of their questions.
 
     Raises:
@@ -394,8 +395,8 @@ def _messages(
 ) -> list[tuple[Message, ...]]:
     """Return the chat turns of every row's question, with a system message in front if there is one.
 
-    The system message is that of the chat itself, else that of the row in `systems`, else that of `reading`. `path`
-    names the column in errors, and `sources` are the rows' data sources.
+    A system message in the chat itself comes first. If it has none, the row's own in `systems` is taken and, without
+    one, the default of `reading`. `path` names the column in errors, and `sources` are the rows' data sources.
 
     Raises:
         UserError: a question is neither a text nor messages, or has an image where `reading` allows only text.
@@ -429,8 +430,8 @@ def _rephrasings(
 ) -> list[tuple[Message, ...] | None]:
     """Return the chat turns of each row's rephrased question (`REPHRASED_COLUMN`), or None where there is none.
 
-    `messages` are the chat turns of each row's question. If a rephrasing is a text, it replaces the user's last turn in
-    them.
+    `messages` are the chat turns of each row's question. A rephrasing that is a text takes the place of the user's last
+    turn, and the other turns stay.
 
     Raises:
         UserError: a rephrasing is neither a text nor messages.
@@ -483,10 +484,12 @@ def _prompt_ids(
 ) -> tuple[Sequence[str], str | None]:
     """Return each row's id, and the path of the column that holds the ids, or None if no column does.
 
-    If the user has named a column, it is `path`. Otherwise, it is the first usual column of ids (`ID_COLUMNS`) with a
-    different id in every row. If there is no such column, the ids are `otherwise` or, if that is empty, digests of the
-    questions, which do not depend on the row order. With `reading.are_numbered`, the ids are then row numbers with a
-    digest instead.
+    If the user has named the column of ids, it is `path`. If not, the first usual column of ids (`ID_COLUMNS`) that has
+    a different id in every row is taken. Without such a column, the ids are `otherwise` or, if that is empty, digests
+    of the questions, which do not depend on the row order.
+
+    With `reading.are_numbered`, only the columns of `NUMBERED` are tried. Without such a column, the ids are row
+    numbers with a digest.
 
     Raises:
         UserError: an id at `path` is missing or repeated.
@@ -530,8 +533,9 @@ def _marks(
 ) -> list[Mark]:
     """Return the noise type and the true answer of every row, each None where it is unknown.
 
-    If a row names no noise type, but the file has noise, both are inferred from the row's label and stated true answer
-    (R1). `noise_type_of_sentinel` is the type if the label is the sentinel, the text by which noise replaces a label.
+    A row may name no noise type in a file that has noise. Its noise type and true answer are then inferred from its
+    label and the true answer that it states (`implied_mark`). If the label is the sentinel, the text by which noise
+    replaces a label, the type is `noise_type_of_sentinel`.
     """
     originals = read_labels(rows, "extra_info.original_ground_truth")
     noise_types = _noise_types(rows)
@@ -572,7 +576,7 @@ def _noise_types(rows: Rows) -> list[NoiseType | None]:
 def _with_points(
     labels: Sequence[str | None], marks: Sequence[Mark]
 ) -> tuple[list[str | None], list[Mark]]:
-    """Replace decimal commas by points in labels and in the true answers of `marks` (R7).
+    """Replace decimal commas by points in labels and in the true answers of `marks`.
 
     `marks` are (noise type, true answer) pairs.
     """
@@ -585,11 +589,12 @@ def _with_points(
 def implied_mark(
     label: str | None, original: str | None, noise_type_of_sentinel: NoiseType
 ) -> Mark:
-    """Infer the noise type and the true answer of a row that names no noise type, in a file where others are marked.
+    """Infer (noise type, true answer) for a row that names no noise type, in a file where others are marked.
 
-    `original` is the true answer that the row states, or None. If `original` is None or matches the label, the row is
-    clean. If it differs from the label, the row is ``active_frozen``. If the label is the sentinel, the text by which
-    noise replaces a label, the type is `noise_type_of_sentinel`. Without a label, the type is None.
+    `original` is the true answer that the row states, or None. If the label is None, the noise type is None. If the
+    label is the sentinel, the text by which noise replaces a label, it is `noise_type_of_sentinel`. For any other
+    label, it is ``clean`` if `original` is None or matches the label, and ``active_frozen`` if not. The inferred true
+    answer is `original` or, for a clean row without one, the label.
     """
     if label is None:
         return None, original
@@ -622,8 +627,8 @@ def read_prompts(
             default is 400, or the whole set if that is smaller.
         sample: number of prompts to draw at random; they stay in file order.
         seed: random seed of a built-in set and of the sample.
-        noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel (R1), the text
-            by which noise replaces a label.
+        noise_type_of_sentinel: noise type of rows that don't name theirs and whose label is the sentinel, the text by
+            which noise replaces a label.
         reading: the user's settings, such as the columns and the system message; a built-in set ignores them.
 
     Raises:
@@ -665,8 +670,8 @@ def load_rows(
         encoding: encoding of text files; None for UTF-8, or UTF-16 with a byte order mark.
 
     Returns:
-        The rows, the name of the set, the data source of rows that don't name theirs, and the set's commit on the hub
-        (None for other sets, or if it is unknown).
+        The rows, the name of the set, the data source of rows that don't name theirs, and the commit of a hub data set.
+        The commit is None for other sets, or if it is unknown.
     """
     if parse_source(text) is not None:
         return (

@@ -88,13 +88,13 @@ class Prompt:
     # Cached, because every label needs it at every visit.
     @cached_property
     def in_percent(self) -> bool:
-        """Whether the question asks for a percentage (R7)."""
+        """Whether the question asks for a percentage, so that an answer may stand with or without a percent sign."""
         if self.stored_in_percent is not None:
             return self.stored_in_percent
         return in_percent(self.messages)
 
     def asked(self, label: str) -> Gold:
-        """Pair a label or true answer with whether the question asks for a percentage, as the judge needs it."""
+        """Pair a label or true answer with whether the question asks for a percentage; the judge needs both."""
         return Gold(label, self.in_percent)
 
     @property
@@ -106,8 +106,8 @@ class Prompt:
     def gold(self) -> str | None:
         """The answer by which held-out responses are graded.
 
-        It is the true answer. If that is unknown, it is the label, unless the label is known to be noise. None if there
-        is neither.
+        It is the true answer or, if that is unknown, the label. It is None if the true answer is unknown and the label
+        is missing or known to be noise.
         """
         if self.true_answer is None and not self.is_marked:
             return self.given_label
@@ -115,24 +115,23 @@ class Prompt:
 
     @property
     def file_label(self) -> str | None:
-        """The label before the sentinel replaced it, or None if that label is lost.
+        """The label or, if it is missing or is the sentinel, the true answer; None if that is unknown.
 
-        The sentinel is the text by which noise replaces a label. If a prompt has the sentinel or no label, the true
-        answer is returned.
+        The sentinel is the text by which noise replaces a label.
         """
         # If the sentinel has replaced the label, the true answer is the label from before.
         return self.given_label if self.given_label not in (None, SENTINEL) else self.gold
 
 
 def in_percent(messages: Sequence[Message]) -> bool:
-    """Return whether the user's last turn asks for a percentage (R7)."""
+    """Return whether the user's last turn asks for a percentage."""
     return asks_for_percent(
         next((turn.content for turn in messages[::-1] if turn.role == "user"), "")
     )
 
 
 def digested(prompt: Prompt) -> bytes:
-    """Return everything that training sees of a prompt as JSON, from which a data set's digest is computed."""
+    """Return everything that training sees of a prompt as JSON; a data set's digest is computed from this."""
     row = [
         prompt.prompt_id,
         pairs(prompt.messages),
@@ -212,7 +211,7 @@ class PromptSet:
     def name(self, row: int) -> str:
         """Return a name of a prompt for messages: its id or, if the file has no ids, its place, such as ``line 33``.
 
-        Without ids in the file, the prompt's own id was made from its question, so a user could not find it there.
+        Without ids in the file, a prompt's id is made from its question, and a user could not find it in the file.
         `row` is the prompt's index in this set.
         """
         has_place = self.origins.files and not self.has_ids
@@ -223,13 +222,16 @@ class PromptSet:
         )
 
     def place(self, row: int) -> str:
-        """Return where a prompt is in its source, followed by its id, or only its id if the source is unknown."""
+        """Return where a prompt is in its source, followed by its id, or only its id if the source is unknown.
+
+        `row` is the prompt's index in this set.
+        """
         prompt_id = self.prompts[row].prompt_id
         named = f"{self.origins.name(row)}, prompt_id {prompt_id}"
         return named if self.origins.source else prompt_id
 
     def subset(self, rows: Sequence[int]) -> PromptSet:
-        """Return the prompts with these indices, in that order."""
+        """Return a set of the prompts with these indices, in that order."""
         table = self.table.take(list(rows))
         return replace(
             self,
@@ -239,7 +241,7 @@ class PromptSet:
         )
 
     def sample(self, size: int, seed: int) -> PromptSet:
-        """Draw a random subset, in file order; with the same seed, a larger sample contains a smaller one (R18).
+        """Draw a random subset, in file order; with the same seed, a larger sample contains a smaller one.
 
         Raises:
             UserError: there are fewer than `size` prompts.
@@ -264,7 +266,7 @@ class PromptSet:
         return replace(self, prompts=tuple(prompts), facts={**self.facts, **facts})
 
     def require_labels(self, purpose: str) -> None:
-        """Raise UserError if a prompt has no label (R5); `purpose` completes "… needs the label of every prompt"."""
+        """Raise UserError if a prompt has no label; `purpose` completes "… needs the label of every prompt"."""
         # The last of these columns holds objects and exists in one source only, so the error does not suggest it.
         lack = f"no column of labels ({', '.join(OF_PROMPTS['answer'].known[:-1])})"
         if self.hint:
@@ -286,13 +288,13 @@ class PromptSet:
     def _require_all(
         self, need: str, values: Sequence[object], column: str | None, lack: str
     ) -> None:
-        """Raise UserError if one of `values`, which are in the order of the prompts, is None.
+        """Raise UserError if one of `values` is None; there is one value for each prompt, in their order.
 
         Args:
             need: beginning of the error, such as ``training needs the label``; "of every prompt" follows.
             values: one value for each prompt, such as its label.
             column: the source's column of these values, or None if it has no such column.
-            lack: what the source then has, such as ``no column of labels``, for the error.
+            lack: what the source has if `column` is None, such as ``no column of labels``, for the error.
         """
         missing = [row for row, value in enumerate(values) if value is None]
         if missing and column is None:

@@ -42,7 +42,7 @@ _OUTER_SPACE = re.compile(r" (?:(?!\w)|(?<!\w ))")
 def normal_question(messages: Iterable[Message]) -> str:
     """Return all the user's turns as one normalised text, without chat templates.
 
-    Two prompts ask the same question if and only if these texts are equal (R24).
+    Two prompts ask the same question if and only if these texts are equal.
     """
     turns = list(messages)
     questions = [turn.content for turn in turns if turn.role == "user"] or [
@@ -52,10 +52,10 @@ def normal_question(messages: Iterable[Message]) -> str:
 
 
 def _normal(text: str) -> str:
-    """Normalise a text: drop all differences that rarely make another question.
+    """Normalise a text, so that texts which differ only in ways that rarely make another question become equal.
 
-    Dropped are differences of Unicode form, case and white space, question marks, LaTeX's dollar signs and spaces,
-    space beside symbols, and punctuation at the end.
+    Unicode form, case and white space are made uniform. Question marks, LaTeX's dollar signs and spaces, space beside
+    symbols, and punctuation at the end are dropped.
     """
     folded = _folded(text)
     spoken = (
@@ -87,7 +87,7 @@ def _spaced(text: str) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return a text in one Unicode form and case with single spaces, but with all its punctuation and symbols."""
+    """Return a text in one Unicode form and case, with single spaces; punctuation and symbols stay."""
     return _spaced(_folded(text))
 
 
@@ -119,17 +119,17 @@ def _without_template(text: str) -> str:
 
 
 class QuestionIds:
-    """A generator of ids for the prompts of one source that have none.
+    """A generator of ids for prompts that have none, all from one source.
 
-    The ids are digests of `normal_question`. So a prompt has the same id in a file, in a log and in another trainer,
-    independent of its system message and label.
+    An id is a digest of the normalised question (`normal_question`). So a prompt has the same id in a file, in a log
+    and in another trainer, whatever its system message and label are.
     """
 
     def __init__(self) -> None:
         self._prompts: Counter[str] = Counter()
 
     def next(self, messages: Iterable[Message]) -> str:
-        """Return the id of the next prompt; the second prompt with the same question gets the ending ``-2``, etc."""
+        """Return the id of the next prompt; it ends in ``-2`` for the second prompt with a question, and so on."""
         name = f"q-{hashlib.sha256(normal_question(messages).encode()).hexdigest()[:12]}"
         self._prompts[name] += 1
         return name if self._prompts[name] == 1 else f"{name}-{self._prompts[name]}"
@@ -138,8 +138,8 @@ class QuestionIds:
 def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
     """Return the ids (`QuestionIds`) of all prompts of a source; they do not depend on the order of the prompts.
 
-    If several prompts ask the same question, the ids from the second prompt on end in a number. Prompts with different
-    texts are numbered first, sorted by text, and exact copies after them.
+    If several prompts ask the same question, their ids end in a number from the second prompt on. Prompts with
+    different texts are numbered first, sorted by text. Exact copies are numbered after them.
     """
     copies: Counter[tuple[tuple[str, str], ...]] = Counter()
     keys = []
@@ -155,7 +155,7 @@ def question_ids(prompts: Iterable[Sequence[Message]]) -> list[str]:
 
 
 class QuestionIndex:
-    """An index that finds questions by their text, whatever their case, spacing and punctuation (`normal_question`)."""
+    """An index of questions, which finds those that a prompt asks, whatever their case, spacing and punctuation."""
 
     def __init__(self, questions: Sequence[Sequence[Message]]) -> None:
         self._questions = questions
@@ -170,7 +170,7 @@ class QuestionIndex:
 
         All the user's turns are compared first. If none match, the prompt's last question alone is compared in two
         cases. One case is a prompt that is one text with a whole dialogue in a chat template. The other case is a
-        prompt with several user turns, such as solved examples, and an indexed question with only one.
+        prompt with several user turns, such as solved examples, if the indexed question has only one.
         """
         if same := self._by_all.get(normal_question(turns)):
             return same
@@ -212,7 +212,7 @@ class QuestionIndex:
 
 
 def asks_the_same(one: Sequence[Message], other: Sequence[Message]) -> bool:
-    """Return whether two prompts ask the same question, or the question of one stands within the text of the other."""
+    """Return whether two prompts ask the same question, or one prompt's text contains the other's question."""
     if normal_question(one) == normal_question(other):
         return True
     short, long = sorted((_plain(question_of(one)), _plain(question_of(other))), key=len)
@@ -234,17 +234,16 @@ def same_prompts(
 ) -> dict[str, Prompt]:
     """Match logged prompts with the prompts of a data set by the text of their questions.
 
-    A log may have more text around a question. Then the logged prompt matches the longest question of the data set that
-    this text contains, word for word. If several prompts match, the one with the logged prompt's label is taken, else
-    the first.
+    If a log has more text around a question, the logged prompt matches the longest question of the data set that this
+    text contains, word for word. If several prompts match, the first with the logged prompt's label is taken. If none
+    of them has this label, the first is taken.
 
     Args:
         logged: prompt_id -> prompt of the log.
         prompts: prompts of the data set.
 
     Returns:
-        prompt_id of the log -> prompt of the data set. Logged prompts without a match are left out, and so are those
-        without messages.
+        prompt_id of the log -> prompt of the data set. Logged prompts without a match or without messages are left out.
     """
     index = QuestionIndex([prompt.messages for prompt in prompts])
     places = {

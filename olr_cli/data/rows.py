@@ -21,13 +21,14 @@ from olr_cli.errors import UserError, did_you_mean
 
 @dataclass(frozen=True)
 class Rows:
-    """All or some rows of a file.
+    """All or some rows of a file, with methods that read the values at a path.
 
     A path names a column (``Question``), a field of a struct (``meta.gold``) or an item of a list (``answers.0``). In a
     list of chat turns, it names the last turn of a role (``messages.assistant``).
 
-    Ids and labels are text. A column of whole numbers with a gap is often exported as floats, so `14.0` is read as 14,
-    and NaN as a missing value. A float of 16 or 32 bits is read as the number that it is printed as, such as 0.1.
+    Ids and labels are read as text. A column of whole numbers with a gap is often exported as floats, so `14.0` is read
+    as 14, and NaN as a missing value. A float of 16 or 32 bits is read as the number that it is printed as, such as
+    0.1.
     """
 
     table: pa.Table
@@ -50,11 +51,11 @@ class Rows:
 
     @property
     def paths(self) -> list[str]:
-        """Paths of all columns; the fields of a struct stand in its place."""
+        """Paths of all columns; for a struct, the paths of its fields."""
         return [path for field in self.table.schema for path in _paths(field, field.name)]
 
     def has(self, path: str) -> bool:
-        """Return whether a path leads to a column or field; below a list, whether it leads to a value in any row."""
+        """Return whether a path leads to a column or field, or to a value below a list in at least one row."""
         column, steps = self._column(path)
         return column is not None and (
             not steps
@@ -82,7 +83,7 @@ class Rows:
         ]
 
     def text_column(self, path: str) -> pa.ChunkedArray:
-        """Return the text of every row at a path as a column, null where it is missing.
+        """Return the text of every row at a path as a column, null where it is missing or if the path leads nowhere.
 
         Unlike in `texts`, blank texts are kept. A list with one item counts as that item, and a number becomes text.
 
@@ -106,7 +107,9 @@ class Rows:
         return pa.chunked_array([pa.array(texts, pa.large_string())])
 
     def numbers(self, path: str) -> pa.ChunkedArray:
-        """Return the number of every row at a path, as doubles, null where it is missing; a text may spell a number.
+        """Return the number of every row at a path, as doubles, null where it is missing or if the path leads nowhere.
+
+        A text that spells a number counts as this number.
 
         Raises:
             UserError: a value is no finite number.
@@ -178,7 +181,10 @@ class Rows:
     def _as_text(self, value: object, path: str, row: int) -> str | None:
         """Return a value as text, or None if it is missing; a list with one item counts as that item.
 
-        Raise UserError if the value is neither text nor a number; `path` and `row` say where it is.
+        `path` and `row` say in errors where the value is.
+
+        Raises:
+            UserError: the value is neither text nor a number.
         """
         # Data sets with several answers a row hold a single answer as a list of one.
         if isinstance(value, list) and len(value) <= 1:
@@ -221,9 +227,10 @@ def _paths(field: pa.Field, path: str) -> Iterator[str]:
 
 
 def _exact_floats(value: Any, dtype: pa.DataType) -> Any:
-    """Return a Python value with floats that had 16 or 32 bits replaced by the doubles of the same digits.
+    """Return a value in which floats of 16 or 32 bits are replaced by doubles with the same printed digits.
 
-    `dtype` is the Arrow type of the value, which may be nested: 0.10000000149 of 32 bits becomes 0.1.
+    A float of 32 bits that Python shows as 0.10000000149 becomes 0.1. `dtype` is the Arrow type of the value, which may
+    be nested.
     """
     if value is None:
         return None
@@ -242,7 +249,8 @@ def _exact_floats(value: Any, dtype: pa.DataType) -> Any:
 def walk(value: Any, steps: Sequence[str]) -> Any:
     """Follow the steps of a path into a value; return the part that they lead to, or None if they lead nowhere.
 
-    A step is a key of a dict, the index of an item of a list, or a role, for the last chat turn of that role.
+    A step is a key of a dict, the index of an item of a list, or a role. A role, such as ``assistant``, leads to the
+    content of the last chat turn of that role.
     """
     for step in steps:
         if isinstance(value, dict):
@@ -263,7 +271,10 @@ def walk(value: Any, steps: Sequence[str]) -> Any:
 
 
 def _to_float(text: str | None) -> float | None:
-    """Return the number that a text spells; infinity if it spells none, which `Rows.numbers` reports as an error."""
+    """Return the number that a text spells, or None for None.
+
+    A text that spells no number gives infinity, which `Rows.numbers` reports as an error.
+    """
     try:
         return None if text is None else float(text)
     except ValueError:
@@ -284,13 +295,13 @@ def pick(
 
     Args:
         has: function that returns whether the file has a path.
-        roles: role -> usual paths.
-        named: role -> path, as the user sets them.
+        roles: role -> usual paths of its column.
+        named: role -> path of its column, as the user sets it.
         place: the file, for errors.
         available: the columns of the file, for errors.
 
     Returns:
-        role -> path, without the roles for which there is no column.
+        role -> path of its column, without the roles for which there is no column.
 
     Raises:
         UserError: a path in `named` does not exist.
@@ -320,9 +331,9 @@ def suggested(
     A role is what a column holds. ``COLUMN`` stands where no column is likely.
 
     Args:
-        likely: role -> frequent names of its column, the likeliest first.
+        likely: role -> frequent names of its column, the likeliest first; only these roles are in the setting.
         available: the columns of the file.
-        named: role -> path of the columns that are known already.
+        named: role -> path of its column, for columns that are known already.
     """
     parts, left = [], list(available)
     for role, words in likely.items():

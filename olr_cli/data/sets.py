@@ -32,16 +32,16 @@ def recipe_reading(recipe: Recipe) -> Reading:
 
 
 def training_prompts(recipe: Recipe) -> PromptSet:
-    """Return the training prompts of `training_data` without its held-out prompts."""
+    """Return the recipe's training prompts with noise and verified labels; held-out prompts are not among them."""
     return training_data(recipe)[0]
 
 
 def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
-    """Return the training prompts with the recipe's noise (R1) and verified labels, and the held-out prompts.
+    """Return the training prompts with the recipe's noise and verified labels, and the held-out prompts.
 
     The held-out prompts are those of `data.train` that `data.held_out` keeps out of training. They are None if that key
-    is not set, or if `data.test` names other prompts. If the recipe has noise without a ratio, the file's own marks are
-    the noise, and must be of the recipe's type.
+    is not set, or if `data.test` names other prompts. If the recipe has noise without a ratio, the marks in the file
+    are the noise, and must be of the recipe's type.
 
     Raises:
         UserError: the data cannot be read, or do not fit the recipe's noise, verified labels or held-out share.
@@ -69,7 +69,7 @@ def training_data(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
     """Split `data.train` into prompts that train and prompts that are held out, each in the file's order.
 
-    Without `data.held_out`, or with `data.test`, none are held out and the second result is None. All rows with the
+    If `data.held_out` is not set, or `data.test` is, all prompts train and the second result is None. All rows with the
     same question are on one side. Questions without an answer to grade by always train.
     """
     prompts = read_prompts(
@@ -121,8 +121,8 @@ def _split(recipe: Recipe) -> tuple[PromptSet, PromptSet | None]:
 def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
     """Return the prompts with the recipe's noise.
 
-    Without noise in the recipe, the prompts stay unchanged. If the recipe has noise without a ratio, the prompts stay
-    unchanged too, and their marks are only checked.
+    If the recipe has no noise, the prompts stay unchanged. If it has noise without a ratio, they stay unchanged too,
+    and only the marks in the file are checked.
 
     Raises:
         UserError: noise cannot be injected or, without a ratio, the marks in the file are not of the recipe's type.
@@ -161,10 +161,10 @@ def _with_noise(prompts: PromptSet, recipe: Recipe) -> PromptSet:
 
 
 def sentinel_type(recipe: Recipe) -> NoiseType:
-    """Return the noise type of rows that have the sentinel as their label and name no type (R1).
+    """Return the noise type of rows that have the sentinel as their label and name no type.
 
-    The sentinel is the text by which noise replaces a label. The type is active if the recipe's noise is, else
-    inactive.
+    The sentinel is the text by which noise replaces a label. The type is ``active`` if the recipe's noise is active,
+    else ``inactive``.
     """
     return (
         "active"
@@ -176,8 +176,8 @@ def sentinel_type(recipe: Recipe) -> NoiseType:
 def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
     """Read prompts that are only evaluated.
 
-    Each needs a right answer, which is its true answer, or a label not known to be noise. `split` is ``validation`` or
-    ``test``.
+    Each prompt needs a right answer: a true answer, or a label that is not known to be noise. `split` is ``validation``
+    or ``test``.
 
     Raises:
         UserError: the prompts cannot be read, or one has neither a true answer nor a clean label.
@@ -200,7 +200,7 @@ def held_out_prompts(recipe: Recipe, source: str, split: str) -> PromptSet:
 
 
 def noise_draw(recipe: Recipe) -> NoiseDraw:
-    """Return the rule by which an active noisy label is drawn from the wrong answers of a visit (R3).
+    """Return the rule by which an active noisy label is drawn from the wrong answers of a visit.
 
     A visit is the group of rollouts of one prompt at one step. The rule is ``uniform`` if the recipe has no active
     noise.

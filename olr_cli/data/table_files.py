@@ -113,7 +113,7 @@ def _is_data(file: Path) -> bool:
 
 
 def _no_files(source: str, path: Path) -> UserError:
-    """Return the error for a folder without data files; its remedy names data files one or two folders below.
+    """Return the error for a folder without data files; its remedy names data files one or two folders below, if any.
 
     Such folders are snapshots of the hub (``data/train-….parquet``), folders with one folder per split, and a saved
     DatasetDict.
@@ -141,8 +141,8 @@ def _no_files(source: str, path: Path) -> UserError:
 def files_of_one_split(source: str) -> list[Path]:
     """Return the data files that `source` names, or raise UserError for a folder with files of several splits.
 
-    Reading them together would mix training and test rows in silence. If `source` is a pattern, it may name files of
-    several splits.
+    Reading several splits together would mix training and test rows in silence. A pattern, unlike a folder, may name
+    files of several splits.
     """
     files = matching_files(source)
     splits = _splits(file.name for file in files)
@@ -162,9 +162,9 @@ def _splits(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _patterns(folder: str, names: Sequence[str]) -> list[str]:
-    """Return one pattern for each split of a folder's files (`names`), with quotes for the shell.
+    """Return one pattern for each split of a folder's files, quoted for the shell; `names` are the files' names.
 
-    With fewer than two splits, return the folder alone.
+    If the names have fewer than two splits, return only the folder.
     """
     splits = _splits(names)
     if len(splits) < 2:
@@ -258,7 +258,8 @@ def read_batches(
 def _parquet_batches(file: Path, columns: Columns | None) -> Iterator[pa.Table]:
     """Yield the rows of a Parquet file in batches; categories and string views become columns of plain values.
 
-    `columns` are the names of the columns to read, or a function that returns them for the file's schema; None for all.
+    `columns` are the names of the columns to read, or a function that returns them for the file's schema. If it is
+    None, all columns are read.
 
     Raises:
         UserError: two columns have the same name.
@@ -314,7 +315,8 @@ def _plain(column: pa.Array) -> pa.Array:
 def _chosen(schema: pa.Schema, columns: Columns | None) -> list[str]:
     """Return the names of the columns to read, in the order of the file.
 
-    `columns` are these names in any order, or a function that returns them for the schema; None for all.
+    `columns` are these names in any order, or a function that returns them for the schema. If it is None, all columns
+    are read.
     """
     chosen = columns(schema) if callable(columns) else columns
     return [name for name in schema.names if chosen is None or name in chosen]
@@ -344,8 +346,8 @@ def _require_distinct(fields: Sequence[pa.Field], place: str, where: str = "") -
 def _csv_table(file: Path, encoding: str | None) -> pa.Table:
     """Read a CSV file with a header line; values are text, and empty cells are null.
 
-    A column of chat turns, written as JSON or by Python, is parsed. A table with a column prompt_id was written by olr,
-    which puts an apostrophe before texts that a spreadsheet would read as formulas. This apostrophe is removed.
+    A column of chat turns, written as JSON or by Python, is parsed. If the table has a column prompt_id, it was written
+    by olr, which puts an apostrophe before texts that a spreadsheet would read as formulas. This apostrophe is removed.
     """
     header, *rows = [row for _, row in csv_rows(file, encoding)] or [[]]
     names = [name.strip() for name in header]
@@ -363,8 +365,8 @@ def _csv_table(file: Path, encoding: str | None) -> pa.Table:
 def _csv_column(values: Sequence[str], place: str, *, is_ours: bool) -> pa.Array:
     """Return a column of texts, or of chat turns if every text is a list of them; empty texts become null.
 
-    With `is_ours`, texts lose the apostrophe by which olr keeps a spreadsheet from reading them as formulas. `place`
-    names the column in errors.
+    If `is_ours`, olr wrote the file, and put an apostrophe before texts that a spreadsheet would read as formulas. The
+    apostrophe is then removed. `place` names the column in errors.
     """
     if is_ours:
         values = [_QUOTED.sub("", value) for value in values]

@@ -54,7 +54,7 @@ class Origins:
     """Encoding of text files, as for `read_text`."""
 
     def take(self, rows: Iterable[int]) -> Origins:
-        """Return the origins of some of the rows."""
+        """Return the origins of some of the rows, given by their indices, in that order."""
         return replace(self, numbers=[self.numbers[row] for row in rows])
 
     def name(self, row: int, *, is_short: bool = False) -> str:
@@ -84,7 +84,7 @@ class Origins:
 def row_error(name: str, path: str, what: str, should: str) -> UserError:
     """Return the error "`name`: '`path`' is `what`, and it should be `should`", for a value of the wrong kind.
 
-    `name` is that of the row, and `path` that of its column.
+    `name` is the row's name, and `path` is the path of its column.
     """
     return UserError(f"{name}: '{path}' is {what}, and it should be {should}", "correct it")
 
@@ -186,7 +186,10 @@ def lines_of_rows(file: Path, rows: Sequence[int], encoding: str | None = None) 
 
 
 def separator_of(file: Path, text: str) -> str:
-    """Return the separator of a CSV file: a tab in .tsv files, else the most frequent one in its first line."""
+    """Return the separator of a CSV file: a tab in .tsv files, else the most frequent one in its first line.
+
+    `text` is the content of the file.
+    """
     header = text.partition("\n")[0]
     return "\t" if file.suffix == ".tsv" else max(_SEPARATORS, key=header.count)
 

@@ -49,8 +49,8 @@ class VerifiedLabels:
     """The verified labels of a file, and which prompts they are for.
 
     A label is for the prompt with its id. If no label has a prompt's id, the label with the prompt's question counts.
-    If the ids match, and both the prompt and the label have a question, the questions must match too (R23). The object
-    also remembers which labels and prompts have matched.
+    If the ids match, and both the prompt and the label have a question, it is an error if the questions differ. The
+    object also remembers which labels and prompts have matched.
     """
 
     def __init__(
@@ -80,11 +80,11 @@ class VerifiedLabels:
 
         A table may have two more columns. `verdict` says whether the given label is kept, wrong, flawed or unsure, and
         may stand in for the true answer. `drawn` marks the rows whose prompts were drawn at random. Rows whose verdict
-        contradicts their true answer are skipped, which the property `note` then tells.
+        contradicts their true answer are skipped and counted in the property `note`.
 
         Args:
             file: a table or a data set.
-            reading: settings of the user for reading a data set.
+            reading: the user's settings for reading a data set, such as its columns.
             for_training: whether at least one label needs a true answer; an audit also uses verdicts without one.
 
         Raises:
@@ -109,9 +109,9 @@ class VerifiedLabels:
 
     @classmethod
     def for_prompts_to_come(cls, verified: str | int | None) -> VerifiedLabels:
-        """Read the file that `data.verified` names, for a caller that meets its prompts one at a time.
+        """Read the file that `data.verified` names, for a caller that does not know all its prompts yet.
 
-        Without a file (None), there are no verified labels.
+        If `verified` is None, there are no verified labels.
 
         Raises:
             UserError: `verified` is a number of labels to draw, or the file cannot be read.
@@ -130,7 +130,7 @@ class VerifiedLabels:
         """Return prompt_id -> verified label for the prompts that have one, and remember that they have matched.
 
         Raises:
-            UserError: an id has another question than in the file, or a verdict is about another label.
+            UserError: an id has another question in the file, or a verdict is about another label than the prompt has.
         """
         label_by_prompt: dict[str, VerifiedLabel] = {}
         for prompt in prompts:
@@ -172,10 +172,7 @@ class VerifiedLabels:
 
     @property
     def note(self) -> str:
-        """A sentence that counts the labels with and without a matching prompt so far, and the skipped rows.
-
-        It has no full stop.
-        """
+        """A sentence, without a full stop, on how many labels have matched a prompt so far, and on the skipped rows."""
         prompts = f"{len(self._prompts):,} prompt{'s' * (len(self._prompts) != 1)}"
         return (
             f"{len(self._used):,} of {len(self._labels):,} verified labels in {self._source} are for {prompts} here,"
@@ -184,10 +181,7 @@ class VerifiedLabels:
 
     @property
     def note_on_skipped(self) -> str:
-        """The end of a sentence that says how many rows contradict themselves, and names the first.
-
-        It is empty if no row contradicts itself.
-        """
+        """The end of a sentence: how many rows contradict themselves, and which is the first; empty without any."""
         if not self._skipped:
             return ""
         rows = (
@@ -198,7 +192,10 @@ class VerifiedLabels:
         return f"; skipped {rows} {self._skipped[0]}"
 
     def require_some(self, prompts: Sequence[Prompt]) -> None:
-        """Raise UserError if no label has matched a prompt so far; the error names the id of the first of `prompts`."""
+        """Raise UserError if no label has matched a prompt so far.
+
+        The error compares the first id of the labels with the id of the first of `prompts`.
+        """
         if not self._used:
             first = next(
                 (label.prompt_id for label in self._labels if label.prompt_id is not None),
@@ -212,7 +209,7 @@ class VerifiedLabels:
             )
 
     def _require_one_question(self, prompt: Prompt, label: VerifiedLabel) -> None:
-        """Raise UserError if a prompt and the label with its id ask different questions (R23)."""
+        """Raise UserError if a prompt and the label with its id ask different questions."""
         if (
             label.messages
             and prompt.messages
@@ -232,7 +229,7 @@ class VerifiedLabels:
         return places, QuestionIndex([self._labels[index].messages for index in places])
 
     def _by_question(self, prompt: Prompt) -> int | None:
-        """Return the position, among all labels, of the label for a prompt's question; None without such a label.
+        """Return the position, among all labels, of the label for a prompt's question; None if there is no such label.
 
         Raises:
             UserError: the question has several true answers.
@@ -261,7 +258,7 @@ def _require_judged_label(prompt: Prompt, judged: str | None, source: str) -> No
     """Raise UserError if a verdict is about another label than the one that the prompt has.
 
     Either the data set has changed since the verdict, or rows were mixed up. `judged` is the label that the verdict is
-    about, or None if it is about none, and `source` is the file of the verdict.
+    about; None raises nothing. `source` is the file of the verdict.
     """
     # A label that is known to be noise is not the one that was judged, so it cannot contradict the verdict.
     label = None if prompt.is_marked else prompt.given_label
@@ -310,8 +307,8 @@ def _labels_in(file: Path, reading: Reading) -> tuple[list[VerifiedLabel], list[
 def _labels_of_table(rows: Rows, file: Path) -> tuple[list[VerifiedLabel], list[str]]:
     """Return the labels of a table, one for each prompt_id, and a description of each row that contradicts itself.
 
-    A row contradicts itself if its verdict and its true answer do not fit; it gives no label. Rows without a prompt_id,
-    or with neither a true answer nor a verdict that counts, are ignored.
+    A row contradicts itself if its verdict does not fit its true answer. Such a row gives no label. Rows are ignored if
+    they have no prompt_id, or neither a true answer nor a verdict that counts.
 
     Raises:
         UserError: a verdict is unknown, a kept label is not stated, or a prompt has several true answers.
@@ -371,8 +368,8 @@ def _truth(
     | flawed  | (None, None)    | (None, label)     |
     | unsure  | None            | None              |
 
-    The sentinel, the text by which noise replaces a label, is no true answer: the pair then begins with None. With the
-    verdict kept or without a verdict, such a row says nothing.
+    The sentinel, the text by which noise replaces a label, is no true answer: where the table has it first in a pair,
+    None stands in its place. If the verdict is kept or None, such a row says nothing.
     """
     match verdict:
         case "unsure":
@@ -392,7 +389,7 @@ def _truth(
 def _contradicts(verdict: str | None, label: str | None, truth: str | None) -> bool:
     """Return whether a label that was kept differs from the true answer, or a label that is wrong matches it.
 
-    Any other verdict, and a missing label or true answer, contradicts nothing.
+    No other verdict contradicts anything, and neither does a row without a label or without a true answer.
     """
     # A flawed question may have any label, so that verdict contradicts nothing.
     if verdict not in ("kept", "wrong") or not label or not truth:
@@ -423,11 +420,11 @@ def with_verified(
         verified: a file (`VerifiedLabels`), or the number of prompts to draw among those with a known true answer.
         seed: random seed of the draw; with the same seed, a larger draw contains a smaller one.
         source: name of the prompts' source, for errors.
-        reading: settings of the user for reading the file.
+        reading: the user's settings for reading the file, such as its columns.
 
     Returns:
-        The prompts, and a list of notes. For a file, one note says how many labels and prompts have matched. For a
-        number, the list is empty.
+        The prompts and the notes. For a file, one note says how many labels and prompts have matched. For a number,
+        there is no note.
 
     Raises:
         UserError: too few true answers are known, or the file is unusable or is for none of the prompts.

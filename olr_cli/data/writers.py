@@ -30,7 +30,10 @@ def write_prompts(prompts: PromptSet, target: Path) -> bool:
     """Write `prompts` in the interchange format: Parquet, or JSON Lines if the name ends in ``.jsonl``.
 
     Returns:
-        False if the file already exists with the same content, else True (see `write_new`).
+        True, or False if the file already exists with the same content (see `write_new`).
+
+    Raises:
+        UserError: the file exists with other content, or the prompts cannot be written with its ending.
     """
     content = encode(prompts, target)
     return write_new(target, lambda path: path.write_bytes(content))
@@ -39,7 +42,7 @@ def write_prompts(prompts: PromptSet, target: Path) -> bool:
 def encode(prompts: PromptSet, target: Path) -> bytes:
     """Return `prompts` as the bytes of a Parquet or JSON Lines file, by the ending of `target`.
 
-    They depend only on the prompts and the ending; no file is written.
+    The bytes depend only on the prompts and the ending. No file is written.
 
     Raises:
         UserError: the ending is neither .parquet nor .jsonl, or a column does not fit JSON.
@@ -74,7 +77,7 @@ def csv_suffix(source: str) -> str:
 
 
 def require_writable(target: Path | None, source: str) -> None:
-    """Raise UserError if `write_rows` could not write `target`, so that no long check runs in vain.
+    """Raise UserError if `target` has an ending that `write_rows` cannot write, so that no long check runs in vain.
 
     `source` is the data set that the rows will come from. Without a target, nothing is raised.
     """
@@ -97,7 +100,10 @@ def write_rows(rows: Rows, kept: Sequence[int], target: Path) -> bool:
     If the source is one CSV or JSON Lines file with the target's ending, its lines are copied unchanged.
 
     Returns:
-        False if the file already exists with the same content, else True (see `write_new`).
+        True, or False if the file already exists with the same content (see `write_new`).
+
+    Raises:
+        UserError: the file exists with other content, or a value does not fit JSON.
     """
     files, encoding = rows.origins.files, rows.origins.encoding
     is_same = len(files) == 1 and files[0].suffix == target.suffix != ".parquet"
@@ -121,10 +127,10 @@ def write_csv_rows(
         target: the new file.
 
     Returns:
-        False if the file already exists with the same content, else True (see `write_new`).
+        True, or False if the file already exists with the same content (see `write_new`).
 
     Raises:
-        UserError: a new cell has a path below a column (`messages.assistant`), which cannot be replaced alone.
+        UserError: the target exists with other content, or a new cell is for a part of a column (`messages.assistant`).
     """
     [file] = origins.files
     header, *rows = [row for _, row in csv_rows(file, origins.encoding)]
@@ -168,7 +174,7 @@ def _parquet(table: pa.Table) -> bytes:
 def _json_lines(table: pa.Table, target: Path, source: str) -> bytes:
     """Return a table as the bytes of a JSON Lines file.
 
-    `target` and `source` name the new file and the origin of the rows in errors.
+    `target` is the new file and `source` is where the rows come from; the error names both.
 
     Raises:
         UserError: a value does not fit JSON.
