@@ -135,8 +135,8 @@ NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 class NoiseSection(Section):
     """Base class of the section `noise`: a share of the training prompts is marked and gets wrong labels.
 
-    The prompts are drawn when the run starts. If the data file already says which prompts are marked, `ratio` and
-    `seed` must be left out (R1).
+    The prompts are drawn when the run starts. If the data file already marks prompts as noisy, `ratio` must be left
+    out, and no others are drawn (R1).
     """
 
     ratio: Ratio | None = default(

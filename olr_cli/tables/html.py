@@ -17,7 +17,7 @@ _NOT_HTML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 
 
 def element(tag: str, *children: Element | str | None, **attributes: str) -> Element:
-    """Build an HTML element with this tag, these children (elements or texts) and these attributes.
+    """Build an HTML element with the tag `tag`, children, which are elements or texts, and attributes.
 
     A child that is None is left out. The argument ``class_`` sets the attribute ``class``. Other underscores in names
     of attributes become hyphens.
@@ -62,8 +62,8 @@ def html(elements: Iterable[Element]) -> str:
 def table_elements(table: Table, caption: str) -> Iterator[Element]:
     """Yield a table as HTML elements: each block with its notes below, then the notes of the whole table.
 
-    A block is a part of the table with its own columns. Its caption is `caption`, followed by the block's title if it
-    has one. A table without blocks gives the sentence that it has for this case (`Table.nothing`).
+    A block is a part of the table with its own columns. `caption` stands above each block, followed by the block's
+    title if it has one. If the table has no blocks, its sentence for this case (`Table.nothing`) comes last.
     """
     for block in table.shown("document"):
         yield _grid(block, f"{caption}: {block.title}" if block.title else caption)
