@@ -77,7 +77,7 @@ class PromptIndex:
 
     @property
     def questions(self) -> set[str]:
-        """The questions of all prompts, normalised (`normal_question`) so that equal questions are equal texts."""
+        """The questions of all prompts as normalised texts; questions are the same if these texts are equal."""
         return set(self._by_question)
 
     def of(self, row: Mapping[str, Any]) -> Prompt:

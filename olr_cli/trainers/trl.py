@@ -269,14 +269,14 @@ class OlrReward(TrainerCallback, ExportableState):
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Count one more micro-batch.
 
-        The count tells `state` whether a checkpoint comes in the middle of a generated batch.
+        From the count, `state` knows whether a checkpoint comes in the middle of a generated batch.
         """
         self._micro_batches += 1
 
     on_step_end = on_substep_end
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Add TRL's metrics that olr has names for, such as the KL divergence, to the metrics of the latest step."""
+        """Add TRL's metrics for which olr has names, such as the KL divergence, to the metrics of the latest step."""
         logs = kwargs.get("logs") or {}
         if self._olr is not None and state.is_world_process_zero:
             self._olr.log(
