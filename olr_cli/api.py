@@ -266,8 +266,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             prompt_ids: the prompt's id; by default it is made from the prompt's question.
             true_answers: the prompt's true answer, or None if unknown. It serves to report accuracy. Noisy labels are
                 drawn from the answers that differ from it (R3).
-            noise_types: ``clean``, ``inactive``, ``active`` or ``active_frozen``; by default derived from the label and
-                the true answer.
+            noise_types: the noise in the prompt's label: ``clean``, ``inactive``, ``active`` or ``active_frozen``; by
+                default derived from the label and the true answer.
             step: the number of this step, from 1, as a check; None for no check. A UserError is raised if another step
                 is due, because a step was lost or repeated.
 
@@ -660,7 +660,8 @@ def _recipe_tree(
 def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
     """Log a warning if more than 90 % of the responses have no answer that can be read, with a hint how to read them.
 
-    `missing` is the share of responses without an answer. The hint comes from the first texts in `responses`.
+    `missing` is the share of responses without an answer. `responses` are their texts, of which the first give the
+    hint.
     """
     if missing > 0.9:
         logging.getLogger(__name__).warning(

@@ -60,7 +60,10 @@ class UserError(Exception):
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """Set the place of a UserError that the block raises, unless the error has a place already."""
+    """Set the place of a UserError that the block raises, unless the error has a place already.
+
+    The place is where to apply the error's remedy, such as a recipe's key or an argument.
+    """
     try:
         yield
     except UserError as error:

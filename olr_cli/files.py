@@ -330,7 +330,7 @@ def write_whole(
 
     Args:
         target: the file.
-        write: a function that writes the content to the path that it gets, which is the temporary file's.
+        write: called with the path of the temporary file, to which it writes the content.
         durable: whether to wait until the bytes are on the disk, so that the file survives a power cut.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
@@ -382,7 +382,7 @@ def write_new(
 
     Args:
         target: the file.
-        write: a function that writes the content to the path that it gets, which is a temporary file's.
+        write: called with the path of a temporary file, to which it writes the content.
         place: the command's argument that names the file, for the error.
         replaces: whether other content may be replaced.
     """

@@ -52,7 +52,7 @@ def replay(history: PathName, *settings: str) -> pl.DataFrame:
     """Return the labels that stored rollouts would have led to under other settings of the method (`olr replay`).
 
     Args:
-        history: the directory of a run, or the file of a log.
+        history: the directory of a run, or the file or folder of a log.
         settings: settings ``key=value``, such as ``"method.slope_threshold=0.1"`` or ``"method.name=rules.py:mine"``.
 
     Returns:

@@ -46,16 +46,16 @@ def permutation(size: int, *parts: Part) -> list[int]:
 def rollout_keys(
     purpose: str, seed: int, epoch: int, prompt_ids: Iterable[str], rollouts: int
 ) -> NDArray[np.uint64]:
-    """Return a random 64-bit number (key) for each rollout, from which its tokens are drawn, as (prompts, rollouts).
+    """Return an array of random 64-bit numbers (keys), one per rollout, from which the rollout's tokens are drawn.
 
-    A key depends only on `purpose`, `seed`, `epoch`, the prompt's id and the rollout's number. The batch in which a
-    rollout is sampled makes no difference.
+    The shape of the array is (prompts, rollouts). A key depends only on `purpose`, `seed`, `epoch`, the prompt's id and
+    the rollout's number. The batch in which a rollout is sampled makes no difference.
 
     Args:
         purpose: the name of the draw, such as ``rollout`` or ``held-out``.
         seed: the recipe's seed.
         epoch: the number of the epoch.
-        prompt_ids: the ids of the prompts, in the order of the result.
+        prompt_ids: the ids of the prompts, in the order of the array's rows.
         rollouts: the number of rollouts per prompt.
     """
     import numpy as np

@@ -26,8 +26,8 @@ from olr_cli.errors import UserError, first_line, shortened
 def is_function(setting: str | None) -> bool:
     """Return whether a setting names a user's function (``file.py:function``).
 
-    It does not if it is None, one of olr's own names (``boxed``), or an extractor with a text (``regex:…``, ``after:…``
-    or ``tag:…``).
+    The result is False for None, for olr's own names (``boxed``), and for extractors with a text (``regex:…``,
+    ``after:…``, ``tag:…``).
     """
     kind, colon, _ = (setting or "").partition(":")
     return bool(colon) and kind not in ("regex", "after", "tag")

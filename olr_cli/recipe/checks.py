@@ -11,7 +11,7 @@ from olr_cli.recipe.sections import TrainSection
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
-    """Return a sentence for each setting of a recipe that is allowed but probably a mistake.
+    """Return a warning (one sentence) for each setting of a recipe that is allowed but probably a mistake.
 
     Only the recipe is checked here, not its data.
     """
@@ -32,14 +32,14 @@ def code_notes(recipe: Recipe) -> list[str]:
 
 
 def _warnings(recipe: Recipe) -> Iterator[str]:
-    """Yield a sentence for each setting of a recipe that is allowed but probably a mistake."""
+    """Yield a warning (one sentence) for each setting of a recipe that is allowed but probably a mistake."""
     yield from _refinement_warnings(recipe.method, recipe.train.epochs)
     yield from _label_warnings(recipe)
     yield from _update_warnings(recipe.train)
 
 
 def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
-    """Yield one sentence if the method cannot replace any label within this number of epochs, else nothing.
+    """Yield one warning if the method cannot replace any label within `epochs` epochs, else nothing.
 
     Two settings have this effect: a warm-up that lasts all epochs, and a slope threshold that no slope can exceed.
     """
@@ -62,7 +62,7 @@ def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
 
 
 def _label_warnings(recipe: Recipe) -> Iterator[str]:
-    """Yield a sentence if fewer than 4 rollouts vote on a majority, and one if label noise cannot affect training.
+    """Yield a warning if fewer than 4 rollouts vote on a majority, and one if label noise cannot affect training.
 
     Noise cannot affect training if neither the rewards nor the choice of prompts depend on labels.
     """
@@ -82,9 +82,9 @@ def _label_warnings(recipe: Recipe) -> Iterator[str]:
 
 
 def _update_warnings(train: TrainSection) -> Iterator[str]:
-    """Yield a sentence if the learning rate is low for LoRA, and one if mini-batches do not divide a step evenly.
+    """Yield a warning if the learning rate is low for LoRA, and one if mini-batches do not divide a step evenly.
 
-    This also holds for a mini-batch that is larger than a step.
+    A mini-batch that is larger than a step also gives a warning.
     """
     prompts, mini = train.prompts_per_step, train.mini_batch_prompts
     if train.lora_rank is not None and train.learning_rate <= 2e-6:

@@ -50,7 +50,7 @@ def bundled_recipes() -> Path:
 def find_recipe(name: str | Path) -> Path:
     """Return the path of a recipe file, which `name` gives as a path or as the name of a recipe that comes with olr.
 
-    If there is a file at the path `name`, this file counts.
+    A file at the path `name` takes precedence over a recipe that comes with olr.
 
     Raises:
         UserError: there is no such recipe, or the file is a data set.
@@ -140,8 +140,7 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
     such recipe, or a key is wrong.
 
     Args:
-        path: a recipe file, or the name of a recipe that comes with olr. Errors about the file's keys name it as `path`
-            does.
+        path: a recipe file, or the name of a recipe that comes with olr. The file's layer gets this text as its source.
         overrides: settings as texts ``key=value``, with dotted keys such as ``train.epochs``.
     """
     *bases, mine = _files(find_recipe(path))
@@ -153,13 +152,13 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """Return a copy of the recipe that marks the keys whose code only a stored recipe names, not the user.
+    """Return a copy of the recipe that marks each key whose code a stored recipe names and the user does not.
 
-    A stored recipe lies in the folder of a run, and may be a stranger's. So `Recipe.require_named` refuses to run the
-    code of marked keys. Code here means a function from outside olr, or code that comes with a model. If the user's own
+    Code means a function from outside olr, or code that comes with a model. A stored recipe lies in the folder of a
+    run, and may be a stranger's. So `Recipe.require_named` refuses to run the code of marked keys. If the user's own
     file or settings name the same code, the key is not marked.
 
-    `layers` are the layers that the recipe was merged from. They show who names what.
+    `layers` are the layers that the recipe was merged from. Each says whether its keys come from a stored recipe.
     """
     of_user: list[tuple[str, str]] = []
     for layer in layers:
@@ -311,9 +310,9 @@ def _keys_of_kind(
 ) -> Mapping[str, Any]:
     """Return the keys of a section that stay when other keys are laid over them.
 
-    Some sections have several kinds, which one key selects, such as `noise.type`. All keys stay if `value` does not
-    change the kind, or if it names an unknown kind. If `value` selects another kind, only keys that the new kind has
-    too stay. If it selects another method, no key stays.
+    Some sections have several kinds, which one key selects, such as `noise.type`. If `value` selects another kind, the
+    keys that this kind lacks are dropped. If it selects another method, all keys are dropped. All keys stay if `value`
+    does not change the kind, or if it names an unknown kind.
 
     Args:
         name: the section's name, such as ``noise``.
@@ -402,8 +401,8 @@ def validate(tree: Mapping[str, Any], source: str) -> Recipe:
 def _resolved(layers: Sequence[Layer]) -> Recipe:
     """Return the recipe that layers describe when they are merged; later layers override earlier ones.
 
-    Raise UserError if a key is wrong. The error names the source of the last layer that sets the key, or of the first
-    layer if none sets it.
+    A layer holds the keys that one source sets, such as a file. Raise UserError if a key is wrong. The error names the
+    source of the last layer that sets the key, or of the first layer if none sets it.
     """
     for layer in layers:
         # pydantic accepts text with a NUL, say, which no file can hold: the run could not store its recipe.

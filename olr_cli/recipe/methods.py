@@ -22,8 +22,8 @@ class MethodSection(Section):
     """The section `method`: which label counts, what is rewarded, which prompts train, and what is added to the loss.
 
     `name` is a built-in method (`METHODS`), or a label rule of your own (``file.py:function``). A built-in method
-    decides the label and the reward, and presets other keys. Setting more keys mixes methods:
-    ``{name: olr, penalty_weight: 0.001}`` is OLR with a confidence penalty (docs/methods.md).
+    decides the label and the reward, and presets other keys. Setting further keys mixes methods. For example, ``{name:
+    olr, penalty_weight: 0.001}`` is OLR with a confidence penalty (docs/methods.md).
     """
 
     name: str
@@ -143,8 +143,8 @@ class OlrMethod(MethodSection):
 class ScoreMethod(MethodSection):
     """The section `method` for token_entropy and sequence_entropy.
 
-    These methods need no labels. They reward a response by the policy's own probabilities of its tokens, as a mean or a
-    sum over the tokens.
+    These methods need no labels. They reward a response by the policy's own token probabilities, as a mean or a sum
+    over the response's tokens.
     """
 
     name: str = "token_entropy"
@@ -211,7 +211,10 @@ class MethodRow(NamedTuple):
 
     @property
     def uses_labels(self) -> bool:
-        """Whether the labels in the data can affect training; True for a user's own rule, even if that ignores them."""
+        """Whether the labels in the data can affect training.
+
+        This is True for a user's own rule, even if the rule ignores the labels.
+        """
         return self.label in ("given", "refined", "own")
 
     @property

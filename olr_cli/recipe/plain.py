@@ -39,7 +39,7 @@ class NotPlain(ValueError):
 
 
 def read_yaml(file: Path) -> Any:
-    """Return the value in a YAML file.
+    """Return the value in a YAML file; None if the file is empty.
 
     Raise UserError if the file is larger than `MOST_BYTES`, is not valid YAML, or has anchors, aliases or type tags.
     """

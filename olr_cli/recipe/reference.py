@@ -281,8 +281,8 @@ def _alternatives(value: Mapping[str, Any]) -> tuple[str, str]:
 def _range(value: Mapping[str, Any]) -> str:
     """Return the bounds of a number in words, as in ``0 to 1`` or ``at least 1``; empty if it has none.
 
-    pydantic writes some bounds under JSON schema's names (``minimum``) and others under its own (``ge``). Bounds of a
-    million or more are left out.
+    `value` is the JSON schema of the number. pydantic writes some bounds under JSON schema's names (``minimum``) and
+    others under its own (``ge``). Bounds of a million or more are left out.
     """
     # Whole numbers above 0 are at least 1; say it this way for both bounds.
     step = 1 if value["type"] == "integer" else 0

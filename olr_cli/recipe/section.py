@@ -54,7 +54,10 @@ def require_number(value: Any) -> Any:
 
 
 def _require_not_tiny(temperature: float) -> float:
-    """Return the temperature; raise if it is above 0 but below `LEAST_TEMPERATURE`, where logits overflow float32."""
+    """Return the temperature; raise if it is above 0 but below `LEAST_TEMPERATURE`.
+
+    Logits divided by such a temperature would overflow float32. 0 is allowed and means greedy sampling.
+    """
     if 0 < temperature < LEAST_TEMPERATURE:
         raise PydanticCustomError(
             "tiny",
@@ -154,7 +157,10 @@ class Section(BaseModel):
 
 
 def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested dictionaries as one: dotted key -> value. `prefix` is put before every key."""
+    """Return nested dictionaries as one dictionary: dotted key -> value.
+
+    `prefix` is put before every key. An empty dictionary leaves no key.
+    """
     flat: dict[str, Any] = {}
     for name, value in nested.items():
         if isinstance(value, dict):

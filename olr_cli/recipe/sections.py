@@ -428,7 +428,7 @@ class OpenRlhfEngine(Section):
     @field_validator("flags")
     @classmethod
     def _flags_are_values(cls, flags: dict[str, Any]) -> dict[str, Any]:
-        """Return the further flags of OpenRLHF; raise ValueError if a value begins with a dash, or is a list of lists.
+        """Return the further flags of OpenRLHF; raise ValueError if a value begins with a dash, or is a nested list.
 
         OpenRLHF would read a value with a dash as another flag, which olr has not checked.
         """

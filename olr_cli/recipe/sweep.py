@@ -44,7 +44,7 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
     """Return the runs that a recipe's section ``sweep`` describes: one for every arm at every point of the grid.
 
     An arm is a named set of keys with other values than the recipe's. The grid lists values for some keys, and a point
-    of the grid is one combination of these values. All runs of the first arm come first.
+    of the grid is one combination of these values. All runs of the first arm come first, then those of the next arm.
 
     Args:
         path: a recipe file, or the name of a recipe that comes with olr.

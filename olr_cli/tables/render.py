@@ -186,8 +186,8 @@ def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
 def _literally(text: str, block: Block) -> str:
     """Escape a cell's text so that Markdown shows it literally, because names come from recipes and data.
 
-    If the texts of `block`, the cell's part of the table, are Markdown already, only ``|`` is escaped. It would end the
-    cell.
+    `block` is the part of the table with the cell. If its texts are Markdown already, only ``|`` is escaped, because
+    this sign would end the cell.
     """
     return re.sub(r"\|" if block.is_markdown else r"[\\|*`<$]", r"\\\g<0>", text)
 

@@ -169,7 +169,10 @@ class Column:
     """Whether LaTeX sets the ends of an interval as subscript and superscript."""
 
     def text(self, medium: Medium) -> str:
-        """Return the heading for a terminal or a page; a page may have a longer one, without line breaks."""
+        """Return the column's heading for a terminal or a page.
+
+        A page may have a longer heading (`full`), and shows it without line breaks.
+        """
         return (
             self.head if medium == "terminal" else self.full or self.head.replace("\n", " ")
         )

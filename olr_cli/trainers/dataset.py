@@ -84,8 +84,8 @@ class PromptIndex:
         """Return the prompt of the training table that belongs to a row from the trainer.
 
         The row's `prompt_id` counts first, then its `extra_info.index`. If neither is the id of a prompt in the table,
-        the row's `prompt` counts: the prompt with the same words, else the prompt that asks the same question. Raise
-        UserError if there is no such prompt, or more than one.
+        the row's `prompt` counts. A prompt with exactly these messages then comes before prompts that ask the same
+        question in other words. Raise UserError if no prompt is found, or more than one.
         """
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
             if name is not None and str(name) in self._by_id:
@@ -137,7 +137,7 @@ def begin(
     table: pa.Table,
     place: str,
 ) -> tuple[OnlineLabelRefinement, PromptIndex]:
-    """Return the object that refines labels for a trainer's run, and the index of the prompts in its training data.
+    """Return the object that refines labels for a trainer's run, and the index that finds prompts in the training data.
 
     Print a warning for each likely mistake in the recipe or the labels. Raise UserError if the training data cannot be
     used, or if the method needs more than the responses to a prompt, such as token probabilities.

@@ -159,8 +159,8 @@ def _verdicts(
 ) -> list[Verdict]:
     """Return the verdict on each completion: it is right if its answer matches any right answer of its prompt.
 
-    The verdicts are also counted for the report at the end of the process (`_report`), which needs a sample of the
-    responses without a readable answer too. Raise UserError if a tag in `marks` does not open any thinking.
+    For the report at the end of the process (`_report`), the verdicts are counted, and some responses without a
+    readable answer are kept. Raise UserError if a tag in `marks` does not open any thinking.
 
     Args:
         completions: texts or chats. Every other argument has one item per completion.

@@ -219,7 +219,7 @@ class OlrReward(TrainerCallback, ExportableState):
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep the trainer's arguments, model and tokenizer.
 
-        TRL calls this when the trainer is made. This early, because TRL may evaluate without training.
+        TRL calls this when the trainer is made, so an evaluation without training has them too.
         """
         self._args, self._model = args, kwargs["model"]
         processor = kwargs.get("processing_class")
@@ -291,9 +291,9 @@ class OlrReward(TrainerCallback, ExportableState):
     def state(self) -> dict[str, Any]:
         """Return what TRL's checkpoint stores about this object in trainer_state.json: the run's id and step.
 
-        The run's id and step are in ``attributes.olr``, which is None without a run. TRL may train several times on the
-        same generated batch. If the checkpoint comes in between, the step before is stored, because a resume generates
-        the batch again. TRL asks for this form (`transformers.trainer_callback.ExportableState`).
+        The run's id and step are in ``attributes.olr``, which is None without a run. TRL may train on a generated batch
+        in several parts or several times. If the checkpoint comes before the batch is used up, the step before is
+        stored, because a resume generates the batch again. See `transformers.trainer_callback.ExportableState`.
         """
         saved = None
         if self._olr is not None:

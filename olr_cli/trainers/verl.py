@@ -134,7 +134,7 @@ class RewardServer:
         self._global_step = 0
 
     async def start(self) -> None:
-        """Read verl's settings and data, and prepare the run; raise UserError if verl's settings do not suit.
+        """Read verl's settings and data, and prepare the run; raise UserError if the settings or data cannot be used.
 
         Every reward worker calls this at its start, but only the first call does anything.
         """
@@ -349,7 +349,7 @@ def require_enough_workers(config: Any) -> None:
 
 
 def trainer_settings(config: Any) -> dict[str, Any]:
-    """Return verl's configuration as the `train` and `model` keys of a recipe."""
+    """Return verl's configuration as the `train` and `model` keys of a recipe, as nested dictionaries."""
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     train = {
         "epochs": config.trainer.total_epochs,
