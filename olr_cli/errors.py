@@ -140,7 +140,7 @@ def no_path(
     """Build the error for a path that does not exist, or that is of the wrong kind, such as a folder instead of a file.
 
     For a path that does not exist, the error suggests a similar name if there is one: a name in `known`, else a name in
-    the path's folder. `remedy` is the instruction to the user.
+    the path's folder.
     """
     if os.path.lexists(path):
         return NotHere(f"{path} is {_kind(path)}, which cannot be used here", remedy)

@@ -51,12 +51,7 @@ def rollout_keys(
     The shape of the array is (prompts, rollouts). A key depends only on `purpose`, `seed`, `epoch`, the prompt's id and
     the rollout's number. The batch in which a rollout is sampled makes no difference.
 
-    Args:
-        purpose: the name of the draw, such as ``rollout`` or ``held-out``.
-        seed: the recipe's seed.
-        epoch: the number of the epoch.
-        prompt_ids: the ids of the prompts, in the order of the array's rows.
-        rollouts: the number of rollouts per prompt.
+    `purpose` names the draw, such as ``rollout`` or ``held-out``. `rollouts` is the number of rollouts per prompt.
     """
     import numpy as np
 

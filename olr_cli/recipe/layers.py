@@ -50,10 +50,7 @@ def bundled_recipes() -> Path:
 def find_recipe(name: str | Path) -> Path:
     """Return the path of a recipe file, which `name` gives as a path or as the name of a recipe that comes with olr.
 
-    A file at the path `name` takes precedence over a recipe that comes with olr.
-
-    Raises:
-        UserError: there is no such recipe, or the file is a data set.
+    A file with this path takes precedence. Raise UserError if there is no such recipe, or if the file is a data set.
     """
     path = Path(name)
     # os.path returns False for a name that is too long; pathlib raises.
@@ -467,11 +464,8 @@ def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
 def _is_about(key: str, place: str, sentence: str) -> bool:
     """Return whether an error about a recipe concerns the dotted key `key`.
 
-    Args:
-        key: the dotted key.
-        place: the dotted key where the error occurred. The error concerns `key` if `place` is `key`, a section that
-            contains it, or a key inside it.
-        sentence: the error in words. The error also concerns `key` if the sentence names it.
+    `place` is the dotted key where the error occurred. The error concerns `key` if `place` is `key`, a section that
+    contains it, or a key inside it. It also does if `sentence`, the error in words, names `key`.
     """
     if place == key or place.startswith(f"{key}.") or key.startswith(f"{place}."):
         return True

@@ -22,8 +22,8 @@ class MethodSection(Section):
     """The section `method`: which label counts, what is rewarded, which prompts train, and what is added to the loss.
 
     `name` is a built-in method (`METHODS`), or a label rule of your own (``file.py:function``). A built-in method
-    decides the label and the reward, and presets other keys. Setting further keys mixes methods. For example, ``{name:
-    olr, penalty_weight: 0.001}`` is OLR with a confidence penalty (docs/methods.md).
+    decides the label and the reward, and presets other keys. Setting further keys mixes methods. For example,
+    ``{name: olr, penalty_weight: 0.001}`` is OLR with a confidence penalty (docs/methods.md).
     """
 
     name: str

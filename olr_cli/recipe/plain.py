@@ -76,8 +76,7 @@ def _parse_section(text: str) -> Any:
     """Parse the YAML text of one section key by key, so that the value of each key is cached.
 
     The result is ``{section: {key: value, …}}``. A text that cannot be split into keys is parsed as a whole. Return
-    None if the values cannot be merged into one section, for example because a key comes twice. Raise NotPlain if the
-    YAML is not valid.
+    None if the values cannot be merged into one section, for example because a key comes twice.
     """
     head, *keys = _KEY.split(text)
     name = head.removesuffix(":\n")

@@ -316,14 +316,11 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
 
 
 def refused_changes(old: Recipe, new: Recipe) -> list[str]:
-    """Return the changes that forbid continuing a run with another recipe; an empty list if nothing forbids it.
+    """Return the changes that forbid continuing a run with the recipe `new`; an empty list if nothing forbids it.
 
-    A change is a text ``key: old value -> new value``. Fewer epochs are always refused. More epochs are allowed if the
-    learning rate is constant and has no warm-up, because then no earlier step depends on the number of epochs.
-
-    Args:
-        old: the recipe of the run.
-        new: the recipe to continue it with.
+    `old` is the run's recipe. A change is a text ``key: old value -> new value``. Fewer epochs are always refused. More
+    epochs are allowed if the learning rate is constant and has no warm-up, because then no earlier step depends on the
+    number of epochs.
     """
     refused = [
         change

@@ -90,8 +90,8 @@ class VerifierSection(Section):
         """The verifier's errors as a short text, such as ``FN 0.3 FP 0.1 by answer``; empty if it makes none.
 
         FN and FP are the rates of false negatives and false positives. ``by answer`` means that the error is drawn once
-        for all rollouts with the same answer to a prompt. The conditions of rules are named last, as in ``rules on
-        error and answer``.
+        for all rollouts with the same answer to a prompt. Rules are named by their conditions, as in
+        ``rules on error and answer``.
         """
         rates = {"FN": self.false_negative_rate, "FP": self.false_positive_rate}
         words = [f"{name} {rate}" for name, rate in rates.items() if rate]

@@ -294,11 +294,8 @@ def _latex_body(
     """Yield the lines of LaTeX for the rows of a block, that is of a part of a table.
 
     A horizontal rule comes before each title and before each comparison. A comparison is consecutive rows of kind
-    ``compared``: a baseline and the differences to it.
-
-    Args:
-        columns: the columns of the block.
-        rows: each row with its texts, one per column; a title has a single text.
+    ``compared``: a baseline and the differences to it. `rows` has each row with its texts, one per column; a title has
+    a single text.
     """
     for index, (row, (name, *numbers)) in enumerate(rows):
         # A chain of two comparisons: this row is `compared`, and the row before is not.

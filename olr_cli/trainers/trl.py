@@ -143,11 +143,8 @@ class OlrReward(TrainerCallback, ExportableState):
     ) -> tuple[list[float], Any]:
         """Return one reward per sample, and the step's metrics of labels, majorities and rollouts by name.
 
-        Raise UserError if training has not begun, or if samples do not form groups of one prompt each.
-
-        Args:
-            samples: the samples of all ranks. A sample is a data row and its rollout. Each `num_generations`
-                consecutive samples must form a group.
+        `samples` has the data row and the rollout of every sample of all ranks. Each `num_generations` consecutive
+        samples must belong to one prompt. Raise UserError if they do not, or if training has not begun.
         """
         if self._olr is None or self._index is None:
             raise UserError(

@@ -204,15 +204,11 @@ class RewardServer:
     async def _waited(
         self, waiting: asyncio.Future[float], group: _Group, uid: str
     ) -> float:
-        """Wait for a response's reward and return it.
+        """Wait until `waiting` holds the response's reward, and return the reward.
 
         Raise UserError if no further response of the group arrives for `group_timeout` seconds, because verl may have
-        lost some.
-
-        Args:
-            waiting: the future that will hold the reward.
-            group: the responses to the prompt that have arrived so far.
-            uid: verl's id of the group.
+        lost some. `group` has the responses to the prompt that have arrived so far, and `uid` is verl's id of the
+        group.
         """
         while True:
             size = len(group.rollouts)
