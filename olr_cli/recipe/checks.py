@@ -21,8 +21,8 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
 def code_notes(recipe: Recipe) -> list[str]:
     """Return a list with one note that names the code from outside olr that a recipe runs; empty if it runs none.
 
-    Code from outside olr is a function that the user has written, or code that comes with the model
-    (`model.trust_remote_code`). The note also names the recipe's key for each function.
+    Such code is a function that the user has written, or code that comes with the model (`model.trust_remote_code`).
+    The note also names the recipe's key for each function.
     """
     named = [
         f"{', '.join(names)} ({key})" if names != ["true"] else key

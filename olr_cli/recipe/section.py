@@ -56,7 +56,7 @@ def require_number(value: Any) -> Any:
 def _require_not_tiny(temperature: float) -> float:
     """Return the temperature; raise if it is above 0 but below `LEAST_TEMPERATURE`.
 
-    Logits divided by such a temperature would overflow float32. 0 is allowed and means greedy sampling.
+    Logits divided by such a temperature would overflow float32. 0, for greedy sampling, passes.
     """
     if 0 < temperature < LEAST_TEMPERATURE:
         raise PydanticCustomError(
