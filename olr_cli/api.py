@@ -150,7 +150,7 @@ class SupervisedStep:
 
     @property
     def rollouts(self) -> tuple[RolloutRecord, ...]:
-        """One record per completion, with its answer and reward, ordered by prompt."""
+        """One record per completion, with its answer and reward, in the order of the prompts in `labels`."""
         return tuple(
             RolloutRecord(*row) for row in zip(*self.decided.rollouts.values(), strict=True)
         )
@@ -168,8 +168,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         recipe: keys of a recipe as nested mappings, or the name of a recipe file. The method is OLR unless
             `method.name` says otherwise. `train` and `model.path` describe what the trainer does, and are only stored.
             `data.verified` names a file of verified labels, with a prompt_id or a question in each row.
-        trainer: the trainer's name and version, which the run's manifest records.
-        settings: the trainer's own settings, as keys of a recipe; `recipe` must not set them too.
+        trainer: the trainer's name and version, which are stored in the run's manifest.
+        settings: the trainer's own settings, as nested keys of a recipe; `recipe` must not set the same keys.
     """
 
     def __init__(
@@ -264,12 +264,12 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             labels: the prompt's label in the data, or `SENTINEL` for a prompt marked as inactive or active noise. It
                 may be None if the method needs no labels.
             prompt_ids: the prompt's id; by default it is made from the prompt's question.
-            true_answers: the prompt's true answer, or None if unknown. The metrics report accuracy by it, and noisy
-                labels are drawn from the answers that differ from it (R3).
-            noise_types: ``clean``, ``inactive``, ``active`` or ``active_frozen``; by default derived from the label and
-                the true answer.
-            step: the number of this step, from 1, as a check. A UserError is raised if another step is due, because a
-                step was lost or repeated.
+            true_answers: the prompt's true answer, or None if unknown. It serves to report accuracy. Noisy labels are
+                drawn from the answers that differ from it (R3).
+            noise_types: the noise in the prompt's label: ``clean``, ``inactive``, ``active`` or ``active_frozen``; by
+                default derived from the label and the true answer.
+            step: the number of this step, from 1, as a check; None for no check. A UserError is raised if another step
+                is due, because a step was lost or repeated.
 
         Returns:
             Rewards in the order of the completions, the decided labels, and the step's metrics.
@@ -307,14 +307,15 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     ) -> SupervisedStep:
         """Decide the labels and rewards of completions that are already grouped by prompt.
 
-        A call of the object does the same for completions in any order. Rewards are in the order of the groups, and
-        within a group in the order of its completions.
+        To pass completions in any order, call the object itself. The rewards are in the order of the groups, and within
+        a group in the order of its completions.
 
         Args:
             groups: each prompt of the step once, with its completions.
-            step: the number of this step, from 1, as a check; a UserError is raised if another step is due.
-            complete: whether the step has no further groups. If it is False, the returned metrics are empty. The call
-                with the step's last groups, or `finish_step`, then stores the whole step.
+            step: the number of this step, from 1, as a check; a UserError is raised if another step is due. None for no
+                check.
+            complete: whether these are the last groups of the step. If it is False, the returned metrics are empty, and
+                the whole step is stored by the call with the last groups, or by `finish_step`.
         """
         number = self._step + 1
         if step is not None and step != number:
@@ -353,10 +354,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return SupervisedStep(number, tuple(decided.rewards), trains, metrics, decided)
 
     def finish_step(self) -> Mapping[str, float]:
-        """Store the groups received since the last complete step as one step; do nothing if there are none.
+        """Store the groups received since the last complete step as one step, and return the step's metrics by name.
 
-        Returns:
-            The step's metrics by name; empty if there were no groups.
+        If there are no such groups, do nothing and return no metrics.
         """
         run, parts, self._decided = self._run, self._decided, []
         if run is None or not parts:
@@ -399,8 +399,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             completions: texts, chats or rollouts.
             golds: the right answers, in any form that a data file may have them in. If an item is a list of answers,
                 each of them is right.
-            data_sources: names of data sets, which decide how answers are read if the recipe has no `data.extractor`
-                (R6).
+            data_sources: names of data sets. If the recipe has no `data.extractor`, they decide how answers are read
+                (R6). Without them, the boxed answer is read.
             prompts: texts or chats. If a prompt asks for a percentage, its right answer also matches an answer with a
                 percent sign (R7). If a prompt ends with a tag such as ``<think>``, its completion is read as beginning
                 inside the thinking (R6).
@@ -426,8 +426,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's own metrics to those of the latest step, or to step 0 if there has been no step.
 
-        They are written to metrics.jsonl by the next step, or by `flush`, `state_dict` or `close`. After that, further
-        metrics for the same step are dropped.
+        The next step, `flush`, `state_dict` and `close` write them to metrics.jsonl. Metrics that come for the same
+        step after that are dropped.
         """
         # If the latest step's line is already in the file, as after `state_dict` or a resume, these metrics are
         # dropped.
@@ -441,8 +441,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def state_dict(self) -> dict[str, Any]:
         """Write everything that decisions depend on to the disk, and return the run's id and step for a checkpoint.
 
-        The state is a dictionary of JSON values. Call this between steps: the groups of an incomplete step would be
-        stored as a step of their own.
+        The result is a dictionary of JSON values, for `load_state_dict`. Call this between steps, because the groups of
+        an incomplete step would be stored as a step of their own.
         """
         self.finish_step()
         self.flush()
@@ -453,8 +453,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the run in the run directory after the step at which `state` was saved; remove the steps after it.
 
-        `state` is what `state_dict` returned. Raise UserError if the directory holds another run, or the run has
-        another recipe.
+        `state` is what `state_dict` returned. Raise UserError if the directory holds another run, or if the run has
+        another recipe, apart from the sections `train` and `model`.
         """
         self.close("interrupted")
         self._reset()
@@ -466,7 +466,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         """Write what is pending, note in the manifest how the run ended (`status`), and release the run directory.
 
         The groups of an incomplete step are stored as a step. If the run is finished and has verified labels, log how
-        many of them belong to its prompts. This is a warning if some belong to none.
+        many of them belong to its prompts, as a warning if some belong to none.
         """
         self.finish_step()
         self.flush()
@@ -486,11 +486,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     # The run directory --------------------------------------------------------------------------------------------
 
     def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> RunWriter:
-        """Return the writer of the run directory; make the directory at the first call.
+        """Return the writer of the run directory, which the first call makes.
 
-        The first call also sets the recipe's numbers of prompts and rollouts to those of `groups`, the groups of the
-        first step, unless the recipe has these numbers already. Raise UserError if the directory holds a run already,
-        or if this object was closed.
+        At the first call, `groups` are the groups of the first step: each prompt with its completions. The recipe gets
+        their numbers of prompts and of rollouts per prompt, unless it has these numbers already. Raise UserError if the
+        directory holds a run already, or if this object was closed.
         """
         path = self.run_dir
         if self._run is not None:
@@ -518,8 +518,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def _resume(self, run_id: str) -> None:
         """Continue the run in the run directory after the current step, and remove later steps.
 
-        Raise UserError if the run's id is not `run_id`, or if its recipe differs from this object's in more than the
-        sections `train` and `model`.
+        Raise UserError if the id of the stored run is not `run_id`. Also raise it if the stored recipe differs from
+        this object's in other sections than `train` and `model`.
         """
         path = self.run_dir
         # A temporary folder never survives its process, so a state of one has no run to continue.
@@ -551,10 +551,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._write_to(RunWriter.resume(path, self.recipe), is_resumed=True)
 
     def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> RunWriter:
-        """Begin to write to `run`, whose directory this process has locked; return `run`.
+        """Begin to write to `run`, and return it.
 
-        The prompts and the history stored in the run are read. If `is_resumed`, the steps after the current one are
-        removed first. If the beginning fails, the lock is released.
+        This process has locked the directory of `run`. The lock is released if this method fails. The prompts and the
+        history stored in the run are read. If `is_resumed`, the steps after the current one are removed first.
         """
         with ExitStack() as lock:
             lock.enter_context(run)
@@ -585,11 +585,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         """Raise UserError if a step's groups cannot be used.
 
         A prompt must come once in a step, with at least two completions. If an earlier step had a prompt with the same
-        id, the two must be equal. Under some methods a prompt needs a label, given or verified.
+        id, the two must be equal. Under methods that need labels, a prompt must have a given or a verified label.
 
         Args:
             groups: each prompt with its completions.
-            marked: the prompts of `groups`, marked if they have a verified label.
+            marked: the prompts of `groups`, in order. `is_verified` is set for those with a verified label.
         """
         names = {name for part in self._decided for name in part.labels["prompt_id"]}
         known = {} if self._run is None else self._run.prompts
@@ -618,13 +618,13 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
 def _recipe_tree(
     recipe: RecipeSource | None, trainer: str, settings: Mapping[str, Any], run_dir: Path
 ) -> dict[str, Any]:
-    """Return the nested keys of the recipe for a run of another trainer, made of the user's keys and the trainer's.
+    """Return the nested keys of the recipe for a run of another trainer: the user's keys, and the trainer's settings.
 
     Args:
         recipe: the user's keys, or the name of a recipe file; None for no keys.
         trainer: the trainer's name and version.
-        settings: the trainer's own settings, as keys of a recipe.
-        run_dir: the run directory; if the user's keys have no `name`, the recipe is named after this folder.
+        settings: the trainer's own settings, as nested keys of a recipe.
+        run_dir: the run directory. If the user's keys have no `name`, the recipe is named after this folder.
 
     Raises:
         UserError: the user's keys include one that the trainer sets, or one that has no effect here.
@@ -660,7 +660,8 @@ def _recipe_tree(
 def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
     """Log a warning if more than 90 % of the responses have no answer that can be read, with a hint how to read them.
 
-    `missing` is the share of responses without an answer, and `responses` are the texts to look for a hint in.
+    `missing` is the share of responses without an answer. `responses` are their texts, of which the first give the
+    hint.
     """
     if missing > 0.9:
         logging.getLogger(__name__).warning(
@@ -671,14 +672,14 @@ def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
 
 
 def _joined(parts: Sequence[Columns]) -> Columns:
-    """Concatenate tables, each a mapping name -> column, to one table; all tables have the same columns."""
+    """Concatenate tables with the same columns to one table; a table is a mapping: name -> column."""
     return {name: [value for part in parts for value in part[name]] for name in parts[0]}
 
 
 def _rollout(completion: str | Chat | Rollout, prompt: Sequence[Message]) -> Rollout:
-    """Return a completion as a `Rollout`; if its prompt ended with a tag such as ``<think>``, put this tag in front.
+    """Return a completion as a `Rollout`, so that it can be read again without its prompt.
 
-    With the tag, a stored response can be read again without its prompt.
+    If the prompt ended with a tag such as ``<think>``, the tag is put in front of the response.
     """
     rollout = (
         completion

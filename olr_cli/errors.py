@@ -19,8 +19,8 @@ _LONGEST_VALUE = 60
 class UserError(Exception):
     """A mistake that the user can fix: the problem, its remedy, and where to apply it.
 
-    The command line prints ``place: problem; remedy`` without a traceback and exits with status 2. Text from files
-    stays on one line, and control characters in it are escaped.
+    The command line prints ``place: problem; remedy`` without a traceback and exits with status 2. Line breaks and
+    other control characters are escaped, so that the message stays on one line.
 
     Attributes:
         problem: what is wrong, and with which thing.
@@ -39,7 +39,7 @@ class UserError(Exception):
     def of(cls, sentence: str, *, remedy: str, place: str = "") -> Self:
         """Make an error from a sentence ``problem; remedy``, which is split at its last semicolon.
 
-        A sentence without a semicolon is the problem, and the remedy is then the argument `remedy`.
+        A sentence without a semicolon is the problem alone. The remedy is then the argument `remedy`.
         """
         problem, semicolon, own_remedy = sentence.rpartition("; ")
         return (
@@ -60,7 +60,10 @@ class UserError(Exception):
 
 @contextmanager
 def at(place: str) -> Iterator[None]:
-    """Set the place of a UserError that the block raises, unless the error has a place already."""
+    """Set the place of a UserError that the block raises, unless the error has a place already.
+
+    The place is where to apply the error's remedy, such as a recipe's key or an argument.
+    """
     try:
         yield
     except UserError as error:
@@ -71,7 +74,8 @@ def at(place: str) -> Iterator[None]:
 def printable(text: str, keep: str = "\n\t\N{NO-BREAK SPACE}") -> str:
     """Return a text in which control characters, except those in `keep`, are escaped as in a Python string.
 
-    Names of files and data may contain any characters, even some that would move a terminal's cursor.
+    This protects the terminal. Names of files and data may contain any characters, even some that would move its
+    cursor.
     """
     return "".join(
         c if c.isprintable() or c in keep else c.encode("unicode_escape").decode()
@@ -87,16 +91,16 @@ _STYLES = {
 
 
 def style_of(sentence: str) -> tuple[int, str]:
-    """Return how to style the first word of a printed sentence: the word's length and its style in rich's notation.
+    """Return the length of a printed sentence's first word and the word's style in rich's notation.
 
-    Words with a style are `Error`, `Warning` and the like; for any other, the result is ``(0, "")``.
+    Only words such as `Error` and `Warning` have a style. For any other first word, the result is ``(0, "")``.
     """
     word = next((word for word in _STYLES if sentence.startswith(word)), "")
     return len(word), _STYLES.get(word, "")
 
 
 class NotHere(UserError):
-    """Error for something missing on this machine that another may have: a data file, a package, GPUs, a network."""
+    """Error for something missing on this machine that another machine may have, such as a file, a package or GPUs."""
 
 
 class NoRows(UserError):
@@ -107,7 +111,7 @@ class NoRows(UserError):
 def noting(missing: list[str] | None) -> Iterator[None]:
     """Catch a `NotHere` that the block raises, and append its message to the list `missing`.
 
-    This lets a dry run go on and say what this machine lacks. If `missing` is None, the error is raised.
+    A dry run thus goes on and can say at its end what this machine lacks. If `missing` is None, the error is raised.
     """
     try:
         yield
@@ -154,7 +158,10 @@ def no_path(
 
 
 def taken(path: Path, detail: str = "", place: str = "") -> UserError:
-    """Build the error for an output path that already exists; `detail` continues the words "exists already"."""
+    """Build the error for an output path that already exists.
+
+    `detail` continues the words "exists already". `place` is where the user named the path, such as an argument.
+    """
     return UserError(f"{path} exists already{detail}", "choose another name", place)
 
 
@@ -166,7 +173,8 @@ def no_rows(path: Path | str, item: str) -> NoRows:
 def unknown(place: str, value: str, known: Iterable[str]) -> UserError:
     """Build the error for a `value` that is not among the known names.
 
-    The error lists the known names and suggests the closest. `place` is where the value was given, such as an argument.
+    The error lists the known names and suggests the closest. `place` is where the user gave the value, such as an
+    argument.
     """
     names = list(known)
     return UserError(
@@ -185,7 +193,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def closest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name closest to `name`, or None if none is close.
 
-    A nearly equal name is preferred to a name that begins with `name`. A name that is only similar comes last.
+    A nearly equal name comes first, then the shortest name that begins with `name`, then a name that is only similar.
     """
     names = list(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.85)
@@ -210,9 +218,9 @@ def shortened(text: str) -> str:
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, then the error that caused it, and so on.
+    """Yield an error, then the error that caused it, then the cause of that error, and so on.
 
-    A cause that the traceback hides (``raise … from None``) ends the chain and is not yielded.
+    The chain ends where a traceback would end it: before a cause hidden by ``raise … from None``.
     """
     while error is not None:
         yield error
@@ -223,7 +231,7 @@ def causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of another library's error for use inside a sentence: short, and without its full stop.
+    """Return the first line of another library's error for use inside a sentence: shortened, without its full stop.
 
     If the error has no message, the result is the name of its type.
     """

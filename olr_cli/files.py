@@ -67,7 +67,7 @@ departures: set[str] = set()
 
 @contextmanager
 def writing(target: Path) -> Iterator[None]:
-    """Raise a UserError if the block fails for a reason why `target` cannot be written, such as a full disk.
+    """Raise a UserError if the block fails because `target` cannot be written, for example on a full disk.
 
     Any other error of the block is raised as it is.
     """
@@ -86,7 +86,7 @@ def writing(target: Path) -> Iterator[None]:
 def system_problem(error: BaseException) -> str | None:
     """Return what to tell the user about an error of the system as a whole, such as a full disk; None for other errors.
 
-    The text is ``problem; remedy``, or only the remedy.
+    The text is ``problem; remedy``. For a missing temporary folder it is the remedy alone.
     """
     # tempfile raises this, and torch calls tempfile when it is imported.
     if "No usable temporary directory" in str(error):
@@ -98,8 +98,9 @@ def system_problem(error: BaseException) -> str | None:
 def naming_the_disks_error(folder: Path) -> Iterator[None]:
     """Replace torch's error by the system's if the block fails because nothing can be written to `folder`.
 
-    On a full disk, torch.save only says "unexpected pos 4544 vs 4438". After such a RuntimeError, 1 MiB is written to
-    `folder` as a test. If the test fails too, its error names the reason. If it does not fail, torch's error is raised.
+    On a full disk, torch.save only says "unexpected pos 4544 vs 4438". After any RuntimeError of the block, 1 MiB is
+    written to `folder` as a test. If the test fails, its error is raised, which names the reason. Otherwise the block's
+    error is raised.
     """
     try:
         yield
@@ -110,7 +111,7 @@ def naming_the_disks_error(folder: Path) -> Iterator[None]:
 
 
 def disk_problem(error: BaseException) -> str | None:
-    """Return ``problem; remedy`` for an error that says that a file cannot be written, or None for any other error."""
+    """Return ``problem; remedy`` for an error that says that a file cannot be written; None for any other error."""
     number = error_number(error)
     return _REMEDIES[number] if number in _WRITING_ERRORS else None
 
@@ -129,8 +130,7 @@ def error_number(error: BaseException) -> int:
     """Return the system's error number (errno) behind an exception, or 0 if there is none.
 
     It is the number of an OSError among the exception's causes. Some exceptions have no such cause but contain the
-    system's text, such as those of safetensors and polars, or of Ray if another process failed. So the texts of known
-    errors are looked for too.
+    system's text for the error, such as those of safetensors, polars and Ray. So the exception's text is searched too.
     """
     for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno:
@@ -143,7 +143,7 @@ def error_number(error: BaseException) -> int:
 def regular(file: Path) -> Path:
     """Return `file` unchanged; raise UserError for a pipe, a device or a socket, because reading it may never end.
 
-    A folder or a missing file passes; opening it raises the usual error.
+    A folder or a missing file is returned too. Opening it raises the usual error.
     """
     if os.path.exists(file) and not os.path.isfile(file) and not os.path.isdir(file):
         raise UserError(
@@ -154,7 +154,10 @@ def regular(file: Path) -> Path:
 
 
 def digest_of(files: Iterable[Path]) -> str:
-    """Return one SHA-256, in hexadecimal, over the names and contents of files in the given order."""
+    """Return one SHA-256, in hexadecimal, over the names and contents of files in the given order.
+
+    A name is without its folder. Raise UserError if a file is a pipe, a device or a socket.
+    """
     total = hashlib.sha256()
     for file in files:
         with regular(file).open("rb") as content:
@@ -167,13 +170,14 @@ def digest_of(files: Iterable[Path]) -> str:
 def read_text(
     file: Path, at_most: int | None = None, *, encoding: str | None = None
 ) -> str:
-    """Return the text of a file without a byte order mark: UTF-8, or UTF-16 if the file begins with its mark.
+    """Return the text of a file without its byte order mark.
+
+    The file is UTF-8, or UTF-16 with a byte order mark, or else in `encoding`.
 
     Args:
         file: the file to read.
         at_most: the largest allowed size in bytes; None for any.
-        encoding: the recipe's `data.encoding`, which is tried if the file is neither. Errors then name that key. None
-            allows no other encoding.
+        encoding: the recipe's `data.encoding`, which errors then name. None allows no third encoding.
 
     Raises:
         UserError: the file cannot be read, is too large, or is not text in these encodings.
@@ -211,11 +215,11 @@ def read_text(
 
 
 def _decoded(content: bytes, encoding: str) -> str:
-    """Decode the bytes of a file; `encoding` is used only if they are neither UTF-8 nor UTF-16 with a mark.
+    """Decode the bytes of a file; `encoding` is used only if they are neither UTF-8 nor UTF-16 with a byte order mark.
 
-    Text in another encoding is hardly ever valid UTF-8 by chance. So one setting serves for a file and also for what
-    olr exports from it, which is UTF-8. Raise UnicodeDecodeError if the bytes cannot be decoded, and LookupError if
-    there is no such encoding.
+    Text in another encoding is hardly ever valid UTF-8 by chance. So the same setting works for a file and for what olr
+    exports from it, which is UTF-8. Raise UnicodeDecodeError if the bytes cannot be decoded, and LookupError if there
+    is no such encoding.
     """
     # A misspelt name raises even if the encoding is not needed for this file.
     codecs.lookup(encoding)
@@ -232,15 +236,17 @@ def _decoded(content: bytes, encoding: str) -> str:
 def read_lines(
     file: Path, *, is_cut: bool = False, encoding: str | None = None
 ) -> Iterator[str]:
-    """Yield the lines of a text file without a byte order mark; every line ending becomes a line feed.
+    """Yield the lines of a text file without its byte order mark; every line ending becomes a line feed.
 
-    UTF-8 is read line by line, any other encoding as a whole.
+    UTF-8 is read line by line. With any other encoding, the whole file is read first. Raise UserError if the file
+    cannot be read or decoded.
 
     Args:
         file: the file to read.
         is_cut: whether the file may end inside a character, because its writer may have been stopped. Such a last line
             is yielded as ``{``, which is invalid JSON.
-        encoding: the recipe's `data.encoding`, which is tried if the file is neither UTF-8 nor UTF-16 with a mark.
+        encoding: the recipe's `data.encoding`, which is tried if the file is neither UTF-8 nor UTF-16 with a byte order
+            mark. None allows no third encoding.
     """
     try:
         with regular(file).open("rb") as content:
@@ -268,16 +274,16 @@ def read_lines(
 def storable(text: str) -> str:
     """Replace each half of a surrogate pair, which UTF-8 cannot hold, by a question mark.
 
-    Call this before the text is used for anything, so that the stored text is the one that was used.
+    Call this before a text is used for anything. The stored text is then the text that was used.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def object_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the key-value pairs of a JSON object as a dictionary: an ``object_pairs_hook`` for `json.loads`.
+    """Return the key-value pairs of a JSON object as a dictionary; for `json.loads` (``object_pairs_hook``).
 
     Raises:
-        ValueError: a key comes twice with different values; Python would silently keep the last one.
+        ValueError: a key comes twice with different values. Python alone would keep the last one without an error.
     """
     value = dict(pairs)
     if len(value) < len(pairs) and (
@@ -302,8 +308,8 @@ def read_json(file: Path) -> Any:
 def read_record(file: Path, version: int) -> Any:
     """Return the value of a JSON file that olr has written.
 
-    Raise UserError if its `schema_version` is above `version`, the newest that this code can read. A file without
-    `schema_version` is accepted.
+    Raise UserError if a newer olr has written it: the file's `schema_version` is above `version`, the newest that this
+    code can read. A file without `schema_version` is accepted.
     """
     record = read_json(file)
     written = record.get("schema_version") if isinstance(record, dict) else None
@@ -320,8 +326,12 @@ def write_whole(
 ) -> None:
     """Write a file completely or not at all: a temporary file is filled and then replaces `target`.
 
-    `write` gets the path of the temporary file and writes the content to it. If `durable`, wait until the bytes are on
-    the disk, so that the file survives a power cut. Raise UserError if the file cannot be written, as on a full disk.
+    Raise UserError if the file cannot be written, as on a full disk.
+
+    Args:
+        target: the file.
+        write: called with the path of the temporary file, to which it writes the content.
+        durable: whether to wait until the bytes are on the disk, so that the file survives a power cut.
     """
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with writing(target):
@@ -346,7 +356,7 @@ class _SameBytes(Exception):
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, as far as they are missing.
+    """Make a folder and its missing parents; do nothing if the folder exists.
 
     Raises:
         UserError: no folder can be made there.
@@ -367,12 +377,12 @@ def write_new(
 ) -> bool:
     """Let `write` fill a new file; return True, or False if the file already existed with the same bytes.
 
-    A command can thus be repeated. If the file exists with other content, it is replaced if `replaces` is set;
+    A command can thus be repeated. If the file exists with other content, it is replaced if `replaces` is True;
     otherwise UserError is raised.
 
     Args:
         target: the file.
-        write: a function that writes the content to the path that it gets, which is a temporary file.
+        write: called with the path of a temporary file, to which it writes the content.
         place: the command's argument that names the file, for the error.
         replaces: whether other content may be replaced.
     """
@@ -396,8 +406,8 @@ def write_new(
 def sweep(folder: Path, *, is_held: bool = False) -> None:
     """Remove the temporary files that killed processes of olr have left in a folder.
 
-    A file is removed if it is at least a minute old and its process has ended. If `is_held`, this process has the
-    folder locked, so that no other can be writing there, and all such files are removed.
+    A file is removed if it is at least a minute old and its process has ended. If `is_held`, this process has locked
+    the folder. No other process can then be writing there, so all such files are removed.
     """
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
@@ -415,14 +425,14 @@ def sweep(folder: Path, *, is_held: bool = False) -> None:
 def require_new(
     outputs: Mapping[str, Path | None], repeatable: Collection[str] = ()
 ) -> None:
-    """Raise UserError if a command would not be able to write its outputs; for use before any work is done.
+    """Raise UserError if a command would not be able to write its outputs; call this before the command does any work.
 
-    This is the case if a file exists already, two outputs are one file, or a folder cannot be written.
+    Outputs cannot be written if a file exists already, two outputs are one file, or a folder cannot be written to.
 
     Args:
         outputs: the command's argument -> the file that it names, or None if the user named none.
-        repeatable: arguments whose file may exist. The command must write it with `write_new`, which checks its
-            content.
+        repeatable: the arguments whose files may exist. The command must write these files with `write_new`, which
+            checks their content.
     """
     argument_by_path: dict[str, str] = {}
     for name, target in outputs.items():
@@ -449,7 +459,7 @@ def require_new(
 
 
 def require_table_name(target: Path | None) -> None:
-    """Raise UserError if a table's file name ends neither in .parquet nor in .csv; None is allowed."""
+    """Raise UserError if the name of a file for a table ends neither in .parquet nor in .csv; None is allowed."""
     if target is not None and target.suffix not in (".parquet", ".csv"):
         if os.path.lexists(target):
             raise taken(target, place="out")
@@ -468,7 +478,7 @@ def write_text(target: Path, text: str) -> None:
 def sync(path: Path) -> None:
     """Wait until a file's bytes, or a folder's entries, are on the disk.
 
-    Some file systems cannot wait. A sentence that says so is then added to `departures`, which a run's manifest lists.
+    Some file systems cannot wait. Then a sentence that says so is added to `departures`, which a run's manifest lists.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -484,10 +494,10 @@ def sync(path: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a file, a link (never its target) or a folder that is not needed any more.
+    """Remove a file, a folder or a link that is not needed any more; the target of a link stays.
 
-    If the system refuses, the path stays, and a sentence that says so is added to `departures`, which a run's manifest
-    lists.
+    If the system refuses, the path stays too. Then a sentence that says so is added to `departures`, which a run's
+    manifest lists.
     """
     try:
         if path.is_dir() and not path.is_symlink():

@@ -8,9 +8,9 @@ V = TypeVar("V")
 
 
 def gathered(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """Group values by their keys, and return key -> list of its values.
+    """Group the values of pairs (key, value) by their keys, and return a dictionary: key -> list of its values.
 
-    The values of a key stay in their order. Keys are in the order of their first values.
+    The values of a key stay in their order. Keys are in the order in which they first appear.
     """
     values: dict[K, list[V]] = {}
     for key, value in pairs:

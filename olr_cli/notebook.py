@@ -34,12 +34,12 @@ def audit(*places: PathName, verified: Sequence[PathName] = ()) -> pl.DataFrame:
     """Return a table of the prompts of stored rollouts, the one with the most doubtful label first (`olr audit`).
 
     Args:
-        places: a run, several runs of `olr rollouts`, the files of a log, or evaluations.
+        places: paths of a run, of several runs of `olr rollouts`, of the files of a log, or of evaluations.
         verified: files of verified labels.
 
     Returns:
         One row per prompt, with the columns of ``olr audit --out`` such as rank, prompt_id, given_label, answers (with
-        counts) and status, plus the question if it is known.
+        counts) and status. The column question is added; it is null if the question is unknown.
     """
     history = audit_history([Path(place) for place in places], [])
     with history.judge() as judge:
@@ -52,7 +52,7 @@ def replay(history: PathName, *settings: str) -> pl.DataFrame:
     """Return the labels that stored rollouts would have led to under other settings of the method (`olr replay`).
 
     Args:
-        history: a run or a log.
+        history: the directory of a run, or the file or folder of a log.
         settings: settings ``key=value``, such as ``"method.slope_threshold=0.1"`` or ``"method.name=rules.py:mine"``.
 
     Returns:
@@ -68,8 +68,8 @@ def figure(name: str, *runs: PathName) -> Figure:
 
     Args:
         name: learning, coherence, dynamics, composition, arms, or ``over-KEY``, where KEY is a key of the recipe.
-        runs: run directories, or folders that contain runs. An arm is the runs that differ only in their seed. Figures
-            with one chart per arm, such as dynamics, accept runs of one arm only.
+        runs: run directories, or folders that contain runs. An arm is the runs that differ only in their seed. For
+            figures with one chart per arm, such as dynamics, name the runs of one arm; otherwise UserError is raised.
     """
     # Imported here: matplotlib is slow to import, and only this function needs it.
     from olr_cli.analysis import figures
@@ -83,7 +83,9 @@ def figure(name: str, *runs: PathName) -> Figure:
 
 
 def table(name: str, *runs: PathName) -> pl.DataFrame:
-    """Return a table of runs with the rows of its CSV (`olr analyze --table`).
+    """Return a table of runs, with the rows of the CSV of `olr analyze --table`.
+
+    Raise UserError if there is no such table, or if the runs lack something that it needs.
 
     Args:
         name: arms, cost, or one of the paper's tables (noise_ratios, baselines, ablation, …).

@@ -39,7 +39,10 @@ def install_command(extra: str) -> str:
 
 
 def not_installed(package: str, needed_by: str) -> NotHere:
-    """Build the error for a missing optional package; `needed_by` is the command or recipe key that needs it."""
+    """Build the error for an optional package that is not installed.
+
+    `needed_by` is the command or the recipe's key that needs the package.
+    """
     return NotHere(
         f"{needed_by} needs the package {package}, which is not installed",
         f"{install_command(EXTRAS[package])}",
@@ -49,7 +52,7 @@ def not_installed(package: str, needed_by: str) -> NotHere:
 def missing_package(error: ModuleNotFoundError) -> str | None:
     """Return the name of the optional package whose absence made an import fail.
 
-    Return None if the import failed for another reason.
+    Return None if the import failed for another reason, such as the absence of a package that no extra of olr installs.
     """
     package = (error.name or "").partition(".")[0]
     # `find_spec`: if the package itself is there, a module inside it is missing, which no installation of ours repairs.
@@ -59,8 +62,8 @@ def missing_package(error: ModuleNotFoundError) -> str | None:
 def unfit_torchvision(error: BaseException) -> str | None:
     """Return what to tell the user if an import failed because torchvision was built for another torch, else None.
 
-    transformers imports torchvision if that is installed. If this import fails, its error names only one of its own
-    classes, not the reason.
+    transformers imports torchvision if torchvision is installed. If this import fails, the error of transformers names
+    only one of its own classes, not the reason.
     """
     from importlib import metadata
 
@@ -89,15 +92,14 @@ def installed_version(package: str) -> str | None:
 
 
 def is_version(version: str, wanted: str) -> bool:
-    """Return whether a version begins with the wanted parts: 2.13.0+cpu is a 2.13, and 2.130 is not."""
+    """Return whether a version begins with the parts of `wanted`: 2.13.0+cpu begins with 2.13, but 2.130 does not."""
     return f"{version.partition('+')[0]}.".startswith(f"{wanted}.")
 
 
 def untested_versions() -> list[str]:
     """Return a list with one note if torch or transformers has another version than the tested one; else an empty list.
 
-    With the tested versions (`TESTED`), the tests compare runs bit for bit (R18). The note is meant for a run's
-    manifest.
+    With the tested versions (`TESTED`), the tests compare runs bit for bit (R18). A run's manifest lists the note.
     """
     installed = {name: installed_version(name) or "absent" for name in TESTED}
     others = [

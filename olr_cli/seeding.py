@@ -21,9 +21,9 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def key(*parts: Part) -> int:
-    """Return a 64-bit number that depends on the parts alone and is equal on every machine and Python version.
+    """Return a 64-bit number that depends only on `parts`, which name a random draw, as in ``("order", seed, epoch)``.
 
-    The parts name a random draw, as in ``("order", seed, epoch)``. 1, 1.0 and "1" are different parts.
+    It is equal on every machine and Python version. 1, 1.0 and "1" are different parts.
     """
     # The type is part of the key, so that 1, 1.0 and "1" draw differently; the separator keeps ("ab", "c") apart from
     # ("a", "bc").
@@ -46,17 +46,12 @@ def permutation(size: int, *parts: Part) -> list[int]:
 def rollout_keys(
     purpose: str, seed: int, epoch: int, prompt_ids: Iterable[str], rollouts: int
 ) -> NDArray[np.uint64]:
-    """Return a random 64-bit number (key) for each rollout, from which its tokens are drawn.
+    """Return an array of random 64-bit numbers (keys), one per rollout, from which the rollout's tokens are drawn.
 
-    The shape of the result is (prompts, rollouts). A key depends only on `purpose`, `seed`, `epoch`, the prompt's id
-    and the rollout's number. The batch in which a rollout is sampled makes no difference.
+    The shape of the array is (prompts, rollouts). A key depends only on `purpose`, `seed`, `epoch`, the prompt's id and
+    the rollout's number. The batch in which a rollout is sampled makes no difference.
 
-    Args:
-        purpose: the name of the draw, such as ``rollout`` or ``held-out``.
-        seed: the recipe's seed.
-        epoch: the number of the epoch.
-        prompt_ids: the ids of the prompts, in the order of the result.
-        rollouts: the number of rollouts per prompt.
+    `purpose` names the draw, such as ``rollout`` or ``held-out``. `rollouts` is the number of rollouts per prompt.
     """
     import numpy as np
 
@@ -69,9 +64,8 @@ def rollout_keys(
 def uniform_streams(keys: NDArray[np.uint64], position: int) -> NDArray[np.float64]:
     """Return one random number in [0, 1) for each key, in the shape of `keys`.
 
-    Each key stands for a stream of random numbers. `position`, from 0, says which number of every stream is returned.
-    The numbers come from a counter-based generator (splitmix64), so a stream depends only on its own key, not on other
-    keys.
+    Each key stands for a stream of random numbers, which depends only on this key (splitmix64, a counter-based
+    generator). `position`, from 0, says which number of every stream is returned.
     """
     import numpy as np
 

@@ -26,7 +26,8 @@ from olr_cli.errors import UserError, first_line, shortened
 def is_function(setting: str | None) -> bool:
     """Return whether a setting names a user's function (``file.py:function``).
 
-    It does not if it is None, one of olr's own names (``boxed``), or an extractor with a text (``regex:…``).
+    The result is False for None, for olr's own names (``boxed``), and for extractors with a text (``regex:…``,
+    ``after:…``, ``tag:…``).
     """
     kind, colon, _ = (setting or "").partition(":")
     return bool(colon) and kind not in ("regex", "after", "tag")
@@ -36,7 +37,7 @@ def load_function(place: str) -> Callable[..., Any]:
     """Import and return a user's function, named ``package.module:function`` or ``file.py:function``.
 
     The path of a file is relative to the working folder. Raise UserError if there is no such function. Functions of the
-    standard library are refused, because `os.system` as an extractor would execute responses.
+    standard library are refused too, because `os.system` as an extractor would execute responses.
     """
     return _loaded(place, os.getcwd())
 
@@ -44,9 +45,11 @@ def load_function(place: str) -> Callable[..., Any]:
 # Cached per working folder (`_folder`), because two folders may hold different files of the same name.
 @functools.cache
 def _loaded(place: str, _folder: str) -> Callable[..., Any]:
-    """Import and return a user's function, once for each name (`place`) and working folder (`_folder`).
+    """Import and return a user's function, once per name and working folder; raise UserError if there is none.
 
-    Raise UserError if there is no such function.
+    Args:
+        place: the name of the function: ``package.module:function`` or ``file.py:function``.
+        _folder: the working folder, which only makes the cache tell folders apart.
     """
     source, _, name = place.rpartition(":")
     shown = shortened(place)
@@ -64,16 +67,19 @@ def _loaded(place: str, _folder: str) -> Callable[..., Any]:
 
 
 def source_of(place: str) -> str:
-    """Return the source text of the whole file that defines a user's function (``file.py:function``).
+    """Return the source text of the whole file that defines a user's function; empty if there is no such file.
 
-    It is empty if the function has no source file.
+    `place` names the function, as in ``file.py:function``.
     """
     file = inspect.getsourcefile(load_function(place))
     return "" if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
 
 
 def raised_at(error: Exception) -> str:
-    """Return an error's type and message as text, with the file and line of the user's code that raised it."""
+    """Return an error's type and message, and the file and line of the user's code that raised it, as one text.
+
+    The file and line are left out if they are not known.
+    """
     ours = ("<frozen importlib", importlib.__file__, __file__)
     frames = [
         one
@@ -86,10 +92,10 @@ def raised_at(error: Exception) -> str:
 
 @contextmanager
 def running(what: str, place: str = "") -> Iterator[None]:
-    """Raise a UserError in place of any error that the block raises; the block runs a user's code.
+    """Raise a UserError in place of any error that the block raises; for blocks that run a user's code.
 
-    The error's message begins with `what`, which names this code. `place` is where the user can fix it, such as a key
-    of the recipe.
+    The message begins with `what`, which names this code. `place` is where the user can fix it, such as a key of the
+    recipe.
     """
     try:
         yield

@@ -11,7 +11,7 @@ from olr_cli.recipe.sections import TrainSection
 
 
 def recipe_warnings(recipe: Recipe) -> list[str]:
-    """Return a sentence for each setting of a recipe that is allowed but probably a mistake.
+    """Return a warning (one sentence) for each setting of a recipe that is allowed but probably a mistake.
 
     Only the recipe is checked here, not its data.
     """
@@ -19,10 +19,10 @@ def recipe_warnings(recipe: Recipe) -> list[str]:
 
 
 def code_notes(recipe: Recipe) -> list[str]:
-    """Return a list with one note about the code from outside olr that a recipe runs; empty if it runs none.
+    """Return a list with one note that names the code from outside olr that a recipe runs; empty if it runs none.
 
-    Such code is a function of the user's, or code that comes with the model (`model.trust_remote_code`). The note names
-    the functions and the recipe's keys.
+    Such code is a function that the user has written, or code that comes with the model (`model.trust_remote_code`).
+    The note also names the recipe's key for each function.
     """
     named = [
         f"{', '.join(names)} ({key})" if names != ["true"] else key
@@ -32,14 +32,14 @@ def code_notes(recipe: Recipe) -> list[str]:
 
 
 def _warnings(recipe: Recipe) -> Iterator[str]:
-    """Yield a sentence for each setting of a recipe that is allowed but probably a mistake."""
+    """Yield a warning (one sentence) for each setting of a recipe that is allowed but probably a mistake."""
     yield from _refinement_warnings(recipe.method, recipe.train.epochs)
     yield from _label_warnings(recipe)
     yield from _update_warnings(recipe.train)
 
 
 def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
-    """Yield one sentence if the method cannot replace any label within this number of epochs, else nothing.
+    """Yield one warning if the method cannot replace any label within `epochs` epochs, else nothing.
 
     Two settings have this effect: a warm-up that lasts all epochs, and a slope threshold that no slope can exceed.
     """
@@ -62,9 +62,9 @@ def _refinement_warnings(method: MethodSection, epochs: int) -> Iterator[str]:
 
 
 def _label_warnings(recipe: Recipe) -> Iterator[str]:
-    """Yield a sentence for majority votes among fewer than 4 rollouts, and one for label noise without any effect.
+    """Yield a warning if fewer than 4 rollouts vote on a majority, and one if label noise cannot affect training.
 
-    Noise has no effect on training if neither the rewards nor the choice of prompts depend on labels.
+    Noise cannot affect training if neither the rewards nor the choice of prompts depend on labels.
     """
     method, rollouts = recipe.method, recipe.train.rollouts_per_prompt
     if method.row.label in ("refined", "majority", "other_view", "own") and rollouts < 4:
@@ -82,7 +82,10 @@ def _label_warnings(recipe: Recipe) -> Iterator[str]:
 
 
 def _update_warnings(train: TrainSection) -> Iterator[str]:
-    """Yield a sentence if the learning rate is low for LoRA, and one if mini-batches do not divide a step evenly."""
+    """Yield a warning if the learning rate is low for LoRA, and one if mini-batches do not divide a step evenly.
+
+    A mini-batch that is larger than a step also gives a warning.
+    """
     prompts, mini = train.prompts_per_step, train.mini_batch_prompts
     if train.lora_rank is not None and train.learning_rate <= 2e-6:
         yield (
@@ -119,9 +122,9 @@ def steepest_slope(visits: int) -> Fraction:
 
 
 def step_warnings(recipe: Recipe, prompts: int) -> list[str]:
-    """Return a warning, as a list of one sentence, if the last step of each epoch is not full; else an empty list.
+    """Return a list with one warning if the last step of each epoch is not full; else an empty list.
 
-    `prompts` is the number of training prompts. The last step is full if this is a multiple of
+    `prompts` is the number of training prompts. The last step is not full if this number is not a multiple of
     `train.prompts_per_step`.
     """
     size = recipe.train.prompts_per_step

@@ -48,10 +48,9 @@ def bundled_recipes() -> Path:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """Return the path of a recipe: the file `name` itself, or the recipe that comes with olr under that name.
+    """Return the path of a recipe file, which `name` gives as a path or as the name of a recipe that comes with olr.
 
-    Raises:
-        UserError: there is no such recipe, or the file is a data set.
+    A file with this path takes precedence. Raise UserError if there is no such recipe, or if the file is a data set.
     """
     path = Path(name)
     # os.path returns False for a name that is too long; pathlib raises.
@@ -89,7 +88,10 @@ def _bundled(name: Path) -> Path | None:
 
 
 def recipes_by_name() -> dict[str, Path]:
-    """Return name -> file of the recipes that come with olr, sorted by file; a name is like ``laptop/quickstart``."""
+    """Return a dictionary of the recipes that come with olr: name -> file, sorted by file.
+
+    A name is the file's path in the folder of recipes without its ending, such as ``laptop/quickstart``.
+    """
     folder = bundled_recipes()
     files = sorted(folder.rglob("*.yaml"))
     return {str(file.relative_to(folder).with_suffix("")): file for file in files}
@@ -112,8 +114,8 @@ def load_recipe(path: str | Path, overrides: Iterable[str] = ()) -> Recipe:
 class Layer:
     """The keys that one source of a recipe sets, as nested dictionaries.
 
-    A source is a recipe file, the base that a recipe file builds on, or the settings of a command. A recipe is several
-    layers merged; later layers override earlier ones.
+    A source is a recipe file, the base that a recipe file builds on, or the settings of a command. A recipe is merged
+    from several layers, of which later ones override earlier ones.
     """
 
     source: str
@@ -130,9 +132,13 @@ class Layer:
 def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, list[Layer]]:
     """Return a recipe with a value for every key, and the layers that it was merged from.
 
-    Each layer holds the keys that one source sets, and overrides the layers before it. The layers are in this order:
-    the bases that the file builds on, the file, and the settings ``key=value`` in `overrides`, if there are any. The
-    file's layer is named `path`, as the user typed it.
+    A layer holds the keys that one source sets. Later layers override earlier ones. First come the bases that the file
+    builds on, then the file, and last the settings in `overrides`, if there are any. Raise UserError if there is no
+    such recipe, or a key is wrong.
+
+    Args:
+        path: a recipe file, or the name of a recipe that comes with olr. The file's layer gets this text as its source.
+        overrides: settings as texts ``key=value``, with dotted keys such as ``train.epochs``.
     """
     *bases, mine = _files(find_recipe(path))
     with at("set"):
@@ -143,11 +149,13 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """Return a copy of the recipe that marks code from outside olr which only a stored recipe names, not the user.
+    """Return a copy of the recipe that marks each key whose code a stored recipe names and the user does not.
 
-    Such code is a function, or code that comes with a model. A stored recipe lies in the folder of a run, and may be a
-    stranger's, so `Recipe.require_named` refuses marked code. Code is not marked if another layer names it too.
-    `layers` are those that the recipe was merged from.
+    Code means a function from outside olr, or code that comes with a model. A stored recipe lies in the folder of a
+    run, and may be a stranger's. So `Recipe.require_named` refuses to run the code of marked keys. If the user's own
+    file or settings name the same code, the key is not marked.
+
+    `layers` are the layers that the recipe was merged from. Each says whether its keys come from a stored recipe.
     """
     of_user: list[tuple[str, str]] = []
     for layer in layers:
@@ -168,7 +176,10 @@ def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
 
 
 def _leaves(value: Any) -> Iterator[str]:
-    """Yield every value inside nested lists and dictionaries as text; True becomes ``true``, as YAML writes it."""
+    """Yield as text every value inside nested lists and dictionaries, or `value` itself if it is neither.
+
+    True becomes ``true``, as YAML writes it.
+    """
     if isinstance(value, list | dict):
         for inner in value.values() if isinstance(value, dict) else value:
             yield from _leaves(inner)
@@ -190,10 +201,10 @@ def read_tree(file: Path) -> dict[str, Any]:
 
 
 def _files(file: Path) -> list[Layer]:
-    """Return the layers of a recipe file and of its bases; the file's own is the last.
+    """Return the layers of a recipe file: first those of the recipes that it builds on, and last its own.
 
-    The base of a file is the recipe that its key ``base`` names. A base may have a base itself, whose layer then comes
-    before. Raise UserError if the bases lead back to the file.
+    A layer holds the keys that one file sets. The key ``base`` of a file names the recipe that it builds on, which may
+    have a base too. Raise UserError if a base does not exist, or if a file would build on itself.
     """
     layers: list[Layer] = []
     seen: set[Path] = set()
@@ -230,7 +241,7 @@ def _find_base(file: Path, base: object) -> Path:
 
 
 def merged_text(file: Path) -> str:
-    """Return the text of a recipe, without reference to the base that it builds on.
+    """Return the text of a recipe that includes the keys of its base, so that the text needs no other file.
 
     If the file has no key ``base``, this is the file's own text. Otherwise it is the comments at the top of the file,
     followed by the merged keys of the file and its bases as YAML.
@@ -246,9 +257,10 @@ def merged_text(file: Path) -> str:
 
 
 def _read_keys(file: Path) -> dict[str, Any]:
-    """Return the keys of one recipe file, without those of its base; an empty file has none.
+    """Return the keys that one recipe file sets, among them ``base`` if it has that key.
 
-    Raise UserError if the file holds anything but a mapping.
+    The keys of the base itself are not read. An empty file gives an empty dictionary. Raise UserError if the file holds
+    anything but a mapping.
     """
     tree = read_yaml(file)
     if tree is None:
@@ -270,9 +282,11 @@ def _read_keys(file: Path) -> dict[str, Any]:
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of `base` overridden by those of `top`, merged section by section.
 
-    If `top` changes the kind of a section (`noise.type` or `engine.name`), the section's keys in `base` that the new
-    kind lacks are dropped. If it changes the method (`method.name`), all keys of the section in `base` are dropped,
-    because each method has its own defaults. The mapping under the key ``extractor`` is replaced as a whole.
+    Some sections have several kinds, which a key selects (`noise.type`, `engine.name`). If `top` selects another kind,
+    the section's keys in `base` that the new kind lacks are dropped. If `top` selects another method (`method.name`),
+    all keys of that section in `base` are dropped, because each method has its own defaults.
+
+    A mapping under the key ``extractor`` is not merged but replaced as a whole.
     """
     merged = dict(base)
     for name, value in top.items():
@@ -291,16 +305,16 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 def _keys_of_kind(
     name: str, below: Mapping[str, Any], value: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the keys of a section that stay when other keys are laid over it.
+    """Return the keys of a section that stay when other keys are laid over them.
 
-    The kind of a section is one of its keys, such as `noise.type`. If `value` sets no kind, the same kind or an unknown
-    one, all keys stay. If it sets another kind, those keys stay that the new kind has too. If it sets another method,
-    no key stays.
+    Some sections have several kinds, which one key selects, such as `noise.type`. If `value` selects another kind, the
+    keys that this kind lacks are dropped. If it selects another method, all keys are dropped. All keys stay if `value`
+    does not change the kind, or if it names an unknown kind.
 
     Args:
         name: the section's name, such as ``noise``.
         below: the section's keys so far.
-        value: the keys that are laid over them.
+        value: the section's keys that are laid over them.
     """
     tag, kinds = KINDS.get(name, ("", {}))
     new = value.get(tag)
@@ -319,7 +333,7 @@ def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
     """Return the nested keys `tree` with settings ``dotted.key=value`` laid over them; values are read as YAML.
 
     A setting that changes the kind of a section, such as ``noise.type``, drops keys of `tree` that the new kind lacks.
-    It never drops keys of other settings, whatever their order.
+    It never drops keys that other settings set, whatever the order of the settings.
 
     Raises:
         UserError: a setting is not ``key=value``, or its value is not plain YAML.
@@ -340,9 +354,10 @@ def override(tree: Mapping[str, Any], overrides: Iterable[str]) -> dict[str, Any
 
 
 def read_pairs(words: Iterable[str]) -> dict[str, Any]:
-    """Return words ``key=value``, which are meant for another program such as vLLM, as a dictionary.
+    """Return settings ``key=value`` for another program, such as vLLM, as a dictionary.
 
     Values are read as YAML. A dotted key becomes nested dictionaries. Every ``-`` in an outermost key becomes ``_``.
+    Raise UserError if a word is not ``key=value``.
     """
     return {key.replace("-", "_"): value for key, value in override({}, words).items()}
 
@@ -383,8 +398,8 @@ def validate(tree: Mapping[str, Any], source: str) -> Recipe:
 def _resolved(layers: Sequence[Layer]) -> Recipe:
     """Return the recipe that layers describe when they are merged; later layers override earlier ones.
 
-    Raise UserError if a key is wrong. The error names the source of the last layer that sets the key, or of the first
-    layer if none sets it.
+    A layer holds the keys that one source sets, such as a file. Raise UserError if a key is wrong. The error names the
+    source of the last layer that sets the key, or of the first layer if none sets it.
     """
     for layer in layers:
         # pydantic accepts text with a NUL, say, which no file can hold: the run could not store its recipe.
@@ -405,11 +420,11 @@ def _resolved(layers: Sequence[Layer]) -> Recipe:
 def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
     """Turn pydantic's errors about a recipe into one UserError, which lists up to `_MOST_PROBLEMS` of them.
 
-    The place of the UserError is the source of the layer that sets the first wrong key.
+    The UserError names the source of the last layer that sets the first wrong key.
 
     Args:
         errors: the items of ``ValidationError.errors()``.
-        layers: those that the recipe was merged from; later ones override earlier ones.
+        layers: the layers that the recipe was merged from; later ones override earlier ones.
     """
     # A key that takes a number or a text has one error for each type; only the first counts.
     by_place: dict[str, Any] = {}
@@ -428,14 +443,15 @@ def _refusal(errors: Iterable[Any], layers: Sequence[Layer]) -> UserError:
 
 
 def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
-    """Return the source of the layer that an error about a recipe comes from.
+    """Return the source, such as a file, of the keys that an error about a recipe comes from.
 
-    That is the last layer that sets a key which the error is about. If no layer sets one, it is the first layer.
+    This is the source of the last layer that sets a key which the error is about. If no layer sets such a key, it is
+    the source of the first layer.
 
     Args:
         detail: the error, an item of ``ValidationError.errors()``.
         sentence: the error in words, which may name further keys.
-        layers: those that the recipe was merged from; later ones override earlier ones.
+        layers: the layers that the recipe was merged from; later ones override earlier ones.
     """
     place = dotted_key(detail["loc"])
     # Uppermost first: a value there overrides those below, so the error is about that value.
@@ -448,8 +464,8 @@ def _source(detail: Any, sentence: str, layers: Sequence[Layer]) -> str:
 def _is_about(key: str, place: str, sentence: str) -> bool:
     """Return whether an error about a recipe concerns the dotted key `key`.
 
-    It does if `place`, the dotted key where the error occurred, is `key`, a section around it, or a key inside it. It
-    also does if `sentence`, the error in words, names `key`.
+    `place` is the dotted key where the error occurred. The error concerns `key` if `place` is `key`, a section that
+    contains it, or a key inside it. It also does if `sentence`, the error in words, names `key`.
     """
     if place == key or place.startswith(f"{key}.") or key.startswith(f"{place}."):
         return True

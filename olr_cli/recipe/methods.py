@@ -22,7 +22,7 @@ class MethodSection(Section):
     """The section `method`: which label counts, what is rewarded, which prompts train, and what is added to the loss.
 
     `name` is a built-in method (`METHODS`), or a label rule of your own (``file.py:function``). A built-in method
-    decides the label and the reward, and presets other keys. Setting more keys mixes methods:
+    decides the label and the reward, and presets other keys. Setting further keys mixes methods. For example,
     ``{name: olr, penalty_weight: 0.001}`` is OLR with a confidence penalty (docs/methods.md).
     """
 
@@ -56,10 +56,10 @@ class MethodSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _add_presets(cls, keys: Any) -> Any:
-        """Return the section's keys, with the values that the named method presets for keys that are not set.
+        """Fill in the keys that are not set and for which the named method presets a value; return all keys.
 
-        Raise pydantic's error if there is no such method. A user's own rule (a name with a colon) presets nothing. Its
-        keys are returned unchanged, and so is anything but a dictionary.
+        A user's own label rule, whose name has a colon, presets nothing, so its keys are returned unchanged. Anything
+        but a dictionary is returned unchanged too. Raise pydantic's error if there is no such method.
         """
         if not isinstance(keys, dict) or ":" in str(keys.get("name")):
             return keys
@@ -71,7 +71,7 @@ class MethodSection(Section):
 
     @model_validator(mode="after")
     def _refuse_other_presets(self) -> MethodSection:
-        """Raise ValueError if a key that the method presets has another value, because that would be another method.
+        """Raise ValueError if a key has another value than the method presets, because that would be another method.
 
         If the preset is a number, such as the weight of a penalty, any number above 0 is allowed.
         """
@@ -143,7 +143,8 @@ class OlrMethod(MethodSection):
 class ScoreMethod(MethodSection):
     """The section `method` for token_entropy and sequence_entropy.
 
-    The intrinsic reward of these methods is a mean or a sum over a response's tokens.
+    These methods need no labels. They reward a response by the policy's own token probabilities, as a mean or a sum
+    over the response's tokens.
     """
 
     name: str = "token_entropy"
@@ -170,9 +171,9 @@ class OwnMethod(MethodSection):
 
     @property
     def row(self) -> MethodRow:
-        """What a label rule of the user's own stands for: its function decides the label, and the verifier the reward.
+        """What a label rule of the user's own stands for.
 
-        Such a rule presets no other keys.
+        Its function decides the label, and the verifier the reward. It presets no other keys.
         """
         return MethodRow("", "own")
 
@@ -210,12 +211,18 @@ class MethodRow(NamedTuple):
 
     @property
     def uses_labels(self) -> bool:
-        """Whether the labels in the data can affect training; True for a user's own rule, even if that ignores them."""
+        """Whether the labels in the data can affect training.
+
+        This is True for a user's own rule, even if the rule ignores the labels.
+        """
         return self.label in ("given", "refined", "own")
 
     @property
     def needs_labels(self) -> bool:
-        """Whether each training prompt needs a label in the data; False for a user's rule and unsupervised methods."""
+        """Whether each training prompt needs a label in the data.
+
+        This is False for a user's own rule, and for methods that make labels or rewards from the responses alone.
+        """
         return self.label in ("given", "refined")
 
 
@@ -268,11 +275,11 @@ METHODS: Mapping[str, MethodRow] = {
 
 
 def tag_of_method(value: Any) -> str:
-    """Return the name of the class that validates a section `method`, such as ``OlrMethod``, for pydantic.
+    """Return the name of the class that validates a section `method`, such as ``OlrMethod``; pydantic calls this.
 
-    `value` is the section's keys as a dictionary, or an object of one of these classes. If its `name` has a colon, it
-    is a user's function, and the class is `OwnMethod`. For an unknown name the class is `PlainMethod`, which refuses
-    it.
+    `value` is the section's keys as a dictionary, or an object of one of these classes. A `name` with a colon is a
+    user's function, for which the class is `OwnMethod`. For an unknown name the class is `PlainMethod`, whose validator
+    refuses the name.
     """
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     # Only functions have a colon: `file.py:function`.

@@ -39,7 +39,7 @@ class NotPlain(ValueError):
 
 
 def read_yaml(file: Path) -> Any:
-    """Return the value in a YAML file.
+    """Return the value in a YAML file; None if the file is empty.
 
     Raise UserError if the file is larger than `MOST_BYTES`, is not valid YAML, or has anchors, aliases or type tags.
     """
@@ -52,11 +52,10 @@ def read_yaml(file: Path) -> Any:
 
 
 def _parse_sections(text: str) -> dict[str, Any] | None:
-    """Parse YAML text one top-level key at a time; return None if the text has to be parsed as a whole instead.
+    """Parse YAML text one top-level key at a time, and cache the value of each part; return None if it cannot be split.
 
-    The value of each part is cached, because the recipes of a sweep share most of their text. None is returned for any
-    text that cannot be split or has an error. Parsing the whole text then gives the value, or an error that names the
-    right line.
+    The cache pays because the recipes of a sweep share most of their text. The result is also None for a text with an
+    error. The caller then parses the whole text, and its error names the right line.
     """
     head, *sections = _SECTION.split(text)
     # A document's end may come before the file's end, which only a complete parse notices.
@@ -74,10 +73,10 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _parse_section(text: str) -> Any:
-    """Parse the YAML text of one section, key by key, so that the value of each key is cached.
+    """Parse the YAML text of one section key by key, so that the value of each key is cached.
 
-    Return ``{section: {key: value, …}}``. A text that cannot be split into keys is parsed as a whole. Return None if
-    the values of the keys cannot be merged into one section, for example because a key comes twice.
+    The result is ``{section: {key: value, …}}``. A text that cannot be split into keys is parsed as a whole. Return
+    None if the values cannot be merged into one section, for example because a key comes twice.
     """
     head, *keys = _KEY.split(text)
     name = head.removesuffix(":\n")
@@ -162,7 +161,7 @@ def _reader() -> YAML:
 
 
 def _reason(error: YAMLError) -> str:
-    """Return a parser's error on one line: its problem, with line and column if they are known."""
+    """Return a parser's error on one line, with the line and column of the problem if they are known."""
     mark = getattr(error, "problem_mark", None)
     problem = getattr(error, "problem", None)
     if problem is None or mark is None:
@@ -206,7 +205,7 @@ def require_plain(value: Any, place: str, key: str = "") -> None:
 
 
 def _problem(value: Any, key: str) -> str | None:
-    """Return why a value or its dotted key cannot be written as YAML, or None if they can.
+    """Return why a value or its dotted key cannot be written as YAML, or None if both can be written.
 
     The reason is the end of a sentence (``is inf, and numbers must be finite``). Values inside `value` are not checked.
     """

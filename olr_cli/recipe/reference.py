@@ -47,7 +47,7 @@ Key = dict[str, Any]
 
 
 class _Group(NamedTuple):
-    """Recipe keys that have a common title in the reference (`olr recipes keys`).
+    """Recipe keys that stand below one title in the reference of keys (`olr recipes keys`).
 
     The title is a section, such as ``method``, or one kind of a section, such as ``method.name=olr``.
     """
@@ -58,10 +58,11 @@ class _Group(NamedTuple):
 
 
 def key_table(prefix: str = "") -> Table:
-    """Return a table of the recipe keys whose dotted names begin with `prefix`, with a block per section.
+    """Return a table of the recipe keys whose dotted names begin with `prefix`, one part of the table per section.
 
-    Each key has its name, allowed values, default and meaning. Keys that differ between the kinds of a section stand
-    below a row such as ``method.name=olr``. Raise UserError if no key begins with `prefix`.
+    A row shows a key's name, allowed values and default, and on a page also its meaning. Some sections have several
+    kinds, which a key selects. Keys that differ between kinds stand below a row such as ``method.name=olr``. Raise
+    UserError if no key begins with `prefix`.
     """
     columns = [
         Column("key"),
@@ -93,9 +94,9 @@ def key_table(prefix: str = "") -> Table:
 
 
 def _rows(key: Key) -> tuple[Row, Row]:
-    """Return two table rows for a key: one with name, values, default and meaning, and a note with the meaning alone.
+    """Return two table rows for a key: its name, values, default and meaning, and a note with the meaning alone.
 
-    A page shows the first row alone. A terminal has no room for the meaning in the first row, so it shows the note too.
+    A page shows only the first row. A terminal has no room for the meaning in the first row, so it also shows the note.
     """
     type_, null, _ = key["type"].partition(" or null")
     words = (
@@ -114,7 +115,10 @@ def _rows(key: Key) -> tuple[Row, Row]:
 
 
 def key_page(prefix: str = "") -> str:
-    """Return the recipe keys that begin with `prefix` as a page of Markdown, with a table per section."""
+    """Return the recipe keys that begin with `prefix` as a page of Markdown, with a table per section.
+
+    Raise UserError if no key begins with `prefix`.
+    """
     parts = [_INTRODUCTION]
     for block in key_table(prefix).blocks:
         title, _, summary = block.title.partition(": ")
@@ -127,10 +131,11 @@ def key_page(prefix: str = "") -> str:
 
 
 def _sections() -> list[list[_Group]]:
-    """Return the groups of keys of every section of a recipe: the keys of the whole section, then those of each kind.
+    """Return the groups of recipe keys for the reference, one list per section.
 
-    A kind is a variant of a section, such as the method olr. A section without kinds has one group. The first section
-    is called ``recipe`` and holds the keys outside of sections, such as ``seed``.
+    The first group of a section has the keys that the whole section shares. If the section has several kinds, such as
+    the methods, one more group follows for each kind, with the keys special to it. The first list has a single group
+    called ``recipe``, with the keys outside of sections, such as ``seed``.
     """
     schema = Recipe.model_json_schema()
     models, plain, sections = schema["$defs"], {}, []
@@ -153,9 +158,9 @@ def _sections() -> list[list[_Group]]:
 def _groups_of_kinds(
     name: str, section: Mapping[str, Any], models: Mapping[str, Any]
 ) -> Iterator[_Group]:
-    """Yield the group of keys that all kinds of a section share, then for each kind the group of keys special to it.
+    """Yield the group of keys that all kinds of a section share, then one group per kind with the keys special to it.
 
-    A kind is a variant of a section, such as the method olr. A key is special to a kind if not all kinds have it, or if
+    A kind is a variant of a section, such as the method olr. A key is special to a kind if other kinds lack it, or if
     its default or range differs from the shared one.
 
     Args:
@@ -197,9 +202,9 @@ def _groups_of_kinds(
 
 
 def _preset(value: Mapping[str, Any], preset: Any) -> dict[str, Any]:
-    """Return the JSON schema of a key, narrowed to what is allowed under a method that presets the key.
+    """Return the JSON schema of a key under a method that presets the key, with only the values allowed there.
 
-    If the preset is a text, only this text is allowed. If it is a number, it may be changed to any number above 0.
+    If the preset is a text, only this text is allowed. If it is a number, any number above 0 is allowed.
 
     Args:
         value: the JSON schema of the key in general.
@@ -217,12 +222,12 @@ def _summary(model: Mapping[str, Any]) -> str:
 
 
 def _keys(prefix: str, properties: Mapping[str, Any], kind: str | None = None) -> list[Key]:
-    """Return keys of a section as entries of the reference: name, type, range, default and description.
+    """Return keys of a section as entries of the reference: name, kind, type, range, default and description.
 
     Args:
         prefix: put before each name, such as ``train.``.
         properties: name of a key -> its JSON schema.
-        kind: the only kind of the section that has these keys in this form; None for all kinds.
+        kind: the only kind of the section for which the entries hold, such as ``olr``; None if they hold for all kinds.
     """
     keys = []
     for name, schema in properties.items():
@@ -276,8 +281,8 @@ def _alternatives(value: Mapping[str, Any]) -> tuple[str, str]:
 def _range(value: Mapping[str, Any]) -> str:
     """Return the bounds of a number in words, as in ``0 to 1`` or ``at least 1``; empty if it has none.
 
-    pydantic writes some bounds under JSON schema's names (``minimum``) and others under its own (``ge``). Bounds of a
-    million or more are left out.
+    `value` is the JSON schema of the number. pydantic writes some bounds under JSON schema's names (``minimum``) and
+    others under its own (``ge``). Bounds of a million or more are left out.
     """
     # Whole numbers above 0 are at least 1; say it this way for both bounds.
     step = 1 if value["type"] == "integer" else 0
@@ -296,14 +301,14 @@ def _range(value: Mapping[str, Any]) -> str:
 def _bounds(
     value: Mapping[str, Any], at: Sequence[str], beyond: Sequence[str], step: int
 ) -> list[tuple[float, bool]]:
-    """Return the lower or the upper bounds in a JSON schema, as pairs of the bound and whether it is itself excluded.
+    """Return the lower or the upper bounds in a JSON schema of a number, as pairs (bound, whether it is excluded).
 
     Args:
-        value: the JSON schema of a number.
-        at: names of bounds that belong to the range, such as ``minimum``.
-        beyond: names of bounds that do not belong to it, such as ``exclusiveMinimum``.
-        step: added to the bounds of `beyond`. For a whole number it is 1 or -1, which gives the first number inside the
-            range, so that the bound belongs to it. For other numbers it is 0.
+        value: the JSON schema of the number.
+        at: names of bounds that are themselves allowed, such as ``minimum``.
+        beyond: names of bounds that are excluded, such as ``exclusiveMinimum``.
+        step: added to excluded bounds. For whole numbers it is 1 (lower bounds) or -1 (upper bounds), so that "above 0"
+            becomes "at least 1", a bound that is allowed. For other numbers it is 0.
     """
     bounds = [(value[name], False) for name in at if name in value]
     return bounds + [(value[name] + step, not step) for name in beyond if name in value]

@@ -66,6 +66,6 @@ class Sampling:
     def held_out(cls, train: TrainSection) -> Sampling:
         """Return the parameters for sampling held-out prompts, from a recipe's section `train`.
 
-        They are those of training, but with `train.evaluation_temperature`.
+        Only the temperature differs from training: it is `train.evaluation_temperature`.
         """
         return replace(cls.of(train), temperature=train.evaluation_temperature)

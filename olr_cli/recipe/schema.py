@@ -145,7 +145,7 @@ class Recipe(Section):
         """Return a copy of the recipe that marks some keys as set by a stored recipe alone, not by the user.
 
         A stored recipe lies in the folder of a run, and may be a stranger's. `require_named` therefore refuses to run
-        the code of marked keys. Those of `keys` that name no code from outside olr are not marked.
+        the code of marked keys. Keys that name no code from outside olr are ignored. Earlier marks are dropped.
         """
         recipe = self.model_copy()
         recipe._of_strangers = frozenset(keys) & self.code().keys()
@@ -153,16 +153,16 @@ class Recipe(Section):
 
     @property
     def strangers(self) -> frozenset[str]:
-        """The dotted keys whose code from outside olr is named by a stored recipe alone, not by the user.
+        """The dotted keys that name code from outside olr and are set by a stored recipe alone, not by the user.
 
-        `require_named` refuses these keys.
+        `require_named` refuses to run their code.
         """
         return self._of_strangers
 
     def code(self) -> dict[str, list[str]]:
-        """Return dotted key -> names of functions, for every key that makes olr run code from outside olr.
+        """Return a dictionary of all code from outside olr that the recipe runs: dotted key -> names of functions.
 
-        For `model.trust_remote_code`, which runs code that comes with the model, the list is ``["true"]``.
+        The key `model.trust_remote_code` makes olr run code that comes with the model. Its list is ``["true"]``.
         """
         extractor, method = self.data.extractor, self.method
         rules = self.verifier.where if self.verifier else ()
@@ -177,9 +177,9 @@ class Recipe(Section):
         return {key: names for key, names in named.items() if names}
 
     def code_settings(self) -> dict[str, str]:
-        """Return dotted key -> setting, for every key that makes olr run code from outside olr.
+        """Return a dictionary of all code from outside olr that the recipe runs: dotted key -> setting.
 
-        A setting is a text ``KEY=VALUE``, as it can be given with ``--set``.
+        A setting is a text ``KEY=VALUE``, as a user gives it after ``--set``.
         """
         texts = {key: names[0] for key, names in self.code().items()}
         if "verifier.where" in texts:
@@ -195,7 +195,7 @@ class Recipe(Section):
     def named_again(self) -> list[str]:
         """Return the command-line words by which a user confirms all code from outside olr that the recipe runs.
 
-        These are ``--set`` and ``KEY=VALUE`` for each key that names such code. Without them, olr does not run code
+        The words are ``--set`` and ``KEY=VALUE`` for each key that names such code. Without them, olr does not run code
         that only a stored recipe names.
         """
         return [
@@ -203,7 +203,7 @@ class Recipe(Section):
         ]
 
     def require_named(self, *keys: str) -> None:
-        """Raise UserError if a stored recipe alone, not the user, names code from outside olr.
+        """Raise UserError if a key names code from outside olr and only a stored recipe sets it, not the user.
 
         A stored recipe lies in the folder of a run, and may be a stranger's. `keys` are the dotted keys to check, such
         as ``data.extractor``. Without any, all keys are checked.
@@ -224,7 +224,7 @@ class Recipe(Section):
     def can_be_extended(self) -> bool:
         """Whether a run may be resumed with more epochs: only if the learning rate is constant and has no warm-up.
 
-        Otherwise earlier steps would depend on the number of epochs.
+        With any other schedule, the learning rate of steps already done would depend on the number of epochs.
         """
         return self.train.lr_schedule == "constant" and self.train.lr_warmup_ratio == 0
 
@@ -232,8 +232,8 @@ class Recipe(Section):
         """Return a digest (16 hex digits) of the keys that can change the result of a run.
 
         On a CPU, these keys determine the result to the bit. Keys that only concern names, logs, checkpoints, memory
-        and hardware (`UNDECIDING`) are left out. Keys at their default are left out too, so that a recipe keeps its
-        digest when olr gets new keys. If olr changes a default, however, the digests of stored runs change.
+        and hardware (`UNDECIDING`) are left out. Keys at their default are left out too, so that a stored recipe keeps
+        its digest when olr gets new keys. Its digest changes, however, if olr changes a default.
         """
         # From the values, not from the text of a file: comments, order and spelling of numbers do not count.
         values = flatten(self.model_dump(mode="json"))
@@ -316,14 +316,11 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
 
 
 def refused_changes(old: Recipe, new: Recipe) -> list[str]:
-    """Return the changes that forbid continuing a run with another recipe; an empty list if nothing forbids it.
+    """Return the changes that forbid continuing a run with the recipe `new`; an empty list if nothing forbids it.
 
-    A change is a text ``key: old value -> new value``. More epochs are allowed if the learning rate is constant and has
-    no warm-up, because then no earlier step depends on the number of epochs.
-
-    Args:
-        old: the recipe of the run.
-        new: the recipe to continue it with.
+    `old` is the run's recipe. A change is a text ``key: old value -> new value``. Fewer epochs are always refused. More
+    epochs are allowed if the learning rate is constant and has no warm-up, because then no earlier step depends on the
+    number of epochs.
     """
     refused = [
         change

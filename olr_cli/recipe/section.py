@@ -23,7 +23,7 @@ LEAST_TEMPERATURE = 0.001
 
 
 def _as_written(number: Decimal) -> float | str:
-    """Return an exact decimal number in a form that JSON and YAML can hold.
+    """Return an exact decimal number in a form that JSON and YAML can hold, without rounding it.
 
     This is a float if the float is printed as the same number (0.05), else a text (``0.12345678901234567890``).
     """
@@ -54,7 +54,10 @@ def require_number(value: Any) -> Any:
 
 
 def _require_not_tiny(temperature: float) -> float:
-    """Return the temperature; raise if it is above 0 but below `LEAST_TEMPERATURE`."""
+    """Return the temperature; raise if it is above 0 but below `LEAST_TEMPERATURE`.
+
+    Logits divided by such a temperature would overflow float32. 0, for greedy sampling, passes.
+    """
     if 0 < temperature < LEAST_TEMPERATURE:
         raise PydanticCustomError(
             "tiny",
@@ -70,8 +73,9 @@ _EXTRACTOR_KINDS = ("regex", "after", "tag", "function")
 def _extractor_as_text(value: Any) -> Any:
     """Turn an extractor that is written as a mapping, ``{after: "####"}``, into the text ``after:####``.
 
-    An extractor says how answers are read from responses. A function's text is returned without the key ``function``.
-    Anything but a mapping is returned unchanged. Raise if the mapping has several keys, an unknown key, or no text.
+    An extractor says how answers are read from responses. For the kind ``function`` the result is the name of the
+    function alone. Anything but a mapping is returned unchanged. Raise if the mapping has several keys, an unknown key,
+    or no text.
     """
     if not isinstance(value, dict):
         return value
@@ -153,7 +157,10 @@ class Section(BaseModel):
 
 
 def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested dictionaries as one: dotted key -> value. `prefix` is put before every key."""
+    """Return nested dictionaries as one dictionary: dotted key -> value.
+
+    `prefix` is put before every key. An empty dictionary leaves no key.
+    """
     flat: dict[str, Any] = {}
     for name, value in nested.items():
         if isinstance(value, dict):

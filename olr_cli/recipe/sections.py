@@ -43,7 +43,7 @@ OTHER_ROLES: Mapping[str, ColumnRole] = {
 
 
 def _roles_by_our_names(columns: Any) -> Any:
-    """Rename the roles in a mapping role -> column: names used in logs (``prompt``) become ours (``question``).
+    """Return a mapping role -> column in which roles with names from logs (``prompt``) have our names (``question``).
 
     A role is what a column of a data file holds. Raise ValueError if two roles get the same name. Anything but a
     dictionary is returned unchanged.
@@ -135,8 +135,8 @@ NoiseDraw = Literal["uniform", "frequency", "most_frequent"]
 class NoiseSection(Section):
     """Base class of the section `noise`: a share of the training prompts is marked and gets wrong labels.
 
-    The prompts are drawn when the run starts. If the data file already says which prompts are marked, only the noise's
-    type may be given (R1).
+    The prompts are drawn when the run starts. If the data file already marks prompts as noisy, `ratio` must be left
+    out, and no others are drawn (R1).
     """
 
     ratio: Ratio | None = default(
@@ -428,7 +428,7 @@ class OpenRlhfEngine(Section):
     @field_validator("flags")
     @classmethod
     def _flags_are_values(cls, flags: dict[str, Any]) -> dict[str, Any]:
-        """Return the further flags of OpenRLHF; raise ValueError if a value begins with a dash, or is a list of lists.
+        """Return the further flags of OpenRLHF; raise ValueError if a value begins with a dash, or is a nested list.
 
         OpenRLHF would read a value with a dash as another flag, which olr has not checked.
         """
@@ -452,10 +452,10 @@ class OpenRlhfEngine(Section):
 
     @property
     def engines(self) -> int:
-        """The number of vLLM engines.
+        """The number of vLLM engines: `vllm_engines` if it is set.
 
-        It is `vllm_engines` if that is set. Otherwise, with `colocate` it is as many as fit on the policy's GPUs, and
-        without `colocate` it is 1.
+        Otherwise it is 1 without `colocate`. With `colocate`, it is as many engines as fit on the policy's GPUs, at
+        least 1.
         """
         if self.vllm_engines is not None:
             return self.vllm_engines
@@ -484,8 +484,8 @@ class LoggingSection(Section):
 class SweepSection(Section):
     """Several runs from one recipe: every arm at every point of the grid.
 
-    An arm is a named set of keys with other values. The grid has a list of values for each of its keys; its points are
-    all their combinations.
+    An arm is a named set of keys with other values than the recipe's. The grid lists values for some keys, and a point
+    of the grid is one combination of these values.
     """
 
     arms: dict[str, dict[str, Any]] = Field(

@@ -94,9 +94,9 @@ def _unknown_kind(place: str, section: Any, context: Any) -> str:
 def _unknown_key(place: str) -> str:
     """Return the error sentence for an unknown dotted key, with the key that the user probably meant, if there is one.
 
-    The suggested key has the same name in another section, or a similar name, or is our key for a setting of another
-    trainer, such as ``num_generations``. If the key exists, but only for other kinds of its section (such as another
-    method), the sentence names these kinds instead.
+    The suggested key has the same name in another section, or a similar name. For a setting of another trainer, such as
+    ``num_generations``, it is our key with the same meaning. If the key exists, but only for other kinds of its section
+    (such as another method), the sentence names these kinds instead.
     """
     if place.startswith("sweep."):
         example = f"sweep: {{grid: {{{place.removeprefix('sweep.')}: [1, 2]}}}}"

@@ -41,14 +41,14 @@ class SweepRun:
 
 
 def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepRun]:
-    """Return the runs of a recipe's section ``sweep``: one for every arm at every point of its grid, in their order.
+    """Return the runs that a recipe's section ``sweep`` describes: one for every arm at every point of the grid.
 
-    An arm is a named set of keys with other values. The grid lists values for some keys, and a point of the grid is one
-    combination of these values.
+    An arm is a named set of keys with other values than the recipe's. The grid lists values for some keys, and a point
+    of the grid is one combination of these values. All runs of the first arm come first, then those of the next arm.
 
     Args:
         path: a recipe file, or the name of a recipe that comes with olr.
-        overrides: settings ``key=value`` for all runs; they cannot set a key that arms or the grid set.
+        overrides: settings as texts ``key=value`` for all runs. They cannot set a key that an arm or the grid sets.
 
     Raises:
         UserError: the recipe has no sweep, an override is refused, or two runs would have the same folder.
@@ -79,7 +79,7 @@ def expand_sweep(path: str | Path, overrides: Iterable[str] = ()) -> list[SweepR
 
 
 def _require_no_conflict(sweep: SweepSection, overrides: Iterable[str]) -> None:
-    """Raise UserError if one of the settings ``key=value`` in `overrides` sets a key that an arm or the grid sets too.
+    """Raise UserError if a setting ``key=value`` in `overrides` sets a key that an arm or the grid of the sweep sets.
 
     Such a setting could not apply to all runs of the sweep.
     """
@@ -102,15 +102,15 @@ def _sweep_runs(
 ) -> Iterator[SweepRun]:
     """Yield a run for every arm at every point of the grid, one arm after the other.
 
-    An arm is a named set of keys with other values. A point of the grid is one combination of the values that the grid
-    lists.
+    An arm is a named set of keys with other values than the recipe's. A point of the grid is one combination of the
+    values that the grid lists.
 
     Args:
         tree: the recipe's merged keys, without ``sweep``.
         sweep: arms and grid.
         source: the recipe's name in errors.
-        layers: those that the recipe was merged from. They show which code the user has named, and which only a stored
-            recipe names.
+        layers: the layers that the recipe was merged from. They show which code the user has named, and which code only
+            a stored recipe names.
     """
     # A grid alone has one arm, without a name.
     for arm, settings in (sweep.arms or {"": {}}).items():

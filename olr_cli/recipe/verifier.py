@@ -64,7 +64,8 @@ class VerifierRule(Section):
 class VerifierSection(Section):
     """A verifier that errs, in rewards alone (R25).
 
-    It rewards some right answers with 0 and some wrong ones with 1: at random with two rates, or by rules.
+    It rewards some right answers with 0 and some wrong ones with 1. It errs at random with the two rates, or
+    systematically by rules (`where`).
     """
 
     false_negative_rate: Ratio = default(
@@ -89,7 +90,7 @@ class VerifierSection(Section):
         """The verifier's errors as a short text, such as ``FN 0.3 FP 0.1 by answer``; empty if it makes none.
 
         FN and FP are the rates of false negatives and false positives. ``by answer`` means that the error is drawn once
-        for all rollouts with the same answer to a prompt. The conditions of rules follow, as in
+        for all rollouts with the same answer to a prompt. Rules are named by their conditions, as in
         ``rules on error and answer``.
         """
         rates = {"FN": self.false_negative_rate, "FP": self.false_positive_rate}

@@ -48,7 +48,7 @@ class File:
         """Return the entry for a file that a command wrote with `olr_cli.files.write_new`.
 
         `is_new` is what `write_new` returned: False if the file already existed with the same bytes. The output then
-        says so in place of `text`.
+        says that instead of `text`.
         """
         return cls(path, text if is_new else " is already there with these bytes", is_new)
 
@@ -83,8 +83,9 @@ class Answer:
     def plain(self) -> dict[str, Any]:
         """Return the JSON object to print: the keys of `result`, and ``schema``, ``notes``, ``written`` and ``next``.
 
-        ``schema`` is the version of the output, ``written`` has the paths of files, and ``next`` has commands. An empty
-        list is left out. If `result` has a key of one of these names itself, that key is kept.
+        ``schema`` is the version of the output, ``notes`` has sentences, ``written`` has the paths of files, and
+        ``next`` has commands. An empty list is left out. If `result` has a key with one of these names, the value in
+        `result` is kept.
         """
         rest = {
             "notes": self.notes,
@@ -104,8 +105,8 @@ def as_json(value: Any) -> Any:
     """Convert a value, and all values inside it, to values that JSON can hold.
 
     A dataclass becomes a dictionary of its fields, without those declared with ``repr=False``. A `Cell` of a table
-    becomes its value and interval, under ``mean``, ``low`` and ``high``. A data frame becomes a list of rows, and a
-    section of a recipe a dictionary. NaN and infinity become None.
+    becomes a dictionary of its value (``mean``) and the ends of its interval (``low`` and ``high``). A data frame
+    becomes a list of rows, a section of a recipe a dictionary, and a path a text. NaN and infinity become None.
     """
     match value:
         # Python would write NaN and Infinity, which are not JSON.
@@ -133,7 +134,7 @@ def as_json(value: Any) -> Any:
 
 
 def one_line(text: str | None, width: int | None = None) -> str:
-    """Return a text from a data set on one line, without control characters; a dash for None.
+    """Return a text from a data set on one line, without control characters; a dash if the text is None.
 
     A text longer than `width` characters is cut and ends in an ellipsis. If `width` is None, no text is cut.
     """

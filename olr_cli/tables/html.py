@@ -17,10 +17,10 @@ _NOT_HTML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\
 
 
 def element(tag: str, *children: Element | str | None, **attributes: str) -> Element:
-    """Build an HTML element with this tag, these children (elements or texts) and these attributes.
+    """Build an HTML element with a tag, children and attributes.
 
-    A child that is None is left out. The argument ``class_`` sets the attribute ``class``. Other underscores in names
-    of attributes become hyphens.
+    A child is an element or a text. A child that is None is left out. The argument ``class_`` sets the attribute
+    ``class``. Other underscores in names of attributes become hyphens.
     """
     parent = Element(
         tag,
@@ -46,7 +46,7 @@ def isolated(value: str) -> Element:
 
 
 def text(value: str) -> str:
-    """Return the text with U+FFFD for every character that HTML forbids: controls and halves of surrogate pairs."""
+    """Return the text with U+FFFD for every character that HTML forbids, such as control characters."""
     return _NOT_HTML.sub("\N{REPLACEMENT CHARACTER}", value)
 
 
@@ -62,8 +62,8 @@ def html(elements: Iterable[Element]) -> str:
 def table_elements(table: Table, caption: str) -> Iterator[Element]:
     """Yield a table as HTML elements: each block with its notes below, then the notes of the whole table.
 
-    A block is a part of the table with its own columns. Its caption is `caption`, followed by the block's title if it
-    has one. A table without blocks gives the sentence that it has for this case (`Table.nothing`).
+    A block is a part of the table with its own columns. `caption` stands above each block, followed by the block's
+    title if it has one. If the table has no blocks, its sentence for this case (`Table.nothing`) comes last.
     """
     for block in table.shown("document"):
         yield _grid(block, f"{caption}: {block.title}" if block.title else caption)
@@ -79,9 +79,9 @@ def _note(sentence: str) -> Element:
 
 
 def _grid(block: Block, caption: str) -> Element:
-    """Build the HTML table of a block, inside a region that scrolls if the table is too wide or long for the page.
+    """Build the HTML table of a block (a part of a table), inside a region that scrolls if it is too wide or long.
 
-    The first cell of each row is a header, which names the row.
+    The first cell of each row is a header, which names the row. `caption` becomes the caption of the HTML table.
     """
     columns, rows = block.grid("document")
     attributes = [

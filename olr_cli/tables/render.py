@@ -32,7 +32,7 @@ _INDENT = " " * 4
 def print_table(table: Table, shape: str) -> None:
     """Print a table on standard output; `shape` is ``markdown``, ``latex``, ``csv`` or ``terminal``.
 
-    Only a terminal gets the table's footnotes.
+    Only ``terminal`` includes the table's footnotes.
     """
     from rich.console import Console
 
@@ -52,7 +52,8 @@ def print_table(table: Table, shape: str) -> None:
 def terminal(table: Table) -> RenderableType:
     """Return a table in rich's form, ready to print, with its blocks below one another.
 
-    It is at most 80 characters wide if the numbers leave enough room for the names of the rows.
+    A block is a part of the table with its own columns. The table is at most 80 characters wide if the numbers leave
+    enough room for the names of the rows.
     """
     from rich.console import Group
     from rich.text import Text
@@ -70,10 +71,10 @@ def terminal(table: Table) -> RenderableType:
 
 
 def _terminal_block(block: Block) -> Iterable[RenderableType]:
-    """Yield a block for rich to print: a table with the column headings, then its rows, titles and notes.
+    """Yield a block, that is a part of a table with its own columns, as tables and texts for rich to print in order.
 
-    rich has no cells that span columns. So the rows between two titles or notes are a table of their own, and a title
-    or note is a text.
+    The first table has only the column headings. rich has no cells that span columns, so each title or note between
+    rows is a text. The rows between two such texts are a table.
     """
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -123,11 +124,13 @@ def _terminal_block(block: Block) -> Iterable[RenderableType]:
 
 
 def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return the width of each column in characters; `rows` has the texts of each row, one per column.
+    """Return the width of each column in characters.
 
     Each column but the first is as wide as its longest text or heading. The first column holds the rows' names. It gets
     what remains of 80 characters, and longer names wrap. If fewer than `_SHORTEST_NAME` characters remain, it gets up
     to `_LONGEST_NAME`, and the table is wider than 80 characters.
+
+    `rows` has the texts of each row, one per column.
     """
     from rich.cells import cell_len
 
@@ -144,7 +147,8 @@ def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[in
 def markdown(table: Table) -> str:
     """Return a table as Markdown: its blocks, each below its title, then the notes of the whole table.
 
-    A table without blocks and notes gives the sentence that it has for this case (`Table.nothing`).
+    A block is a part of the table with its own columns. If the table has neither blocks nor notes, the result is its
+    sentence for this case (`Table.nothing`).
     """
     parts = [_markdown_block(block) for block in table.shown("document")]
     if table.notes:
@@ -153,7 +157,7 @@ def markdown(table: Table) -> str:
 
 
 def _markdown_block(block: Block) -> str:
-    """Return a block as a Markdown table, with its title above and its notes below."""
+    """Return a block, that is a part of a table, as a Markdown table with its title above and its notes below."""
     columns, rows = block.grid("document")
     heads = [_literally(column.text("document"), block) for column in columns]
     body = [
@@ -167,9 +171,10 @@ def _markdown_block(block: Block) -> str:
 
 
 def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
-    """Return a row's texts for Markdown: bold in a title row, italics for the paper's published values, else unchanged.
+    """Return a row's texts for Markdown, one per column.
 
-    `width` is the number of columns. A title row has one text, and is filled up with empty cells.
+    The text of a title row becomes bold and is followed by empty cells. The paper's published values become italic.
+    Other texts stay as they are. `width` is the number of columns.
     """
     if row.kind == "title":
         return [f"**{texts[0]}**", *[""] * (width - 1)]
@@ -181,7 +186,8 @@ def _markdown_cells(row: Row, texts: list[str], width: int) -> list[str]:
 def _literally(text: str, block: Block) -> str:
     """Escape a cell's text so that Markdown shows it literally, because names come from recipes and data.
 
-    If the block's texts are Markdown already, only ``|`` is escaped, because it would end the cell.
+    `block` is the part of the table with the cell. If its texts are Markdown already, only ``|`` is escaped, because
+    this sign would end the cell.
     """
     return re.sub(r"\|" if block.is_markdown else r"[\\|*`<$]", r"\\\g<0>", text)
 
@@ -225,9 +231,10 @@ def _latex_number(text: str, column: Column) -> str:
 
 
 def latex(table: Table) -> str:
-    """Return a table as LaTeX: one `tabular` per block, with the rules of booktabs; titles and notes are comments.
+    """Return a table as LaTeX: one `tabular` per block, with the rules of booktabs.
 
-    A table without blocks gives a comment with the sentence that it has for this case (`Table.nothing`).
+    A block is a part of the table with its own columns. Titles and notes become comments. If the table has no blocks,
+    the result is a comment with its sentence for this case (`Table.nothing`).
     """
     blocks = table.shown("document")
     parts = [
@@ -241,7 +248,7 @@ def latex(table: Table) -> str:
 
 
 def _tabular(block: Block, notes: Iterable[str]) -> str:
-    """Return a block as a LaTeX `tabular`, with each of the notes as a comment above it."""
+    """Return a block, that is a part of a table, as a LaTeX `tabular`, with each of the notes as a comment above it."""
     columns, rows = block.grid("document")
     has_ends = any(column.has_ends for column in columns)
     ends = (
@@ -266,8 +273,8 @@ def _tabular(block: Block, notes: Iterable[str]) -> str:
 def _group_heads(columns: Sequence[Column]) -> list[str]:
     """Return two lines of LaTeX: the common headings of neighbouring columns, and the rules below these headings.
 
-    Neighbouring columns have a common heading if they have the same `Column.group`. If no column has a group, the list
-    is empty.
+    Neighbouring columns have a common heading if they have the same `Column.group`. Return an empty list if no column
+    has a group.
     """
     if not any(column.group for column in columns):
         return []
@@ -284,10 +291,11 @@ def _group_heads(columns: Sequence[Column]) -> list[str]:
 def _latex_body(
     columns: Sequence[Column], rows: Sequence[tuple[Row, list[str]]]
 ) -> Iterable[str]:
-    """Yield the lines of LaTeX for a block's rows.
+    """Yield the lines of LaTeX for the rows of a block, that is of a part of a table.
 
     A horizontal rule comes before each title and before each comparison. A comparison is consecutive rows of kind
-    ``compared``: a baseline and the differences to it. `rows` has each row with its texts, one per column.
+    ``compared``: a baseline and the differences to it. `rows` has each row with its texts, one per column; a title has
+    a single text.
     """
     for index, (row, (name, *numbers)) in enumerate(rows):
         # A chain of two comparisons: this row is `compared`, and the row before is not.
@@ -316,9 +324,9 @@ def _latex_row(cells: Iterable[str]) -> str:
 
 
 def comma_separated(table: Table) -> str:
-    """Return the table's `rows` as CSV, with all digits: a line of names, then a line per row.
+    """Return the table's `rows` as CSV: a line with the names of the columns, then a line per row.
 
-    None becomes an empty cell.
+    Numbers keep all their digits. None becomes an empty cell. If there are no rows, the names are `Table.fields`.
     """
     # The values, not the texts of the cells: a program that reads CSV needs all digits.
     rows = as_json(table.rows)

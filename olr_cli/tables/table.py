@@ -16,7 +16,7 @@ Ends: TypeAlias = tuple[float, float]
 
 
 def percent(share: float | None) -> str:
-    """Return a share from 0 to 1 in percent, as text with one decimal and without a sign; a dash for None."""
+    """Return a share from 0 to 1 in percent, as text with one decimal (``12.5``); a dash for None."""
     return NOTHING if share is None else f"{100 * share:.1f}"
 
 
@@ -62,7 +62,7 @@ _TEXTS: Mapping[Kind, Callable[[Any], str]] = {
 
 @dataclass(frozen=True)
 class Cell:
-    """A value in a table, with its uncertainty if known; it is printed in a terminal, a document, CSV or JSON."""
+    """A value in a table, with its uncertainty if known, for a terminal, a document, CSV or JSON."""
 
     value: float | str | None = None
     """A text if `kind` is ``text``; None if unknown."""
@@ -105,7 +105,10 @@ class Cell:
         return self.ends[1]
 
     def text(self, value: float | str | None) -> str:
-        """Return a value as text in the format of this cell's `kind`, such as a percentage; a dash for None."""
+        """Return `value` as text in the format of this cell's `kind`, such as a percentage; a dash for None.
+
+        `value` may be the cell's value, its standard deviation or an end of its interval.
+        """
         return NOTHING if value is None else _TEXTS[self.kind](value)
 
     @property
@@ -125,9 +128,9 @@ class Cell:
         return joined(self.text(self.value), sd, self.interval)
 
     def flat(self, *names: str) -> dict[str, Any]:
-        """Return a dictionary of the value, and the lower and upper end of its interval, under three given names.
+        """Return a dictionary of the value, the lower end and the upper end of its interval, in this order.
 
-        The ends are None if the cell has no interval.
+        `names` are the three keys. The ends are None if the cell has no interval.
         """
         return dict(zip(names, (self.value, *(self.ends or (None, None))), strict=True))
 
@@ -166,7 +169,10 @@ class Column:
     """Whether LaTeX sets the ends of an interval as subscript and superscript."""
 
     def text(self, medium: Medium) -> str:
-        """Return the heading for a terminal or a page; a page may have a longer one, without line breaks."""
+        """Return the column's heading for a terminal or a page.
+
+        A page may have a longer heading (`full`), and shows it without line breaks.
+        """
         return (
             self.head if medium == "terminal" else self.full or self.head.replace("\n", " ")
         )
@@ -212,10 +218,10 @@ class Block:
     """Whether its texts are Markdown already and must not be escaped."""
 
     def grid(self, medium: Medium) -> tuple[list[Column], list[tuple[Row, list[str]]]]:
-        """Return the columns that a terminal or page shows, and the rows, each with its texts.
+        """Return the columns that a terminal or a page shows, and the rows, each with its texts.
 
-        A row has one text for each of these columns, but a title or a note has a single text. Pages leave out notes
-        between rows. Control characters are escaped.
+        A row has one text for each of these columns, but a title or a note has a single text. On a page, rows of kind
+        ``note`` are left out. Control characters are escaped.
         """
         places = [
             place
@@ -245,7 +251,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Table:
-    """A table for printing: blocks, shown below one another, and the same contents as flat rows for CSV."""
+    """A table for printing: blocks (parts with columns of their own), and the same contents as flat rows for CSV."""
 
     blocks: Sequence[Block] = field(repr=False)
     rows: Sequence[Any] = ()
@@ -264,5 +270,8 @@ class Table:
     """Printed if there are no blocks."""
 
     def shown(self, medium: Medium) -> list[Block]:
-        """Return the blocks that a terminal or a page shows; some blocks are for one of the two only."""
+        """Return the blocks, that is the parts of the table, that a terminal or a page shows.
+
+        A block may be for only one of the two (`Block.only`).
+        """
         return [block for block in self.blocks if block.only in (None, medium)]

@@ -30,13 +30,14 @@ from olr_cli.trainers.grading import row_turns
 
 
 class PromptIndex:
-    """Finds the prompt of a row that a trainer passes to its reward function, among the rows of the training table.
+    """Finds the prompt of the training table to which a row from a trainer belongs.
 
-    A row is found by its id, or by its prompt if it has no id.
+    A trainer passes rows of its data to its reward function. A row is found by its id, or by its prompt if it has no
+    id.
 
     Args:
-        table: the training data, in the columns of `olr inject-noise` or in plain columns. The column `prompt` holds
-            what the trainer samples from.
+        table: the training data, with the columns that `olr inject-noise` writes, or with plain columns such as
+            `prompt` and `answer`. The column `prompt` holds what the trainer samples from.
         recipe: decides whether every row needs a label. It also decides the noise type of rows whose label is the
             sentinel, a text that no answer matches.
         place: the table's name in errors.
@@ -76,14 +77,15 @@ class PromptIndex:
 
     @property
     def questions(self) -> set[str]:
-        """The questions of all prompts, normalised (`normal_question`) so that equal questions are equal texts."""
+        """The questions of all prompts as normalised texts; questions are the same if these texts are equal."""
         return set(self._by_question)
 
     def of(self, row: Mapping[str, Any]) -> Prompt:
         """Return the prompt of the training table that belongs to a row from the trainer.
 
-        It is found by the row's `prompt_id` or `extra_info.index`. If the table has neither, it is found by the row's
-        `prompt`. Raise UserError if no row of the table has this prompt, or if several have it.
+        The row's `prompt_id` counts first, then its `extra_info.index`. If neither is the id of a prompt in the table,
+        the row's `prompt` counts. A prompt with exactly these messages then comes before prompts that ask the same
+        question in other words. Raise UserError if no prompt is found, or more than one.
         """
         for name in (row.get("prompt_id"), (row.get("extra_info") or {}).get("index")):
             if name is not None and str(name) in self._by_id:
@@ -104,10 +106,10 @@ class PromptIndex:
 
 
 def _training_prompts(table: pa.Table, recipe: Recipe, place: str) -> Sequence[Prompt]:
-    """Return one prompt per row of a table; raise UserError if a row cannot be used.
+    """Return one prompt per row of a table, in order; raise UserError if a row cannot be used.
 
-    A row cannot be used, for example, if the recipe's method needs labels and the row has none. `place` is the table's
-    name in errors.
+    A row without a label, for example, cannot be used if the recipe's method needs labels. `place` is the table's name
+    in errors.
     """
     prompts = read_rows(
         Rows(table, Origins(place)),
@@ -135,16 +137,16 @@ def begin(
     table: pa.Table,
     place: str,
 ) -> tuple[OnlineLabelRefinement, PromptIndex]:
-    """Return the object that refines labels for a trainer's run, and the index of the prompts in its training data.
+    """Return the object that refines labels for a trainer's run, and the index that finds prompts in the training data.
 
-    Print a warning for each likely mistake in the recipe or the labels. Raise UserError if the method needs more than
-    the responses to a prompt, such as token probabilities.
+    Print a warning for each likely mistake in the recipe or the labels. Raise UserError if the training data cannot be
+    used, or if the method needs more than the responses to a prompt, such as token probabilities.
 
     Args:
         run_dir: the directory for the run.
-        recipe: keys of a recipe, or the name of a recipe file; None for the defaults.
+        recipe: keys of a recipe as nested mappings, or the name of a recipe file; None for the defaults.
         trainer: the trainer's name and version.
-        settings: the trainer's own settings, as keys of a recipe.
+        settings: the trainer's own settings, as nested keys of a recipe.
         table: the training data.
         place: the name of the training data in errors.
     """
@@ -182,7 +184,7 @@ def _require_answers_only(recipe: Recipe) -> None:
     """Raise UserError if the recipe's method needs more than the responses to one prompt.
 
     A trainer's reward function gets nothing else. Some methods also need token statistics, a second wording of the
-    prompt, a choice among the step's prompts, or further terms of the loss.
+    prompt, a choice among the step's prompts, or another loss.
     """
     section, method = recipe.method, compose(recipe.method)
     by_answers = method.score is None and not method.statistics and len(method.views) == 1

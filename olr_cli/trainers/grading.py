@@ -56,17 +56,17 @@ def accuracy_reward(
     Args:
         completions: texts or chats.
         extractor: how answers are read from completions, in the form of the recipe's key `data.extractor`. It is one
-            text for all completions, or one text per completion, which TRL passes if the data set has a column of this
-            name.
+            text for all completions, or one per completion. TRL passes one per completion if the data set has a column
+            of this name.
         prompts: texts or chats, one per completion. They show whether a percentage is asked for, and whether a prompt
-            ends by opening the thinking.
-        opened: the tag, such as ``<think>``, with which the chat template opens the thinking at the end of a prompt;
-            one for all, or one per completion. It is needed if prompts are chats, because TRL then does not show their
-            end to a reward function.
+            ends with a tag that opens the model's thinking, such as ``<think>``.
+        opened: the tag with which the chat template opens the thinking at the end of a prompt; one for all, or one per
+            completion. It is needed if prompts are chats, because TRL then does not show their end to a reward
+            function.
         columns: the data set's other columns, with one value per completion.
 
     Returns:
-        One reward per completion. It is None if the right answer cannot be read; TRL then leaves it out.
+        One reward per completion. It is None if the right answer cannot be read; TRL then ignores it.
 
     Raises:
         UserError: the data set has none of these columns, or `opened` does not open any thinking.
@@ -109,9 +109,9 @@ def compute_score(
 ) -> float:
     """Reward a right answer with 1.0 and any other with 0.0, for verl's `reward.custom_reward_function`.
 
-    If the right answer cannot be read, only an answer with exactly the same text gets 1.0. Usually all rewards of the
-    group are then equal and the group teaches nothing; verl cannot leave out a reward. `extractor` and `opened` are set
-    in `custom_reward_function.reward_kwargs`.
+    If the right answer cannot be read, only an answer with exactly the same text gets 1.0, because verl cannot leave
+    out a reward. All rewards of the group are then usually equal, and the group teaches nothing. `extractor` and
+    `opened` are set in `custom_reward_function.reward_kwargs`.
 
     Args:
         data_source: the name of the data set, which decides how the answer is read if `extractor` is None.
@@ -120,7 +120,8 @@ def compute_score(
         extra_info: the row's column of that name. Its `question`, if there is one, shows whether a percentage is asked
             for.
         extractor: how the answer is read from the response, in the form of the recipe's key `data.extractor`.
-        opened: the tag, such as ``<think>``, with which the chat template opens the thinking at the end of a prompt.
+        opened: the tag, such as ``<think>``, with which the chat template opens the thinking at the end of a prompt;
+            empty if it opens none.
 
     Raises:
         UserError: there is no right answer, or `opened` does not open any thinking.
@@ -158,18 +159,17 @@ def _verdicts(
 ) -> list[Verdict]:
     """Return the verdict on each completion: it is right if its answer matches any right answer of its prompt.
 
-    The verdicts are also counted, and some responses without a readable answer are kept, for the report at the end of
-    the process (`_report`). Each argument has one item per completion. Raise UserError if a tag in `marks` does not
-    open any thinking.
+    For the report at the end of the process (`_report`), the verdicts are counted, and some responses without a
+    readable answer are kept. Raise UserError if a tag in `marks` does not open any thinking.
 
     Args:
-        completions: texts or chats.
-        golds: the right answers of the prompt. Such a text may also be a whole solution that has the answer after the
-            extractor's mark, such as ``####``.
-        extractors: how answers are read.
+        completions: texts or chats. Every other argument has one item per completion.
+        golds: the right answers of the prompt. Such a text may also be a whole solution in which the extractor finds
+            the answer, for example after ``####``.
+        extractors: how the answer is read from the completion.
         prompts: texts or chats.
-        marks: the tag, such as ``<think>``, with which the chat template opened the thinking; empty or None to look for
-            it at the end of the prompt.
+        marks: the tag, such as ``<think>``, with which the chat template opened the thinking. If it is empty or None,
+            the tag is looked for at the end of the prompt.
     """
     for mark in {*marks} - {None, ""}:
         if not opened_by(str(mark)):
@@ -206,23 +206,26 @@ def _verdicts(
 
 
 def _answer_of_gold(gold: str, extractor: str) -> str:
-    """Return the answer that the extractor finds in `gold`, a right answer from the data.
+    """Return the answer in `gold`, a right answer from the data that may be a whole solution.
 
-    `gold` may be a whole solution, which ends like a response. If the extractor finds no answer, or is one without a
-    setting such as ``after:####``, the result is `gold` itself.
+    If the extractor has a setting, such as ``after:####``, the answer is what it finds in `gold`. If it finds nothing,
+    or has no setting, the answer is `gold` itself.
     """
     # Only extractors with a setting, such as `after:####`: GSM8K's golds are solutions that end in `#### 72`.
     return (extract(gold, extractor) if ":" in extractor else None) or gold
 
 
 def row_turns(prompt: Any) -> tuple[Message, ...]:
-    """Return a row's prompt, a text or a sequence of messages, as messages; empty if it is neither."""
+    """Return a row's prompt, which is a text or a sequence of messages, as messages.
+
+    A text becomes one message of the user. A sequence of anything else gives an empty tuple.
+    """
     return prompt_messages(prompt if isinstance(prompt, str) else list(prompt)) or ()
 
 
 @atexit.register
 def _report() -> None:
-    """Print to standard error, at the end of the process, how many responses could not be scored and why.
+    """Print to standard error how many responses could not be scored and why, at the end of the process.
 
     If more than half of all responses have no readable answer, also print which extractor would find one, if any does.
     """

@@ -50,7 +50,7 @@ _IDENTITY = ("prompt", "prompt_id", "extra_info")
 
 
 class OlrReward(TrainerCallback, ExportableState):
-    """Rewards from refined labels, for one call of `GRPOTrainer.train`; both the reward function and a callback.
+    """A reward function and callback for one call of `GRPOTrainer.train`, with rewards from refined labels.
 
     Pass the same object as `reward_funcs` and in `callbacks`. The data set needs the column `prompt` (text or messages)
     and a column of labels: `answer`, `label`, `ground_truth`, `solution`, or `reward_model.ground_truth` as in the
@@ -59,8 +59,8 @@ class OlrReward(TrainerCallback, ExportableState):
 
     Args:
         run_dir: the directory for labels, rollouts and metrics; by default `olr/` in the trainer's output_dir.
-        recipe: keys of a recipe (method, seed, data.extractor …), or the name of a recipe file. It must not set what
-            TRL's configuration sets, such as `train.learning_rate` and `model.path`.
+        recipe: keys of a recipe as nested mappings (method, seed, data.extractor …), or the name of a recipe file. It
+            must not set what TRL's configuration sets, such as `train.learning_rate` and `model.path`.
     """
 
     __name__ = "olr"
@@ -88,17 +88,18 @@ class OlrReward(TrainerCallback, ExportableState):
         log_metric: Callable[[str, float], None] | None = None,
         **columns: Any,
     ) -> list[float]:
-        """Return one reward per completion of this rank, from labels that are refined at every step.
+        """Return one reward per completion of this rank (process), from labels that are refined at every step.
 
-        While the model is in evaluation mode, grade by the labels of the evaluation data instead, and record nothing.
+        While the model is in evaluation mode, completions are graded by the labels of the evaluation data, and nothing
+        is recorded. Raise UserError if this object is not also a callback of the trainer.
 
         Args:
             prompts: texts or chats, one per completion.
             completions: texts or chats.
             completion_ids: the token ids of each completion.
-            log_metric: TRL's function that logs a metric. It is called with the name and value of each of the step's
-                metrics of labels and rollouts. If it is None, they are not logged.
-            columns: the data set's other columns by name. Further arguments of TRL are ignored.
+            log_metric: TRL's function that logs a metric. It is called with the name and value of each metric of the
+                step that concerns labels, majorities or rollouts. If it is None, these metrics are not logged.
+            columns: the data set's other columns: name -> one value per completion. Other arguments of TRL are ignored.
         """
         if self._model is None:
             raise UserError(
@@ -129,8 +130,8 @@ class OlrReward(TrainerCallback, ExportableState):
     def __reduce__(self) -> NoReturn:
         """Refuse to be pickled (UserError), because a copy in another process would not share this object's state.
 
-        TRL's asynchronous trainer makes such a copy. The copy would refine the labels, but checkpoints, metrics and
-        resumes would be those of this object.
+        TRL's asynchronous trainer makes such a copy. The copy would refine the labels, while checkpoints and metrics
+        would still come from this object.
         """
         raise UserError(
             "OlrReward works in the process that trains, and cannot be copied into another one",
@@ -140,10 +141,10 @@ class OlrReward(TrainerCallback, ExportableState):
     def _supervise(
         self, samples: Sequence[tuple[Mapping[str, Any], Rollout]]
     ) -> tuple[list[float], Any]:
-        """Return the rewards of the samples of all ranks, and the step's metrics of labels and rollouts by name.
+        """Return one reward per sample, and the step's metrics of labels, majorities and rollouts by name.
 
-        A sample is a data row and its rollout. Each `num_generations` consecutive samples must belong to one prompt and
-        form a group; raise UserError otherwise.
+        `samples` has the data row and the rollout of every sample of all ranks. Each `num_generations` consecutive
+        samples must belong to one prompt. Raise UserError if they do not, or if training has not begun.
         """
         if self._olr is None or self._index is None:
             raise UserError(
@@ -178,8 +179,8 @@ class OlrReward(TrainerCallback, ExportableState):
     def _rollout(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> Rollout:
         """Return a completion as a `Rollout`: its text, its number of tokens, and whether the length limit cut it off.
 
-        If TRL has no length limit, or the tokenizer no end token, it is not known whether the text was cut off (None).
-        `tokens` are the completion's token ids.
+        `tokens` are the completion's token ids. Whether the text was cut off is unknown (None) if TRL has no length
+        limit, or the tokenizer no end token.
         """
         is_cut, end_token = None, getattr(self._tokenizer, "eos_token_id", None)
         if end_token is not None and self._args.max_completion_length is not None:
@@ -191,10 +192,10 @@ class OlrReward(TrainerCallback, ExportableState):
         )
 
     def _text(self, prompt: Any, completion: Any, tokens: Sequence[int]) -> str:
-        """Return a completion as text, with the tags of thinking, such as ``<think>``, that TRL removes (R6).
+        """Return a completion as text, including tags of thinking, such as ``<think>``, that TRL removes.
 
         TRL removes tags that are special tokens. They are restored from `tokens`, the completion's token ids. If the
-        chat template puts a tag at the end of the prompt, the text begins with this tag.
+        chat template puts a tag at the end of the prompt, the text begins with this tag (R6).
         """
         text = completion_text(completion)
         if self._tokenizer is None:
@@ -215,7 +216,7 @@ class OlrReward(TrainerCallback, ExportableState):
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep the trainer's arguments, model and tokenizer.
 
-        This is done when the trainer is made, because TRL may evaluate without training.
+        TRL calls this when the trainer is made, so an evaluation without training has them too.
         """
         self._args, self._model = args, kwargs["model"]
         processor = kwargs.get("processing_class")
@@ -223,9 +224,10 @@ class OlrReward(TrainerCallback, ExportableState):
         self._tokenizer = getattr(processor, "tokenizer", processor)
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Read the training data, and begin the run or continue it after the checkpoint's step.
+        """Read the training data, and begin the run, or continue it after the step of TRL's checkpoint.
 
-        This is done on the first rank only, which decides all labels.
+        Only the first rank does this, because it decides all labels. Raise UserError if the data are a stream, or if
+        the checkpoint was saved without this callback.
         """
         self.on_init_end(args, state, control, **kwargs)
         self._micro_batches = 0
@@ -264,14 +266,14 @@ class OlrReward(TrainerCallback, ExportableState):
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Count one more micro-batch.
 
-        The count tells `state` whether a checkpoint comes in the middle of a generated batch.
+        From the count, `state` knows whether a checkpoint comes in the middle of a generated batch.
         """
         self._micro_batches += 1
 
     on_step_end = on_substep_end
 
     def on_log(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Add TRL's metrics that olr has names for, such as the KL divergence, to the metrics of the latest step."""
+        """Add TRL's metrics for which olr has names, such as the KL divergence, to the metrics of the latest step."""
         logs = kwargs.get("logs") or {}
         if self._olr is not None and state.is_world_process_zero:
             self._olr.log(
@@ -279,16 +281,16 @@ class OlrReward(TrainerCallback, ExportableState):
             )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Write what is still pending and close the run; ranks without a run do nothing."""
+        """Write what is still pending and close the run; do nothing on ranks without a run."""
         if self._olr is not None:
             self._olr.close()
 
     def state(self) -> dict[str, Any]:
         """Return what TRL's checkpoint stores about this object in trainer_state.json: the run's id and step.
 
-        The run's id and step are in ``attributes.olr``, which is None without a run. If the checkpoint comes in the
-        middle of a generated batch, the stored step is the one before, because a resume generates that batch again. See
-        `transformers.trainer_callback.ExportableState`.
+        The run's id and step are in ``attributes.olr``, which is None without a run. TRL may train on a generated batch
+        in several parts or several times. If the checkpoint comes before the batch is used up, the step before is
+        stored, because a resume generates the batch again. See `transformers.trainer_callback.ExportableState`.
         """
         saved = None
         if self._olr is not None:
@@ -305,9 +307,9 @@ class OlrReward(TrainerCallback, ExportableState):
 
 
 def _rows(columns: Mapping[str, Any], size: int) -> list[dict[str, Any]]:
-    """Return columns as a list of `size` rows, each a dictionary.
+    """Return a list of `size` rows, each a dictionary: name of a column -> value.
 
-    `columns` has a column's name -> its values. Whatever is not a list of `size` values is left out.
+    `columns` has the name of a column -> its values. An entry that is not a list of `size` values is left out.
     """
     lists = {
         name: column
@@ -318,7 +320,7 @@ def _rows(columns: Mapping[str, Any], size: int) -> list[dict[str, Any]]:
 
 
 def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
-    """Return TRL's configuration as the `train` and `model` keys of a recipe.
+    """Return TRL's configuration as the `train` and `model` keys of a recipe, as nested dictionaries.
 
     `args` is TRL's configuration, `state` the state of its trainer, and `model` the policy.
     """
@@ -365,11 +367,14 @@ def _settings(args: Any, state: Any, model: Any) -> dict[str, Any]:
 def _on_first_rank(
     here: list[Any], decide: Callable[[Sequence[Any]], tuple[list[float], Any]]
 ) -> tuple[list[float], dict[str, float]]:
-    """Let the first rank decide for all ranks; return the rewards of this rank's samples, and the step's metrics.
+    """Let the first rank (process) decide for all; return the rewards of this rank's samples, and the step's metrics.
 
-    `here` are this rank's samples. `decide` is called on the first rank alone, with the samples of all ranks, rank by
-    rank. It returns one reward per sample, and the metrics. If `decide` raises an error, every rank raises this error,
-    so that no rank waits for an answer.
+    If `decide` raises an error, every rank raises this error, so that no rank waits for an answer.
+
+    Args:
+        here: this rank's samples.
+        decide: called on the first rank alone, with the samples of all ranks, rank by rank. It returns one reward per
+            sample, and the metrics.
     """
     import torch.distributed as dist
 

@@ -83,7 +83,7 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
     async def run_single(self, data: Any) -> dict[str, Any]:
         """Return the reward of one response, once all responses to the same prompt have arrived.
 
-        `data` is the response as verl has it. The result is
+        `data` is the response in verl's form; of several sequences, the last one is graded. The result is
         ``{"reward_score": reward, "reward_extra_info": {"acc": reward}}``. A response to a held-out prompt does not
         wait for others.
         """
@@ -125,7 +125,7 @@ class _Group:
 
 
 class RewardServer:
-    """A Ray actor, one per run, that collects the responses of all workers and decides labels and rewards."""
+    """A Ray actor, one per run, that collects the responses from all reward workers and decides labels and rewards."""
 
     def __init__(self, config: Any) -> None:
         self._config = config
@@ -134,9 +134,9 @@ class RewardServer:
         self._global_step = 0
 
     async def start(self) -> None:
-        """Read verl's settings and data, and prepare the run.
+        """Read verl's settings and data, and prepare the run; raise UserError if the settings or data cannot be used.
 
-        Every worker calls this at its start, but only the first call does anything.
+        Every reward worker calls this at its start, but only the first call does anything.
         """
         if self._olr is not None:
             return
@@ -177,10 +177,11 @@ class RewardServer:
         self._olr = olr
 
     async def reward(self, columns: Mapping[str, Any], rollout: Rollout) -> float:
-        """Return the reward of a response once all responses to its prompt have arrived; at once for a held-out prompt.
+        """Return the reward of a response, once all responses to its prompt have arrived.
 
-        `columns` are verl's columns of the response: those of its data row, and the ids of the group (`uid`), of the
-        response in the group (`session_id`) and of the step (`global_steps`).
+        A response to a held-out prompt gets its reward at once. `columns` has verl's columns of the response by name.
+        They are the columns of its data row, and the ids of the group (`uid`), of the response in the group
+        (`session_id`) and of the step (`global_steps`).
         """
         olr = self._olr
         assert olr is not None
@@ -203,15 +204,11 @@ class RewardServer:
     async def _waited(
         self, waiting: asyncio.Future[float], group: _Group, uid: str
     ) -> float:
-        """Wait for a response's reward and return it.
+        """Wait until `waiting` holds the response's reward, and return the reward.
 
         Raise UserError if no further response of the group arrives for `group_timeout` seconds, because verl may have
-        lost some.
-
-        Args:
-            waiting: the future that will hold the reward.
-            group: the responses to the prompt that have arrived so far.
-            uid: verl's id of the group.
+        lost some. `group` has the responses to the prompt that have arrived so far, and `uid` is verl's id of the
+        group.
         """
         while True:
             size = len(group.rollouts)
@@ -230,10 +227,10 @@ class RewardServer:
     def _supervise(
         self, olr: OnlineLabelRefinement, group: _Group, global_step: int
     ) -> None:
-        """Decide the labels of a complete group, and hand the rewards to the calls that wait for them.
+        """Decide the label of a complete group's prompt, and hand the rewards to the calls that wait for them.
 
-        The step of the group is stored once it is complete. If verl has resumed from a checkpoint, the run is first
-        rolled back to the checkpoint's step. `global_step` is verl's number of the group's step.
+        When the last group of a step has come, the step is stored. If verl has resumed from a checkpoint, the run is
+        first rolled back to the checkpoint's step. `global_step` is verl's number of the group's step.
         """
         # The first group of a process that starts after step 1: verl has resumed from a checkpoint.
         if self._global_step == 0 and global_step > 1:
@@ -253,7 +250,7 @@ class RewardServer:
             waiting.set_result(reward)
 
     def _finish(self, olr: OnlineLabelRefinement) -> None:
-        """Store the groups received since the last step as one step, if there are any.
+        """Store the groups that have come since the last stored step as one step; do nothing if there are none.
 
         After verl's last step, also close the run.
         """
@@ -266,7 +263,7 @@ class RewardServer:
     def _go_back(self, olr: OnlineLabelRefinement, global_step: int) -> None:
         """Continue the stored run after verl's step `global_step`, and remove later steps.
 
-        Raise UserError if the run ends before that step. It is then not the run that verl's checkpoint belongs to.
+        Raise UserError if the run ends before that step, because verl's checkpoint then belongs to another run.
         """
         path = run_path(self._config)
         require_run(path)
@@ -316,7 +313,7 @@ def require_supported(config: Any) -> None:
 def _require_free_or_resumed(config: Any) -> None:
     """Raise UserError if the run directory holds a run, and verl is going to start from scratch.
 
-    It is meant to be called before anything is sampled.
+    This is checked before anything is sampled.
     """
     path, trainer = run_path(config), config.trainer
     checkpoints = os.path.join(
@@ -335,7 +332,7 @@ def _require_free_or_resumed(config: Any) -> None:
 def require_enough_workers(config: Any) -> None:
     """Raise UserError if verl has too few reward workers for all responses of a step to wait at the same time.
 
-    A worker holds at most `_MOST_WAITING` responses.
+    At most `_MOST_WAITING` responses can wait in one worker.
     """
     responses = config.data.train_batch_size * config.actor_rollout_ref.rollout.n
     least = -(-responses // _MOST_WAITING)
@@ -348,7 +345,7 @@ def require_enough_workers(config: Any) -> None:
 
 
 def trainer_settings(config: Any) -> dict[str, Any]:
-    """Return verl's configuration as the `train` and `model` keys of a recipe."""
+    """Return verl's configuration as the `train` and `model` keys of a recipe, as nested dictionaries."""
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     train = {
         "epochs": config.trainer.total_epochs,
@@ -370,9 +367,9 @@ def trainer_settings(config: Any) -> dict[str, Any]:
 
 
 def read_data(files: str | Sequence[str], key: str) -> Any:
-    """Return the rows of verl's data files as one table.
+    """Return the rows of verl's data files as one Arrow table.
 
-    The column `key`, which holds the prompts, is renamed to `prompt`.
+    The column named `key`, which holds the prompts, is renamed to `prompt`.
     """
     names = [files] if isinstance(files, str) else list(files)
     table = read_table([Path(copy_to_local(name)) for name in names])
