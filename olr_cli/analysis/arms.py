@@ -250,12 +250,9 @@ def find_runs(
 def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """Return the runs that have something to show, and a sentence on each run that is left out.
 
-    A run without a complete step is left out, unless it is another trainer's log or the user named its own path. If no
-    run would remain, all runs and no sentences are returned, so that a later error can say what is missing.
-
-    Args:
-        runs: the runs to choose from.
-        named: the paths that the user named.
+    A run without a complete step is left out, unless it is another trainer's log or its own path is among those that
+    the user `named`. If no run would remain, all runs and no sentences are returned, so that a later error can say what
+    is missing.
     """
     named_paths = set(named)
     waiting = {

@@ -38,7 +38,7 @@ SMALLEST_GAP = 0.05
 
 
 class Lack(Exception):
-    """Raised if a figure or table needs data that the arms lack; the message names them, such as "true answers"."""
+    """Raised if a figure or table needs data that the arms lack; the message names the data, such as "true answers"."""
 
 
 class Key(NamedTuple):

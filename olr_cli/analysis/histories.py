@@ -73,9 +73,9 @@ EXAMPLE = "method.slope_threshold=0.1"
 def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
     """Return the last words of an `olr replay` command that tries other criteria; they follow the name of the history.
 
-    The words repeat `settings`, the ``KEY=VALUE`` texts that the history was read with. Without any they repeat the
-    rules that a run's own verifier needs. A user's own label rule lacks OLR's criteria. If it is the run's method, the
-    words also choose OLR.
+    The words repeat `settings`, the ``KEY=VALUE`` texts that the history was read with. Without `settings` they repeat
+    the rules of a run's own verifier, if it has some. If the run's method is a user's own label rule, which lacks OLR's
+    criteria, the words also choose OLR.
     """
     read = settings or [
         text for key, text in recipe.code_settings().items() if key == "verifier.where"
@@ -521,11 +521,8 @@ def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> Rol
     """Return the history in a log.
 
     If the log has no labels, a prompt's label is taken to be the answer that was rewarded most often; a note says so.
-
-    Args:
-        log: the log.
-        recipe: the recipe that the log was read by (`log_recipe`).
-        report: called while the history's steps are read.
+    `recipe` is the recipe that the log was read by (`log_recipe`). `report` is called while the history's steps are
+    read.
 
     Raises:
         UserError: the recipe names an extractor, but the log has answers only; or the log's labels or views (wordings

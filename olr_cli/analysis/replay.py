@@ -262,13 +262,8 @@ def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> It
     """Yield sentences that compare the decisions of a replay with those of the run.
 
     One says at how many visits the label is the same. Another says at how many visits the prompt trains in both or in
-    neither; it is left out if every prompt trains in both. If `method` is not the run's own, a sentence before these
-    says so.
-
-    Args:
-        history: the history of the run.
-        method: name of the method that decided `labels`.
-        labels: the replay's decisions.
+    neither; it is left out if every prompt trains in both. If `method`, the name of the replay's method, is not the
+    run's own, a sentence before these says so. `labels` has the replay's decisions.
     """
     run_method = compose(read_recipe(history.source).method).name
     if run_method != method:

@@ -384,8 +384,8 @@ def fit(tally: Tally) -> AnnotatorModel:
 def _are_voters(accuracies: Floats) -> Bools:
     """Return (J,) whether each model votes.
 
-    The `_VOTERS` most accurate models vote. So does every model whose log odds of being right are at most `_NEARLY`
-    below those of the last of them.
+    The `_VOTERS` most accurate models vote. Models that are nearly as accurate as the last of these vote too: their log
+    odds of being right are lower by at most `_NEARLY`.
     """
     log_odds = np.log(accuracies / (1 - accuracies))
     return np.asarray(log_odds >= np.sort(log_odds)[-_VOTERS:][0] - _NEARLY)
@@ -435,9 +435,9 @@ def _at(accuracies: Floats, difficulties: Floats) -> Floats:
 
 
 def _least_accuracy(possible: float, models: int) -> float:
-    """Return the accuracy below which an answer that agrees with the label could count against the label.
+    """Return the lowest accuracy that keeps an answer equal to the label from counting against the label.
 
-    It is high enough even for the last of several models that all give this answer, and at least `_BOUNDS[0]`.
+    It is high enough even for the last of several models that all give this answer. It is at least `_BOUNDS[0]`.
 
     Args:
         possible: number of possible answers to the question.

@@ -322,7 +322,7 @@ def _verified(
 
 
 def _agree(before: str | None, answer: str | None) -> bool:
-    """Return whether two verified answers to a prompt agree.
+    """Return whether two verified answers to a prompt agree, that is whether they match.
 
     None means that only the label is known to be wrong. Two None agree; None and an answer do not.
     """

@@ -147,11 +147,10 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """D ways to turn the log odds that a label is wrong into a calibrated chance.
+    """D maps from the log odds that a label is wrong to a calibrated chance.
 
-    The log odds of the annotator model are overconfident. A map corrects them by a logistic function with an intercept
-    and a slope. Its parameters are fitted to verified labels. The D maps are draws from the posterior of these
-    parameters.
+    The log odds of the annotator model are overconfident. Each map corrects them by a logistic function with an
+    intercept and a slope, fitted to verified labels. The D maps are draws from the posterior of these parameters.
     """
 
     intercepts: Floats

@@ -120,6 +120,10 @@ def _under_one_key(
     Votes on different keys cannot be mixed. Evaluations under verified keys are therefore left out, unless there are no
     others.
 
+    Args:
+        asked: evaluation -> its record.
+        name: name of the benchmark.
+
     Returns:
         Evaluation -> its record, for those that vote.
         The evaluations that are left out.

@@ -241,7 +241,7 @@ def _as_recipe(
     found: RewardAudit,
     answer: Answer,
 ) -> Answer:
-    """Add a verifier that errs as the audited one did to the output of an audit of rewards.
+    """Add to the output of an audit of rewards a verifier that errs like the audited one.
 
     If `target` is `PRINTED`, the answer prints the verifier's section of a recipe and nothing else. Otherwise a recipe
     is written to `target` that trains with this verifier and without it, and the answer proposes the command that

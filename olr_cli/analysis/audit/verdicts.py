@@ -79,7 +79,7 @@ class _Doubt:
 
     @classmethod
     def by_votes(cls, counted: Tally, model: AnnotatorModel) -> _Doubt:
-        """Return the doubt by the votes alone, which says what labels are doubted, without chances and replacements."""
+        """Return the doubt by the votes alone, which has no chances and replaces no label."""
         unknown = np.full(len(counted), np.nan)
         # If one model gives the same answer several times at one visit, it may have made one error several times.
         is_evidence = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
@@ -204,12 +204,7 @@ def _statuses(
     A verified label is doubted if it is wrong, and fine if it is right. The status of any other label follows from the
     votes, and from the chance that it is wrong.
 
-    Args:
-        known: the verified labels.
-        model: the annotator model.
-        doubt: how doubtful the labels are.
-        is_missing: (P,) whether there is no label.
-        is_other: (P,) whether the likeliest answer is not the label.
+    `is_missing` is (P,) whether there is no label, and `is_other` (P,) whether the likeliest answer is not the label.
     """
     cases = {
         "doubted": known.is_known & (known.is_wrong == 1),

@@ -61,15 +61,8 @@ def recipe_text(
 ) -> str:
     """Return a recipe with two arms, one with the verifier and one without, that trains on the data of a history.
 
-    For a run, the recipe is based on the run's own recipe, whose path is written relative to `target`. Otherwise it is
-    based on `own-data`, with the data set `data`.
-
-    Args:
-        audit: the audit of rewards.
-        section: the verifier's section.
-        history: the audited history.
-        data: path or name of the data set; not needed for a run.
-        target: the file that the text is for.
+    For a run, the recipe is based on the run's own recipe, whose path is written relative to `target`, the file that
+    the text is for. Otherwise it is based on `own-data`, with the data set `data` (a path or a name).
 
     Raises:
         UserError: no reward was found wrong, or the data set is unknown.
