@@ -56,7 +56,11 @@ class Arm:
 
     @property
     def title(self) -> str:
-        """The name that figures show: the user's own label (`relabel`), else the name spelt out."""
+        """The arm's name in figures.
+
+        It is the label that the user gave (`relabel`). Without one, it is the name in plain text, such as ``olr + label
+        smoothing``.
+        """
         return self.name if self.is_labelled else spelt(self.name)
 
     @property
@@ -105,7 +109,7 @@ class Arm:
 
     @cached_property
     def _visits(self) -> list[pl.DataFrame]:
-        """The metrics of each epoch: one frame per run, in the order of `runs`, with a row per epoch.
+        """One frame per run, in the order of `runs`, with a row of metrics per epoch.
 
         In epoch n every prompt is visited for the n-th time. The last epoch may be incomplete. The columns are those of
         `by_epoch`.
@@ -113,7 +117,7 @@ class Arm:
         return [self.visits()[run.path] for run in self.runs]
 
     def by_epoch(self) -> list[pl.DataFrame]:
-        """Return the metrics of each complete epoch: one frame per run, in the order of `runs`, with a row per epoch.
+        """Return one frame per run, in the order of `runs`, with a row of metrics per complete epoch.
 
         The columns are ``visit`` (the epoch, from 1), ``prompts`` (number of prompts visited) and one per metric of the
         labels, such as ``majority/accuracy``. A metric without a value is null.
@@ -138,9 +142,9 @@ class Arm:
         return sentences
 
     def notes(self) -> list[str]:
-        """Return notes on unfinished runs, on runs without training, and on epochs that figures leave out.
+        """Return sentences on unfinished runs, on runs without training, and on epochs that figures leave out.
 
-        For another trainer's log, return the notes of the log.
+        For another trainer's log, return the notes that were made when the log was read.
         """
         if self.log is not None:
             return list(self.log.notes)
@@ -206,12 +210,13 @@ def find_runs(
     """Return the runs at the given places; a run that several places lead to is returned once.
 
     A place is a run directory, a folder, or another trainer's log. A folder stands for all runs below it, the oldest
-    first. A log that is a folder becomes one run; all logs that are files together become another. Runs of logs come
-    last. A folder named ``figures`` or ``logs`` that holds no runs is skipped if another place holds some.
+    first. A log that is a folder becomes one run. All logs that are single files become one run together. Runs of logs
+    come last. A folder named ``figures`` or ``logs`` that holds no runs is skipped if another place holds some.
 
     Args:
         places: paths of run directories, folders and logs.
-        columns: role -> name of its column in logs (`olr_cli.data.logs.read_log`).
+        columns: for logs, olr's name of a column -> its name in the files. Other columns are found by their usual
+            names.
 
     Raises:
         UserError: a place holds neither runs nor a log.
@@ -245,9 +250,9 @@ def find_runs(
 def begun(runs: Sequence[Run], named: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """Return the runs that have something to show, and a sentence on each run that is left out.
 
-    A run without a complete step is left out. Exceptions are other trainers' logs, and runs that the user named by
-    their own paths (`named`). If no run would remain, all runs are returned and no sentence, so that a later error can
-    say what is missing.
+    A run without a complete step is left out, unless it is another trainer's log or its own path is among those that
+    the user `named`. If no run would remain, all runs and no sentences are returned, so that a later error can say what
+    is missing.
     """
     named_paths = set(named)
     waiting = {
@@ -333,7 +338,9 @@ def visits_of(arms: Iterable[Arm]) -> dict[Path, pl.DataFrame]:
 
 
 def relabel(arms: Sequence[Arm], labels: Iterable[str]) -> list[Arm]:
-    """Return the arms in the given order; each entry ``ARM=LABEL`` of `labels` renames the arm ARM.
+    """Return the arms in the given order, with new names for those that the user labels.
+
+    `labels` are texts ``ARM=LABEL``, which rename the arm ARM.
 
     Raises:
         UserError: no arm is called ARM, a LABEL is empty, or two arms would have the same name.
@@ -394,7 +401,7 @@ class Variation:
 
     @property
     def first(self) -> Arm:
-        """The first arm; apart from the key that varies, its settings are those of all arms."""
+        """The arm with the smallest value of `key`; its other settings are those of all arms."""
         return next(iter(self.arms.values()))
 
     def settings(self, *without: str) -> dict[str, Any]:
@@ -407,9 +414,10 @@ class Variation:
 
 
 def merged(arms: Iterable[Arm]) -> list[Arm]:
-    """Merge arms whose settings are equal, and return one arm per group, with the name of the group's first arm.
+    """Merge arms whose settings are equal.
 
-    If several arms of a group have a run with the same seed, only the run of the first of these arms is kept.
+    Each group of such arms becomes one arm, named like the group's first arm. If several arms of a group have a run
+    with the same seed, only the first of these runs is kept.
     """
     groups = gathered((repr(sorted(arm.settings().items())), arm) for arm in arms)
     of_seeds = [
@@ -443,7 +451,7 @@ def vary(arms: Iterable[Arm], key: str) -> list[Variation]:
 def _value(run: Run, key: str) -> Any:
     """Return the value of a dotted key in a run's recipe, or None if the recipe has no such key.
 
-    The recipe may leave out a setting of a user's own label rule; the value is then the rule's default.
+    If the key is a setting of a user's own label rule and the recipe leaves it out, the rule's default is returned.
     """
     part: Any = run.recipe
     for name in key.split("."):
@@ -474,7 +482,7 @@ def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> l
     """Return the names, with distinguishing settings appended to names that occur several times.
 
     Two arms ``olr`` may become ``olr ratio=0.3`` and ``olr ratio=0.5``. Equal names with equal settings stay equal.
-    `settings` has one mapping per name, in the same order: dotted key of the recipe -> value.
+    `settings` has one mapping per name, in the same order, from dotted keys of the recipe to values.
     """
     namesakes = gathered(zip(names, settings, strict=True))
     details = {name: iter(telling_settings(recipes)) for name, recipes in namesakes.items()}
@@ -482,10 +490,10 @@ def tell_apart(names: Sequence[str], settings: Sequence[Mapping[str, Any]]) -> l
 
 
 def telling_settings(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return for each recipe a text such as ``ratio=0.3 seed=2``, with the settings in which the recipes differ.
+    """Return one text per recipe, such as ``ratio=0.3 seed=2``, with the settings in which the recipes differ.
 
-    `settings` has one mapping per recipe: dotted key -> value. A key that a recipe lacks is shown as ``unset``. If all
-    recipes are equal, the texts are empty.
+    `settings` has one mapping per recipe, from dotted keys to values. A key that a recipe lacks is shown as ``unset``.
+    If all recipes are equal, the texts are empty.
     """
     keys = sorted({key for recipe in settings for key in recipe})
     differing = [

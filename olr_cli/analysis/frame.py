@@ -38,11 +38,11 @@ SMALLEST_GAP = 0.05
 
 
 class Lack(Exception):
-    """Raised if a figure or table needs data that the arms lack; the message names them, such as "true answers"."""
+    """Raised if a figure or table needs data that the arms lack; the message names the data, such as "true answers"."""
 
 
 class Key(NamedTuple):
-    """Subject of a summary over seeds: a metric of an arm at a position `at`, such as an epoch.
+    """What a summary over seeds is about: a metric of an arm at a position `at`, such as an epoch.
 
     `at` is None for a metric with one value per run.
     """
@@ -66,15 +66,16 @@ def frame(rows: Iterable[tuple[str, int, str, int | None, float | None]]) -> pl.
 def summarise(
     values: pl.DataFrame, references: Mapping[str, str] | None = None, best: str = ""
 ) -> dict[Key, Cell]:
-    """Summarise every metric of every arm over its seeds, at each position `at`, in the order of first appearance.
+    """Return mean, sd and number of seeds of every metric of every arm, at each position `at`.
 
-    A cell has the mean, sd and number of seeds, and the paired difference to the arm's reference.
+    The keys are in the order in which they first appear. A cell also has the difference to the arm's reference, paired
+    by seed.
 
     Args:
         values: rows of `frame`.
-        references: arm -> the arm that it is compared with, seed by seed; None for no comparison.
-        best: name of the best arm, or empty. If it is given, a cell also has the share that the arm closes of the gap
-            between its reference and the best arm.
+        references: arm -> the arm that it is compared with. None, or a missing arm, means no comparison.
+        best: name of the best arm. If it is given, a cell also has `recovered`: how much of the gap between its
+            reference and the best arm the arm closes. Empty for none.
     """
     by_seed = {
         Key(metric, arm, at): dict(zip(seeds, numbers, strict=True))
@@ -98,8 +99,8 @@ def summarise(
 def spreads(values: pl.DataFrame, at: str = "epoch") -> pl.DataFrame:
     """Return mean and spread over seeds, for every arm, metric and position.
 
-    The columns are arm, metric, the position (named as `at` says), mean, sd (null for one run), runs, and values (the
-    list of the single runs' values).
+    The columns are arm, metric, the position (whose column is called `at`), mean, sd (null for one run), runs, and
+    values (the list of the single runs' values).
     """
     grouped = _grouped(values)
     cells = [mean_cell(numbers) for numbers in grouped["value"].to_list()]
@@ -114,14 +115,14 @@ def _grouped(values: pl.DataFrame) -> pl.DataFrame:
 
 
 def spread(cell: Cell) -> tuple[float | str | None, float | None, int]:
-    """Return the mean of a cell, its sd (None for one run) and its number of runs, in the order of `SPREAD`."""
+    """Return the mean of a cell, its sd (None for one run) and its number of runs."""
     return cell.value, cell.sd, cell.n
 
 
 def flat(cell: Cell) -> dict[str, Any]:
-    """Return a mean over seeds and its paired difference to another arm as named values for CSV and JSON.
+    """Return a mean over seeds and its paired difference to another arm as a dict for CSV and JSON.
 
-    The names are n, mean, sd, pairs, difference, low and high; values that are unknown are None.
+    The keys are n, mean, sd, pairs, difference, low and high. An unknown value is None.
     """
     change = cell.change or UNKNOWN
     return {
@@ -158,10 +159,11 @@ def difference(values: Mapping[int, float], baseline: Mapping[int, float]) -> Ce
 def recovered(
     values: Mapping[int, float], baseline: Mapping[int, float], top: Mapping[int, float]
 ) -> Cell | None:
-    """Return the share of the gap between `baseline` and `top` that `values` closes; all three map a seed to a value.
+    """Return the share of the gap between `baseline` and `top` that `values` closes.
 
-    The share is mean (value - baseline) / mean (top - baseline) over the seeds that all three have, with Student's
-    interval by the delta method. The result is None if they share no seed or the gap is below `SMALLEST_GAP`.
+    All three arguments map a seed to a value. The share is mean (value - baseline) / mean (top - baseline) over the
+    seeds that all three have, with Student's interval by the delta method. The result is None if they share no seed or
+    the gap is below `SMALLEST_GAP`.
     """
     seeds = sorted(values.keys() & baseline.keys() & top.keys())
     gains, gaps = (
@@ -181,14 +183,14 @@ def recovered(
 def notes_on_differences(
     cells: Iterable[Cell | None], reference: str, whose: str = ""
 ) -> Iterator[str]:
-    """Yield notes on the differences in these cells: what they mean, and that one seed gives no interval.
+    """Yield a sentence on what the differences in these cells mean, and one if a single seed gives no interval.
 
     Without differences nothing is yielded.
 
     Args:
         cells: the cells of a table; None for an empty one.
         reference: what the cells are compared with, in words.
-        whose: put before "paired by seed", such as ``ours ``, if a table has published differences too.
+        whose: words such as ``ours `` to put before "paired by seed", if a table has published differences too.
     """
     changes = [cell.change for cell in cells if cell and cell.change]
     if changes:

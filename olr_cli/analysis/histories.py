@@ -73,8 +73,9 @@ EXAMPLE = "method.slope_threshold=0.1"
 def replay_words(recipe: Recipe, settings: Sequence[str] = ()) -> list[str]:
     """Return the last words of an `olr replay` command that tries other criteria; they follow the name of the history.
 
-    They include the settings with which the history was read (`settings`), or else those that a run's own verifier
-    needs. A user's own label rule lacks OLR's criteria; if it is the run's method, the words also choose OLR.
+    The words repeat `settings`, the ``KEY=VALUE`` texts that the history was read with. Without `settings` they repeat
+    the rules of a run's own verifier, if it has some. If the run's method is a user's own label rule, which lacks OLR's
+    criteria, the words also choose OLR.
     """
     read = settings or [
         text for key, text in recipe.code_settings().items() if key == "verifier.where"
@@ -148,16 +149,17 @@ class RolloutHistory:
 
     @property
     def given_up(self) -> Path | None:
-        """The run's file of answers that grading gave up on, so that a replay gives up on them too (R8).
+        """The run's file of answers that grading gave up on; None unless the history is of a single run.
 
-        None unless the history is of a single run.
+        A replay reads it to give up on the same answers.
         """
         return self.source / GIVEN_UP if self.is_run else None
 
     def judge(self, report: Callable[[str], None] | None = None) -> Judge:
-        """Make a judge that decides as in the run: with its tolerance, and giving up on the same answers.
+        """Make a judge that decides as in the run.
 
-        The judge writes nothing into the run. `report` is called with the progress of slow verdicts.
+        It has the run's tolerance and gives up on the same answers. It writes nothing into the run. `report` is called
+        with the progress if verdicts are slow.
         """
         tolerance = self.recipe.data.tolerance
         return Judge(ledger=self.given_up, keep=False, tolerance=tolerance, report=report)
@@ -181,8 +183,8 @@ def read_history(
         source: a run directory; for a log its files, folders of files, or patterns.
         overrides: settings applied to the run's recipe, such as ``method.slope_threshold=0.1``. They may change the
             method, the verifier, the seed, the draw of noisy labels, and how answers are read. For a log they may also
-            change the noise type of sentinels, that is of labels that no answer matches (R1).
-        columns: role -> name of its column in a log.
+            change the noise type of sentinels, which are labels that no answer matches.
+        columns: for a log, olr's name of a column -> its name in the files.
         keeps_responses: whether a log's steps include its responses and their rewards.
         are_models: whether several runs of `olr rollouts` on one data set may be read together, as a log of several
             models.
@@ -417,7 +419,7 @@ def with_questions(
 ) -> tuple[Mapping[str, Prompt], PromptSet | None]:
     """Return a run's prompts with their messages, and its data set.
 
-    If the data set cannot be read on this machine, return the prompts unchanged, and None for the data set.
+    If the data set cannot be read on this machine, the prompts are returned unchanged, with None for the data set.
     """
     # Questions help people, but votes need none, so data that cannot be read here are no error.
     with suppress(UserError):
@@ -433,7 +435,8 @@ def with_questions(
 def run_data(run: Path, *, is_local: bool = False) -> PromptSet:
     """Return the data set that a run was made on.
 
-    With `is_local` no network is used, and the run must have recorded a digest to compare the data with.
+    If the run recorded a digest of its prompts, the data must still have it. With `is_local` no network is used, and a
+    run without a digest is an error.
 
     Raises:
         UserError: the data set cannot be read, or its prompts are no longer those of the run.
@@ -473,7 +476,7 @@ def _extracted_again(
 ) -> Iterator[pl.DataFrame]:
     """Yield a run's steps, with the answers extracted anew from the stored responses.
 
-    With `extractor` None, the data source of each prompt decides which extractor reads its answers (R6).
+    If `extractor` is None, the answers to each prompt are read by the extractor that belongs to its data source.
     """
     sources: dict[str, str] = {}
     if extractor is None:
@@ -515,10 +518,11 @@ def log_recipe(changes: Mapping[str, Any]) -> Recipe:
 
 
 def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> RolloutHistory:
-    """Return the history in a log; `recipe` is the one that the log was read by (`log_recipe`).
+    """Return the history in a log.
 
     If the log has no labels, a prompt's label is taken to be the answer that was rewarded most often; a note says so.
-    `report` is called as the history's steps are used.
+    `recipe` is the recipe that the log was read by (`log_recipe`). `report` is called while the history's steps are
+    read.
 
     Raises:
         UserError: the recipe names an extractor, but the log has answers only; or the log's labels or views (wordings
@@ -572,7 +576,7 @@ def log_history(log: RolloutLog, recipe: Recipe, report: Report = silent) -> Rol
 def contradictions(history: RolloutHistory, judge: Judge) -> list[str]:
     """Return a list with one warning if many of a log's rewards contradict the grader's verdict, else an empty list.
 
-    Many means more than 10 % of a sample. They may have been logged beside the wrong rows.
+    Many means more than 10 % of a sample. Such rewards may belong to other rows of the log.
     """
     if history.rewards is None:
         return []

@@ -17,9 +17,9 @@ _COMPARED = 1_000
 
 
 def labels_of_prompts(table: pl.DataFrame, file: Path) -> pl.DataFrame:
-    """Return one row per prompt of a log: prompt_id, and those of its labels and of ``data_source`` that the log has.
+    """Return one row per prompt of a log.
 
-    `LABELS` has the possible columns of labels.
+    The columns are prompt_id and those of given_label, true_answer, noise_type and ``data_source`` that the log has.
 
     Raises:
         UserError: a prompt has different values at different visits, or a noise type is unknown.

@@ -90,7 +90,7 @@ def read_shown(
         places: a run directory, the files or folders of a log, or folders of evaluations.
         settings: texts ``KEY=VALUE`` applied to the recipe by which the history is read, such as
             ``data.extractor=last_number``.
-        columns: role -> name of its column in a log.
+        columns: for a log, olr's name of a column -> its name in the files.
         benchmark: name of the benchmark to show; for evaluations only, and None if they have only one.
         report: called with the progress of reading.
     """
@@ -112,7 +112,8 @@ def read_shown(
 def _with_one_visit(history: RolloutHistory) -> RolloutHistory:
     """Put all rollouts of a log of several models into one visit, so that all models vote together.
 
-    A log without a column of models keeps its visits. The steps of the result are a list, which can be read repeatedly.
+    A log without a column of models keeps its visits. The steps of the result are a list, so they can be read more than
+    once.
     """
     steps = list(history.steps)
     if not any("model" in rows.columns for rows in steps):
@@ -125,8 +126,8 @@ def _with_one_visit(history: RolloutHistory) -> RolloutHistory:
 def find_prompt(prompts: Mapping[str, Prompt], text: str) -> Prompt:
     """Return the prompt that a text identifies.
 
-    It is the prompt with this id. Otherwise it is the only prompt that has the text in its id or, if no id has it, in
-    its question, in any case of letters.
+    If the text is an id, it is the prompt with this id. Otherwise it is the only prompt with the text in its id. If no
+    id has the text, it is the only prompt with the text in its question; upper and lower case are the same there.
 
     Raises:
         UserError: no prompt has the text, or several have.
@@ -171,7 +172,8 @@ def prompts_answer(
         history: result of `read_shown`.
         judge: counts the votes if they are not stored.
         words: the `olr show` command as words, with the history and the options that say how it is read.
-        only_wrong: whether only prompts with a wrong label are listed (`_is_wrong`).
+        only_wrong: whether to list only prompts whose label is wrong or, if the true answer is unknown, contradicted by
+            the majority.
         visit: number of the visit, from 1; None for the last of each prompt.
         top: number of rows that a terminal shows.
     """
@@ -200,7 +202,7 @@ def prompts_answer(
 
 
 def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.DataFrame:
-    """Return one row of the labels table per prompt, at visit number `visit` or, if that is None, at its last visit.
+    """Return one row of the labels table per prompt, for visit number `visit`; None is each prompt's last visit.
 
     Raises:
         UserError: no prompt has such a visit.
@@ -222,8 +224,8 @@ def _labels_of(history: RolloutHistory, judge: Judge, visit: int | None) -> pl.D
 def _is_wrong(history: RolloutHistory) -> pl.Expr:
     """Build the expression for whether a row's label is wrong.
 
-    If the true answer is unknown, the label counts as wrong if the majority is another answer and did not replace it.
-    In an evaluation, a problem without a majority then counts as wrong too, as in maj@n.
+    If the true answer is unknown, a label counts as wrong if the majority is another answer and did not replace it. If
+    there is no majority, the label counts as wrong only in an evaluation, as in maj@n.
     """
     # Without a majority `MAJORITY_DIFFERS` is null.
     differs = MAJORITY_DIFFERS.fill_null(value=is_of_evaluations(history))
@@ -274,8 +276,8 @@ def _block(rows: Sequence[Mapping[str, str | Cell]], notes: Sequence[str] = ()) 
     """Return a block of a table; columns without any known value are left out.
 
     Args:
-        rows: for each row, head of the column -> cell.
-        notes: texts to show below the first rows, in order; an empty one is not shown.
+        rows: one mapping per row, from heads of columns to cells.
+        notes: texts to show below the rows, the n-th below the n-th row; an empty text is not shown.
     """
     heads = [head for head in rows[0] if any(row[head] != NOTHING for row in rows)]
     lines = []
@@ -366,7 +368,8 @@ def _of_prompt(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return two frames about a prompt: its rows of the labels table, one per visit, and its responses at all visits.
 
-    Responses have those columns of `_RESPONSE` that are known. The labels of a log are decided here, by its recipe.
+    A response has the columns visit, sample, view, model, answer, reward, tokens, truncated and response, as far as
+    they are known. A log stores no decisions on labels, so they are made here by the log's recipe.
     """
     is_prompt = pl.col("prompt_id") == prompt.prompt_id
     if history.is_run:

@@ -44,9 +44,9 @@ _TASK = ("model.path", "data.train", "data.test")
 
 
 def at_the_end(arms: Sequence[Arm]) -> pl.DataFrame:
-    """Return the metrics of `TITLES` at the end of each run; metrics without a value are left out.
+    """Return how each run ended: its held-out accuracy and measures of its labels (the metrics of `TITLES`).
 
-    The columns are arm, seed, metric, at (null) and value.
+    The columns are arm, seed, metric, at (null) and value. Metrics without a value are left out.
     """
     counted = [name for name in TITLES if name in LABEL_METRICS]
     last: dict[Path, Any] = {}
@@ -94,20 +94,21 @@ class Source:
     def published(self) -> Sequence[ScoreColumn]:
         """The columns of the paper's scores to show beside ours.
 
-        Beside benchmark scores they are the same columns; beside held-out accuracy they are the averages of benchmarks.
+        If ours are benchmark scores, the paper's columns are the same. If ours are held-out accuracy, they are the
+        averages of benchmarks.
         """
         return AVERAGES if self.is_held_out else self.columns
 
     def values(self, run: Run) -> Mapping[str, float]:
-        """Return column -> score at the run's end; empty if the run has none."""
+        """Return the run's scores at its end, a mapping from columns to scores; empty if the run has none."""
         return self.shares.get(run.path, {})
 
 
 def source_of(arms: Sequence[Arm], models: Sequence[Path]) -> Source:
-    """Return the scores of the arms' runs: benchmark scores if there are any, else held-out accuracy.
+    """Return the scores of the arms' runs.
 
-    Benchmark scores are taken if any run has a score on one of the paper's benchmarks, or if `models` are given, which
-    are folders of evaluations of policies before training.
+    They are benchmark scores if any run has a score on one of the paper's benchmarks, or if `models` is not empty.
+    Otherwise they are held-out accuracy. `models` are folders of evaluations of policies before training.
     """
     runs = [run for arm in arms for run in arm.runs]
     scores = {
@@ -160,9 +161,9 @@ def _held_out(runs: Sequence[Run]) -> Source:
 
 
 def _last_scores(run: Path) -> StoredScores | None:
-    """Return the benchmark scores of a run's last checkpoint that `olr evaluate RUN` has scored (R22).
+    """Return the benchmark scores of the last checkpoint of a run that `olr evaluate RUN` has scored.
 
-    Only evaluations on benchmarks of the paper count. The result is None if there is none.
+    Only evaluations on benchmarks of the paper count. The result is None if there are none.
     """
     evaluations = [
         stored_scores(file.parent) for file in sorted(run.glob("evaluation/*/scores.json"))

@@ -52,8 +52,8 @@ from olr_cli.tables import Answer, File
 def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame]:
     """Decide the labels of every visit anew, and yield rows of the labels table in batches, oldest first.
 
-    A row is the decision at one visit, that is on one group of responses to a prompt. The history's recipe sets the
-    method, the seed and the draw of noisy labels.
+    A row is the decision for one prompt at one visit. The history's recipe sets the method, the seed and the draw of
+    noisy labels.
     """
     recipe, prompts = history.recipe, history.prompts
     if decides_in_columns(recipe):
@@ -74,7 +74,9 @@ def label_tables(history: RolloutHistory, judge: Judge) -> Iterator[pl.DataFrame
 
 
 def _rollouts_of(rows: pl.DataFrame, method: Method, source: Path) -> pl.DataFrame:
-    """Return the rollouts that the method uses: those to the wordings of a prompt (views) that it samples.
+    """Return the rollouts that the method uses.
+
+    A method samples one or more views, that is wordings of a prompt; rollouts of other views are left out.
 
     Raises:
         UserError: the method needs a view that is missing at a visit, or a statistic that is missing for a rollout.
@@ -218,8 +220,8 @@ def replay_answer(
 def _warnings(history: RolloutHistory, counts: Mapping[str, int]) -> list[str]:
     """Return warnings if hardly any response has an answer, and if the warm-up is as long as the history.
 
-    In both cases a replay selects nothing, whatever the rollouts say. `counts` has the numbers of ``rollouts`` and of
-    those that are ``answered``, and the ``last_visit``.
+    In both cases a replay selects nothing, whatever the rollouts say. `counts` has the number of ``rollouts``, the
+    number of ``answered`` rollouts, and the ``last_visit``.
     """
     # A wrong extractor leaves no votes, and a long warm-up leaves no visit to select in.
     recipe, missing = history.recipe, 1 - counts["answered"] / counts["rollouts"]
@@ -259,9 +261,9 @@ def _settings(recipe: Recipe) -> str:
 def _agreement(history: RolloutHistory, method: str, labels: pl.LazyFrame) -> Iterator[str]:
     """Yield sentences that compare the decisions of a replay with those of the run.
 
-    They say at how many visits the label is the same, and at how many the prompt trains in both or in neither. The
-    second sentence is left out if every prompt trains in both. If `method`, the name of the method that decided
-    `labels`, is not the run's own, an additional first sentence says so.
+    One says at how many visits the label is the same. Another says at how many visits the prompt trains in both or in
+    neither; it is left out if every prompt trains in both. If `method`, the name of the replay's method, is not the
+    run's own, a sentence before these says so. `labels` has the replay's decisions.
     """
     run_method = compose(read_recipe(history.source).method).name
     if run_method != method:

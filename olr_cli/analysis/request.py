@@ -62,7 +62,10 @@ class Request:
 
     @property
     def named_figures(self) -> Sequence[str]:
-        """The names of the figures that the user asked for; a key of `over` stands for the figure ``over-KEY``."""
+        """The names of the figures that the user asked for.
+
+        They include ``over-KEY`` for each key in `over`.
+        """
         return [*self.figure, *(f"{figures.OVER}{key}" for key in self.over)]
 
     @property
@@ -150,7 +153,7 @@ def carry_out(request: Request) -> Answer:
 
 
 def _places(request: Request) -> tuple[list[Path], list[Path]]:
-    """Split the request's places into those of runs and logs, and the evaluations of models.
+    """Split the request's places into those of runs and logs, and those of evaluations of models.
 
     Raises:
         UserError: there is no place of runs or logs, or verified labels are given without a report.
@@ -175,9 +178,9 @@ def _places(request: Request) -> tuple[list[Path], list[Path]]:
 
 
 def _renamed(request: Request, before: Sequence[Arm], arms: Sequence[Arm]) -> Request:
-    """Replace former names of arms by their new names in the request's baseline and reference.
+    """Return the request with the new names of the arms that it compares with (`baseline` and `reference`).
 
-    `before` has the arms under their former names; `arms` has the same arms under their new names, in the same order.
+    `before` has the arms under their former names. `arms` has the same arms under their new names, in the same order.
     """
     labels = {old.name: arm.name for old, arm in zip(before, arms, strict=True)}
     baseline, reference = (
@@ -191,7 +194,8 @@ def _tables(
 ) -> dict[str, Table]:
     """Compute the tables of the request and return them by name.
 
-    A table that the user did not ask for is left out if the arms cannot show it.
+    A table that the user did not ask for is left out if the arms cannot show it. `models` are the places of evaluations
+    of models.
 
     Raises:
         UserError: the arms lack what the requested table needs, or an option is for another table.
@@ -282,9 +286,9 @@ def _folder(request: Request, places: Sequence[Path], runs: Sequence[Run]) -> Pa
 
 
 def _policy_notes(runs: Sequence[Run]) -> list[str]:
-    """Return notes on the toy policies among the runs, for a report.
+    """Return a note on each toy policy among the runs' policies, for a report; an empty list without any.
 
-    The terminal does not repeat them: it printed them at the end of each run.
+    The terminal does not repeat these notes, since it printed them at the end of each run.
     """
     policies = sorted({run.recipe.model.path for run in runs if run.log is None})
     return [note for note in map(mixture_note, policies) if note is not None]

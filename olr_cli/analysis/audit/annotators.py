@@ -83,10 +83,9 @@ _MOST_ROUNDS, _CLOSE, _DIGITS = 100, 1e-6, 6
 
 @dataclass(frozen=True)
 class AnnotatorModel:
-    """Fitted model of who is right: how accurate each of J models is, and how likely each of P labels is wrong.
+    """Fitted estimates of the accuracy of J models, and of how likely each of P labels is wrong.
 
-    It treats every language model as an annotator with an accuracy, and the labels as the answers of one more
-    annotator.
+    Every language model is treated as an annotator with an accuracy. The labels are the answers of one more annotator.
     """
 
     odds: Floats
@@ -115,7 +114,10 @@ class AnnotatorModel:
 
     @property
     def is_settled(self) -> Bools:
-        """(P,) whether one answer is the likeliest and has at least half of the votes, weighted by accuracy."""
+        """(P,) whether the prompt has one likeliest answer, with at least half of its votes weighted by accuracy.
+
+        Labels do not vote.
+        """
         return (self.leaders >= 0) & (self.agreement >= 0.5)
 
 
@@ -143,8 +145,8 @@ class _Candidates:
     Attributes:
         size: P.
         seen: number of candidates that models gave as answers; they come first.
-        prompts: (C,) number of each candidate's prompt.
-        possible: (C,) number of possible answers to that prompt; with several models the mean over all prompts.
+        prompts: (C,) index of the prompt that each candidate belongs to.
+        possible: (C,) how many answers the candidate's prompt can have; with several models the mean over all prompts.
         labels: indices of the candidates that are labels.
         is_label: (C,) whether the candidate is a label.
     """
@@ -193,9 +195,9 @@ class _Candidates:
     def by_answers(self, parameters: _Parameters) -> Floats:
         """Return (C, D) log weights of C candidates at D difficulties, by the models' answers alone.
 
-        An entry assumes that the candidate is the true answer and that the question has this difficulty. It is the
-        log-likelihood of all answers to the prompt, plus the log chance of the difficulty. Entries of one prompt share
-        an unknown constant, so only their differences count.
+        The weight is the likelihood of all answers to the prompt, if the candidate is the true answer and the question
+        has this difficulty, times the chance of the difficulty. Log weights of one prompt share an unknown constant, so
+        only their differences count.
         """
         strength = parameters.strength
         difficulties, log_chances = _difficulties(parameters.spread)
@@ -215,19 +217,19 @@ class _Candidates:
     def scores(self, parameters: _Parameters) -> Floats:
         """Return (C, D) log weights of C candidates at D difficulties, by the models' answers and the labels.
 
-        To the weights of `by_answers`, a candidate that is the label gets an addition, which grows with
-        `parameters.trust`, the chance that a label is right.
+        A label adds to the log weight of the candidate that it names. The addition grows with `parameters.trust`, the
+        chance that a label is right.
         """
         trust = parameters.trust
         by_label = np.log(trust * self.possible / (1 - trust))
         return self.by_answers(parameters) + np.where(self.is_label, by_label, 0.0)[:, None]
 
     def sums(self, scores: Floats, among: Bools | None = None) -> Floats:
-        """Return (P,) the log of each prompt's total weight, summed over its candidates and all difficulties.
+        """Return (P,) the log of each prompt's total weight, over its candidates and all difficulties.
 
         Args:
-            scores: (C, D) log weights, of which exp(`scores`) is summed.
-            among: (C,) whether the candidate counts; by default all do.
+            scores: (C, D) log weights.
+            among: (C,) whether to count the candidate; by default all count.
         """
         return _log_sums(
             np.logaddexp.reduce(scores, axis=1), self.prompts, self.size, among
@@ -289,8 +291,8 @@ class _Candidates:
     def log_likelihood(self, parameters: _Parameters) -> float:
         """Return the log likelihood of all answers and labels, up to a constant.
 
-        The sum starts with the log likelihood for the case that all answers and labels are wrong. For each prompt it
-        adds how much likelier they become if one of the prompt's candidates is right.
+        It is computed as the log likelihood if all answers and labels are wrong, plus a gain for each prompt: how much
+        likelier its answers and label become if one of its candidates is right.
         """
         strength = parameters.strength
         accuracies = np.clip(parameters.accuracies, *self._bounds)
@@ -322,7 +324,7 @@ class _Candidates:
         """Return (P,) the leading answer's share of a prompt's answers, each weighted by its model's accuracy.
 
         Args:
-            leaders: (P,) number of each prompt's leading answer; -1 for none, which gives a share of 0.
+            leaders: (P,) index of each prompt's leading answer; -1 for none, which gives a share of 0.
             accuracies: (J,) accuracies of the models.
         """
         weights = np.bincount(
@@ -336,7 +338,7 @@ class _Candidates:
 
 
 def fit(tally: Tally) -> AnnotatorModel:
-    """Fit the annotator model: find the parameters under which all answers and labels of the tally are likeliest."""
+    """Return the model whose parameters make all answers and labels of the tally likeliest."""
     start = _Parameters(np.full(len(tally.models), 0.5), _TRUST[0] / sum(_TRUST))
     strengths = [(strength, 0.0) for strength in STRENGTHS]
     candidates, answers = _Candidates(tally), np.arange(len(tally.answers))
@@ -382,18 +384,18 @@ def fit(tally: Tally) -> AnnotatorModel:
 def _are_voters(accuracies: Floats) -> Bools:
     """Return (J,) whether each model votes.
 
-    The `_VOTERS` most accurate models vote. A less accurate model votes too if its log odds of being right are at most
-    `_NEARLY` below those of the least accurate of these.
+    The `_VOTERS` most accurate models vote. Models that are nearly as accurate as the last of these vote too: their log
+    odds of being right are lower by at most `_NEARLY`.
     """
     log_odds = np.log(accuracies / (1 - accuracies))
     return np.asarray(log_odds >= np.sort(log_odds)[-_VOTERS:][0] - _NEARLY)
 
 
 def _answers_of(tally: Tally, is_voter: Bools) -> tuple[Tally, Numbers]:
-    """Return the tally of the voting models alone, and the number that each of its answers has in `tally`.
+    """Return the tally of the voting models alone, and the former indices of its answers.
 
-    Answers are numbered anew from 0: entry n of the array is the former number of answer n. A label that no voting
-    model gave becomes `UNSEEN`.
+    The new tally numbers its answers from 0. Entry n of the array is the index that answer n has in `tally`. A label
+    that no voting model gave as an answer becomes `UNSEEN`.
     """
     counts = tally.counts.filter(is_voter[tally.counts["model"].to_numpy()])
     answers, indices = np.unique(counts["answer"].to_numpy(), return_inverse=True)
@@ -433,9 +435,9 @@ def _at(accuracies: Floats, difficulties: Floats) -> Floats:
 
 
 def _least_accuracy(possible: float, models: int) -> float:
-    """Return the lowest accuracy at which an answer that agrees with the label does not count against the label.
+    """Return the lowest accuracy that keeps an answer equal to the label from counting against the label.
 
-    This holds even for the last of several models that all give this answer. The result is at least `_BOUNDS[0]`.
+    It is high enough even for the last of several models that all give this answer. It is at least `_BOUNDS[0]`.
 
     Args:
         possible: number of possible answers to the question.
@@ -450,7 +452,7 @@ def _sums(
 ) -> csr_array:
     """Return a sparse matrix of the given shape; values with the same row and column are added up.
 
-    `rows` and `columns` have the indices of each value.
+    `rows` and `columns` have one index for each of `values`.
     """
     return csr_array((values.astype(float), (rows, columns)), shape)
 
@@ -462,9 +464,9 @@ def _log_sums(
 
     Args:
         scores: (C,) log weight of each candidate.
-        prompts: (C,) number of each candidate's prompt.
+        prompts: (C,) index of each candidate's prompt.
         size: P, the number of prompts.
-        among: (C,) whether the candidate counts; by default all do.
+        among: (C,) whether to count the candidate; by default all count.
     """
     if among is not None:
         scores, prompts = scores[among], prompts[among]
@@ -475,9 +477,9 @@ def _log_sums(
 
 
 def _tops(scores: Floats, prompts: Numbers, size: int) -> Floats:
-    """Return (P,) the largest score of each prompt, or -inf for a prompt without any.
+    """Return (P,) the largest score of each prompt; -inf for a prompt without scores.
 
-    `prompts` has the number of each score's prompt, and `size` is P.
+    `prompts` has the index of each score's prompt, and `size` is P.
     """
     top = np.full(size, -np.inf)
     np.maximum.at(top, prompts, scores)
@@ -487,7 +489,7 @@ def _tops(scores: Floats, prompts: Numbers, size: int) -> Floats:
 def _leaders(scores: Floats, prompts: Numbers, size: int) -> Numbers:
     """Return (P,) the index of each prompt's highest score; -1 if a prompt has no score or several equally high ones.
 
-    `prompts` has the number of each score's prompt, and `size` is P.
+    `prompts` has the index of each score's prompt, and `size` is P.
     """
     top = _tops(scores, prompts, size)
     at_top = np.flatnonzero(scores >= top[prompts] - 1e-9)

@@ -36,7 +36,7 @@ NOT_VERIFIED = (
 
 
 def audit_answer(audit: Audit, top: int | None, *, is_brief: bool = False) -> Answer:
-    """Return the output of `olr audit`: a summary, and the queue of labels, the most doubtful first.
+    """Return the output of `olr audit`, with a summary and a queue of the labels, the most doubtful first.
 
     Args:
         audit: the result of the audit.
@@ -134,7 +134,10 @@ def _span(gain: Cell) -> str:
 
 
 def queue(audit: Audit, size: int) -> Table:
-    """Return a table of the `size` most doubtful labels with their votes; below each row is the question, if known."""
+    """Return a table of the `size` most doubtful labels with their votes.
+
+    If the questions are known, each row has its question below it.
+    """
     prompts = audit.prompts.filter(pl.col("rank").is_not_null()).head(size)
     texts = _queue_texts(prompts, has_chances=audit.verified is not None)
     numbers = {head: column for head, column in texts.items() if head not in _TEXTS}
@@ -162,13 +165,13 @@ def queue(audit: Audit, size: int) -> Table:
 
 
 def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
-    """Yield a sentence that the order of equally doubtful rows is random, and an empty line.
+    """Yield a sentence that some rows are equally doubtful and in random order, and an empty line.
 
-    The sentence names the groups of such rows. Without any group nothing is yielded.
+    The sentence names these groups of rows. Without any group nothing is yielded.
 
     Args:
         ties: first and last rank of each group of equally doubtful rows.
-        size: number of rows that are shown; groups that begin below them are left out.
+        size: number of rows that are shown. A group is named if it begins among them.
     """
     groups = [f"{first:,} to {last:,}" for first, last in ties if first <= size]
     if groups:
@@ -179,10 +182,9 @@ def _tied(ties: Sequence[tuple[int, int]], size: int) -> Iterator[Line | str]:
 
 
 def _queue_texts(prompts: pl.DataFrame, *, has_chances: bool) -> dict[str, list[str]]:
-    """Return the columns of the queue: head of the column -> one text per row of `prompts`.
+    """Return the texts of a table of doubtful labels: head of the column -> one text per row of `prompts`.
 
-    `prompts` has the verdicts that the rows show. With `has_chances` there is a column for the chance that the label is
-    wrong.
+    `prompts` has the verdicts to show. With `has_chances` there is a column for the chance that the label is wrong.
     """
     counts = prompts.select("given_count", "rollouts").rows()
     columns: dict[str, Iterable[str | None]] = {
@@ -201,7 +203,7 @@ def _text_widths(texts: Mapping[str, Sequence[str]], room: int) -> dict[str, int
     """Choose the width of each text column so that the columns together take at most `room` terminal cells.
 
     A column is as wide as its longest text, but at most `_WIDEST`. The widest column is narrowed until all fit. `texts`
-    maps the head of each column to its texts; the result maps the head to the width.
+    maps the head of each column to its texts. The result maps the head to the width.
     """
     widths = {
         head: min(_WIDEST, max(cell_len(text) for text in (head, *column)))
@@ -235,7 +237,7 @@ def _sure(chance: float | None) -> str:
 
 
 def stored(audit: Audit) -> pl.DataFrame:
-    """Return the verdicts on all prompts as they are stored: without log odds, and with the questions if known."""
+    """Return the audit's verdicts as they are stored: without log odds, and with the questions if they are known."""
     # Uncalibrated log odds look like chances, and are far too bold for that.
     table = audit.prompts.drop("log_odds")
     if not audit.questions:

@@ -40,7 +40,7 @@ SETTABLE = ("data.extractor", "data.columns", "data.decimal_comma", "data.encodi
 
 @dataclass(frozen=True)
 class Audit:
-    """Result of an audit: the verdict on each given label of a history, reached from the models' answers."""
+    """Result of an audit: a verdict on each given label of a history, based on the models' answers."""
 
     source: Path
     labels: Mapping[str, int]
@@ -116,15 +116,16 @@ def audit_history(
 
     Args:
         source: a run, a log, several runs of `olr rollouts`, or evaluations.
-        settings: texts ``KEY=VALUE`` on how data are read, such as ``data.extractor=boxed``; `SETTABLE` has the keys.
-        columns: role -> name of its column in a log (`olr_cli.data.logs.read_log`).
+        settings: texts ``KEY=VALUE`` on how data are read, such as ``data.extractor=boxed``. `SETTABLE` lists the
+            possible keys.
+        columns: for a log, olr's name of a column -> its name in the files.
         report: called with the progress.
         keeps_responses: whether the steps include the responses.
-        benchmark: name of the benchmark whose keys (reference answers) are audited as labels. For evaluations only;
-            None stands for the only finished benchmark.
+        benchmark: for evaluations, name of the benchmark whose keys (reference answers) are audited as labels; None for
+            the only finished benchmark.
 
     Raises:
-        UserError: the key of a setting is none of `SETTABLE`, or an argument does not fit the source.
+        UserError: a setting has another key, or an argument does not fit the source.
     """
     for setting in settings:
         key = setting.partition("=")[0].strip()
@@ -164,8 +165,8 @@ def audit_history(
 def data_reading(history: RolloutHistory) -> Reading:
     """Return how to read files with prompts of this history, such as files of verified labels.
 
-    Such files are read like the history's own data. A file with none of the columns that `data.columns` names is read
-    by the standard names of columns.
+    They are read like the history's own data. If a file has none of the columns that `data.columns` names, the standard
+    names of columns are used for it.
     """
     return replace(recipe_reading(history.recipe), are_optional=True, system_prompt=None)
 
@@ -184,7 +185,7 @@ def audit(
     Args:
         history: result of `audit_history`.
         judge: compares answers with labels.
-        verified: files of verified labels (`VerifiedLabels`), in addition to those of the run's `data.verified`.
+        verified: files of labels that people have verified, in addition to those that the run's `data.verified` names.
         in_data: ids of the prompts in the data set; only their labels may change. With None all labels may.
     """
     manifest = read_manifest(history.source) if history.is_run else None
@@ -285,11 +286,11 @@ def _run_notes(
 def _verified(
     files: Sequence[Path], prompts: Sequence[Prompt], reading: Reading
 ) -> tuple[dict[str, str | None], set[str], list[str]]:
-    """Read the verified labels of these prompts from files.
+    """Read the labels of these prompts that people have verified.
 
     Returns:
         prompt_id -> the true answer, or None if it is only known that the label is wrong.
-        The ids of the prompts that were drawn at random.
+        The ids of the prompts that were chosen for verification by a random draw.
         One note per file.
 
     Raises:
@@ -321,16 +322,20 @@ def _verified(
 
 
 def _agree(before: str | None, answer: str | None) -> bool:
-    """Return whether two verified answers to a prompt agree; None stands for any answer other than the label."""
+    """Return whether two verified answers to a prompt agree, that is whether they match.
+
+    None means that only the label is known to be wrong. Two None agree; None and an answer do not.
+    """
     return before == answer or bool(before and answer and is_match(before, answer))
 
 
 def _warnings(
     is_labelled: Bools, verified: Verified | None, model: AnnotatorModel
 ) -> Iterator[str]:
-    """Yield a warning if no prompt has a label, and one if labels marked as drawn at random cannot be a random draw.
+    """Yield a warning if no prompt has a label, and one if the labels marked as a random draw cannot be one.
 
-    `is_labelled` is (P,) whether the prompt has a label.
+    The second warning compares how doubtful the marked labels and all others are. `is_labelled` is (P,) whether the
+    prompt has a label.
     """
     if not is_labelled.any():
         yield "no prompt has a label, so there is no queue; name the data set with the labels"
@@ -344,14 +349,15 @@ def _warnings(
 def _truth(
     history: RolloutHistory, table: pl.DataFrame, judge: Judge
 ) -> dict[str, float | None] | None:
-    """Measure how well the queue finds wrong labels, by the stored true answers, which the audit has not used.
+    """Measure how well the order of the queue finds wrong labels.
 
-    Only queued labels whose true answer is known count.
+    The measure uses stored true answers, which the audit has not used. Only labels in the queue whose true answer is
+    known count.
 
     Returns:
         None if no true answer is known. Otherwise the number of labels (``labels``), of wrong labels (``wrong``), and
-            of wrong labels among the first rows (``first_10``, ``first_20``, ``first_50``). ``auroc`` measures how well
-            the log odds separate wrong from right labels; it is None if all labels are wrong or all right.
+            of wrong labels among the first 10, 20 and 50 (``first_10`` and so on). ``auroc`` measures how well the log
+            odds separate wrong from right labels; it is None if all labels are wrong or all right.
     """
     queue = table.filter(pl.col("rank").is_not_null())
     prompts = [history.prompts[prompt_id] for prompt_id in queue["prompt_id"]]

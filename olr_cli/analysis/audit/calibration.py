@@ -88,7 +88,7 @@ class Verified:
 def asked_truths(
     prompts: Iterable[Prompt], truths: Iterable[str | None]
 ) -> list[Gold | None]:
-    """Return each prompt's true answer in the form that a `Judge` compares with labels; None if it is unknown.
+    """Return each prompt's true answer as a `Gold`, which a `Judge` compares with labels; None if it is unknown.
 
     `truths` has the true answer to each prompt as text, or None.
     """
@@ -116,7 +116,7 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
     """Estimate the share of wrong labels, with a 95 % interval, from verified labels that were drawn at random.
 
     The result is None if none was drawn at random. Labels that were verified for another reason do not represent the
-    others. They only set lower bounds on the numbers of wrong and of right labels. `is_labelled` is (P,) whether the
+    others; they only set lower bounds on the numbers of wrong and of right labels. `is_labelled` is (P,) whether the
     prompt has a label.
 
     The interval is Jeffreys', for a finite number of labels. If the drawn labels are all wrong or all right, its ends
@@ -147,10 +147,10 @@ def noise_ratio(verified: Verified, is_labelled: Bools) -> Cell | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Maps from the log odds that a label is wrong to calibrated chances: D draws from their posterior.
+    """D maps from the log odds that a label is wrong to a calibrated chance.
 
-    The log odds of the annotator model are overconfident, so each map corrects them by a logistic function with an
-    intercept and a slope. Verified labels determine the posterior.
+    The log odds of the annotator model are overconfident. Each map corrects them by a logistic function with an
+    intercept and a slope, fitted to verified labels. The D maps are draws from the posterior of these parameters.
     """
 
     intercepts: Floats
@@ -163,7 +163,7 @@ class Calibration:
     """(D,) chances that the proposal is right if the label is wrong."""
 
     def chances(self, odds: Floats) -> Floats:
-        """Return (N,) the chance that each label is wrong, averaged over the draws.
+        """Return (N,) the chance that each label is wrong, averaged over the D maps.
 
         `odds` are (N,) log odds that the labels are wrong. They are rounded to tenths; NaN stays NaN.
         """
@@ -175,8 +175,8 @@ class Calibration:
     def changes(self, odds: Floats, may_change: Bools) -> tuple[Bools, Cell | None]:
         """Decide which labels to replace by their proposals, that is by the answers that the models prefer.
 
-        A replacement is considered if the proposal more likely corrects the label than spoils it. If the 95 % interval
-        of the total gain of these replacements lies above 0, all of them are made, otherwise none.
+        A replacement is considered if the proposal more likely corrects the label than spoils it. All considered
+        replacements are made if the 95 % interval of their total gain lies above 0, otherwise none.
 
         Args:
             odds: (P,) log odds that the label is wrong.
@@ -195,10 +195,10 @@ class Calibration:
         return is_better & (gain.low > 0), gain
 
     def gain(self, odds: Floats) -> Cell:
-        """Return how many more labels are expected to be right if proposals replace these labels, with a 95 % interval.
+        """Return how many more labels are expected to be right if they are replaced, with a 95 % interval.
 
-        The number is negative if more labels are spoilt than corrected. `odds` are (N,) log odds that the labels are
-        wrong.
+        The answers that the models prefer replace the labels. The number is negative if more labels are spoilt than
+        corrected. `odds` are (N,) log odds that the labels are wrong.
         """
         values, sizes = np.unique(np.round(odds, 1), return_counts=True)
         generator = _random("audit gain")
@@ -274,11 +274,11 @@ def auroc(scores: Floats, is_true: Bools) -> float | None:
 
 
 def is_no_random_draw(verified: Verified, odds: Floats) -> bool:
-    """Return whether the labels marked as a random draw are in more or less doubt than chance allows.
+    """Return whether labels marked as a random draw are in more or less doubt than a random draw allows.
 
-    The rank test of Mann and Whitney compares the log odds of drawn labels with those of all others, at p < .005. The
-    result is False if there are none of either kind. `odds` are (P,) log odds that the label is wrong; NaN without a
-    label.
+    The rank test of Mann and Whitney compares the log odds of the marked labels with those of all others, at p < .005.
+    If no label is marked, or every label is, the result is False. `odds` are (P,) log odds that the label is wrong; NaN
+    without a label.
     """
     from scipy.stats import mannwhitneyu
 

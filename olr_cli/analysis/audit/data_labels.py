@@ -24,8 +24,8 @@ def with_labels_of(
     question and get the ids of the data set.
 
     Several rows of the data set may ask the same question, with different labels. The answers to the question then
-    count for each of these rows. With `are_for_rewards`, for an audit of rewards, they count for one row only; if the
-    labels differ, their rewards are left out.
+    count for each of these rows. With `are_for_rewards`, for an audit of rewards, the answers count for one row only.
+    If the labels differ, the rewards of these answers are left out.
 
     Raises:
         UserError: no prompt matches, or a prompt's known label differs from the data set's.
@@ -55,9 +55,9 @@ def with_labels_of(
 def _with_label(
     prompt: Prompt, in_data: Prompt, history: RolloutHistory, data: PromptSet
 ) -> Prompt:
-    """Return a prompt of the history, completed by `in_data`, the same prompt in the data set.
+    """Return a prompt of the history, completed by the same prompt in the data set (`in_data`).
 
-    If the prompt's own label is unknown, the result is `in_data`. Otherwise the prompt only gets the messages of
+    If the prompt's label is unknown, the result is `in_data`. Otherwise the result is the prompt with the messages of
     `in_data`.
 
     Raises:
@@ -78,10 +78,11 @@ def _with_label(
 def _of_one_label(
     data: PromptSet, history: RolloutHistory
 ) -> tuple[dict[str, Prompt], list[str]]:
-    """Return the prompts of a data set by id; ambiguous labels become the sentinel, which no answer matches.
+    """Return the prompts of a data set, without the labels that are ambiguous in this history.
 
-    Labels are ambiguous if rows with the same question have different ones. Only questions in the history are looked
-    at. The history's prompts must already have the ids of the data set.
+    A label is ambiguous if rows with the same question have different labels. The sentinel, which no answer matches,
+    takes its place. Only questions in the history are looked at. The history's prompts must already have the ids of the
+    data set.
 
     Returns:
         prompt_id -> prompt.
@@ -102,10 +103,10 @@ def _of_one_label(
 
 
 def _with_repeated(history: RolloutHistory, data: PromptSet) -> RolloutHistory:
-    """Copy a log's rollouts to further rows of the data set that ask the same question, and return the history.
+    """Return the history with a log's rollouts copied to all rows of the data set that ask the same question.
 
-    Such rows may have other labels, but a log without ids gives all answers to the first of them. A run samples every
-    row separately, so the history of a run is returned unchanged.
+    Such rows may have different labels, but a log without ids gives all answers to the first of them. A run samples
+    every row separately, so the history of a run is returned unchanged.
     """
     first_ids, candidates = dict[str, str](), list[tuple[str, Prompt]]()
     # A run samples repeated rows separately, so it has answers of their own.

@@ -62,10 +62,10 @@ def evaluations_history(
     *,
     keeps_responses: bool = False,
 ) -> RolloutHistory:
-    """Return the graded samples of a benchmark as a history; its labels are the benchmark's reference answers (keys).
+    """Return the graded samples of a benchmark as a history, with the benchmark's reference answers (keys) as labels.
 
-    If a model was evaluated several times, each evaluation becomes a visit. The answers are those that were graded. For
-    multiple choice they are letters, or numbers if the keys are numbers.
+    If a model was evaluated several times, each evaluation becomes a visit. The answers are those that were graded. In
+    multiple choice an answer is a letter, or a number if the keys are numbers.
 
     Args:
         stores: at least one evaluation.
@@ -120,6 +120,10 @@ def _under_one_key(
     Votes on different keys cannot be mixed. Evaluations under verified keys are therefore left out, unless there are no
     others.
 
+    Args:
+        asked: evaluation -> its record.
+        name: name of the benchmark.
+
     Returns:
         Evaluation -> its record, for those that vote.
         The evaluations that are left out.
@@ -133,10 +137,15 @@ def _under_one_key(
 def _votes(
     asked: Mapping[EvaluationStore, EvaluationRecord], name: str, more: Sequence[str]
 ) -> pl.DataFrame:
-    """Return the samples of the benchmark `name` in all these evaluations, one row per sample.
+    """Return the samples of the benchmark `name` in several evaluations, one row per sample.
 
-    The columns are those of a log. The benchmark's key (reference answer) is in ``given_label``; the n-th evaluation of
-    a model is its visit n. `more` has names of further columns to read.
+    The columns are those of a log. The benchmark's key (reference answer) is in ``given_label``. The n-th evaluation of
+    a model is its visit n.
+
+    Args:
+        asked: evaluation -> its record.
+        name: name of the benchmark.
+        more: names of further columns to read.
     """
     # Two models may be recorded under one name; then `model` tells them apart.
     names = Counter(name for name, _ in {(it.name, it.model) for it in asked.values()})
@@ -176,7 +185,7 @@ def _benchmark(
 def _option() -> pl.Expr:
     """Build the expression for the option that a multiple-choice sample chose.
 
-    The option is a letter. If the key (reference answer) is a number, the option is a number too, 1 for A.
+    The option is a letter. If the key (reference answer) is a number, the option becomes a number too: A is 1.
     """
     numbers = {
         letter: str(position) for position, letter in enumerate(ascii_uppercase, start=1)

@@ -102,10 +102,9 @@ class Choice:
 
     @property
     def rates(self) -> tuple[float, float]:
-        """The range of `pass_rate` as two shares, the smallest and the largest.
+        """The range of `pass_rate` as two shares, the smallest and the largest; 0 and 1 if it is not set.
 
-        It is 0 and 1 if `pass_rate` is not set. If `pass_rate` is not two numbers joined by a colon, it is 1 and 0,
-        which `__post_init__` refuses.
+        If `pass_rate` is not two numbers joined by a colon, the shares are 1 and 0, which `__post_init__` refuses.
         """
         try:
             low, high = map(float, (self.pass_rate or "0:1").split(":"))
@@ -129,7 +128,7 @@ class Choice:
         """Return the indices of the rows to keep.
 
         `rows` has the audit's verdict on every row of the data set; None for a row without rollouts. The indices
-        ascend, but with `first` they are in the order of the queue, the most doubtful row first.
+        ascend. With `first` they begin with the most doubtful row instead.
         """
         if self.random is not None:
             return sorted(
@@ -145,13 +144,13 @@ class Choice:
         return [index for index, row in enumerate(rows) if self._keeps(row)]
 
     def _keeps(self, row: Row | None) -> bool:
-        """Return whether `drop`, `only` and `pass_rate` keep a row.
+        """Return whether the options `drop`, `only` and `pass_rate` all let a row stay.
 
-        `drop` keeps a row whose label is repaired, whatever its status. The pass rate of such a row is that of the new
-        label. A label that people found wrong without giving the true answer does not count as repaired.
+        A row whose label is repaired is never dropped, and its pass rate is that of the new label. A label that people
+        found wrong without giving the true answer does not count as repaired. A row without rollouts has no pass rate,
+        so any `pass_rate` leaves it out.
 
-        `row` is the audit's verdict; None for a row without rollouts. Such a row has no pass rate, so any `pass_rate`
-        leaves it out.
+        `row` is the audit's verdict; None for a row without rollouts.
         """
         status = UNJUDGED if row is None else row["status"]
         # A row that people found wrong, without giving the true answer, may have a flawed question. A new label does
@@ -177,10 +176,10 @@ class Choice:
 
 
 def unrepaired_note(audit: Audit, choice: Choice) -> str | None:
-    """Return a sentence on why a repair leaves unverified labels as they are; None without a repair.
+    """Return a sentence on why a repair leaves unverified labels as they are, or None if it replaces some.
 
     A repair replaces unverified labels by proposals, the answers that the models prefer, only if verified labels show
-    that this is a gain. If they show it, the result is None too.
+    that this is a gain. Without a repair the result is None too.
 
     Raises:
         UserError: a repair is asked for but neither changes nor adds a label, and the data set has all questions.
@@ -213,11 +212,11 @@ def require_exportable(target: Path, data: PromptSet | None = None) -> None:
     """Raise if `export` cannot write a file with the ending of `target`.
 
     This is checked before an audit, which may take long. `export` writes ``.parquet`` and ``.jsonl``. It writes CSV
-    only for a data set that is a single CSV file with the same ending. If `data` is None, the data set is not known
-    yet, and CSV is accepted.
+    only if the data set is a single CSV file with the same ending. If `data` is None, the data set is not known yet,
+    and CSV is accepted.
 
     Raises:
-        UserError: the ending is another one.
+        UserError: `export` cannot write such a file.
     """
     files = [] if data is None else data.origins.files
     is_csv_of_csv = data is None or [file.suffix for file in files] == [target.suffix]
@@ -286,9 +285,9 @@ def export(
 ) -> tuple[File, int]:
     """Write the rows of a data set that `choice` keeps, with their labels after the audit.
 
-    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. If a label changes, so does the
-    row's mark of noise (``noise_type``). Active noise draws a new label at every visit; the audited label replaces it
-    for good (R4). Rows for people to check have the true answer as label if it is verified.
+    A CSV file keeps its own columns; .parquet and .jsonl are in the interchange format. If a label changes, the row's
+    ``noise_type`` is updated. Active noise draws a new label at every visit; the audited label replaces it for good.
+    Rows for people to check have the true answer as label if it is verified.
 
     Returns:
         The file.
@@ -331,7 +330,7 @@ def export(
 def rows_of(audit: Audit, data: PromptSet, choice: Choice) -> list[Row | None]:
     """Return the audit's verdict on each prompt of the data set, in its order; None for a prompt without rollouts.
 
-    Unless `choice` repairs labels, the verdicts say that labels are kept. The exception is a row for people to check
+    If `choice` repairs no labels, every verdict has the change ``kept``. The exception is a row for people to check
     whose true answer is verified.
     """
     by_id: dict[str, Row] = {
@@ -366,8 +365,8 @@ def _csv_cells(
 def _unchanged(row: Row, choice: Choice) -> Row:
     """Return a verdict with the change ``kept``, so that the label stays as it is.
 
-    If people are to check the row and its true answer is verified, the verdict stays as it is and the row gets that
-    answer.
+    If people are to check the row and its true answer is verified, the verdict is returned unchanged, and the row gets
+    that answer.
     """
     return row if choice.is_to_check and has_truth(row) else {**row, "change": "kept"}
 
@@ -449,9 +448,9 @@ def evidence(row: Row) -> str:
 def _relabelled(prompt: Prompt, row: Row) -> Prompt:
     """Return the prompt with its label after the audit.
 
-    If the verdict changes or adds a label, the new label is its proposal; otherwise it is the audited label. If that is
-    None, the prompt keeps its label. A prompt whose label is the sentinel (no answer is right) then becomes inactive
-    noise. `_marked` updates the marks of noise of other prompts.
+    If the verdict changes or adds a label, the new label is the verdict's proposal. Otherwise it is the label that was
+    audited. If no label was audited, the prompt keeps its own; a prompt with the sentinel, which no answer matches,
+    then becomes inactive noise. `_marked` updates the noise types of all other prompts.
     """
     label = (
         row["proposed_label"]
@@ -469,10 +468,11 @@ def _relabelled(prompt: Prompt, row: Row) -> Prompt:
 
 
 def _marked(prompts: list[Prompt], old: tuple[Prompt, ...], judge: Judge) -> list[Prompt]:
-    """Return the prompts, with marks of noise that fit their new labels.
+    """Return the prompts, with noise types that fit their new labels.
 
-    A mark changes if the label differs from that in `old` and the true answer is stored. It is ``clean`` if the new
-    label is right, else ``active_frozen``, which stands for a wrong label that stays (R4).
+    The noise type changes if the label differs from that in `old` and the true answer is stored. It becomes ``clean``
+    if the new label is right, else ``active_frozen``, which stands for a wrong label that stays the same at every
+    visit.
     """
     changed = [
         after.given_label if after.given_label != before.given_label else None

@@ -120,7 +120,7 @@ class Request:
         """Return the file that ``--as-recipe`` is to write; None if the option only prints, or is not given.
 
         Raises:
-            UserError: the option is given without ``--rewards``, or the file has no ending of YAML.
+            UserError: the option is given without ``--rewards``, or the file does not end in ``.yaml`` or ``.yml``.
         """
         if self.as_recipe is not None and not self.rewards:
             raise UserError(
@@ -137,7 +137,7 @@ class Request:
 
     @property
     def card(self) -> Path | None:
-        """File of the card, which says what the audit did to the exported rows.
+        """File of the card, a text that says what the audit did to the exported rows.
 
         None without an export, or if the rows are for people to check.
         """
@@ -171,8 +171,8 @@ class Request:
 def carry_out(request: Request, report: Report, show: Callable[[Answer], None]) -> Answer:
     """Audit the labels (or the rewards), write the requested files, and return what the command prints.
 
-    `report` is called with the progress. `show` is called with the output if `request.out` cannot be written, before
-    that error is raised.
+    `report` is called with the progress. If `request.out` cannot be written, `show` is called with the output before
+    the error is raised.
     """
     request.require_sense()
     # Responses take most of the memory; only the queue of rewards and the page show them.
@@ -241,11 +241,11 @@ def _as_recipe(
     found: RewardAudit,
     answer: Answer,
 ) -> Answer:
-    """Extend the answer of an audit of rewards by a verifier that errs as the audited one did.
+    """Add to the output of an audit of rewards a verifier that errs like the audited one.
 
     If `target` is `PRINTED`, the answer prints the verifier's section of a recipe and nothing else. Otherwise a recipe
-    is written to `target` that trains with this verifier and without it. The next command of the answer then starts the
-    training.
+    is written to `target` that trains with this verifier and without it, and the answer proposes the command that
+    trains it.
     """
     section = verifier_of(found)
     result = {**as_json(answer.result), "verifier": plain(section)}
@@ -277,9 +277,10 @@ def _as_recipe(
 def _of_labels(
     request: Request, source: RolloutHistory, named: PromptSet | None, judge: Judge
 ) -> tuple[Answer, Audit]:
-    """Audit the labels, write the export with its card and the page if requested, and return output and audit.
+    """Audit the labels and return the command's output and the audit.
 
-    `named` is the data set that the user named, or None.
+    If they are requested, the export with its card and the HTML page are written. `named` is the data set that the user
+    named, or None.
     """
     # Steps are read once, by the audit; `Sampled` keeps a few responses for the page as they pass.
     sampled = Sampled(source.steps)
@@ -372,11 +373,11 @@ def _next(request: Request, result: Audit) -> dict[str, str]:
 
 
 def _next_of_evaluations(request: Request, source: RolloutHistory) -> dict[str, str]:
-    """Return the next command after the audit of a benchmark: command -> its purpose.
+    """Return the command to run after the audit of a benchmark: command -> its purpose.
 
-    After an export for training, the command evaluates a model on the exported problems. If exactly one evaluation and
-    one file of verified keys are named, it grades the evaluation again. Otherwise the dict is empty, as it is for a
-    history that was not made from evaluations.
+    After an export for training, the command evaluates a model on the exported problems. Otherwise, if the user named
+    one evaluation and one file of verified keys (reference answers), the command grades the evaluation again by these
+    keys. In all other cases, and for a history that was not made from evaluations, the dict is empty.
     """
     if not is_of_evaluations(source):
         return {}

@@ -21,10 +21,11 @@ _MOST_UNREAD = 0.1
 
 
 def rewards_answer(audit: RewardAudit, top: int | None) -> Answer:
-    """Return the output of `olr audit --rewards`: a few sentences, the rates by visit, and the contradictions.
+    """Return the output of `olr audit --rewards`: a few sentences, the error rates by visit, and the contradictions.
 
-    `top` is the number of contradictions, and of highest rewards, to show. If it is None, JSON has all; a terminal has
-    the first 15 contradictions and no highest rewards.
+    A contradiction is an answer whose reward and grader's verdict differ. `top` is the number of contradictions, and of
+    highest rewards, to show. If it is None, JSON has all; a terminal has the first 15 contradictions and no highest
+    rewards.
     """
     parts: list[Line | Table | str] = [*_lines(audit)]
     reward = pl.col("is_rewarded").cast(pl.Int8).alias("reward")
@@ -57,9 +58,9 @@ def _visits_table(by_visit: Sequence[RatesOfVisits]) -> Table:
 
 
 def _cases_table(queue: pl.DataFrame, *more: str | pl.Expr) -> Table:
-    """Return rows of the queue as a table: prompt, label, answer, the columns `more`, and the number of rollouts.
+    """Return contradictions between rewards and the grader as a table with a row per prompt and answer.
 
-    The queue has the contradictions between rewards and the grader.
+    The columns are prompt, label, answer, the columns `more`, and the number of rollouts.
     """
     texts = queue.select(
         pl.col("prompt_id").alias("prompt"), "label", "answer", *more, "rollouts"
@@ -78,9 +79,10 @@ def _cases_table(queue: pl.DataFrame, *more: str | pl.Expr) -> Table:
 
 
 def _paid_table(queue: pl.DataFrame) -> Table:
-    """Return a table of answers with their highest reward; a row below each has the end of the rewarded response.
+    """Return a table of answers that the grader finds wrong, each with its highest reward.
 
-    `queue` has contradictions between rewards and the grader.
+    Below each row is the end of the response that got this reward. `queue` has contradictions between rewards and the
+    grader.
     """
     block = _cases_table(queue, pl.col("paid").round(3)).blocks[0]
     rows = []

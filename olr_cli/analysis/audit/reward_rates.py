@@ -66,7 +66,7 @@ class Rates:
 
 
 def read_verdicts(files: Sequence[Path]) -> pl.DataFrame:
-    """Read people's verdicts on answers from tables.
+    """Read people's verdicts on answers from tables with the columns prompt_id, label, answer and verdict.
 
     Returns:
         A frame with the columns prompt_id, label, answer and ``is_right``, which is null if people could not say. Rows
@@ -108,7 +108,7 @@ def verdict_notes(people: pl.DataFrame, known: pl.DataFrame) -> Iterator[str]:
     """Yield notes on how many of people's verdicts are about these rollouts, and how many contradictions they cover.
 
     Args:
-        people: result of `read_verdicts`.
+        people: people's verdicts, as `read_verdicts` returns them.
         known: rollouts with their reward (``is_rewarded``) and the grader's ``verdict``.
     """
     here = people.join(known, on=CASE, how="semi").height
@@ -123,7 +123,7 @@ def verdict_notes(people: pl.DataFrame, known: pl.DataFrame) -> Iterator[str]:
 
 
 def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
-    """Count the rows for which each expression is true, over all prompts and over prompts drawn anew (bootstrap).
+    """Count the rows for which each expression is true, over all prompts and in bootstrap draws of as many prompts.
 
     Prompts with equal counts are drawn together, so that memory does not grow with the number of prompts.
 
@@ -154,11 +154,15 @@ def _resampled(rows: pl.DataFrame, counted: Sequence[pl.Expr]) -> Floats:
 
 
 def _rate(bad: Floats, of: Floats, prompts: int) -> Cell:
-    """Return the share `bad` / `of` with its 95 % interval, in percent; an empty cell if `of` is 0.
+    """Return a share with its 95 % interval, in percent; an empty cell if there is nothing to take a share of.
 
-    Both arrays are (1 + draws,): the count over all prompts, then the count in each draw of the bootstrap
-    (`_resampled`). If the share is 0 or 1, all draws have the same share, and their interval would have no width. Each
-    of the `prompts` then counts as one independent draw, which gives an exact interval.
+    If the share is 0 or 1, it is the same in all draws, and an interval from the draws would have no width. Each prompt
+    then counts as one independent draw, which gives an exact interval.
+
+    Args:
+        bad: (1 + draws,) number of errors over all prompts, then in each draw of the bootstrap.
+        of: (1 + draws,) number of cases, of which the errors are a part.
+        prompts: number of prompts.
     """
     if not of[0]:
         return Cell(kind="percent")
@@ -192,7 +196,7 @@ def by_people(known: pl.DataFrame, people: pl.DataFrame) -> dict[str, Rates]:
 
     Args:
         known: rollouts with their reward (``is_rewarded``) and the grader's ``verdict``.
-        people: result of `read_verdicts`.
+        people: people's verdicts, as `read_verdicts` returns them.
 
     Raises:
         UserError: people judged no answer here, or none in a cell where reward and verdict differ.

@@ -55,7 +55,7 @@ class RatesOfVisits:
 
 @dataclass(frozen=True)
 class RewardAudit:
-    """Where the stored rewards of a history contradict the grader, olr's own check of answers, and how often."""
+    """Comparison of a history's stored rewards with the verdicts of the grader, olr's own check of answers."""
 
     source: Path
     rewards: int
@@ -187,7 +187,8 @@ def audit_rewards(
 def _by_visit(known: pl.DataFrame) -> list[RatesOfVisits]:
     """Split the visits into at most `_PARTS` ranges of about equal length, and return the error rates in each.
 
-    `known` has a row per rollout that the grader could judge. If all rollouts are of one visit, the list is empty.
+    `known` has a row per rollout that the grader could judge, with reward and verdict. If all rollouts are of one
+    visit, the list is empty.
     """
     visits = known["visit"].n_unique()
     if visits < 2:
@@ -204,8 +205,8 @@ def _by_visit(known: pl.DataFrame) -> list[RatesOfVisits]:
 def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
     """Return the rollouts that have a label and a verifier's reward, and the number of all other rollouts.
 
-    A reward that was given without asking a verifier does not count. A row has prompt_id, visit, label, answer,
-    ``is_rewarded``, response (its end, or null) and ``paid``, the reward as a number.
+    A reward that was given without asking a verifier does not count. The columns are prompt_id, visit, label, answer,
+    ``is_rewarded``, response (its end, or null if it is unknown) and ``paid``, the reward as a number.
 
     Raises:
         UserError: no rollout has a label and a verifier's reward.
@@ -276,13 +277,19 @@ def _rows(history: RolloutHistory) -> tuple[pl.DataFrame, int]:
 def _other_extractor(
     accepted: pl.DataFrame, history: RolloutHistory, judge: Judge
 ) -> tuple[str, float] | None:
-    """Find an extractor that reads right answers where rewards look wrong; the verifier may use it.
+    """Find an extractor that explains why answers were rewarded that olr reads as wrong.
 
-    `accepted` has rewarded rows whose answer, as read now, is wrong.
+    Every extractor reads the rewarded responses anew. The best extractor is the one that most often reads a right
+    answer; the verifier may use it too.
+
+    Args:
+        accepted: rewarded rollouts whose answer, as read now, is wrong.
+        history: the history of these rollouts.
+        judge: compares answers with labels.
 
     Returns:
-        The extractor that reads a right answer in the most of these responses, and the share of these responses. None
-            if the share is at most half, or if there are fewer than `_FEWEST` rows.
+        The name of the best extractor, and the share of the responses in which it reads a right answer. None if the
+            share is at most half, or if there are fewer than `_FEWEST` rows.
     """
     if len(accepted) < _FEWEST:
         return None
@@ -303,8 +310,8 @@ def _other_extractor(
 def _kind(answer: str, label: str) -> str:
     """Guess from the texts of answer and label why reward and verdict differ.
 
-    The result is ``near value`` or ``other value`` if both are numbers and not equal. Otherwise it is ``same text``,
-    ``words or unit`` or ``spelling``.
+    For two unequal numbers the result is ``near value`` or ``other value``. Otherwise it is ``same text`` for equal
+    texts, ``words or unit`` if the answer seems to contain some, and else ``spelling``.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if (

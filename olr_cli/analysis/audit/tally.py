@@ -27,7 +27,7 @@ _PROMPTS_AT_ONCE = 512
 class Tally:
     """How often each model gave each answer to each of P prompts.
 
-    An answer is one class of equivalent spellings (R7). Answers are numbered from 0 over all prompts.
+    Equivalent spellings are one answer. Answers are numbered from 0 over all prompts.
     """
 
     prompt_ids: tuple[str, ...]
@@ -149,9 +149,8 @@ def _audited_labels(
 ) -> tuple[str | None, ...]:
     """Return the label of each prompt that the audit judges, in the order of `prompt_ids`.
 
-    It is the given label. Under active noise, a marked prompt of a run gets a new noisy label at every visit (R3); its
-    label is then that of the last visit. The result is None for a prompt without a label, or with the sentinel, which
-    no answer matches (R2).
+    It is the given label. If a run drew a new noisy label for the prompt at every visit (active noise), it is the noisy
+    label of the last visit. It is None for a prompt without a label, or with the sentinel, which no answer matches.
 
     `last_visits` has one row per prompt: prompt_id and visit.
     """
@@ -176,7 +175,7 @@ def _classified(
     Spellings that match the label are one answer; others are grouped by what they mean.
 
     Args:
-        spellings: columns prompt (its number), text and uses, ordered by prompt.
+        spellings: columns prompt (its index), text and uses, ordered by prompt.
         labels: (P,) labels; None for a prompt without one.
         judge: compares spellings.
 

@@ -79,7 +79,7 @@ class _Doubt:
 
     @classmethod
     def by_votes(cls, counted: Tally, model: AnnotatorModel) -> _Doubt:
-        """Return the doubt from the votes alone: which labels are doubted, without chances and replacements."""
+        """Return the doubt by the votes alone, which has no chances and replaces no label."""
         unknown = np.full(len(counted), np.nan)
         # If one model gives the same answer several times at one visit, it may have made one error several times.
         is_evidence = (counted.prompts["visits"].to_numpy() > 1) | (len(counted.models) > 1)
@@ -90,7 +90,9 @@ class _Doubt:
     def calibrated(
         cls, maps: calibration.Calibration, odds: Floats, may_change: Bools
     ) -> _Doubt:
-        """Return the doubt with chances from verified labels, and with the labels whose replacement is surely a gain.
+        """Return the doubt with chances that are calibrated by verified labels.
+
+        Labels are replaced if that is surely a gain.
 
         Args:
             maps: the maps from log odds to chances, fitted to the verified labels.
@@ -114,10 +116,11 @@ def verdicts_of(
     judge: Judge,
     is_here: Bools,
 ) -> tuple[pl.DataFrame, Cell | None]:
-    """Return the verdicts, one row per prompt, the most doubtful label first, and the gain of the changes.
+    """Return the verdicts on the labels, the most doubtful first, and the gain of the replacements.
 
-    The columns are listed at the top of this module. The gain is the expected number of additional right labels. It is
-    None if no unverified label has a better proposal, that is another answer that the models prefer.
+    There is one row per prompt; the top of this module describes the columns. The gain is the expected number of
+    additional right labels if unverified labels are replaced by answers that the models prefer. It is None if there are
+    no verified labels to calibrate the chances, or no replacement is worth considering.
 
     Args:
         prompts: P prompts.
@@ -196,7 +199,10 @@ def _statuses(
     is_missing: Bools,
     is_other: Bools,
 ) -> NDArray[np.str_]:
-    """Return (P,) the status of each label, one of `STATUSES`; verified labels are doubted or fine.
+    """Return (P,) the status of each label, one of `STATUSES`.
+
+    A verified label is doubted if it is wrong, and fine if it is right. The status of any other label follows from the
+    votes, and from the chance that it is wrong.
 
     `is_missing` is (P,) whether there is no label, and `is_other` (P,) whether the likeliest answer is not the label.
     """
@@ -238,11 +244,12 @@ def ties_of(verdicts: pl.DataFrame) -> list[tuple[int, int]]:
 
 
 def _of(values: Floats, answers: Numbers) -> Floats:
-    """Return (P,) the value of one answer per prompt: 0 if no rollout gave the answer, NaN if there is none.
+    """Return (P,) the value that one answer of each prompt has.
 
     Args:
         values: (A,) values of all answers.
-        answers: (P,) number of the answer; `MISSING` if there is none, another negative number if no rollout gave it.
+        answers: (P,) index of the prompt's answer. `MISSING` stands for no answer and gives NaN; another negative index
+            stands for an answer that no rollout gave, and gives 0.
     """
     by_prompt = np.where(answers == MISSING, np.nan, 0.0)
     by_prompt[answers >= 0] = values[answers[answers >= 0]]

@@ -21,10 +21,10 @@ PRINTED = Path("-")
 
 
 def verifier_of(audit: RewardAudit) -> VerifierSection:
-    """Return a recipe's `verifier` section that makes the errors which were found in the audited rewards.
+    """Return a recipe's `verifier` section that errs like the audited rewards.
 
-    If people judged answers, the section has the error rates by their verdicts, and no rules. Otherwise it has rules
-    and rates by the grader's verdicts; a rule names the answers that the verifier often misjudges.
+    If people judged answers, the section has the error rates by their verdicts, and no rules. Otherwise it has rates by
+    the grader's verdicts, and rules for kinds of answers that are often misjudged.
     """
     section = measured_verifier(audit.known)
     if not audit.verified:
@@ -59,10 +59,10 @@ def recipe_text(
     data: str | None,
     target: Path,
 ) -> str:
-    """Return a recipe of two arms, with the verifier and without it, that trains on the data of a history.
+    """Return a recipe with two arms, one with the verifier and one without, that trains on the data of a history.
 
-    For a run, the recipe is based on the run's own. Its path is written relative to `target`, the file that the text is
-    for. Otherwise the recipe is based on `own-data`, with the data set `data`.
+    For a run, the recipe is based on the run's own recipe, whose path is written relative to `target`, the file that
+    the text is for. Otherwise it is based on `own-data`, with the data set `data` (a path or a name).
 
     Raises:
         UserError: no reward was found wrong, or the data set is unknown.

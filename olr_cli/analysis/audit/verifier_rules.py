@@ -51,8 +51,8 @@ def measured_verifier(known: pl.DataFrame) -> VerifierSection:
     The section has rules for answers that are often misjudged, and rates for all other answers.
 
     Args:
-        known: one row per rollout: prompt_id, label, answer, ``is_rewarded``, and ``verdict``, which counts as the
-            truth.
+        known: one row per rollout, with the columns prompt_id, label, answer, ``is_rewarded`` and ``verdict``. The
+            verdict counts as the truth.
     """
     cases = known.group_by(
         "prompt_id", "label", "answer", "verdict", maintain_order=True
@@ -87,9 +87,9 @@ def rounded(rate: Any) -> Decimal:
 def _comes_back(cases: pl.DataFrame) -> bool:
     """Return whether errors repeat with the same answer, rather than being drawn anew for every rollout.
 
-    Take the pairs of rollouts with one answer in which the first is misjudged, and count those in which the second is
-    misjudged too. If errors repeat, these are all pairs; if errors are independent, they are fewer. The result is True
-    if the count is nearer to all pairs than to the number for independent errors.
+    Of all pairs of rollouts with the same answer, take those whose first rollout is misjudged. If errors repeat, the
+    second is misjudged too in all of them; if errors are independent, in fewer. The result is True if the observed
+    number is nearer to all pairs than to the number for independent errors.
 
     In `cases`, a row is an answer to a prompt; `bad` of its `of` rollouts are misjudged.
     """
@@ -104,7 +104,7 @@ def _comes_back(cases: pl.DataFrame) -> bool:
 
 
 def _rules(cases: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[VerifierRule]]:
-    """Find at most `_MOST_RULES` rules for one kind of errors, those that explain most first.
+    """Find at most `_MOST_RULES` rules for one kind of errors, those that explain most errors first.
 
     Args:
         cases: a row per answer to a prompt; `bad` of its `of` rollouts are misjudged.
@@ -129,10 +129,10 @@ def _rules(cases: pl.DataFrame, name: str) -> tuple[pl.DataFrame, list[VerifierR
 
 
 def _conditions(cases: pl.DataFrame) -> list[tuple[dict[str, Any], pl.Expr]]:
-    """Return the possible conditions of a rule, the preferred one first if two explain equally much.
+    """Return the possible conditions of a rule; if two explain equally much, the earlier one is preferred.
 
-    A condition is a pair: the keys of `VerifierRule` that state it, and the expression that is true for the cases it
-    covers. `cases` has a row per answer to a prompt.
+    A condition is a pair. The first part has the keys of `VerifierRule` that state it. The second is an expression that
+    is true for the cases that it covers. `cases` has a row per answer to a prompt.
     """
     answer, distance = pl.col("answer"), pl.col("distance")
     last = answer.str.extract("([0-9])$")
@@ -151,7 +151,7 @@ def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
     """Return the values of an expression at which errors are frequent: at most `_MOST_VALUES`, in ascending order.
 
     Errors are frequent at a value if their rate is nearer to the highest rate of any value than to the lowest. Only
-    cases whose column ``learns`` is true count; they are of half of the prompts.
+    cases whose column ``learns`` is true count, which are those of half of the prompts.
     """
     rates = (
         cases.filter("learns")
@@ -170,8 +170,8 @@ def _frequent(cases: pl.DataFrame, value: pl.Expr) -> list[str]:
 def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
     """Return how much of the errors a rule explains; 0 if errors are not surely and clearly more frequent under it.
 
-    The measure is the sum of squares between two groups of cases: those in which `holds`, the condition of the rule, is
-    true, and all others. Only the half of the prompts that no rule was learned from counts.
+    The measure is the sum of squares between the cases that the rule covers and all others. It uses only the half of
+    the prompts that no rule was learned from (``learns`` is false). `holds` is the condition of the rule.
     """
     rows = (
         cases.filter(~pl.col("learns"))
@@ -202,11 +202,11 @@ def _gain(cases: pl.DataFrame, holds: pl.Expr) -> float:
 def _apart(answer: str, label: str) -> tuple[str | None, float | None]:
     """Return how far apart the numbers in two texts are.
 
-    Both results are None for equal numbers, or if a text is no number.
+    If the numbers are equal, or a text is no number, the results are None.
 
     Returns:
         The distance as text; None if six digits do not give it exactly.
-        The smallest of the relative distances `_NEAR` that is larger; None if the numbers are too far apart for all.
+        The smallest relative distance in `_NEAR` that is larger than that of the numbers; None if there is none.
     """
     answer_number, label_number = exact_number(answer), exact_number(label)
     if answer_number is None or label_number is None or answer_number == label_number:

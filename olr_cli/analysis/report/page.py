@@ -74,7 +74,7 @@ def write_report(
 ) -> tuple[Path, list[str]]:
     """Write the report of some arms, one HTML page, into a folder; an older report there is replaced.
 
-    The report of several arms always has the table that compares them.
+    If there are several arms, the page always has the table that compares them.
 
     Args:
         arms: arms of the report.
@@ -82,7 +82,7 @@ def write_report(
         drawn: name of a figure -> its charts (`figures.draw`).
         notes: sentences to show on the page.
         tables: further tables, by name.
-        verified: file of verified labels for the audit of each run.
+        verified: file of labels that people have verified, for the audit of each run.
 
     Returns:
         The file, and sentences on the runs and prompts that it leaves out.
@@ -123,15 +123,16 @@ def write_queue(
     command: str,
     responses: pl.DataFrame | None,
 ) -> tuple[list[str], bool]:
-    """Write the queue of an audit, that is its most doubtful labels, as an HTML page in which people check them.
+    """Write the most doubtful labels of an audit (its queue) as an HTML page in which people check them.
 
     Args:
         history: the audited history.
         result: the audit.
         answer: the audit's output, whose lines and notes the page repeats.
-        judge: compares proposals (the answers that the models prefer) with stored true answers.
+        judge: compares the answers that the models prefer with stored true answers.
         file: file of the page.
-        command: the audit's command, shown to the reader, who adds ``--verified`` and the page's export.
+        command: the audit's command, shown to the reader. With ``--verified`` and the file that the page exports, it
+            audits again.
         responses: a log's responses (`texts.Sampled`); None if there are none, or for a run.
 
     Returns:
@@ -255,9 +256,9 @@ def _filled(template: str, **parts: str) -> str:
 
 
 def _policy(style_sheet: str, script: str) -> str:
-    """Return the page's Content-Security-Policy: only this style sheet and script are used, and nothing is loaded.
+    """Return the page's Content-Security-Policy.
 
-    The script also cannot turn text into HTML.
+    Only this style sheet and this script are used, and nothing is loaded. The script cannot insert text as HTML.
     """
     return "; ".join(
         (
@@ -282,9 +283,9 @@ def _hash(content: str) -> str:
 
 
 def summary(arms: Sequence[Arm], notes: Sequence[str]) -> Iterator[Element]:
-    """Yield the elements at the top of a report: facts about a single run, or a table of several, and the notes.
+    """Yield the elements at the top of a report.
 
-    The facts are the outcomes and the settings of the run.
+    For a single run these are its outcomes and its settings, for several runs a table. Notes follow.
     """
     runs = [run for arm in arms for run in arm.runs]
     if len(runs) == 1:
@@ -319,7 +320,7 @@ def recipes(arms: Sequence[Arm]) -> Iterator[Element]:
 
 
 def epochs(run: Run) -> Table:
-    """Return a table with one row per epoch, from metrics.jsonl; epoch 0 is before training.
+    """Return a table with a row of metrics per epoch, read from metrics.jsonl; epoch 0 is before training.
 
     If the file has none of the metrics in `_EPOCHS`, a sentence that says so takes the place of the rows.
     """
@@ -365,7 +366,7 @@ def _with_arrow(value: str) -> str:
 
 
 def _settings(arm: Arm) -> list[tuple[str, str]]:
-    """Return the facts about the single run of an arm as pairs of name and text, without the empty ones."""
+    """Return the status and the settings of an arm's single run as pairs of name and text, without empty texts."""
     (run,) = arm.runs
     recipe, train, manifest = run.recipe, run.recipe.train, read_manifest(run.path)
     is_training = kind_of(manifest) == "training"

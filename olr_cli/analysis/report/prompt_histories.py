@@ -48,7 +48,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True)
 class PromptHistories:
-    """The histories of P prompts of a run or log, with at most V visits each."""
+    """What happened to P prompts of a run or log, as arrays for the page; each prompt has at most V visits."""
 
     header: dict[str, Any]
     """JSON values.
@@ -78,7 +78,10 @@ class PromptHistories:
 
 
 def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
-    """Return what happened to some prompts at each visit of a run, as arrays; `ids` are the prompts in order."""
+    """Return what happened to some prompts at each visit of a run, as arrays.
+
+    `ids` are the ids of the prompts, in the order that they have in the arrays.
+    """
     labels = run.labels.select(_COLUMNS).filter(pl.col("prompt_id").is_in(ids))
     rows = labels.with_columns(_kind().alias("kind")).collect()
     visits = int(rows["visit"].max())  # type: ignore[arg-type]  # of a column that is not empty
@@ -141,10 +144,10 @@ def prompt_histories(run: Run, ids: Sequence[str]) -> PromptHistories:
 
 
 def histories_of_log(history: RolloutHistory, ids: Sequence[str]) -> PromptHistories:
-    """Return the true answers to some prompts of a log, in the form of a run's histories.
+    """Return the true answers to some prompts of a log, as arrays without visits.
 
-    A log has no decisions about labels, so the histories have no visits. `ids` are the prompts in order. An unknown
-    true answer is an empty text.
+    A log has no decisions about labels to show. `ids` are the prompts in order. An unknown true answer is an empty
+    text.
     """
     truths = [history.prompts[name].true_answer or "" for name in ids]
     strings = ["", *sorted(set(truths) - {""})]

@@ -67,7 +67,7 @@ _NO_QUESTIONS = "The questions are not shown: the log has no column of prompts. 
 
 @dataclass(frozen=True)
 class Labels:
-    """The prompts that the page lists, at most `MOST_PROMPTS`, and the audit's verdicts on their labels."""
+    """The prompts that the page lists, at most `MOST_PROMPTS`, with the audit's verdicts on their labels."""
 
     ids: Sequence[str]
     """At most `MOST_PROMPTS` ids, in natural order.
@@ -99,10 +99,10 @@ class Labels:
 
     @classmethod
     def of(cls, result: Audit, prompts: Mapping[str, Prompt], judge: Judge) -> Labels:
-        """Choose the prompts to list, and return them with the audit's verdicts.
+        """Choose the prompts that the page lists, and return them with the audit's verdicts.
 
         If there are more than `MOST_PROMPTS`, those with verified labels come first, then those with the most doubtful
-        labels. `judge` compares the proposals, the answers that the models prefer, with stored true answers.
+        labels. `judge` compares the answers that the models prefer with stored true answers.
         """
         verdicts = result.prompts.sort("is_verified", descending=True, maintain_order=True)
         first = verdicts.head(MOST_PROMPTS).iter_rows(named=True)
@@ -127,10 +127,17 @@ class Labels:
 
 
 def audited_labels(run: Run, verified: Path | None = None) -> Labels:
-    """Audit the labels of a run, as `olr audit RUN` does, and return the prompts to list.
+    """Audit the labels of a run, as `olr audit RUN` does, and return the prompts that the page lists.
 
-    `verified` is a file of verified labels. A run that cannot be audited is an error if there is such a file. Otherwise
-    the first prompts are listed, and a note says why there is no audit.
+    The result has the audit's verdicts on their labels. If the run cannot be audited, it has the run's first prompts
+    without verdicts, and a note says why.
+
+    Args:
+        run: the run.
+        verified: file of labels that people have verified, or None.
+
+    Raises:
+        UserError: the run cannot be audited, but there are verified labels.
     """
     try:
         history = audit_history(run.path, [])
@@ -156,10 +163,10 @@ def audited_labels(run: Run, verified: Path | None = None) -> Labels:
 
 
 def _answers(tally: Tally, ids: Container[str]) -> dict[str, list[list[Any]]]:
-    """Return prompt_id -> its most frequent answers, at most `_MOST_ANSWERS` each; only for prompts in `ids`.
+    """Return prompt_id -> its most frequent answers, at most `_MOST_ANSWERS`; only for prompts in `ids`.
 
     An answer is a list ``[spelling, is it the label, count, counts by model]``. The counts by model are lists
-    ``[model's number, count]``, the largest count first; there are none if there is a single model.
+    ``[model's number, count]``, the largest count first. If there is only one model, they are left empty.
     """
     wanted = [
         prompt_number for prompt_number, name in enumerate(tally.prompt_ids) if name in ids
@@ -200,11 +207,11 @@ def prompt_list(
 ) -> tuple[list[Element], list[Element], list[str]]:
     """Build the page's list of prompts, for at most `MOST_RUNS` runs.
 
-    If there are more runs, the first seed of each arm comes before further seeds. `verified` is a file of verified
-    labels for the audits.
+    If there are more runs, the first seed of each arm comes before further seeds. `verified` is a file of labels that
+    people have verified, for the audits.
 
     Returns:
-        An ``option`` element per run, from which a reader chooses the list.
+        An ``option`` element per run, by which a reader chooses the run whose prompts are listed.
         The elements that hold the data.
         Sentences on runs and prompts left out.
     """
@@ -257,12 +264,12 @@ def audit_data(
     responses: pl.DataFrame | None,
     command: str,
 ) -> tuple[list[Element], list[str]]:
-    """Build the page's list of an audit's prompts, which the page shows in the order of the queue.
+    """Build the page's list of an audit's prompts, which the page shows with the most doubtful label first.
 
     Args:
         history: the audited history.
         result: the audit.
-        judge: compares proposals (the answers that the models prefer) with stored true answers.
+        judge: compares the answers that the models prefer with stored true answers.
         responses: a log's responses (`texts.Sampled`), or None without any; those of a run are read from its shards.
         command: the audit's command, shown to the reader.
 
@@ -348,15 +355,15 @@ def _elements(
     by_prompt: Sequence[Any],
     budget: int,
 ) -> list[Element]:
-    """Return the elements that hold the data of a list of prompts, for the page's script.
+    """Return the elements that hold the data of one list of prompts, for the page's script.
 
     Args:
         prefix: beginning of the elements' names.
         histories: the prompts and their visits.
         facts: name -> value, further facts for the script.
         labels: the audit's verdicts.
-        questions: prompt_id -> question and other turns; empty if unknown.
-        by_prompt: the responses to each prompt, from `texts.by_prompt`; empty without any.
+        questions: prompt_id -> the question, and the other turns as one text; empty if unknown.
+        by_prompt: for each prompt its responses, from `texts.by_prompt`; empty if there are none.
         budget: largest number of characters of all questions.
     """
     header = {
@@ -398,7 +405,7 @@ def json_data(name: str, value: Any) -> Element:
 def array_data(name: str, values: Array) -> Element:
     """Return an element that holds an array of whole numbers from 0, which the page's script can ask for by `name`.
 
-    They are little-endian, in the smallest of 8, 16 and 32 bits that holds them all.
+    The numbers are little-endian, in the smallest of 8, 16 and 32 bits that holds all of them.
     """
     size = np.min_scalar_type(int(values.max(initial=0))).itemsize
     # `min_scalar_type` chooses from the largest value: most arrays fit into 8 bits.

@@ -105,8 +105,8 @@ def cut_questions(
     turns.
 
     Args:
-        questions: prompt_id -> the question, and the other turns as one text; prompts without a question may be
-            missing.
+        questions: prompt_id -> the question, and the other turns as one text. A prompt may be missing if its question
+            is unknown.
         ids: the prompts, in the order of the result.
         budget: largest number of characters of all prompts together.
     """
@@ -132,8 +132,8 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
 
     Returns:
         Columns prompt_id, visit, sample, view, answer, reward, is_correct, tokens, truncated, head, tail and length,
-            sorted by `ORDER`. Head and tail of a response together have at most `LONGEST` characters; length is that of
-            the whole response.
+            sorted by `ORDER`. Head and tail are the beginning and the end of a response, together at most `LONGEST`
+            characters. Length is that of the whole response.
     """
     wanted = visits.select("prompt_id", "visit")
     # Samples are counted over all views, so those of the rephrased view do not begin at 0.
@@ -157,8 +157,8 @@ def read_responses(run: Path, visits: pl.DataFrame) -> pl.DataFrame:
 def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
     """Replace the column response by the columns head, tail and length.
 
-    Head and tail are the beginning and the end of the response, together at most `LONGEST` characters; a response that
-    fits is all head. Length is that of the whole response.
+    Head and tail are the beginning and the end of the response, together at most `LONGEST` characters. If the response
+    fits, it is all head. Length is that of the whole response.
     """
     length = pl.col("response").str.len_chars().cast(pl.Int64)
     head = int(LONGEST * _HEAD)
@@ -173,11 +173,13 @@ def _with_ends(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 class Sampled:
-    """The steps of a history, wrapped: iterating yields each step unchanged, and keeps a few responses to every prompt.
+    """The steps of a history; while they are read, a few responses to every prompt are kept.
+
+    Iterating yields each step unchanged.
 
     Attributes:
         responses: the responses kept so far, in the columns of `read_responses` that the history has. There are at most
-            `2 * SAMPLES` to a prompt, one of each answer before others.
+            `2 * SAMPLES` to a prompt. One response for each answer is kept before a second one with the same answer.
     """
 
     def __init__(self, steps: Iterable[pl.DataFrame]) -> None:
@@ -214,9 +216,10 @@ def _few(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def affordable(visits: pl.DataFrame, read: pl.DataFrame, budget: int) -> pl.DataFrame:
-    """Return `visits` if their responses, added to those already read, fit into `budget` characters, else no rows.
+    """Return `visits` if their responses fit into a budget of characters, else `visits` without its rows.
 
-    A visit is assumed to have as much text as an average visit in `read`, which is a result of `read_responses`.
+    The budget also has to hold the responses in `read`, a result of `read_responses`. A visit is assumed to have as
+    much text as an average visit in `read`.
     """
     size = int(read.select(pl.min_horizontal("length", LONGEST).sum()).item())
     visits_read = read.n_unique(["prompt_id", "visit"])
@@ -234,7 +237,7 @@ def by_prompt(
     """Return the responses to each prompt as JSON values, cut so that all fit into a budget of characters.
 
     Args:
-        responses: rows of `read_responses` or `Sampled`.
+        responses: result of `read_responses`, or the responses that `Sampled` kept.
         ids: the prompts, in the order of the result.
         budget: largest number of characters of all responses.
 
@@ -242,7 +245,7 @@ def by_prompt(
         For each prompt, its list of responses. A response is a list ``[visit, sample, view, answer, reward, is_correct,
             tokens, truncated, model, head, tail, number of characters left out between the two]``, with null where
             unknown.
-        The number of characters that responses were cut to.
+        The number of characters to which each response was cut.
     """
     responses = responses.filter(pl.col("prompt_id").is_in(ids))
     limit = min(LONGEST, budget // max(len(responses), 1))
