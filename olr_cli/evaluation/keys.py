@@ -31,12 +31,12 @@ def with_verified_keys(
 
     Args:
         tasks: the benchmarks with their problems.
-        file: the verified labels, as `VerifiedLabels` reads them.
+        file: the file of verified labels (`VerifiedLabels`).
         are_needed: raise an error if the file names no problem.
 
     Raises:
-        UserError: the file rejects all problems of a task, names problems of several tasks that share ids, or names no
-            problem although `are_needed` is set.
+        UserError: the file rejects all problems of a task; it names problems of several tasks that have problem
+            ids in common; or it names no problem although `are_needed` is set.
     """
     with at("verified"):
         labels = VerifiedLabels.read(file)
@@ -143,8 +143,9 @@ def stored_task(store: EvaluationStore, task: TaskRecord) -> tuple[Task, str]:
         task: the benchmark's entry in evaluation.json.
 
     Returns:
-        The task, and a text. The text is empty if the benchmark's source still has the questions exactly as they were
-        asked. Otherwise the task's questions are rebuilt from the stored prompts, and the text says why.
+        The task, and a text. If the benchmark's source still has the questions exactly as they were asked, the task has
+        these and the text is empty. Otherwise, the task's questions are rebuilt from the stored prompts, and the text
+        says why.
     """
     benchmark = task.definition
     rows = store.read(benchmark.name, ["problem_id", "gold", "choices", "prompt"])
