@@ -44,7 +44,7 @@ _PATH_ERRORS = {
 
 
 def ends_well(command: Callable[P, R]) -> Callable[P, R]:
-    """Return a command that prints an error that the user can fix as one sentence, and then exits with status 2.
+    """Wrap a command: an error that the user can fix is printed as one sentence, and the exit status is 2.
 
     With ``--json``, the error is also printed to standard output, as one object on one line. Bugs keep their traceback.
     """

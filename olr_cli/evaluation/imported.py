@@ -533,7 +533,7 @@ def _golds_of(task: _LoggedTask) -> list[tuple[str, ...]]:
 def _asked(
     task: _LoggedTask, known: Sequence[tuple[Benchmark, Sequence[Prompt]]]
 ) -> tuple[Benchmark, list[Prompt]]:
-    """Return the benchmark whose problems a logged task asked, and these problems in the order of the log.
+    """Return the benchmark whose problems a logged task asked, and the asked problems in the order of the log.
 
     Args:
         task: the logged task.
@@ -559,7 +559,7 @@ def _asked(
 def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
     """Find the problems of a logged task in a benchmark; return their indices there, in the order of the log.
 
-    A problem is looked up in these two ways, in this order. A problem that is not found has no index in the result.
+    A problem is looked up in two ways, in this order. A problem that is not found has no index in the result.
 
     1. By a text of the log (`_Problem.texts`) that equals a question of the benchmark. The longest such text counts. If
        the log has no such texts, the problem's messages must equal the question.

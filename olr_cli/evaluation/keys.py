@@ -57,9 +57,9 @@ def with_verified_keys(
 
 
 def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
-    """Return a task with verified golds; its `verified` records the file they come from and the numbers of changes.
+    """Return a task with the golds of a file of verified labels; unchanged if no problem has a label in the file.
 
-    The task is returned unchanged if the file has a label for none of its problems.
+    `Task.verified` of the result names the file and counts the changes.
 
     Args:
         task: the benchmark with its problems.

@@ -98,12 +98,12 @@ class PublishedRow:
 
     @property
     def cells(self) -> dict[str, Cell]:
-        """The scores by benchmark, and the means by ``in`` and ``out``, as table cells without intervals."""
+        """Name -> table cell without an interval, for each benchmark and the means ``in`` and ``out``."""
         return {name: Cell(share) for name, share in self.shares.items()}
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """The scores by benchmark, and their means by ``in`` and ``out``, as shares in 0 .. 1.
+        """Name -> score as a share in 0 .. 1, for each benchmark and the means ``in`` and ``out``.
 
         ``in`` and ``out`` are the means over in-distribution and out-of-distribution benchmarks. They are computed from
         the printed scores, so they may differ from the printed means by rounding. A mean is left out if the row lacks

@@ -130,8 +130,8 @@ class TaskRecord(Section):
 class Task:
     """A benchmark to evaluate, with its problems and the number of samples of each.
 
-    `data` is the file or folder that replaces the benchmark's source. `verified` describes the verified keys behind the
-    golds. Both are None if the benchmark is used unchanged.
+    `data` is the file or folder that replaces the benchmark's source; None: nothing does. `verified` describes the
+    verified keys (checked golds) behind the golds; None: the golds are the benchmark's own.
     """
 
     benchmark: Benchmark

@@ -190,7 +190,7 @@ def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]
 def _notes(target: Target) -> Iterator[str]:
     """Yield sentences on how an evaluation was sampled and on its verified keys.
 
-    For an imported evaluation, they also give the scores that its own tool computed.
+    For an imported evaluation, further sentences give the scores that the tool behind its log computed.
     """
     record = target.store.record()
     by_whom = gathered((how, name) for name, how in record.not_as_asked.items())

@@ -66,7 +66,7 @@ class NamedScores:
 
     @cached_property
     def cells(self) -> Cells:
-        """The scores by benchmark, and the averages by ``in`` and ``out``, as table cells with intervals."""
+        """Name -> table cell with an interval, for each benchmark and the averages ``in`` and ``out``."""
         return scoring.estimates(self.scores)
 
     @property

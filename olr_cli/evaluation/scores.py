@@ -212,7 +212,7 @@ def pass_at(k: int, n: int, right: int) -> float:
     Args:
         k: the number of samples, 1 <= k <= n, of which at least one has to be right.
         n: the number of samples that were drawn.
-        right: how many of them are right.
+        right: how many of the n samples are right.
     """
     return 1 - comb(n - right, k) / comb(n, k)
 
@@ -254,7 +254,7 @@ def groups(names: Collection[str]) -> dict[Group, list[str]]:
 
 
 def averages(shares: Mapping[str, float]) -> dict[str, float]:
-    """Return the means over in-distribution and out-of-distribution benchmarks, by ``in`` and ``out``.
+    """Return the means over in-distribution and out-of-distribution benchmarks, with the keys ``in`` and ``out``.
 
     Args:
         shares: benchmark -> score. If it lacks one of the benchmarks of a mean, the mean is left out.
@@ -266,9 +266,10 @@ def averages(shares: Mapping[str, float]) -> dict[str, float]:
 
 
 def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
-    """Return the scores by benchmark, and the averages by ``in`` and ``out``, as table cells with bootstrap intervals.
+    """Return name -> table cell with a bootstrap interval, for each benchmark and the averages ``in`` and ``out``.
 
-    An average is left out if one of its benchmarks has no score.
+    ``in`` and ``out`` are over in-distribution and out-of-distribution benchmarks. An average is left out if one of its
+    benchmarks has no score.
     """
     by_name = {score.benchmark: score for score in scores}
     shown = {name: Cell(score.avg, ends=score.interval) for name, score in by_name.items()}
@@ -283,7 +284,7 @@ def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
 def paired_differences(
     scores: Iterable[Score], baseline: Iterable[Score]
 ) -> dict[str, Cell]:
-    """Return the mean differences between two models by benchmark, and the averages of these by ``in`` and ``out``.
+    """Return name -> mean difference between two models, for each benchmark and the averages ``in`` and ``out``.
 
     Only problems that both models have are compared. If a benchmark has no such problem, it is left out, and so is its
     average. The cells are in ``points`` and have bootstrap intervals. `Cell.n` is the number of compared problems.
@@ -331,7 +332,7 @@ class StoredScores:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The scores by benchmark, and the averages by ``in`` and ``out``."""
+        """Name -> score, for each benchmark and the averages ``in`` and ``out``."""
         return {name: score.avg for name, score in self.benchmarks.items()} | dict(
             self.averages
         )

@@ -68,7 +68,7 @@ _SCORED = [column.name for column in fields(Generation) if column.name not in _T
 
 @dataclass(frozen=True)
 class Target:
-    """A model to evaluate, and the folder of its evaluation."""
+    """A model or checkpoint to evaluate, and the folder of its evaluation."""
 
     model: str
     """Absolute path of a folder in Hugging Face layout, or hub id."""
@@ -427,7 +427,7 @@ def evaluations_at(place: Path) -> list[Target]:
 def _changed_settings(
     before: EvaluationRecord, asked: EvaluationRecord, *, is_local: bool
 ) -> list[str]:
-    """Return a text such as ``seed: 0 -> 1`` for each decisive setting (`EvaluationRecord.decisive`) that has changed.
+    """Return a text such as ``seed: 0 -> 1`` for each changed setting that decides samples or grades.
 
     Args:
         before: the stored record.
