@@ -198,13 +198,15 @@ def _lines(checked: Checked) -> Iterator[Line]:
 def _next(
     checked: Checked, named: str, words: Sequence[str], export: Path | None
 ) -> dict[str, str]:
-    """Return the next command as command -> purpose.
+    """Return the command to propose next, as a mapping of the command to its purpose.
+
+    For a log this is `olr audit`; for a data set with unusable rows, `olr check --export`; else `olr rollouts`.
 
     Args:
         checked: the findings.
         named: the data set as the user named it.
-        words: words of the next command: the name of the data set or of its export, and the options on how to read it.
-        export: the file of the export, if the command wrote one.
+        words: words for the next command: the data set or its export, and the options on how to read it.
+        export: the file of the export; None if the command wrote none.
     """
     from olr_cli.data.findings import UNUSABLE
     from olr_cli.data.writers import csv_suffix

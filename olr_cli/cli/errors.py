@@ -44,7 +44,7 @@ _PATH_ERRORS = {
 
 
 def ends_well(command: Callable[P, R]) -> Callable[P, R]:
-    """Return a command that prints an error that the user can fix as one sentence, and then exits with status 2.
+    """Wrap a command: an error that the user can fix is printed as one sentence, and the exit status is 2.
 
     With ``--json``, the error is also printed to standard output, as one object on one line. Bugs keep their traceback.
     """
@@ -179,8 +179,8 @@ def shown_until_stopped(
         progress: the display.
         path: the run directory.
         words: the command that continues the run.
-        kept_at_once: ``checkpoint`` or ``complete step``. A second Ctrl-C stops at once, and leaves everything up to
-            the last checkpoint or complete step. The first Ctrl-C waits for the end of the step.
+        kept_at_once: ``checkpoint`` or ``complete step``. If a second Ctrl-C stops the run at once, everything up to
+            the last checkpoint or complete step is kept. After a first Ctrl-C, the present step is finished and kept.
 
     Raises:
         Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.

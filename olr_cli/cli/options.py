@@ -159,10 +159,11 @@ TRUST_REMOTE_CODE = Option(
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
-    """Return a command for typer in which each parameter that is a named tuple becomes one option for each field.
+    """Return a copy of a command in which each parameter that is a named tuple is replaced by options for typer.
 
-    The default of a field is its option. The part of the named tuple's docstring before a colon, without a full stop,
-    is the heading of these options in the help. The heading `More` is for rarely used options.
+    Each field of the named tuple becomes an option, which is the field's default. The heading of these options in the
+    help is the named tuple's docstring up to a colon, without a full stop. The heading `More` is for rarely used
+    options.
     """
     keyword, parameters = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
     groups: dict[str, Any] = {}
@@ -197,7 +198,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def given(*groups: Any) -> dict[str, Any]:
-    """Return option -> value for all options of some groups; a group is a named tuple of options (`grouped`)."""
+    """Return name -> value for all options in some groups; a group is a named tuple of options (`grouped`)."""
     return {name: value for group in groups for name, value in group._asdict().items()}
 
 
@@ -212,6 +213,10 @@ def read_list(values: Sequence[str]) -> list[str]:
 def one_file(files: Sequence[Path], option: str) -> Path | None:
     """Return the file that an option names, or None if the option is not given.
 
+    Args:
+        files: the files that the option was given with.
+        option: the option's name, for the error.
+
     Raises:
         UserError: the option is given several times. typer alone would silently use the last one.
     """
@@ -223,7 +228,9 @@ def one_file(files: Sequence[Path], option: str) -> Path | None:
 
 
 def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
-    """Return the value of `--columns` for files of prompts, as role -> path of the column; None if it is not given.
+    """Return the value of `--columns` for files of prompts, or None if the option is not given.
+
+    The result maps a role, such as ``question``, to a column, whose name may be a dotted path.
 
     Raises:
         UserError: the text has another form, names an unknown role, or names a role twice.
@@ -237,7 +244,9 @@ def read_columns(values: Sequence[str]) -> dict[ColumnRole, str] | None:
 
 
 def read_log_columns(values: Sequence[str]) -> dict[str, str]:
-    """Return the value of `--columns` for a log of another trainer, as role -> path of the column; empty if not given.
+    """Return the value of `--columns` for a log of another trainer; empty if the option is not given.
+
+    The result maps a role, such as ``response``, to a column, whose name may be a dotted path.
 
     Raises:
         UserError: the text has another form, names an unknown role, or names a role twice.
@@ -251,13 +260,13 @@ def read_log_columns(values: Sequence[str]) -> dict[str, str]:
 def _columns(
     values: Sequence[str], roles: Sequence[str], names: Mapping[str, str], example: str
 ) -> dict[str, str]:
-    """Return role -> path of the column, as `--columns` says; empty if it is not given.
+    """Return the columns that `--columns` names, by role; empty if the option is not given.
 
     Args:
         values: the texts of `--columns`, such as ``question=Question,answer=Answer``; the option may be repeated.
-        roles: the roles that this command knows.
-        names: name of a role in other commands -> its name in this one.
-        example: a value to show in an error.
+        roles: the roles that this command knows, such as ``question``.
+        names: name of a role in other commands -> its name in this command.
+        example: a value of the option, to show in an error.
 
     Raises:
         UserError: the text has another form, names an unknown role, or names a role twice.
@@ -286,9 +295,9 @@ def _columns(
 
 
 def _named_columns(text: str) -> dict[str, str] | None:
-    """Parse the text of `--columns`, ``role=path,…`` or ``{role: path, …}``, and return role -> path of the column.
+    """Return the columns that a text of `--columns` names, by role; None if the text has another form.
 
-    The roles are not checked. The result is None if the text has another form.
+    The text is ``role=column,…`` or ``{role: column, …}``. The roles are not checked.
     """
     from olr_cli.recipe.plain import NotPlain, parse_yaml
 
@@ -325,8 +334,13 @@ def require_no_file(out: Path | None, content: str, *, as_json: bool) -> None:
 def shape_of(format_: str, *, as_json: bool, formats: tuple[str, ...] = FORMATS) -> str:
     """Return the form of output to pass to `show`: ``json`` if `--json` is given, else the value of ``--format``.
 
+    Args:
+        format_: the value of ``--format``.
+        as_json: whether `--json` is given.
+        formats: the values that ``--format`` may have.
+
     Raises:
-        UserError: the format is unknown, or both options are given and contradict each other.
+        UserError: the format is unknown, or `--json` is given together with a format other than ``terminal``.
     """
     require_known("format", format_, formats)
     if as_json and format_ != "terminal":

@@ -26,7 +26,8 @@ _EVERY = {True: 0.5, False: 30.0}
 def say(sentence: str, *, err: bool = True) -> None:
     """Print a sentence to standard error, or to standard output if `err` is False.
 
-    A terminal gets it wrapped at words, with a first word such as "Error:" in colour. A pipe or file gets one line.
+    In a terminal, the sentence is wrapped at words, and a first word such as "Error:" is coloured. A pipe or file gets
+    the sentence on one line.
     """
     stream = sys.stderr if err else sys.stdout
     # Logs and pipes get the sentence on one line. The stream is None in a program without a console (pythonw).
@@ -98,7 +99,7 @@ def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
 
     Args:
         part: what to print.
-        shape: the form of a table, as in `show`.
+        shape: how a table is printed: ``terminal``, ``markdown``, ``latex`` or ``csv``.
         indent: the width of a line's head, in characters.
     """
     if isinstance(part, Table):

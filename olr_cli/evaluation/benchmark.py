@@ -56,7 +56,8 @@ _PLACEHOLDER = re.compile(r"\{(problem|choices)\}")
 class ProblemSource(Section):
     """The source of a benchmark's problems: a data set on the Hugging Face hub, a local file, or a built-in set.
 
-    Exactly one of `hub`, `file` and `task` is set. The other keys are allowed only with `hub`.
+    Exactly one of `hub`, `file` and `task` is set. `revision`, `config`, `split` and `gated` are allowed only with
+    `hub`.
     """
 
     hub: Annotated[str, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")] | None = None
@@ -97,7 +98,7 @@ class ProblemSource(Section):
     def _keys_of_its_kind(self) -> dict[str, Any]:
         """Serialize a hub source with its five keys, and any other source with `file` or `task` alone.
 
-        Validation would refuse further keys when the result is read again.
+        Validation refuses other keys beside `file` or `task`, so the result could not be read again with them.
         """
         if self.hub is None:
             return {"task": self.task} if self.file is None else {"file": self.file}
@@ -115,7 +116,8 @@ class ProblemSource(Section):
 class ProblemFields(Section):
     """Names of the columns that hold the question, answer, id and options of a benchmark's rows.
 
-    Rows in the interchange format need no such names, because their question is a list of chat messages in `prompt`.
+    Rows in the interchange format (that of verl) need no such names: their column `prompt` holds the question as chat
+    messages.
     """
 
     problem: Text
@@ -147,14 +149,14 @@ class ProblemFields(Section):
 
     @property
     def options(self) -> tuple[str, ...]:
-        """The column or columns that `choices` names, always as a tuple; empty if there are no options."""
+        """The names of columns in `choices`, always as a tuple; empty if `choices` is None."""
         return (self.choices,) if isinstance(self.choices, str) else self.choices or ()
 
     @property
     def right_option(self) -> int | None:
         """Index in `choices` of the column that always holds the right option.
 
-        None if there is no such column, that is, if `answer` names the right option row by row.
+        None if `answer` is not one of the columns in `choices`; it is then a column that names the right option.
         """
         if isinstance(self.choices, tuple) and self.answer in self.choices:
             return self.choices.index(self.answer)
@@ -226,8 +228,8 @@ class Benchmark(Section):
 
         The prompt always needs ``{problem}``. The rest depends on `fields`:
 
-        - With `fields`, multiple choice needs grader `choice`, `fields.choices`, and ``{choices}`` in the prompt. Any
-          other benchmark must have none of the three.
+        - With `fields`, multiple choice needs grader `choice`, `fields.choices`, and ``{choices}`` in the prompt. A
+          benchmark that is not multiple choice must have none of these three.
         - Without `fields`, the prompt must not have ``{choices}``, because the questions already contain their options.
         - `fields.shuffle` needs `fields.choices`.
         """
@@ -278,10 +280,10 @@ class Benchmark(Section):
         return benchmark
 
     def require_named(self) -> None:
-        """Raise `UserError` if the extractor is a Python function that the user has not approved (`named`).
+        """Raise `UserError` if the extractor is a Python function and the command does not name the benchmark's file.
 
-        A definition stored in an evaluation may come from a stranger, and importing its function would run that
-        stranger's code.
+        `named` marks a benchmark whose file the command names. A definition that is stored in an evaluation may come
+        from a stranger, and importing its function would run the stranger's code.
         """
         if is_function(self.extractor) and not self._is_named:
             raise UserError(
@@ -300,7 +302,7 @@ class Benchmark(Section):
 
         Args:
             problem: the question.
-            choices: the options, a line each, such as ``A) Venus``.
+            choices: the options, a line each, such as ``A) Venus``; empty if there are none.
         """
         # A single pass: a problem that contains `{choices}` itself must stay as it is.
         values = {"problem": problem, "choices": choices}
@@ -378,13 +380,13 @@ def read_by(
     """Return copies of benchmarks with the user's extractor and tolerance in place of their own.
 
     Args:
-        extractor: how answers are read from responses; None: each benchmark keeps its own.
+        extractor: the way to read answers from responses, such as ``last_number``. None: each benchmark keeps its own.
         benchmarks: the benchmarks to copy.
-        tolerance: relative tolerance of numbers, from 0 to below 1; None: each benchmark keeps its own.
+        tolerance: relative tolerance of numbers, from 0 to below 1. None: each benchmark keeps its own.
 
     Raises:
-        UserError: an extractor does not exist, the tolerance is out of range, or a benchmark keeps an extractor that is
-            a Python function named only in a stored file (`Benchmark.require_named`).
+        UserError: an extractor does not exist, the tolerance is out of range, or a benchmark keeps an extractor that
+            only a stored file names and that is a Python function (`Benchmark.require_named`).
     """
     if tolerance is not None and not 0 <= tolerance < 1:
         raise UserError(
@@ -484,8 +486,8 @@ def _problems(file: Path) -> PromptSet:
 def held_out_set(run: Path) -> str | None:
     """Return where a run's held-out prompts are: a path, a hub id, or the name of a built-in set; None if it has none.
 
-    Held-out prompts are not trained on. The recipe names them in `data.test`. If it does not, they are the prompts that
-    `data.held_out` set apart, in a file of the run directory.
+    Held-out prompts are not trained on. A recipe names them in `data.test`. With `data.held_out` instead, the run set
+    some of its prompts apart, in a file of the run directory.
     """
     test = read_recipe(run).data.test
     return (
@@ -535,11 +537,12 @@ def _fields(
     The result is None in each of these cases:
 
     - The source is not a file.
-    - The recipe does not name both `question` and `answer`, or names a role other than these, `choices` and `id`.
+    - The recipe does not name the columns of both `question` and `answer`.
+    - The recipe names a column for a role other than `question`, `answer`, `choices` and `id`.
     - The file lacks a named column. Only the column of `choices` may be missing.
 
     Args:
-        columns: role, such as ``question``, -> column, from the recipe's `data.columns`.
+        columns: the recipe's `data.columns`, which maps a role, such as ``question``, to the name of a column.
         source: where the benchmark's problems are.
     """
     if source.file is None or not {"question", "answer"} <= columns.keys() <= {
@@ -588,7 +591,7 @@ def _benchmark(
 def _free_name(name: str) -> str:
     """Return a benchmark's name for a data file: the file's name without suffix, as a safe folder name.
 
-    The name has at most 100 characters. ``-data`` is appended if a built-in benchmark or built-in set already has it.
+    The name has at most 100 characters. ``-data`` is appended if a built-in benchmark or set has that name.
     """
     stem, suffix = os.path.splitext(name)
     stem = folder_name(stem if suffix in SUFFIXES else name).strip("-._+") or "data"

@@ -45,7 +45,7 @@ def evaluate(
     Args:
         evaluation: the model, its tasks (benchmarks with their problems), and how samples are drawn.
         progress: shows how many samples are stored.
-        open_model: loads the model if samples are missing; None: the request's backend loads it.
+        open_model: loads the model if samples are missing. None: the backend that the evaluation names loads it.
 
     Returns:
         One score for each task, in the order of the tasks.
@@ -102,7 +102,7 @@ def _sample(
         progress: shows warnings, and how many samples are stored.
 
     Returns:
-        Name -> score of each benchmark that this call completes.
+        The score of each benchmark that this call completes, by the benchmark's name.
 
     Raises:
         Interrupted: a stop was requested, for example by Ctrl-C. The finished samples are stored.

@@ -49,10 +49,10 @@ def grade(
 
     Args:
         benchmark: decides the grader, the extractor and the tolerance.
-        samples: all samples of one or more problems. No sample of a problem may be missing, because the answer class is
-            named after the most frequent spelling among the problem's equivalent answers.
-        judge: decides whether answers are equivalent.
-        counted: counter to which the verdicts are added. Multiple choice needs no judge and adds none.
+        samples: all samples of one or more problems. No sample of a problem may be missing, because `answer_class`
+            becomes the most frequent spelling among the problem's equivalent answers.
+        judge: decides whether answers are equivalent. Multiple choice does not need it.
+        counted: counter to which the verdicts of `judge` are added; None: they are not counted.
     """
     read = [
         replace(
@@ -143,15 +143,15 @@ def regrade(
 ) -> list[Score]:
     """Grade an evaluation's finished benchmarks again, replace their stored grades, and return the new scores.
 
-    The golds are those that are stored with the samples.
+    Answers are compared with the golds that are stored with the samples.
 
     Args:
-        folder: the evaluation.
-        benchmarks: grade only these, by their present definitions. None: grade all by their stored definitions.
+        folder: the evaluation's folder.
+        benchmarks: grade only these, by the definitions given here. None: grade all by their stored definitions.
         extractor: replaces the benchmarks' own extractors; None: each keeps its own.
         tolerance: replaces the benchmarks' own tolerances; None: each keeps its own.
         say: is called with sentences on what has changed.
-        report: is called with sentences on the judge's progress.
+        report: is called with sentences on the judge's progress; None: progress is not reported.
 
     Raises:
         UserError: the folder holds no evaluation, a named benchmark was never begun, or none is finished.
@@ -204,7 +204,12 @@ def _summary(
 def _done(
     store: EvaluationStore, record: EvaluationRecord, chosen: Mapping[str, Benchmark]
 ) -> dict[str, Benchmark]:
-    """Return name -> benchmark for those of the chosen benchmarks that are finished.
+    """Return the chosen benchmarks of which all samples are stored, by name.
+
+    Args:
+        store: the evaluation's files.
+        record: the content of evaluation.json.
+        chosen: name -> benchmark, with the definition to grade by.
 
     Raises:
         UserError: a chosen benchmark was never begun, or none is finished.
@@ -228,12 +233,12 @@ def _changes(
 ) -> Iterator[str]:
     """Yield sentences on answers that could not be scored, and on up to ten changed grades in each direction.
 
-    If more than half of the answers are missing and another extractor finds more than half of those, one sentence
-    proposes this extractor.
+    If more than half of the samples have no answer, another extractor may find an answer in more than half of their
+    responses. One sentence then proposes this extractor.
 
     Args:
         pairs: each sample before and after it was graded again.
-        unscored: how many answers could not be scored and why; empty if none.
+        unscored: how many answers could not be scored and why; empty if all could be scored.
     """
     if unscored:
         yield f"not scored, and counted as wrong: {unscored}"
@@ -259,11 +264,11 @@ def grade_again(
     """Grade the stored evaluations at a path again, and return the output of `olr regrade`.
 
     Args:
-        request: names the benchmarks, extractor and tolerance to grade with, or a file of verified keys (golds that
-            people have checked). Its `compare` names scores to show beside the new ones.
+        request: names the benchmarks, extractor and tolerance to grade with, or a file of verified keys, that is, golds
+            that people have checked. `request.compare` names scores to show beside the new ones.
         place: an evaluation, a run, or a folder of evaluations.
         say: is called with sentences on changed grades, and on evaluations that are left out.
-        report: is called with sentences on the judge's progress.
+        report: is called with sentences on the judge's progress; None: progress is not reported.
     """
     found = evaluations_at(place)
     # If no evaluation has a finished benchmark, keep all: regrading the first then raises the error.
@@ -298,10 +303,10 @@ def _under_verified_keys(
     chosen: Sequence[Benchmark] | None,
     say: Say,
 ) -> Answer:
-    """Score stored evaluations under verified keys, beside their old scores, and return the command's output.
+    """Grade stored evaluations by verified keys, and return the command's output with the new and the old scores.
 
-    Verified keys are golds that people have checked. An evaluation is left out if the file has no key for any of its
-    problems, or if its golds are verified keys already.
+    Verified keys are golds that people have checked. The new grades are stored in a copy of each evaluation. An
+    evaluation is left out if the file has no key for any of its problems, or if its golds are verified keys already.
 
     Args:
         request: the command's settings, in which `compare`, `extractor` and `tolerance` must be None.
@@ -351,8 +356,8 @@ def _verified_tasks(
         are_needed: raise an error if no benchmark is left.
 
     Raises:
-        UserError: no benchmark is finished, a benchmark's grader settings are not those of its stored grades, or
-            `are_needed` is set and no benchmark is left.
+        UserError: no benchmark is finished; a benchmark's grader, extractor or tolerance is not that of its stored
+            grades; or `are_needed` is set and no benchmark is left.
     """
     store, record = target.store, target.store.record()
     stored = {name: task.definition for name, task in record.benchmarks.items()}
@@ -378,17 +383,18 @@ def _verified_tasks(
 def _rekey(
     target: Target, tasks: Sequence[Task]
 ) -> tuple[Target, list[Score], list[Score]]:
-    """Store a copy of an evaluation under verified keys, in a folder inside its own; leave the original unchanged.
+    """Store a copy of an evaluation that is graded by verified keys (golds that people have checked).
 
-    Only samples whose gold has changed are graded again.
+    The copy is a folder inside the evaluation's folder, and the original grades stay as they are. Only samples whose
+    gold has changed are graded again.
 
     Args:
         target: the evaluation.
         tasks: the benchmarks to copy, with verified golds.
 
     Returns:
-        The copy, its new scores, and the old scores, in the order of `tasks`. `Score.by_problem` of the old scores
-        names the problems by their new golds, so that old and new scores can be paired.
+        The copy, its scores, and the original's scores, both in the order of `tasks`. Scores are paired by problem id
+        and gold (`Score.by_problem`), so the original's scores are returned with the new golds.
     """
     store = target.store
     [digest] = {task.verified.digest for task in tasks if task.verified}
@@ -419,12 +425,10 @@ def _rekey(
 def _graded_by(
     golds: Mapping[str, str], samples: Sequence[Generation], task: Task, judge: Judge
 ) -> list[Generation]:
-    """Return the samples of problems that have a gold; grade a sample again if its gold has changed.
-
-    Samples of other problems are left out.
+    """Return a benchmark's samples under new golds; grade a sample again if its gold has changed.
 
     Args:
-        golds: problem id -> gold.
+        golds: problem id -> new gold. Samples of problems that are missing here are left out.
         samples: all graded samples of a benchmark.
         task: the benchmark.
         judge: decides whether answers are equivalent.

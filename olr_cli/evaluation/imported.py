@@ -113,8 +113,8 @@ def import_log(
     Args:
         request: benchmarks, data, extractor and tolerance to grade with, and where to store the evaluation.
         log: the log's file or folder.
-        columns: role, such as ``response``, -> path of the log's column. A role that is left out is read from the
-            column of its standard name.
+        columns: maps a role, such as ``response``, to the log's column for it. Any other role is read from the column
+            with its standard name.
         say: is called with notes on the log, and with the tasks that are left out.
 
     Raises:
@@ -181,7 +181,9 @@ def _as_tasks(
     benchmarks: Sequence[Benchmark],
     request: EvaluationRequest,
 ) -> dict[str, Task]:
-    """Return benchmark name -> task of the new evaluation, one for each task of a log.
+    """Return the benchmarks of the new evaluation with their problems, by name: one for each task of a log.
+
+    If two tasks of the log are one benchmark, the later one replaces the earlier one.
 
     Args:
         logged: the log's tasks.
@@ -232,10 +234,10 @@ def _target(
 
 
 def _common_sampling(logged: Sequence[_LoggedTask]) -> tuple[Sampling, dict[str, str]]:
-    """Return one sampling for all tasks of a log, and the reasons why some of its settings are uncertain.
+    """Return sampling settings that stand for all tasks of a log, and why some of the settings are uncertain.
 
     Returns:
-        The sampling of the task with the largest length limit, and a mapping of setting -> reason. A reason is
+        The settings of the task with the largest length limit, and a mapping of each uncertain setting to the reason,
         ``differs by task`` or ``unknown``.
     """
     sampling = max((task.sampling for task in logged), key=lambda it: it.max_new_tokens)
@@ -270,13 +272,14 @@ def _read_tasks(
 ) -> list[_LoggedTask]:
     """Read the tasks of a log.
 
-    Of lm-eval's tasks, the latest run of each is read, and tasks without generated text are left out. A log of any
-    other program counts as one task.
+    Of each task of lm-eval, the latest log is read. Tasks without generated text are left out. A log of any other
+    program counts as one task.
 
     Args:
         place: the log's file or folder.
-        columns: role, such as ``response``, -> path of the log's column.
-        extractor: how answers are read from responses; None: the default of each row's data source.
+        columns: maps a role, such as ``response``, to the log's column for it. Any other role is read from the column
+            with its standard name.
+        extractor: the way to read answers from responses; None: the default of each row's data source.
         say: is called with notes, and with the tasks that are left out.
 
     Raises:
@@ -312,8 +315,8 @@ def _read_tasks(
 def _latest(files: Sequence[Path]) -> dict[str, tuple[str, Path]]:
     """Return task name -> (date, file) of the task's latest log.
 
-    lm-eval names a log ``samples_<task>_<date>.jsonl``, and the date is returned as it is there. A file with a name of
-    another form counts as a task of its own, named after the file, with an empty date.
+    lm-eval names a log ``samples_<task>_<date>.jsonl``. The date is returned as text, as it stands in that name. A file
+    with another kind of name is a task of its own, which is called like the file and has an empty date.
     """
     latest: dict[str, tuple[str, Path]] = {}
     for file in files:
@@ -332,14 +335,14 @@ def _task(name: str, date: str, file: Path, log: RolloutLog, say: Say) -> _Logge
 
     Args:
         name: the task's name.
-        date: the date in the log's name; lm-eval's file of scores has the same date in its name. Empty if there is
-            none.
+        date: the date in the log's name, or an empty text. lm-eval's file of scores has the same date in its name.
         file: the log's file or folder.
         log: the content of `file`.
         say: is called with notes on the log.
 
     Raises:
-        UserError: the log has answers but no responses, `file` holds several logs, or a log of lm-eval is damaged.
+        UserError: the log has answers but no responses, `file` holds several logs of inspect_ai, or a log of lm-eval is
+            damaged.
     """
     for note in log.notes:
         say(note)
@@ -373,7 +376,7 @@ def _problems(
 ) -> Iterator[_Problem]:
     """Yield each prompt of a log with the responses of its last visit, that is, of the last time it was sampled.
 
-    All prompts get the same number of responses: as many as the prompt with the fewest responses has.
+    Every prompt gets as many responses as the prompt with the fewest responses has; further ones are left out.
 
     Args:
         rows: one row for each response.
@@ -409,7 +412,7 @@ def _problems(
 
 
 def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
-    """Return the sampling of a logged request, and the names of the settings that the request leaves open.
+    """Return the sampling settings of a logged request, and the names of those that the request leaves open.
 
     At temperature 0, settings that only matter for random draws do not count as open.
 
@@ -431,9 +434,10 @@ def _sampling(request: str, file: Path) -> tuple[Sampling, list[str]]:
 
 
 def _as_lm_eval_samples(asked: Mapping[str, Any]) -> Sampling:
-    """Return the sampling that lm-eval uses for a request.
+    """Return the sampling settings that lm-eval uses for a request.
 
-    A setting that is missing in `asked`, the request's settings, gets lm-eval's own default.
+    Args:
+        asked: the settings in the request. A setting that is missing here gets lm-eval's own default.
     """
     limit = next(
         (int(asked[name]) for name in _LIMITS if asked.get(name) is not None),
@@ -478,6 +482,9 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
     """Make a benchmark from a logged task, and return it with its problems, whose golds come from the log.
 
     If all golds are letters of options, A to J, the benchmark is multiple choice.
+
+    Raises:
+        UserError: a problem has no gold.
     """
     prompts = [it.prompt for it in task.problems]
     golds = _golds_of(task)
@@ -501,7 +508,7 @@ def _of_its_own(task: _LoggedTask) -> tuple[Benchmark, list[Prompt]]:
 
 
 def _as_letters(golds: Iterable[str]) -> tuple[str, ...]:
-    """Return a problem's golds as letters of options, so that ``(B)`` becomes ``B``."""
+    """Return a problem's golds as letters of options: ``(B)`` becomes ``B``. Any other gold stays as it is."""
     return tuple(option_letter(gold, MOST_OPTIONS) or gold for gold in golds)
 
 
@@ -526,14 +533,14 @@ def _golds_of(task: _LoggedTask) -> list[tuple[str, ...]]:
 def _asked(
     task: _LoggedTask, known: Sequence[tuple[Benchmark, Sequence[Prompt]]]
 ) -> tuple[Benchmark, list[Prompt]]:
-    """Return the benchmark whose problems a logged task asked, and these problems in the order of the log.
+    """Return the benchmark whose problems a logged task asked, and the asked problems in the order of the log.
 
     Args:
         task: the logged task.
         known: the benchmarks that may have been asked, with their problems.
 
     Raises:
-        UserError: no benchmark has all the problems of the task, or the task asks a problem twice.
+        UserError: none of the benchmarks has all problems of the task, or the task asks a problem twice.
     """
     for benchmark, problems in known:
         indices = _problem_indices(
@@ -550,13 +557,17 @@ def _asked(
 
 
 def _problem_indices(task: _LoggedTask, problems: QuestionIndex) -> list[int]:
-    """Return the index in a benchmark of each problem of a logged task, in the order of the log.
+    """Find the problems of a logged task in a benchmark; return their indices there, in the order of the log.
 
-    A problem is found in one of two ways; it is skipped if both fail.
+    A problem is looked up in two ways, in this order. A problem that is not found has no index in the result.
 
-    1. One of its `texts` equals a question of the benchmark; the longest such text counts. If the problem has no
-       `texts`, its messages are compared.
-    2. Otherwise, its prompt contains a question of the benchmark; the longest such question counts.
+    1. By a text of the log (`_Problem.texts`) that equals a question of the benchmark. The longest such text counts. If
+       the log has no such texts, the problem's messages must equal the question.
+    2. By a prompt that contains a question of the benchmark. The longest such question counts.
+
+    Args:
+        task: the logged task.
+        problems: the questions of the benchmark.
     """
     within = problems.find_within({it.prompt.prompt_id: it.text for it in task.problems})
     indices: list[int] = []

@@ -31,12 +31,12 @@ def with_verified_keys(
 
     Args:
         tasks: the benchmarks with their problems.
-        file: the verified labels, as `VerifiedLabels` reads them.
+        file: the file of verified labels (`VerifiedLabels`).
         are_needed: raise an error if the file names no problem.
 
     Raises:
-        UserError: the file rejects all problems of a task, names problems of several tasks that share ids, or names no
-            problem although `are_needed` is set.
+        UserError: the file rejects all problems of a task; it names problems of several tasks that have problem
+            ids in common; or it names no problem although `are_needed` is set.
     """
     with at("verified"):
         labels = VerifiedLabels.read(file)
@@ -57,9 +57,9 @@ def with_verified_keys(
 
 
 def _corrected(task: Task, labels: VerifiedLabels, file: Path) -> Task:
-    """Return a task with verified golds; its `verified` records the file they come from and the numbers of changes.
+    """Return a task with the golds of a file of verified labels; unchanged if no problem has a label in the file.
 
-    The task is returned unchanged if the file has a label for none of its problems.
+    `Task.verified` of the result names the file and counts the changes.
 
     Args:
         task: the benchmark with its problems.
@@ -143,8 +143,9 @@ def stored_task(store: EvaluationStore, task: TaskRecord) -> tuple[Task, str]:
         task: the benchmark's entry in evaluation.json.
 
     Returns:
-        The task, and a text. The text is empty if the benchmark's source still has the questions exactly as they were
-        asked. Otherwise the task's questions are rebuilt from the stored prompts, and the text says why.
+        The task, and a text. If the benchmark's source still has the questions exactly as they were asked, the task has
+        these and the text is empty. Otherwise, the task's questions are rebuilt from the stored prompts, and the text
+        says why.
     """
     benchmark = task.definition
     rows = store.read(benchmark.name, ["problem_id", "gold", "choices", "prompt"])

@@ -140,7 +140,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One model or checkpoint, with everything that its evaluation needs."""
+    """One model or checkpoint, with the folder, the benchmarks and the settings of its evaluation."""
 
     target: Target
     tasks: Sequence[Task]
@@ -200,14 +200,14 @@ def plan(request: EvaluationRequest, say: Say) -> list[Evaluation]:
 
 
 def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list[Target]]:
-    """Return the targets that a request's models stand for, by the model as the command names it.
+    """Return the targets of each model of a request; keys are the models as given on the command line.
 
     A target is a model, or one checkpoint of a run, with the folder for its results.
 
     Args:
         request: names the models, their checkpoints, and maybe the folder for results.
-        is_held_out: whether the runs' held-out sets are evaluated, not benchmarks. Default folders depend on this
-            (`_parted`). A folder that the request names is used as it is.
+        is_held_out: whether the runs' held-out sets are evaluated instead of benchmarks. The default folders depend on
+            this (`_parted`); a folder that the request names does not.
     """
     is_served = request.backend.url is not None
     named = all_targets(
@@ -224,8 +224,8 @@ def _targets(request: EvaluationRequest, *, is_held_out: bool) -> dict[str, list
 def _with_sampling(request: EvaluationRequest, chosen: Chosen) -> EvaluationRequest:
     """Return the request with its sampling and number of samples filled in.
 
-    Options of the command come first, then the defaults of the chosen benchmarks. At temperature 0, a number of samples
-    that the command does not give stays None.
+    A setting that the command gives stays as it is. Any other setting gets the default of the chosen benchmarks. At
+    temperature 0, a number of samples that the command does not give stays None, which then stands for one.
     """
     sampling, samples = replace(chosen.sampling, **request.drawn), request.samples
     if samples is None and sampling.temperature:
@@ -238,12 +238,12 @@ def _evaluations(
     targets_by_model: Mapping[str, Sequence[Target]],
     benchmarks: Sequence[Benchmark],
 ) -> list[Evaluation]:
-    """Return one evaluation for each target. Models with the same prompting share problems that are loaded once.
+    """Return one evaluation for each target. Problems are loaded once for all models with the same prompts.
 
     Args:
         request: the settings, with protocol and sampling decided.
-        targets_by_model: model as the command names it -> its targets, that is, the model or its checkpoints with
-            folders for results.
+        targets_by_model: model, as given on the command line, -> its targets. A target is the model or a checkpoint of
+            it, with the folder for the results.
         benchmarks: the benchmarks to evaluate.
     """
     evaluations: list[Evaluation] = []
@@ -274,7 +274,7 @@ def _parted(target: Target, *, is_held_out: bool) -> Target:
     """Return the target; its folder gets a suffix if this is not the model's default evaluation.
 
     The default is the held-out set for a run that has one, and benchmarks for any other model. An evaluation has only
-    one sampling, and held-out sets are sampled as in training, so held-out sets and benchmarks need different folders.
+    one set of sampling settings. Held-out sets are sampled as in training, so they need a folder of their own.
 
     Args:
         target: the model and its default folder.
@@ -289,7 +289,7 @@ def _parted(target: Target, *, is_held_out: bool) -> Target:
 
 
 class Chosen(NamedTuple):
-    """The benchmarks of a request, with their default sampling."""
+    """The benchmarks that a request asks for, with the defaults for sampling them."""
 
     benchmarks: Sequence[Benchmark]
     note: str | None = None
@@ -327,12 +327,12 @@ def default_benchmarks(
     is a benchmark of its own. Without `data`, the first that exists counts:
 
     1. The held-out sets of the runs among the models (`data.test` or `data.held_out`).
-    2. The built-in set of a built-in toy policy, or of the policy that a run started from.
+    2. The built-in set of a toy policy, if the models are built-in toy policies or runs that started from one.
     3. The paper's nine.
 
     Args:
         models: folders, hub ids, built-in policies or runs.
-        data: interchange file, or folder of such files.
+        data: a file of problems, or a folder of such files. The column ``data_source`` names a row's benchmark.
         of_the_paper: ignore the held-out sets, because runs are compared with the paper.
 
     Raises:
@@ -345,7 +345,7 @@ def default_benchmarks(
 
 
 def _held_out(runs: Sequence[str]) -> Chosen | None:
-    """Return the held-out sets of runs, sampled as in training, or None if no run has one.
+    """Return the held-out sets of runs, to be sampled as in training; None if no run has one.
 
     Raises:
         UserError: two runs have different sets of the same name, two runs sample differently, or a set cannot be read.
@@ -413,8 +413,8 @@ def _tasks_of(models: Sequence[str]) -> str:
 def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
     """Return the default benchmarks for data files, and a note for the user.
 
-    These are the paper's benchmarks that rows name as `data_source`. If no row names one, each file is a benchmark. The
-    note is None unless the choice may surprise, for example because rows are left out.
+    These are the paper's benchmarks that the column `data_source` names. If it names none, each file is a benchmark.
+    The note is None unless the choice may surprise, for example because rows are left out.
     """
     names, sources = benchmarks_in(data)
     if not names:
@@ -430,9 +430,9 @@ def _benchmarks_of(data: Path) -> tuple[list[Benchmark], str | None]:
 
 
 def protocol_of(asked: Protocol | None, targets: Sequence[Target]) -> Protocol:
-    """Return the protocol of the stored evaluations; without any, the one on the command line, or ``standard``.
+    """Return the protocol of the stored evaluations; if none is stored, that of the command line, else ``standard``.
 
-    A protocol is a set of defaults. ``paper`` has the samples and prompts behind the paper's printed scores.
+    A protocol is a set of defaults for samples and prompts. ``paper`` has those behind the paper's printed scores.
 
     Args:
         asked: the protocol on the command line; None if it names none.
@@ -471,10 +471,10 @@ def paper_benchmark(benchmark: Benchmark) -> Benchmark:
 
 
 def paper_prompting(prompting: Prompting, model: str) -> Prompting:
-    """Return the prompting with which the paper scored a model.
+    """Return the changes to the prompts with which the paper scored a model.
 
-    For some models the paper used plain text without a chat template. For any other model, and if the user chose a
-    template, the prompting is returned unchanged.
+    The paper scored some models without a chat template, on messages joined to plain text. For any other model, or if
+    the user chose a template, `prompting` is returned unchanged.
 
     Args:
         prompting: the command's changes to the prompts.

@@ -35,7 +35,7 @@ STORED_EVERY = 15.0
 
 @dataclass(frozen=True)
 class PooledProblem:
-    """A problem that lacks samples, with the seeds of the missing ones and the samples that are stored already."""
+    """A problem that lacks samples, with the seeds of the missing samples, and with the stored samples."""
 
     task: Task
     problem: Prompt
@@ -49,7 +49,7 @@ class PooledProblem:
         """Return the request to a backend for the missing samples.
 
         Args:
-            prompt: the prompt as the model reads it.
+            prompt: the text that the model reads.
         """
         seeds = [seed for seed in self.seeds.values() if seed is not None]
         return GenerationRequest(self.problem.messages, seeds, prompt)
@@ -63,7 +63,7 @@ class PooledProblem:
         frequent spelling among all of the problem's samples (R7).
 
         Args:
-            prompt: the prompt as the model read it.
+            prompt: the text that the model read.
             rollouts: the responses in the order of `seeds`; None for a response that was lost, which yields no sample.
         """
         gold, problem = self.problem.gold, self.problem
@@ -141,7 +141,8 @@ class Recorder(AbstractContextManager["Recorder"]):
     """Grade and store finished problems in a second thread while others are generated.
 
     At the end of the `with` block, all problems that were added are stored. evaluation.json is written with the first
-    samples, and again if the backend's `facts` change: a server shows only in its replies which settings it refuses.
+    samples. It is written again if the backend's `facts` change, because a server shows only in its replies which
+    settings it refuses.
     """
 
     store: EvaluationStore
@@ -185,8 +186,8 @@ class Recorder(AbstractContextManager["Recorder"]):
     def add(self, problems: Iterable[tuple[PooledProblem, list[Generation]]]) -> None:
         """Queue finished problems, each with all its samples, old and new, to be graded and stored.
 
-        The second thread gets them once 64 samples wait, or 15 seconds after it last got some. If the thread has
-        failed, its error is raised here.
+        The second thread gets all waiting problems once they have 64 samples, or once 15 seconds have passed since it
+        last got some. If the thread has failed, its error is raised here.
         """
         self._waiting += problems
         # Raise an error of the thread now, not after hours of generation that cannot be stored.

@@ -54,13 +54,13 @@ def load_problems(
     Args:
         benchmark: the benchmark.
         data: a file with a column ``data_source``, or a folder of such files. Rows whose ``data_source`` is the
-            benchmark's name or an alias replace the problems of the benchmark's source. If there are none, a source
-            that is a file or a built-in set is read, and a source on the hub is an error.
+            benchmark's name or an alias replace the problems of the benchmark's source. If there are no such rows, the
+            source is read; a source on the hub is then an error.
         limit: return only this many problems, from the beginning.
 
     Raises:
-        UserError: the problems cannot be read, have no golds, or are too many or too few; or the source is on the hub
-            and `data` has no rows of the benchmark.
+        UserError: the problems cannot be read, have no golds, or are too many or too few; or `data` has no rows of a
+            benchmark whose source is on the hub.
     """
     problems = None if data is None else _from_data(benchmark, data)
     if problems is None:
@@ -161,10 +161,9 @@ def _from_data(benchmark: Benchmark, data: Path) -> list[Prompt] | None:
 
 
 def benchmarks_in(data: Path) -> tuple[list[str], set[str]]:
-    """Return which of the paper's benchmarks have rows in data files, and all values of `data_source` in the files.
+    """Return the names of the paper's benchmarks that have rows in data files, in the paper's order.
 
-    Returns:
-        The names of the benchmarks, in the paper's order, and the values of `data_source`, which may be any text.
+    The second result is the set of all values in the files' column `data_source`, also those that name no benchmark.
     """
     sources = {
         name for _, names in _data_sources(data) for name in names if name is not None
@@ -331,10 +330,10 @@ def _labels(question: str) -> list[str]:
 
 
 def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str:
-    """Return the option that a gold names: its label or its position, counted from 1.
+    """Return a gold as the label of an option, or as its position, whichever the gold gives.
 
-    A gold may give the position even if the labels are letters. Case, brackets and a full stop do not matter, so that
-    ``(b).`` gives ``B``.
+    Positions count from 1, and a gold may give one even if the labels are letters. Case, brackets and a full stop do
+    not matter, so that ``(b).`` gives ``B``.
 
     Args:
         gold: the gold as the data have it.
@@ -359,7 +358,7 @@ def _label(gold: str, labels: Sequence[str], problem_id: str, place: str) -> str
 def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Table:
     """Return a table of question, answer, id and options, under the column names that `read_rows` expects.
 
-    Options are included only if they have to be shown below plain questions (`_shown`). The answer is left out if one
+    Options are included only if they have to be added below the questions (`_shown`). The answer is left out if one
     column of `fields.choices` always holds the right option.
 
     Raises:
@@ -395,8 +394,8 @@ def _renamed(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> pa.Tabl
 def _shown(benchmark: Benchmark, fields: ProblemFields, rows: Rows) -> list[str]:
     """Return the columns whose options are added below the questions of a user's own data.
 
-    The result is empty if there are no options, and for a built-in benchmark. It is also empty for a benchmark with
-    `choices`, because its prompt shows these.
+    The result is empty if there are no options, or if the benchmark is built in. It is also empty if `fields.choices`
+    is set, because the benchmark's prompt then shows the options.
     """
     if fields.options or benchmark.name in registry():
         return []

@@ -60,7 +60,7 @@ class Prompting:
 def read_prompting(
     system: str | None, template: str | None, variables: Iterable[str]
 ) -> Prompting:
-    """Return the prompting that a command's options describe.
+    """Return the changes to the prompts that a command's options ask for.
 
     Args:
         system: the system message, or ``none`` to ask without one; None: the option is not given.

@@ -90,7 +90,7 @@ class PublishedRow:
 
     @property
     def sentence(self) -> str:
-        """The note below a table of differences to this row: which row it is, and how its scores were made."""
+        """A note for a table of differences to this row; it says which row this is and how its scores were made."""
         return (
             f"The paper's row is {self.setting} ({', '.join(self.tables)}): 8 samples of AIME and AMC, the authors'"
             " grader, no intervals; differences are in points."
@@ -98,15 +98,16 @@ class PublishedRow:
 
     @property
     def cells(self) -> dict[str, Cell]:
-        """The scores and means in `shares`, as table cells without intervals."""
+        """Name -> table cell without an interval, for each benchmark and the means ``in`` and ``out``."""
         return {name: Cell(share) for name, share in self.shares.items()}
 
     @property
     def shares(self) -> Mapping[str, float]:
-        """Scores by benchmark, and means over in- and out-of-distribution benchmarks by ``in`` and ``out``, in 0 .. 1.
+        """Name -> score as a share in 0 .. 1, for each benchmark and the means ``in`` and ``out``.
 
-        The means are computed from the printed scores, so they may differ from the printed means by rounding. A mean is
-        left out if the row lacks one of its benchmarks.
+        ``in`` and ``out`` are the means over in-distribution and out-of-distribution benchmarks. They are computed from
+        the printed scores, so they may differ from the printed means by rounding. A mean is left out if the row lacks
+        one of its benchmarks.
         """
         return {**self.scores, **averages(self.scores)}
 
@@ -158,7 +159,7 @@ def _scores() -> list[tuple[str, Setting, str, Decimal]]:
 
 
 def published_cost() -> Mapping[str, str]:
-    """Return phase -> training time for 800 prompts, both as the paper's table prints them."""
+    """Return phase of training -> time for 800 prompts, both as the paper's table prints them."""
     with COST.open(encoding="utf-8", newline="") as lines:
         return {line["phase"]: line["time"] for line in csv.DictReader(lines)}
 
@@ -167,7 +168,7 @@ def published_row(setting: Setting) -> PublishedRow:
     """Return the paper's row for a setting.
 
     Raises:
-        UserError: there is none; the error names the rows that differ in the fewest fields.
+        UserError: there is no such row; the error names the rows of the model that differ in the fewest fields.
     """
     rows = published_rows()
     if setting in rows:
@@ -226,7 +227,7 @@ def setting_of(run: Path) -> Setting:
 
 
 def _method(recipe: Recipe) -> str:
-    """Return the method's name in the paper's tables, with a suffix (``+sum``) if the paper has no such variant."""
+    """Return the method's name in the paper's tables; a variant that the paper lacks has a suffix such as ``+sum``."""
     section = recipe.method
     names = compose(section).name.split("+")
     if isinstance(section, ScoreMethod) and section.score_reduction == "sum":

@@ -102,7 +102,7 @@ class VerifiedKeys(Section):
 
 
 class TaskRecord(Section):
-    """A benchmark's entry in evaluation.json: its definition, a digest of its problems, and the samples of each."""
+    """A benchmark's entry in evaluation.json: its definition, a digest of its problems, and its number of samples."""
 
     # Version 0.1.0 wrote one more key, answer_rules, and its evaluations must stay readable.
     model_config = ConfigDict(extra="ignore", frozen=True)
@@ -130,8 +130,8 @@ class TaskRecord(Section):
 class Task:
     """A benchmark to evaluate, with its problems and the number of samples of each.
 
-    `data` is the file or folder that replaces the benchmark's source. `verified` describes the verified keys behind the
-    golds. Both are None if the benchmark is used unchanged.
+    `data` is the file or folder that replaces the benchmark's source; None: nothing does. `verified` describes the
+    verified keys (checked golds) behind the golds; None: the golds are the benchmark's own.
     """
 
     benchmark: Benchmark
@@ -186,8 +186,7 @@ class EvaluationRecord(Section):
     def not_as_asked(self) -> dict[str, str]:
         """Setting -> what happened instead, for each setting that was not used as asked.
 
-        The settings are those in `sampling`, and the seed. Backends and servers report the difference in
-        `generated_by`.
+        The settings are the seed and those in `sampling`. Backends and servers report in `generated_by` what happened.
         """
         return {
             name: how
@@ -210,8 +209,8 @@ class EvaluationRecord(Section):
     def decisive(self) -> dict[str, object]:
         """Return setting -> value for the settings that must stay equal when an evaluation is resumed.
 
-        These decide the samples or their grades. Problems are not among them, because `EvaluationStore.begin` compares
-        their digests.
+        These settings decide the samples or their grades. The problems are not among them, because
+        `EvaluationStore.begin` compares digests of the problems.
         """
         settings = {"model": self.model, **asdict(self.sampling), "seed": self.seed}
         # The record leaves out defaults. They are named here, so that an error can show both sides of a change.

@@ -31,7 +31,7 @@ Evaluated = Sequence[tuple[Target, Sequence[Score]]]
 
 
 def reference_of(compare: Path | None, *, paper: bool) -> Compared:
-    """Return the reference that `--compare` or `--paper` names; None if neither option is given.
+    """Return the reference to compare with: the path of `--compare`, ``paper`` for `--paper`, or None.
 
     Raises:
         UserError: both are given.
@@ -95,7 +95,7 @@ def scores_answer(
         compare: the reference. If its path holds several evaluations, the last by folder name counts; for a run this is
             the last checkpoint.
         before: folder of an evaluation -> the scores of the same samples before their golds were corrected. If given,
-            each evaluation is compared with these instead of a reference.
+            each evaluation is compared with its old scores instead of a reference.
     """
     targets = [target for target, _ in evaluated]
     names = [target.name for target in targets]
@@ -190,7 +190,7 @@ def _graded_otherwise(targets: Sequence[Target], other: Target) -> Iterator[str]
 def _notes(target: Target) -> Iterator[str]:
     """Yield sentences on how an evaluation was sampled and on its verified keys.
 
-    For an imported evaluation, they also give the scores that its own tool computed.
+    For an imported evaluation, further sentences give the scores that the tool behind its log computed.
     """
     record = target.store.record()
     by_whom = gathered((how, name) for name, how in record.not_as_asked.items())

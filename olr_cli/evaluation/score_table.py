@@ -66,20 +66,20 @@ class NamedScores:
 
     @cached_property
     def cells(self) -> Cells:
-        """The scores by benchmark, and the averages by ``in`` and ``out``, as table cells with intervals."""
+        """Name -> table cell with an interval, for each benchmark and the averages ``in`` and ``out``."""
         return scoring.estimates(self.scores)
 
     @property
     def sentence(self) -> str:
-        """The note below a table of differences to these scores, on how the differences are computed."""
+        """A note for a table of differences to these scores; it says how the differences are computed."""
         return f"Differences are to {self.name}, in points, paired by problem."
 
     def compared(self, reference: Reference | None) -> Cells:
         """Return the scores and averages as table cells whose `change` is the difference to a reference.
 
-        `change` is None if `reference` is None or does not have this score or average. Differences to an evaluation are
-        paired by problem. Differences to the paper's row are differences of means, because the paper prints no scores
-        of problems.
+        A cell's `change` is None if the reference lacks that score or average, or if there is no reference. Differences
+        to an evaluation are paired by problem. Differences to the paper's row are differences of means, because the
+        paper prints no scores of problems.
         """
         changes: Cells = {}
         if isinstance(reference, NamedScores):
@@ -111,9 +111,9 @@ def scores_table(
     for each evaluation.
 
     Args:
-        evaluations: at least one. If the reference is among them, it is shown only as the reference, unless it is
-            alone.
-        reference: the scores to compare with. An evaluation that has scores `before` is compared with those instead.
+        evaluations: at least one. If the reference is one of several, it is shown only as the reference.
+        reference: the scores to compare with; None: nothing is compared. An evaluation whose `before` is set is
+            compared with that instead.
     """
     evaluations = [
         evaluation for evaluation in evaluations if evaluation is not reference
@@ -149,7 +149,7 @@ def scores_table(
 def _columns(evaluations: Sequence[NamedScores]) -> list[ScoreColumn]:
     """Return the benchmarks that any evaluation has, and the averages, in the paper's order.
 
-    An average is included if some evaluation has all its benchmarks.
+    An average is included if some evaluation has all benchmarks that belong to the average.
     """
     scores = {
         score.benchmark: score for evaluation in evaluations for score in evaluation.scores
@@ -287,7 +287,7 @@ def _block(
     Args:
         title: the block's title.
         heads: the headings of the columns after the first, which has the rows' names.
-        rows: each benchmark or average, with its texts in those columns.
+        rows: each benchmark or average, with its texts under `heads`.
     """
     shown = [
         Row([column.label, *texts], "average" if column.is_average else "")
@@ -346,7 +346,8 @@ def _sentences(rows: _Rows, reference: Reference | None) -> Iterator[str]:
 
     Args:
         rows: each evaluation, with its cells and their differences.
-        reference: the scores that all are compared with, if any.
+        reference: the scores that all evaluations are compared with; None if there are none, or if each evaluation is
+            compared with its own `before`.
     """
     yield "Scores are avg@n; intervals are 95 % bootstrap intervals over problems."
     # The paper's row has no notes; as a reference without notes, it would keep notes from being shared by all.
@@ -376,7 +377,7 @@ def _notes_on_origin(noted: Sequence[Reference]) -> Iterator[str]:
 
 
 def _problems_left_out(evaluation: NamedScores) -> Iterator[str]:
-    """Yield a sentence that names the benchmarks of which only some problems were scored; nothing if there are none."""
+    """Yield a sentence on the benchmarks of which only some problems were scored, if there are any."""
     counts = [
         f"{score.title} {score.problems:,} of {score.whole:,}"
         for score in evaluation.scores
@@ -400,12 +401,12 @@ def _notes_on_scores(scores: Sequence[Score]) -> Iterator[str]:
 def _problems_not_paired(
     evaluation: NamedScores, changes: Mapping[str, Cell], reference: NamedScores
 ) -> Iterator[str]:
-    """Yield a sentence that names the benchmarks in which an evaluation and its reference differ in their problems.
+    """Yield a sentence on the benchmarks in which an evaluation and its reference have different problems, if any.
 
     Args:
         evaluation: the evaluation.
-        changes: benchmark -> difference, whose `n` is the number of problems that both have.
-        reference: the evaluation that it is compared with.
+        changes: benchmark -> difference. Its `n` is the number of problems that evaluation and reference share.
+        reference: the scores that `evaluation` is compared with.
     """
     theirs = {score.benchmark: score.problems for score in reference.scores}
     of_both = [score for score in evaluation.scores if score.benchmark in theirs]

@@ -104,7 +104,7 @@ class Score:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all problems were scored, or the benchmark does not say how many it has."""
+        """Whether all problems were scored; True also if the benchmark does not say how many problems it has."""
         return self.whole is None or self.problems >= self.whole
 
 
@@ -115,12 +115,13 @@ def score(
     *,
     problems: int | None = None,
 ) -> Score:
-    """Score the stored generations of one benchmark.
+    """Return the score of one benchmark, computed from its graded samples.
 
     Args:
         benchmark: the benchmark.
         generations: one row per sample, with the columns ``problem_id``, ``gold``, ``sample``, ``answer``,
-            ``answer_class``, ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``.
+            ``answer_class``, ``is_correct``, ``tokens``, ``truncated`` and ``unfinished_thought``, and maybe
+            ``ended_by``.
         samples: the number of samples that each problem must have, which is the n of avg@n (R19).
         problems: the number of problems that there must be; None: any number.
 
@@ -211,7 +212,7 @@ def pass_at(k: int, n: int, right: int) -> float:
     Args:
         k: the number of samples, 1 <= k <= n, of which at least one has to be right.
         n: the number of samples that were drawn.
-        right: how many of them are right.
+        right: how many of the n samples are right.
     """
     return 1 - comb(n - right, k) / comb(n, k)
 
@@ -219,7 +220,8 @@ def pass_at(k: int, n: int, right: int) -> float:
 def _majority(generations: pl.DataFrame) -> int:
     """Return the number of problems whose most frequent answer class is right.
 
-    Missing answers do not vote. If two classes are equally frequent, the problem counts as wrong.
+    A class is a group of equivalent answers. Missing answers do not count. If two classes are equally frequent, the
+    problem counts as wrong.
     """
     votes = (
         generations.drop_nulls("answer_class")
@@ -235,9 +237,10 @@ def _majority(generations: pl.DataFrame) -> int:
 
 
 def groups(names: Collection[str]) -> dict[Group, list[str]]:
-    """Return the benchmarks behind each of the paper's averages, by ``in`` and ``out`` (of distribution).
+    """Return the names of the benchmarks in each of the paper's averages.
 
-    An average is left out if one of its benchmarks has no score.
+    The averages are ``in`` and ``out``, over in-distribution and out-of-distribution benchmarks. An average is left out
+    if one of its benchmarks has no score.
 
     Args:
         names: the benchmarks that have scores.
@@ -251,10 +254,10 @@ def groups(names: Collection[str]) -> dict[Group, list[str]]:
 
 
 def averages(shares: Mapping[str, float]) -> dict[str, float]:
-    """Return the paper's means over in- and out-of-distribution benchmarks, by ``in`` and ``out``.
+    """Return the means over in-distribution and out-of-distribution benchmarks, with the keys ``in`` and ``out``.
 
     Args:
-        shares: benchmark -> score. A mean is left out if one of its benchmarks is missing here.
+        shares: benchmark -> score. If it lacks one of the benchmarks of a mean, the mean is left out.
     """
     return {
         group: fmean(shares[name] for name in names)
@@ -263,9 +266,10 @@ def averages(shares: Mapping[str, float]) -> dict[str, float]:
 
 
 def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
-    """Return the scores by benchmark, and the averages by ``in`` and ``out``, as table cells with bootstrap intervals.
+    """Return name -> table cell with a bootstrap interval, for each benchmark and the averages ``in`` and ``out``.
 
-    An average is left out if one of its benchmarks has no score.
+    ``in`` and ``out`` are over in-distribution and out-of-distribution benchmarks. An average is left out if one of its
+    benchmarks has no score.
     """
     by_name = {score.benchmark: score for score in scores}
     shown = {name: Cell(score.avg, ends=score.interval) for name, score in by_name.items()}
@@ -280,11 +284,10 @@ def estimates(scores: Iterable[Score]) -> dict[str, Cell]:
 def paired_differences(
     scores: Iterable[Score], baseline: Iterable[Score]
 ) -> dict[str, Cell]:
-    """Return the mean differences between two models by benchmark, and their averages by ``in`` and ``out``.
+    """Return name -> mean difference between two models, for each benchmark and the averages ``in`` and ``out``.
 
-    Only problems that both models have are compared. A benchmark without such a problem is left out, and so is the
-    average to which it belongs. The cells are in ``points``, have bootstrap intervals, and count the shared problems in
-    `Cell.n`.
+    Only problems that both models have are compared. If a benchmark has no such problem, it is left out, and so is its
+    average. The cells are in ``points`` and have bootstrap intervals. `Cell.n` is the number of compared problems.
 
     Args:
         scores: the scores of one model.
@@ -329,7 +332,7 @@ class StoredScores:
 
     @property
     def shares(self) -> dict[str, float]:
-        """The scores by benchmark, and the averages by ``in`` and ``out``."""
+        """Name -> score, for each benchmark and the averages ``in`` and ``out``."""
         return {name: score.avg for name, score in self.benchmarks.items()} | dict(
             self.averages
         )

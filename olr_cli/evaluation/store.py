@@ -68,7 +68,7 @@ _SCORED = [column.name for column in fields(Generation) if column.name not in _T
 
 @dataclass(frozen=True)
 class Target:
-    """A model to evaluate, and the folder of its evaluation."""
+    """A model or checkpoint to evaluate, and the folder of its evaluation."""
 
     model: str
     """Absolute path of a folder in Hugging Face layout, or hub id."""
@@ -122,7 +122,7 @@ class EvaluationStore:
             ) from None
 
     def write_record(self, record: EvaluationRecord) -> None:
-        """Replace evaluation.json by a complete new file, so that a kill leaves the old or the new one."""
+        """Replace evaluation.json atomically: a killed process leaves either the old file or the new one."""
         _write_json(self.folder / "evaluation.json", record.model_dump(mode="json"))
 
     def target(self) -> Target:
@@ -184,7 +184,7 @@ class EvaluationStore:
 
         Args:
             record: the evaluation's record.
-            facts: the backend's name, weights, number format and so on.
+            facts: fact about the present backend, such as ``dtype``, -> value.
 
         Raises:
             UserError: the backend's samples may not be mixed with the stored ones (`check_backend`).
@@ -198,11 +198,12 @@ class EvaluationStore:
     def check_backend(self, record: EvaluationRecord, facts: Mapping[str, Any]) -> None:
         """Raise `UserError` if the present backend's samples may not be mixed with the stored ones.
 
-        The two must have the same backend name, weights, number format, quantization and LoRA adapter.
+        Samples may be mixed if their backends have the same name, weights, number format, quantization and LoRA
+        adapter.
 
         Args:
             record: the evaluation's record, which lists the backends of the stored samples.
-            facts: fact, such as ``dtype``, -> value for the present backend. A fact that is missing here is not
+            facts: fact about the present backend, such as ``dtype``, -> value. A fact that is missing here is not
                 compared.
         """
         # Each entry passed this check before it was added, so a comparison with the last one is enough.
@@ -219,7 +220,7 @@ class EvaluationStore:
     # ---- generations --------------------------------------------------------------------------------------------
 
     def append(self, benchmark: str, rows: Sequence[Generation]) -> None:
-        """Store all samples of some problems in a new file, called a part; a kill leaves the whole file or none of it.
+        """Store all samples of some problems in a new file; a killed process leaves the whole file or nothing of it.
 
         The new rows replace any samples of these problems that are stored already.
         """
@@ -284,7 +285,7 @@ class EvaluationStore:
 
         Args:
             benchmark: the benchmark's name.
-            columns: read only these, with ``problem_id`` among them; None: all.
+            columns: read only these columns, which must include ``problem_id``; None: all.
         """
         whole = self._whole(benchmark)
         files = [whole] * whole.exists() + self._part_files(benchmark)
@@ -337,7 +338,7 @@ class EvaluationStore:
 
         Args:
             record: the evaluation's record.
-            scored: benchmark -> score that was just computed from the same samples. The other scores are computed here.
+            scored: benchmark -> score, for scores that are computed already. All other scores are computed here.
         """
         scores = self._scores(record, scored)
         plain = record.model_dump(
@@ -374,7 +375,7 @@ class EvaluationStore:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the folder is empty, apart from hidden files and the judge's list of comparisons it gave up."""
+        """Whether the folder is empty, apart from hidden files and the judge's list of answers that it gave up on."""
         return all(
             file.name.startswith(".") or file.name == GIVEN_UP
             for file in self.folder.iterdir()
@@ -382,9 +383,10 @@ class EvaluationStore:
 
     @contextmanager
     def locked(self, *, make: bool = True) -> Iterator[None]:
-        """Hold the folder's lock during the block, and first remove the files that interrupted writes left behind.
+        """Hold the folder's lock during the block.
 
-        A folder that was made for the lock and stays empty is removed again.
+        Before the block, files that interrupted writes left behind are removed. After it, the folder is removed if it
+        was made for the lock and is still empty.
 
         Args:
             make: make the folder if it does not exist.
@@ -425,7 +427,7 @@ def evaluations_at(place: Path) -> list[Target]:
 def _changed_settings(
     before: EvaluationRecord, asked: EvaluationRecord, *, is_local: bool
 ) -> list[str]:
-    """Return a text such as ``seed: 0 -> 1`` for each decisive setting (`EvaluationRecord.decisive`) that has changed.
+    """Return a text such as ``seed: 0 -> 1`` for each changed setting that decides samples or grades.
 
     Args:
         before: the stored record.
@@ -443,9 +445,9 @@ def _changed_settings(
 
 
 def _lowered_numbers(stored: TaskRecord, task: Task) -> list[str]:
-    """Return an error text if a task has fewer samples than the stored one, and another if it has fewer problems.
+    """Return an error text if a task has fewer samples than its stored entry, and another if it has fewer problems.
 
-    Verified keys may reject problems, so the result is empty if the verified keys have changed.
+    If the verified keys have changed, the result is empty, because they may have rejected problems.
     """
     numbers = {
         "samples": (stored.samples, task.samples),

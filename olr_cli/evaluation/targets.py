@@ -37,8 +37,8 @@ def targets(
     Args:
         model: a run directory, a folder in Hugging Face layout, a hub id, or a built-in policy.
         checkpoints: checkpoints of the run: ``last``, ``best`` (on its validation set, R22) or steps. Empty: the last.
-        out: the evaluation's folder; for a run, the folder in which each checkpoint gets one. None: in the run, or
-            below ``evaluations/``.
+        out: the folder for the results; a run's checkpoints each get a folder in it. None: a folder in the run
+            directory, or below ``evaluations/`` for any other model.
         is_served: whether a server has the model; `model` is then the server's name for it.
 
     Raises:
@@ -87,15 +87,15 @@ def with_runs_of_folders(
 
 
 def _finished(folder: str, runs: Sequence[Path], say: Callable[[str], None]) -> list[str]:
-    """Return the finished runs of a folder, as paths.
+    """Return the paths of the finished runs of a folder. A run without a checkpoint is left out, too.
 
     Args:
-        folder: the folder as the command names it.
-        runs: all its runs.
+        folder: the folder, as given on the command line.
+        runs: all runs of the folder.
         say: is called with a sentence on the runs that are left out, if any.
 
     Raises:
-        UserError: none is finished.
+        UserError: no run is left.
     """
     left_out = {run: reason for run in runs if (reason := _why_not_scored(run))}
     reasons = ", ".join(
@@ -129,13 +129,15 @@ def all_targets(
     *,
     is_served: bool = False,
 ) -> dict[str, list[Target]]:
-    """Return the targets of several models, by the model as the command names it.
+    """Return the targets of several models; keys are the models as given on the command line.
+
+    A target is a model, or one checkpoint of a run, with the folder for its results.
 
     Args:
-        models: what `targets` accepts as a model.
+        models: run directories, folders in Hugging Face layout, hub ids, or built-in policies.
         checkpoints: checkpoints of the runs: ``last``, ``best`` or steps. Empty: the last.
-        out: for one model, as in `targets`; for several, the folder that gets a folder for each evaluation. None: in
-            each run, or below ``evaluations/``.
+        out: the folder for the results of one model, or the folder in which each target of several models gets a
+            folder. None: in each run directory, or below ``evaluations/`` for any other model.
         is_served: whether a server has the models.
 
     Raises:
@@ -174,7 +176,7 @@ def _require_own_folders(named: Mapping[str, Sequence[Target]]) -> None:
     """Raise `UserError` if targets of two models have the same folder for results.
 
     Args:
-        named: model -> its targets.
+        named: model, as given on the command line, -> its targets.
     """
     places: dict[Path, str] = {}
     for model, group in named.items():
