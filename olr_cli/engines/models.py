@@ -250,7 +250,10 @@ def comes_with_code(model: str | Path) -> bool:
 
 
 def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield every object of a JSON file, at any depth; nothing if the file is not JSON, as transformers refuses it."""
+    """Yield every object of a JSON file, at any depth.
+
+    If the file is not JSON, yield nothing: transformers refuses such a file too.
+    """
     try:
         # Read it as transformers does, where the last value of a repeated key counts. Another parser could take the
         # first, and let a kernel pass.

@@ -214,7 +214,7 @@ def rehearse(
     Args:
         recipe: the recipe of the run.
         make_engine: makes the engine from recipe and data, and raises if something is missing. None for the recipe's
-            own engine; if that is OpenRLHF, what is missing is noted instead.
+            own engine. OpenRLHF then notes what is missing instead of raising.
         kind: `training`, or `rollouts` for a run that only samples.
     """
     missing: list[str] = []

@@ -135,7 +135,7 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
 class _Signs:
     """Finds signs of trouble in a run's metrics, step by step.
 
-    Falling held-out accuracy is reported only once, and so is a sampler with other weights.
+    Falling held-out accuracy and a sampler with other weights are each reported only once.
     """
 
     def __init__(self, run: Attempt) -> None:

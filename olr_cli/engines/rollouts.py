@@ -237,7 +237,7 @@ class RolloutSampler:
     def _requests(
         self, run: Attempt, schedule: Schedule
     ) -> Iterator[list[GenerationRequest]]:
-        """Yield, for each step after `run.done`, a list with one request per prompt, which has the rollouts' seeds."""
+        """Yield the requests of each step after `run.done`: one per prompt, with a seed for each rollout."""
         train, prompts = run.recipe.train, run.data.train.prompts
         for step in schedule.after(run.done):
             batch = [prompts[row] for row in schedule.rows(step)]

@@ -58,6 +58,9 @@ def train_all(
     Returns:
         The exit status. It is 0 if every run is finished, and 130, 143 or 129 if a signal stopped the sweep and its
         runs. Otherwise it is 1 if a bug ended a run, and 2 if the user can fix every cause.
+
+    Raises:
+        UserError: a run was begun with another recipe, or several runs at a time would take the same GPUs.
     """
     if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):
         raise UserError(

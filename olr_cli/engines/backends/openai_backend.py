@@ -415,7 +415,7 @@ class OpenAIBackend(Backend):
     ) -> httpx.Response:
         """Send a request to the path `name` below the server's URL, and return the whole reply, decompressed.
 
-        An error in `_FAILURES` is raised if the connection fails, or if the reply takes more than `timeout` seconds.
+        One of the errors `_FAILURES` is raised if the connection fails or the reply takes more than `timeout` seconds.
         `_BadReply` is raised if the reply is too large, or compressed in a way that was not asked for.
         """
         content = bytearray()
@@ -598,7 +598,7 @@ def _error_of(content: Mapping[str, Any]) -> Any:
 def _is_permanent(error: Any) -> bool:
     """Whether an error's code, status or type says that another attempt cannot succeed.
 
-    False if the error has none of these entries.
+    `error` is the error that a reply reports (`_error_of`). False if it has none of these entries.
     """
     if not isinstance(error, dict):
         return False

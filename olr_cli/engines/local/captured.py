@@ -56,7 +56,7 @@ def respond(
     without one.
 
     Args:
-        policy: the policy to sample from; it must allow fixed places (`Policy.has_fixed_places`).
+        policy: the policy to sample from. Its `has_fixed_places` must be true.
         prompts: token ids of each prompt.
         keys_PG: one random key per response (`olr_cli.seeding`).
         sampling: how tokens are drawn and where a response ends.

@@ -225,8 +225,8 @@ class Grpo:
     ) -> TokenLosses:
         """Return the losses of a micro-batch's tokens, from one pass of the policy and one of the reference, if any.
 
-        None for `old_logprobs_PGT` means that the policy has not changed since it sampled. Its present
-        log-probabilities are then used.
+        None for `old_logprobs_PGT` means that the policy has not changed since it sampled. The log-probabilities of
+        this pass are then used in their place.
         """
         now = self._statistics(
             self.policy,
@@ -270,8 +270,8 @@ class Grpo:
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
         """Return the indices of those prompts of a mini-batch whose loss has a gradient.
 
-        With a KL term or a confidence penalty, these are all prompts. Otherwise they are the prompts that have an
-        advantage other than 0. A prompt that is left out needs no pass, but its tokens still count in the mean.
+        With a KL term or a confidence penalty, these are all prompts. Otherwise they are the prompts with a rollout
+        whose advantage is not 0. A prompt that is left out needs no pass, but its tokens still count in the mean.
         """
         # The KL term and the penalty have a gradient even where all advantages are 0.
         if self.reference is not None or self.method.penalty_weight > 0:

@@ -106,7 +106,7 @@ def _untie_two_heads(model: Any) -> None:
 def _check_architecture(model: Any, path: str | Path) -> None:
     """Raise UserError unless every layer keeps keys and values in a cache, and the model takes position ids.
 
-    Both are needed to read a prompt once for all of its responses.
+    The cache and the position ids are needed to read a prompt once for all of its responses.
     """
     with loading(path):
         layers = DynamicCache(config=model.config).layers

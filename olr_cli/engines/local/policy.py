@@ -163,6 +163,9 @@ class Policy:
 
         Device ``auto`` uses the GPU if there is one. `dtype` is the type of matrix products; None means bfloat16 on a
         GPU that supports it, and otherwise float32. `chat` says how prompts become text.
+
+        Raises:
+            UserError: the model cannot be loaded, or the local engine cannot run it.
         """
         _, tokenizer, _ = open_model(
             path, trust_remote_code=trust_remote_code, checks_weights=True
@@ -229,8 +232,8 @@ class Policy:
     def context_length(self) -> int | None:
         """The most tokens, prompt and response together, that the model is made for; None if it does not say.
 
-        For the position encoding "longrope" it is the original length. A longer row would change the encoding of every
-        position in its batch, even in short prompts.
+        For the position encoding "longrope" it is the shorter, original length, because a longer row would change the
+        encoding of every position in its batch, even in short prompts.
         """
         config = self.model.config
         rope = getattr(config.get_text_config(), "rope_parameters", None) or {}

@@ -81,7 +81,8 @@ _BELOW_1 = 1 - 2**-53
 def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
     """Draw a token for each of B rollouts, by inverting its cumulative distribution at a random number.
 
-    The result is the first token whose cumulative share exceeds the random number, or the last token if the row is NaN.
+    The result is the first token whose cumulative share exceeds the random number. In a row of NaN, it is the last
+    token.
 
     In a large vocabulary, first a block of words is found and then a word in the block. This saves memory, because
     cumulative sums of all words would take several times the memory of the probabilities. Sums are in float64, because

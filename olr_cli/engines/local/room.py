@@ -51,8 +51,8 @@ def rows_in(memory: int, policy: Policy, longest: int) -> int:
 def tokens_to_train(policy: Policy) -> int:
     """Return the most tokens, prompts and responses together, for one forward and backward pass.
 
-    On a GPU their activations fill half of the memory that the optimiser leaves free. On a CPU the number is
-    `ON_A_CPU`.
+    On a GPU the activations of these tokens fill half of the memory that the optimiser leaves free. On a CPU the number
+    is `ON_A_CPU`.
     """
     if policy.device.type != "cuda":
         return ON_A_CPU

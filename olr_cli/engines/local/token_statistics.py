@@ -87,7 +87,7 @@ def response_statistics(
         return of(states_ND, place_PGT, tokens_PGT)
 
     def of_hidden(hidden_ND: Tensor, place_M: Tensor, tokens_M: Tensor) -> TokenStatistics:
-        """Return the statistics of M tokens. Each was drawn from the row of hidden states that `place_M` names."""
+        """Return the statistics of M tokens, where `place_M` has the row of hidden states of each token."""
         with policy.precision():
             logits_NV = head(hidden_ND)
         return of(logits_NV, place_M, tokens_M)
