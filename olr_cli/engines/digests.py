@@ -19,12 +19,13 @@ _MODEL_FILES = (*WEIGHTS, "*.json", "*.jinja", "*.model", "*.txt")
 def model_digest(
     model: str, config: Any = None, names: Sequence[str] = _MODEL_FILES
 ) -> str:
-    """Identify a model: ``sha256:`` with a digest of a folder's files, or ``commit:`` with the commit of a hub id.
+    """Return what identifies a model: ``sha256:…`` over the files of a folder, or ``commit:…`` for a hub id.
 
     Args:
         model: the folder or the hub id.
         config: the model's transformers configuration, which knows the commit; needed only for a hub id.
-        names: name patterns of the files in the digest; by default, all files that a response depends on.
+        names: glob patterns of the folder's files that count; by default weights, configurations, tokenizer and chat
+            template.
     """
     folder = Path(model)
     if not folder.is_dir():
@@ -34,7 +35,7 @@ def model_digest(
 
 
 def weights_digest(model: Any) -> str:
-    """Return the sha256 over the names, shapes and bytes of all weights, sorted by name."""
+    """Return the sha256 over the names, shapes, dtypes and bytes of a torch model's weights, sorted by name."""
     total = hashlib.sha256()
     for name, weight in sorted(model.state_dict().items()):
         total.update(f"{name} {tuple(weight.shape)} {weight.dtype}\n".encode())

@@ -31,7 +31,7 @@ def held_out_metrics(
         sets: the held-out prompts, by the prefix of their metrics, such as ``eval``.
         responses: for each prefix, the responses to each prompt of its set; all prompts have equally many.
         judge: decides which answers are right.
-        extractor: name of the extractor that reads the answers; None for the one that suits each prompt's data source.
+        extractor: name of the extractor that reads the answers; None for the default of each prompt's data source.
     """
     metrics: Metrics = {}
     for prefix, held_out in sets.items():
@@ -52,13 +52,13 @@ def held_out_accuracy(
         prompts: P prompts with a gold answer (`Prompt.gold`).
         responses_PG: G responses to each prompt.
         judge: decides which answers are right.
-        extractor: name of the extractor that reads the answers; None for the one that suits each prompt's data source.
+        extractor: name of the extractor that reads the answers; None for the default of each prompt's data source.
 
     Returns:
-        ``avg``, ``majority`` and ``avg_stderr``. ``avg`` is avg@G, the share of all rollouts that are right.
-        ``majority`` is the share of prompts whose most frequent answer is right; a tie is not right. ``avg_stderr`` is
-        the standard error of ``avg`` over prompts, so avg ± 1.96 standard errors is a 95 % interval. It is absent for a
-        single prompt.
+        Three numbers by name. ``avg`` is avg@G, the share of all rollouts that are right. ``majority`` is the share of
+        prompts whose most frequent answer is right; a tie counts as wrong. ``avg_stderr`` is the standard error of
+        ``avg`` over prompts, so avg ± 1.96 standard errors is a 95 % interval. With a single prompt, ``avg_stderr`` is
+        absent.
     """
     grading = Grading(
         [
@@ -103,7 +103,10 @@ def _answers(
 
 
 def _golds(prompt: Prompt) -> list[Gold]:
-    """Return a prompt's gold answers in the form that the judge compares. Each is right; the list may be empty."""
+    """Return a prompt's gold answers as the judge compares them, or an empty list if the prompt has none.
+
+    An answer is right if it matches one of them.
+    """
     return (
         [prompt.asked(gold) for gold in right_answers(prompt.gold)] if prompt.gold else []
     )

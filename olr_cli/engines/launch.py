@@ -57,8 +57,8 @@ def engine_of(
 
     Args:
         recipe: names the engine.
-        missing: a list for a dry run. When the OpenRLHF engine is made, it appends a sentence for everything that this
-            machine lacks. None outside a dry run.
+        missing: in a dry run, a list to which the OpenRLHF engine adds a sentence for everything that this machine
+            lacks. If it is None, the engine raises an error instead.
 
     Raises:
         UserError: the engine is external, so that another program trains.
@@ -112,10 +112,10 @@ _LONG_LABEL = 200
 
 
 def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
-    """Yield a sentence about each kind of mistake in the prompts.
+    """Yield a sentence for each kind of likely mistake that occurs in the prompts.
 
-    The kinds are: prompts that do not ask for a boxed answer, although answers are read from a box; labels too long to
-    be final answers; and questions that occur more than once.
+    There are three kinds. Prompts do not ask for a boxed answer, although answers are read from a box. Labels are too
+    long to be final answers. Questions occur more than once.
     """
     size = len(prompts)
     boxed = [
@@ -143,7 +143,7 @@ def data_warnings(recipe: Recipe, prompts: PromptSet) -> Iterator[str]:
 
 
 def extractor_of(recipe: Recipe, prompt: Prompt) -> str:
-    """Return the name of the extractor for answers to a prompt: the recipe's, or the default of its data source."""
+    """Return the name of the extractor that the recipe sets, or else the default for the prompt's data source."""
     return recipe.data.extractor or default_extractor(prompt.data_source)
 
 
@@ -185,10 +185,10 @@ def unfinished_run(
 
 
 def _is_unfinished(path: Path, recipe: Recipe, kind: Kind) -> bool:
-    """Whether `path` holds a run of this kind that the recipe can continue, with epochs left to do.
+    """Whether `path` holds an unfinished run of this kind that the recipe can continue.
 
-    The run must have the recipe's name. False for a directory that holds no run, or one that this version of olr cannot
-    read.
+    The run must have the recipe's name. A finished run counts as unfinished if the recipe asks for more epochs. False
+    if `path` holds no run, or one that this version of olr cannot read.
     """
     try:
         facts = read_manifest(path)
@@ -212,7 +212,7 @@ def launch(
     resume: bool = False,
     arm: str = "",
 ) -> None:
-    """Start a run at `path` and complete it; with `resume`, continue the run that is there.
+    """Start a run at `path`, or continue the run there, and complete it.
 
     Args:
         recipe: the recipe to run.
@@ -220,14 +220,14 @@ def launch(
         make_engine: makes the engine from the recipe and its data; nothing is written before it returns.
         progress: shows notes, warnings and steps.
         kind: `training`, or `rollouts` for a run that only samples and writes no checkpoints.
-        resume: whether to continue an interrupted run.
-        arm: in a sweep, the common name of all runs that differ only in their seed; otherwise empty.
+        resume: whether to continue the run at `path`.
+        arm: in a sweep, the name that runs share if they differ only in their seed; empty outside a sweep.
 
     Raises:
         UserError: something that the user can fix. Either nothing is written yet, or the run directory holds everything
             up to the last complete step.
         Interrupted: a stop was asked for; everything up to the last complete step is stored.
-        EngineFailed: a bug in another process; everything up to the last complete step is stored.
+        EngineFailed: a bug has ended another process of the engine; everything up to the last complete step is stored.
     """
     if resume:
         check_same_recipe(path, recipe, kind)
@@ -288,9 +288,9 @@ def _opened(
 def _rolled_back(
     writer: RunWriter, data: DataSets, engine: Engine, progress: Progress, kind: Kind
 ) -> int:
-    """Check that a run can continue, remove what is stored after the step it continues from, and return that step.
+    """Check that a run can continue, and remove what it stored after the step from which it continues.
 
-    The step is 0 if the run starts again. The user is told if hardware or versions have changed.
+    Return that step, or 0 if the run starts again. The user is told if hardware or versions have changed.
     """
     check_same_start(writer.path, writer.recipe, data, engine)
     for sentence in other_conditions(writer.path, engine):

@@ -78,7 +78,7 @@ def smollm_path() -> Path:
 
 
 def model_location(path: str) -> str:
-    """Return the folder of a built-in policy, and any other model path unchanged."""
+    """Return the folder if `path` names a built-in policy; return any other path or hub id unchanged."""
     return str(policy_path(path)) if is_builtin(path) else path
 
 
@@ -202,11 +202,12 @@ def load_tokenizer(model: str, *, trust_remote_code: bool) -> Any:
 
 
 def require_known_code(model: str | Path, *, trust_remote_code: bool) -> None:
-    """Raise UserError if a model is an adapter or, without trust, if its configuration names code from the hub to run.
+    """Raise UserError if a model is an adapter, or if its configuration names a kernel on the hub that is not trusted.
 
-    transformers itself checks only code that is named under `auto_map`. With the package kernels, it also downloads and
-    runs a kernel, which is a value with a slash under `attn_implementation` or `experts_implementation`. With peft, it
-    also loads the model that an adapter's `base_model_name_or_path` names.
+    transformers asks for trust only for code that is named under `auto_map`. If the package kernels is installed,
+    transformers also downloads and runs a kernel, which is a name with a slash under `attn_implementation` or
+    `experts_implementation`. If peft is installed, transformers also loads the model that an adapter's
+    `base_model_name_or_path` names.
     """
     configuration = _file_of(model, _CONFIGURATION)
     if _file_of(model, _ADAPTER) is not None:
@@ -249,7 +250,10 @@ def comes_with_code(model: str | Path) -> bool:
 
 
 def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
-    """Yield every object of a JSON file, at any depth; nothing if it is not JSON, which transformers refuses too."""
+    """Yield every object of a JSON file, at any depth.
+
+    If the file is not JSON, yield nothing: transformers refuses such a file too.
+    """
     try:
         # Read it as transformers does, where the last value of a repeated key counts. Another parser could take the
         # first, and let a kernel pass.
@@ -265,7 +269,7 @@ def _mappings(file: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _file_of(model: str | Path, name: str) -> str | None:
-    """Return the local path of a model's file called `name`, or None if it has no such file; fetch it for a hub id."""
+    """Return the local path of a model's file `name`, fetched for a hub id, or None if the model has no such file."""
     if os.path.isdir(model):
         file = Path(model, name)
         return str(file) if file.exists() else None
@@ -344,10 +348,10 @@ def processor_files(model: str | Path, config: Any) -> dict[str, bytes]:
 
 
 def require_finite(place: str | Path, weights: Iterable[tuple[str, Any]]) -> None:
-    """Raise UserError if one of the weights holds NaN or infinity: such a model cannot answer.
+    """Raise UserError if one of the weights holds NaN or infinity, because such a model cannot answer.
 
     `weights` are pairs of a name and a tensor, and `place` is the model or file that the error names. The check takes
-    about a tenth of the time of the weights' sha256.
+    about a tenth of the time that the weights' sha256 takes.
     """
     import torch
 

@@ -310,8 +310,8 @@ def stop_ids(tokenizer: Any, stop: Sequence[str]) -> list[int]:
 def template_lines(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> list[str]:
     """Return lines for a dry run about the chat template; an empty list if there is nothing to say.
 
-    One line says that the template writes the date. Another names the token that closes an assistant's turn, and so
-    also ends a response, if that is not the tokenizer's end token.
+    There is a line if the template writes the date. There is another if the template closes an assistant's turn with a
+    token other than the tokenizer's end token, because a response then ends at that token too.
     """
     lines, token = [], turn_end(tokenizer, chat)
     if "strftime_now" in str(chat.template_of(tokenizer)):
@@ -327,7 +327,7 @@ def template_lines(tokenizer: Any, chat: ChatFormat = AS_THE_MODEL_HAS_IT) -> li
 def _without_end(tokenizer: Any, ids: list[list[int]]) -> list[list[int]]:
     """Remove from lists of token ids the tokens that the tokenizer appends to every text, such as an end token.
 
-    A prompt must not have them, because a response follows it.
+    A prompt must not end with such tokens, because a response follows.
     """
     # Compare one text with and without special tokens. `after` is how many of the added tokens follow the text; the
     # others, such as a start token, stay.

@@ -66,7 +66,8 @@ class Rehearsal:
     def amount(self) -> Mapping[str, int | None]:
         """The size of the run: numbers of ``prompts``, ``marked`` and ``verified`` labels, ``steps`` and ``rollouts``.
 
-        Marked labels are known to be noise. An unknown number is None.
+        Marked labels are known to be noise. Somebody has verified the true answers of verified labels. An unknown
+        number is None.
         """
         recipe, train = self.recipe, self.data.train
         if self.is_example and recipe.data.limit is None:
@@ -213,7 +214,7 @@ def rehearse(
     Args:
         recipe: the recipe of the run.
         make_engine: makes the engine from recipe and data, and raises if something is missing. None for the recipe's
-            own engine; if that is OpenRLHF, what is missing is noted instead.
+            own engine. OpenRLHF then notes what is missing instead of raising.
         kind: `training`, or `rollouts` for a run that only samples.
     """
     missing: list[str] = []
@@ -273,10 +274,11 @@ def sweep_answer(runs: Sequence[SweepRun], folder: Path) -> Answer:
 def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int | None]:
     """Return the steps, the rollouts and the most bytes on the disk of one run of a sweep; None for an unknown number.
 
-    `first` is the rehearsal of the sweep's first run. Its data are used again if `recipe` names the same data.
+    `recipe` is that of the run. `first` is the rehearsal of the sweep's first run, whose data are used again if
+    `recipe` names the same data.
 
     A run stores responses, at four bytes a token, and checkpoints of the weights and Adam's two moments. OpenRLHF's
-    checkpoints take 14 bytes a parameter, if the model's files have two.
+    checkpoints take 14 bytes a parameter if the model's files take two.
     """
     train, data, weights = recipe.train, first.data, 0
     if recipe.data != first.recipe.data:
@@ -303,8 +305,8 @@ def _cost(first: Rehearsal, recipe: Recipe) -> tuple[int | None, int | None, int
 def _example_data(recipe: Recipe) -> DataSets:
     """Return data sets of copies of the example prompt, in place of missing data.
 
-    The training set has `data.limit` prompts, or without a limit as many as one step takes. Each held-out set of the
-    recipe has one.
+    The training set has `data.limit` prompts, or without a limit as many as one step takes. Each held-out set that the
+    recipe names has one prompt.
     """
     count = recipe.data.limit or recipe.train.prompts_per_step
     prompts = tuple(

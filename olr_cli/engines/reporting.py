@@ -30,11 +30,11 @@ def start_progress(run: Attempt, schedule: Schedule) -> None:
 
 
 def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
-    """Return a sentence for each sign that the chat template or the answer extractor is wrong.
+    """Return a sentence for each sign in a step's metrics that the chat template or the answer extractor is wrong.
 
-    There are two signs. In more than 90 % of the groups, all rollouts of the prompt have the same reward; or more than
-    90 % of the responses have no answer. After the second sign, a further sentence names an extractor that reads more
-    than half of the run's stored responses, if there is one.
+    There are two signs. One is that for more than 90 % of the prompts, all rollouts of the prompt have the same reward.
+    The other is that more than 90 % of the responses have no answer. If an extractor reads more than half of the
+    responses stored in `run`, a further sentence after the second sign names this extractor.
     """
     signs = [
         f"{metrics[name]:.0%} {what}; the chat template or data.extractor"
@@ -53,8 +53,8 @@ def signs_of_a_wrong_template(metrics: Metrics, run: Path) -> list[str]:
 def signs_of_no_reward(run: Path) -> list[str]:
     """Return signs of a wrong chat template or extractor, as sentences, if the run has never rewarded a response.
 
-    The signs are those of its last step (`signs_of_a_wrong_template`). The list is empty if a response was rewarded, or
-    if no step is stored.
+    The signs are those in the run's last step (`signs_of_a_wrong_template`). The list is empty if a response was
+    rewarded, or if no step is stored.
     """
     lines = read_metrics(run, "rollout/reward")
     is_rewarded = any(line["rollout/reward"] for line in lines)
@@ -66,10 +66,11 @@ _LARGEST_GAP = 0.05
 
 
 def sign_of_other_weights(metrics: Metrics, top_p: float) -> str | None:
-    """Return a sentence if the program that samples seems to have other weights than the policy that trains, or None.
+    """Return a warning if the program that samples seems to have other weights than the policy that trains, or None.
 
     The sign is a gap between the log-probabilities that sampler and policy give to the sampled tokens, if rounding
-    cannot explain it. `top_p` below 1 raises the sampler's by up to -log(top_p), so the gap may be larger by as much.
+    cannot explain the gap. With `top_p` below 1, the sampler's log-probabilities are higher by up to -log(top_p), so
+    the gap may be larger by as much. Metrics without the gap give None.
     """
     gap, limit = metrics.get("rollout/sampler_gap", 0), _LARGEST_GAP - math.log(top_p)
     if gap <= limit:
@@ -102,9 +103,9 @@ def require_packages(recipe: Recipe) -> None:
 def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog]]:
     """Open the logs that the recipe asks for besides metrics.jsonl, and yield a list with a function for each of them.
 
-    A function takes a step and its metrics, and logs them. The logs may be TensorBoard and Weights & Biases; they are
-    closed after the block. `done` is the number of steps that a resumed run keeps. TensorBoard hides what was logged
-    for later steps.
+    A function takes the number of a step and its metrics, and logs them. The logs may be TensorBoard and Weights &
+    Biases. They are closed after the block. `done` is the number of steps that a resumed run keeps; TensorBoard hides
+    what was logged for later steps.
     """
     with ExitStack() as stack:
         logs: list[MetricLog] = []
@@ -117,7 +118,7 @@ def metric_logs(recipe: Recipe, run: Path, done: int) -> Iterator[list[MetricLog
 
 @contextmanager
 def reports(run: Attempt) -> Iterator[MetricLog]:
-    """Yield a function that logs and shows a step's metrics, and warns if they show that something is wrong."""
+    """Yield a function that logs and shows a step's metrics, and warns if something in them looks wrong."""
     signs = _Signs(run)
     with metric_logs(run.recipe, run.path, run.done) as logs:
 
@@ -134,7 +135,7 @@ def reports(run: Attempt) -> Iterator[MetricLog]:
 class _Signs:
     """Finds signs of trouble in a run's metrics, step by step.
 
-    Falling held-out accuracy is reported only once, and so is a sampler with other weights.
+    Falling held-out accuracy and a sampler with other weights are each reported only once.
     """
 
     def __init__(self, run: Attempt) -> None:

@@ -88,9 +88,9 @@ def check_same_start(path: Path, recipe: Recipe, data: DataSets, engine: Engine)
 
 
 def other_conditions(path: Path, engine: Engine) -> list[str]:
-    """Return a list with a warning if hardware or versions differ from those of the run's last attempt; else empty.
+    """Return a list with a warning if hardware or versions differ from those of the run's last attempt.
 
-    Results may then differ in rounding (R18).
+    Results may then differ in rounding. If nothing differs, the list is empty.
     """
     before = read_manifest(path)
     then, now = before | before.get("versions", {}), engine.facts | versions()
@@ -117,7 +117,7 @@ def other_conditions(path: Path, engine: Engine) -> list[str]:
 
 
 def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
-    """Remove what a run has stored after the step from which it continues, and return that step; 0 to start again.
+    """Remove what a run has stored after the step from which it continues, and return that step, or 0 for a new start.
 
     Training continues from the newest undamaged checkpoint; damaged ones are set aside. A run that only samples has no
     checkpoints and continues after its last complete step.
@@ -141,7 +141,7 @@ def roll_back(writer: RunWriter, kind: Kind, progress: Progress) -> int:
 
 
 def _damaged_checkpoints(path: Path) -> dict[int, str]:
-    """Return what is wrong with each damaged checkpoint that is newer than the newest whole one, by its step.
+    """Return what is wrong with the checkpoints that are newer than the newest undamaged one, by the checkpoint's step.
 
     Raises:
         UserError: the run has checkpoints, and all of them are damaged.

@@ -128,8 +128,8 @@ class RolloutSampler:
     ) -> None:
         """Open the model and, unless a server holds it, check that every prompt leaves room for a response.
 
-        `options` choose the backend; None for the default. For a model that olr loads, the recipe gives the device and
-        says whether the model's code may run.
+        `options` choose the backend; None for the default. If olr loads the model, the recipe replaces two of the
+        options: the device, and whether the model's code may run.
         """
         if not data.train.prompts:
             raise UserError(f"{data.train.source} has no prompts", "name other data")
@@ -162,7 +162,7 @@ class RolloutSampler:
         }
 
     def _facts_of_server(self, *names: str) -> dict[str, Any]:
-        """Return those of the named facts that the backend has; empty for a backend that is no server."""
+        """Return the backend's facts that have these names; a fact that the backend lacks is left out."""
         return {it: self._backend.facts[it] for it in names if it in self._backend.facts}
 
     def _set_up(self, recipe: Recipe, data: DataSets, threads: int | None) -> int:
@@ -181,7 +181,7 @@ class RolloutSampler:
 
     @property
     def plan(self) -> list[str]:
-        """Lines of a dry run: what would sample, and where."""
+        """Lines of a dry run: the backend that would sample, and the device or server."""
         if "url" in self.facts:
             return [
                 f"server {self.facts['url']}, which renders prompts by its own chat template"
@@ -237,7 +237,7 @@ class RolloutSampler:
     def _requests(
         self, run: Attempt, schedule: Schedule
     ) -> Iterator[list[GenerationRequest]]:
-        """Yield, for each step after `run.done`, one request per prompt with the seeds of its rollouts."""
+        """Yield the requests of each step after `run.done`: one per prompt, with a seed for each rollout."""
         train, prompts = run.recipe.train, run.data.train.prompts
         for step in schedule.after(run.done):
             batch = [prompts[row] for row in schedule.rows(step)]
@@ -260,7 +260,7 @@ class RolloutSampler:
     ) -> Metrics:
         """Take a step's rollouts from `sampled`, let the supervisor label them, store them, and return the metrics.
 
-        `sampled` yields the rollouts of one step at a time, in order, with a list for each prompt of the step.
+        `sampled` yields the rollouts of one step after another, as a list of rollouts for each prompt of the step.
         """
         clock, visit = Stopwatch(), schedule.epoch(step)
         with clock.measure("rollouts"):
@@ -287,7 +287,7 @@ class RolloutSampler:
 def rollouts_summary(run: Path, note: str | None) -> Answer:
     """Summarise a finished run of sampling: shares of answers and of right majorities, and the next command.
 
-    Shares are over all visits. A visit is a prompt in one epoch. `note` is a sentence about the policy, or None.
+    Shares are over all visits. A visit is a prompt in one epoch. `note` is a sentence to add, or None.
     """
     recipe = read_recipe(run)
     shares = scan_labels(run).select(

@@ -43,7 +43,7 @@ class DataSets:
     validation: PromptSet | None
     test: PromptSet | None
     views: tuple[View, ...] = ("original",)
-    """The views in which each training prompt is rolled out."""
+    """The views, that is wordings, in which each training prompt is rolled out."""
 
     keep_fraction: Fraction = Fraction(1)
     """Share of a step's prompts that train, if the recipe's method chooses among them."""
@@ -69,7 +69,7 @@ class DataSets:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Entries for the manifest, by set: its source, digest and number of prompts.
+        """Entries for the manifest: source, digest and number of prompts of each set, by the set's name.
 
         For ``train`` there may also be the digest of the verified labels, and the ids of prompts left out as too long.
         """
@@ -100,7 +100,7 @@ class Attempt:
 
     data: DataSets
     supervisor: Supervisor
-    """Its history holds every visit up to `done`."""
+    """Decides the labels. Its history holds every visit, that is a prompt in one epoch, up to `done`."""
 
     writer: RunWriter
     done: int
@@ -222,10 +222,10 @@ def load_data(recipe: Recipe, kind: Kind = "training", day: date | None = None) 
 
 
 def loss_average_departure(recipe: Recipe) -> str:
-    """Return a sentence for the manifest on how our mean of the loss differs from that of the paper's authors (R17).
+    """Return a sentence for the manifest on how our mean of the loss differs from that of the paper's authors.
 
     The authors average the loss over the tokens of each micro-batch of 4 responses, and then over the micro-batches.
-    Their `balance_batch` sorts responses by length, so those of a micro-batch are about equally long.
+    Their `balance_batch` sorts responses by length, so a micro-batch has responses of about equal length.
     `benchmarks/step_order.py` shows the weight that each response then has.
     """
     authors = (
@@ -252,7 +252,8 @@ LOGITS, LOSS_OR_GRADIENT = "its logits are", "its loss or gradient is"
 class NonFinite(UserError):
     """Raised when a loss, a gradient or logits are NaN or infinite.
 
-    The message suits commands that do not train. In training, the error that `diverged` returns is raised instead.
+    The message is written for commands that do not train. In training, the error that `diverged` returns is raised
+    instead.
     """
 
     def __init__(self, quantity: str, model: str = "the policy") -> None:
@@ -275,12 +276,12 @@ def diverged(
     """Record in metrics.jsonl that a step has met a value that is not finite, and return the error to raise.
 
     Args:
-        writer: the run's.
+        writer: writes the run's files.
         error: names the quantity that is not finite.
         step: the step that was not completed; 0 is before training.
-        epoch: the epoch of that step.
+        epoch: the epoch of `step`.
         failed: the step whose update made the policy that failed, or 0 for the starting policy. The error proposes the
-            newest checkpoint before this step.
+            newest checkpoint before `failed`.
     """
     # The step itself is not kept, so this line of metrics is the run's only record of the failure.
     writer.log(step, epoch, {NONFINITE: 1})

@@ -32,7 +32,7 @@ class StepEnd:
 
     writer: RunWriter
     schedule: Schedule
-    """Says which steps end with a measurement or a checkpoint."""
+    """Says which steps end with an evaluation or a checkpoint."""
 
     held_out: Callable[[], Metrics]
     """Measures the policy on the held-out prompts."""
@@ -44,7 +44,7 @@ class StepEnd:
     """Returns the exception that ends the run if a stop was asked for, or else None."""
 
     report: MetricLog | None = None
-    """Shows each step's metrics; None if another process follows metrics.jsonl."""
+    """Shows each step's metrics; None if another process reads them from metrics.jsonl."""
 
     def before_training(self) -> None:
         """Evaluate the starting policy on the held-out prompts, and log the metrics as step 0."""
@@ -56,8 +56,8 @@ class StepEnd:
     def stopping_if_diverged(self, step: int, *, failed: int) -> Iterator[None]:
         """Raise Diverged, which ends the run, if the block raises NonFinite; `step` is then not kept.
 
-        `failed` is the step whose update made the present policy: `step` - 1 before the update of `step`, and `step`
-        after it. In the second case, the step's stored tables are removed.
+        `failed` is the step whose update made the present policy. It is `step` - 1 before the update of `step`, and
+        `step` after the update. If it is `step`, the step's stored tables are removed.
         """
         try:
             yield
@@ -85,13 +85,13 @@ class StepEnd:
             decided: the labels and rollouts of the step.
             clock: has run since the step began.
             measured: metrics of the update.
-            speed: computes the metrics of speed from all other metrics. It is called last, because they include the
-                time of everything else.
+            speed: computes the metrics of speed from all other metrics. It is called last, because these include the
+                seconds of everything else.
 
         Raises:
             Diverged: the policy can no longer answer the held-out prompts.
-            Exception: the one that `stop` returns, if steps are left; this step is saved first.
-            UserError: no response was rewarded in as many steps as the recipe allows.
+            Exception: a stop was asked for, and steps are left. `stop` returns the exception; this step is saved first.
+            UserError: no response was rewarded in the last `train.stop_if_no_reward` steps.
         """
         train = self.writer.recipe.train
         with clock.measure("store"):

@@ -58,6 +58,9 @@ def train_all(
     Returns:
         The exit status. It is 0 if every run is finished, and 130, 143 or 129 if a signal stopped the sweep and its
         runs. Otherwise it is 1 if a bug ended a run, and 2 if the user can fix every cause.
+
+    Raises:
+        UserError: a run was begun with another recipe, or several runs at a time would take the same GPUs.
     """
     if jobs > 1 and any(_takes_all_gpus(run.recipe) for run in runs):
         raise UserError(
@@ -85,7 +88,7 @@ def train_all(
 
 
 def _unfinished(runs: Sequence[SweepRun], folder: Path) -> dict[int, str]:
-    """Return the place of every unfinished run, that is its path below `folder`, by the run's index.
+    """Return the place of every unfinished run, that is its path below `folder`, by the run's index in `runs`.
 
     Raises:
         UserError: a run was begun with another recipe.
@@ -152,9 +155,10 @@ def _takes_all_gpus(recipe: Recipe) -> bool:
 def _start(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> BaseProcess:
-    """Start run `number` of a sweep in a process of its own that writes to `log`, and return the process.
+    """Start a run of a sweep in a process of its own that writes to `log`, and return the process.
 
-    If `jobs`, the number of runs at a time, is more than 1, the run takes its share of the GPU's memory.
+    `number` is the index of the run, which `train_one` receives. `jobs` is the number of runs at a time. If it is more
+    than 1, the run takes only its share of the GPU's memory.
     """
     # `_report` reads the log even if the process ends before it has opened it.
     with writing(log):
@@ -167,9 +171,10 @@ def _start(
 def _train_logged(
     train_one: Callable[[int], object], number: int, log: Path, jobs: int
 ) -> None:
-    """Train run `number` and write its output to `log`; this is what each process of a sweep does.
+    """Train a run of a sweep, in this process, and write the output to `log`.
 
-    If `jobs`, the number of runs at a time, is more than 1, the run takes its share of the GPU's memory.
+    `number` is the index of the run, which `train_one` receives. `jobs` is the number of runs at a time. If it is more
+    than 1, the run takes only its share of the GPU's memory.
     """
     with open(os.devnull, "rb") as nothing, log.open("ab") as output:
         # Redirect the process's file descriptors, not sys.stdout: libraries in C and child processes write to these.
@@ -206,7 +211,7 @@ def _outcome(run: Path) -> str:
 
 
 def _last_words(log: Path) -> str:
-    """Return the last line of a log that is not blank, without "Error: " in front, or "no output" if there is none."""
+    """Return the last line of a log that is not blank, without a leading "Error: "; "no output" if there is none."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     return next(
         (line.removeprefix("Error: ") for line in reversed(lines) if line.strip()),
@@ -217,8 +222,9 @@ def _last_words(log: Path) -> str:
 def _conclude(folder: Path, statuses: dict[str, int], runs: int) -> int:
     """Print the next command, or the logs of the runs that did not finish; return the sweep's exit status.
 
-    `statuses` has the exit status of each run that was trained now, by its path below `folder`. `runs` is the number of
-    all runs. The result is 0 if all are finished, 1 if a bug ended one, and 2 if the user can fix every cause.
+    `statuses` maps the path below `folder` of each run that was trained now to its exit status. `runs` is the number of
+    all runs of the sweep. The result is 0 if every run is finished, 1 if a bug ended a run, and 2 if the user can fix
+    every cause.
     """
     failed = {place: status for place, status in statuses.items() if status}
     if not failed:

@@ -26,8 +26,8 @@ def require_stored_weights(
 ) -> list[str]:
     """Check from the files in `folder` that a model's weights are complete, before anything is loaded.
 
-    Some models cannot be checked, and pass: quantised ones, whose names and shapes differ between formats, and those
-    for which transformers has no class.
+    `model` is the name in errors. Two kinds of models cannot be checked, and pass: quantised models, whose names and
+    shapes differ between formats, and models for which transformers has no class.
 
     Returns:
         An empty list, or a list with a sentence about surplus weights, which the files hold but the model lacks.
@@ -80,7 +80,7 @@ def _require_no_codes(model: str | Path, stored: Headers) -> None:
 def require_weights(model: str | Path, config: Any, report: Mapping[str, Any]) -> list[str]:
     """Check transformers' report on loading a model, and return a list with a sentence on surplus weights in the files.
 
-    The list is empty if there are none. `report` is the second value that `from_pretrained` returns with
+    The list is empty if there are no surplus weights. `report` is the second value that `from_pretrained` returns with
     `output_loading_info`.
 
     Raises:
@@ -179,8 +179,8 @@ def _rehearsed_load(
 ) -> Mapping[str, Any]:
     """Rehearse loading weights of these names and shapes, without memory for them, and return transformers' report.
 
-    `stored` has type and shape of each weight, by name. The report names missing, unexpected and mismatched weights.
-    Any exception of transformers is passed on.
+    `stored` has type and shape of each weight, by name. The report lists missing, unexpected and mismatched weights.
+    Exceptions of transformers are passed on.
     """
     import torch
     from transformers import AutoModelForCausalLM

@@ -37,7 +37,7 @@ class BackendOptions:
     """The settings for opening a model for generation: which backend, which device, and the backend's own settings.
 
     Raises:
-        UserError: a setting is not for the chosen backend, such as `concurrency` without a server.
+        UserError: a setting is not for the chosen backend, such as `concurrency` without a `url`.
     """
 
     name: BackendName | None = None
@@ -110,9 +110,10 @@ class BackendOptions:
 
 
 def _choose(name: BackendName | None, device: Device) -> BackendName:
-    """Return the backend `name`; for None, vLLM if it is installed and built for the device, or else transformers.
+    """Return the backend `name`, or the default backend if `name` is None.
 
-    The device is the GPU, unless there is none or `device` is cpu.
+    The default is vLLM if it is installed and built for the device, or else transformers. The device is the GPU, unless
+    there is none or `device` is cpu.
 
     Raises:
         UserError: `device` is cuda and there is no GPU, or `name` is vllm and no vLLM for the device is installed.

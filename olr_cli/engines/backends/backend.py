@@ -31,7 +31,7 @@ class GenerationRequest:
 
 
 Sampled: TypeAlias = tuple[int, int, Rollout | None]
-"""The number of a request, the number of one of its samples, and the rollout; None if it is lost."""
+"""The index of a request, the index of one of its samples, and the rollout, or None if the sample is lost."""
 
 
 def whole_requests(
@@ -40,8 +40,9 @@ def whole_requests(
     """Yield, after each part, the rollouts of the requests that this part completes.
 
     Args:
-        requests: all requests. Those without seeds are yielded first, each with an empty list.
-        parts: lists of samples, in the order in which the samples finish. Closing this generator closes `parts` too.
+        requests: all requests. A request without seeds is yielded first, with an empty list.
+        parts: yields the samples that have finished since the last part. A sample is the index of its request, its own
+            index within the request, and its rollout. Closing this generator closes `parts` too.
 
     Yields:
         A mapping from the index of a request in `requests` to its rollouts, one per seed. A lost sample's rollout is
@@ -68,14 +69,14 @@ def in_order(
 ) -> Generator[list[list[Rollout]], None, None]:
     """Yield the rollouts of each batch, a list per request, once this batch and all earlier ones are complete.
 
-    If a rollout of a batch is lost, the rest of `stream` is read first, because `stream` ends with the error that says
-    why.
+    If a rollout is lost, `stream` is read to its end, where it raises the error that says why.
 
     Args:
-        batches: the requests of each batch. They are numbered through all batches, from 0.
-        stream: yields mappings from the number of a request to its rollouts, None for a lost one.
-        report: is called with two numbers of rollouts: those in complete requests of the current batch, and all of the
-            batch.
+        batches: the requests of each batch.
+        stream: yields mappings from the number of a request to its rollouts. A lost rollout is None. Requests are
+            numbered from 0, without starting again at each batch.
+        report: is called with the number of rollouts in complete requests of the current batch, and with the number of
+            all rollouts of the batch.
     """
     # The stream numbers the requests of all batches in one sequence.
     numbers = count()
@@ -127,8 +128,8 @@ class Backend(AbstractContextManager["Backend"]):
 
         Yields:
             A mapping from the index of a request in `requests` to its rollouts, for the requests that have finished
-            since the last mapping. There is one rollout per seed, None for a lost one. Empty mappings let the caller do
-            other work while responses are long.
+            since the last mapping. There is one rollout per seed, or None where a server did not deliver one. A mapping
+            may be empty, so that the caller can do other work in the meantime.
         """
 
     def requests(
@@ -146,9 +147,9 @@ class Backend(AbstractContextManager["Backend"]):
     ) -> Generator[list[list[Rollout]], None, None]:
         """Yield the rollouts of each batch, a list per request, as soon as the batch is complete.
 
-        Raise as `stream` does. Here, a batch starts when the caller asks for it. A subclass may start it earlier.
-        `report` is now and then called with two numbers of rollouts: those of the current batch that have arrived, and
-        all of the batch.
+        A batch starts when the caller asks for it, unless a subclass starts it earlier. `report` is called while a
+        batch is in progress. Its arguments are the number of rollouts in complete requests of the batch, and the number
+        of all its rollouts. Errors are those of `stream`.
         """
         for requests in batches:
             yield from in_order([requests], self.stream(requests, sampling), report)
@@ -167,8 +168,8 @@ class Backend(AbstractContextManager["Backend"]):
     ) -> tuple[list[list[int]], list[int]]:
         """Return the token ids of each rendered prompt, and for each prompt the most tokens that its response may have.
 
-        This limit is `sampling.max_new_tokens`, or the room that the prompt leaves in the model's context if that is
-        less.
+        The limit of a response is `sampling.max_new_tokens`, or the room that the prompt leaves in the model's context
+        if that is less.
 
         Raises:
             UserError: a prompt leaves no room for a response, or a stop text can never occur in a response.

@@ -88,7 +88,7 @@ _FAILED = {
     "error", "abort", "aborted", "cancelled", "canceled", "failed", "timeout", "network_error",
     "insufficient_system_resource", "malformed_function_call",
 }  # fmt: skip
-"""Ends that say nothing about the model: the server broke the response off."""
+"""Finish reasons of responses that the server broke off, which says nothing about the model."""
 _WITHHELD = {
     **dict.fromkeys(
         (
@@ -105,7 +105,7 @@ _WITHHELD = {
     "refusal": "refusal",
     **dict.fromkeys(("tool_calls", "tool_call", "tool_use", "function_call"), "tool_calls"),
 }
-"""Ends of responses that are not all that the model would say -> the word that is counted (`Rollout.ended_by`)."""
+"""The word that is counted (`Rollout.ended_by`), by the finish reason of a response that was cut short."""
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504, 529}
 _PERMANENT = {
     "invalid_request_error", "badrequesterror", "authentication_error", "invalid_api_key", "permission_error",
@@ -124,10 +124,10 @@ class _BadReply(Exception):
 
 
 class _Permanent(_BadReply):
-    """Raised for a reply of status 200 whose error is in fact a refusal, for example of an invalid request.
+    """Raised for a reply of status 200 that reports a refused request, for example an invalid one.
 
-    The request is retried all the same. If the last attempt ends in the same way, the run ends, instead of only losing
-    this sample.
+    The request is retried all the same. If the last attempt also fails in this way, the run ends. After other failures
+    only the sample is lost.
     """
 
 
@@ -215,8 +215,8 @@ class OpenAIBackend(Backend):
     ) -> Generator[Mapping[int, list[Rollout | None]], None, None]:
         """Generate one response per seed of every request, and yield requests as they finish (see `Backend.stream`).
 
-        A sample is lost if all `ATTEMPTS` attempts to request it fail. Its rollout is then None. When all other samples
-        have arrived, a UserError says how many are lost; after `MOST_LOST` losses in a row, it is raised at once.
+        A sample is lost if all `ATTEMPTS` attempts to request it fail. The rollout of a lost sample is None. If samples
+        are lost, the stream ends with a UserError. After `MOST_LOST` losses in a row, the error is raised at once.
         """
         return whole_requests(requests, self._samples(requests, sampling))
 
@@ -228,9 +228,9 @@ class OpenAIBackend(Backend):
     ) -> Generator[list[list[Rollout]], None, None]:
         """Generate all batches in one stream, and yield their rollouts in order (see `Backend.batches`).
 
-        Requests of later batches start early, so that the server stays busy while a batch ends. A request starts at
-        most N places after the oldest unfinished one, where N is the size of the largest batch, or the concurrency if
-        that is larger. After a lost sample no further request is sent.
+        Requests of later batches start early, so that the server stays busy while a batch ends. A request waits until
+        it is at most N places after the oldest unfinished request. N is the size of the largest batch or the
+        concurrency, whichever is larger. After a lost sample no further request is sent.
         """
         parts = list(batches)
         requests = list(chain.from_iterable(parts))
@@ -246,7 +246,8 @@ class OpenAIBackend(Backend):
     ) -> Generator[list[Sampled], None, None]:
         """Yield, every `_POLL_SECONDS`, the samples that have arrived or were lost since the last time.
 
-        A request starts at most `ahead` places after the oldest unfinished one (see `_ask_all`).
+        A request waits until it is at most `ahead` places after the oldest unfinished request. By default no request
+        waits for an older one.
 
         Raises:
             UserError: there were `MOST_LOST` losses in a row, or all requests have ended and some samples are lost.
@@ -296,11 +297,11 @@ class OpenAIBackend(Backend):
         put: Callable[[_Answer], None],
         ahead: float,
     ) -> None:
-        """Request all samples, `concurrency` at a time, and call `put` with each rollout, or the reason of its loss.
+        """Request all samples, `concurrency` at a time, and call `put` with each answer.
 
-        A request starts only while it is at most `ahead` places after the oldest unfinished one in `requests`. With a
-        finite `ahead`, the first loss also stops further requests: the caller then takes the responses in order, and
-        none after a lost one.
+        An answer is the index of the request, the index of the sample, and the rollout or the reason of its loss. A
+        request waits until it is at most `ahead` places after the oldest unfinished one in `requests`. If `ahead` is
+        finite, the caller takes responses in order and none after a lost one, so the first loss stops further requests.
         """
         begun: dict[tuple[int, int], None] = {}  # requests in flight, the oldest first
         coming = (
@@ -414,7 +415,7 @@ class OpenAIBackend(Backend):
     ) -> httpx.Response:
         """Send a request to the path `name` below the server's URL, and return the whole reply, decompressed.
 
-        An error in `_FAILURES` is raised if the connection fails, or if the reply takes more than `timeout` seconds.
+        One of the errors `_FAILURES` is raised if the connection fails or the reply takes more than `timeout` seconds.
         `_BadReply` is raised if the reply is too large, or compressed in a way that was not asked for.
         """
         content = bytearray()
@@ -445,11 +446,11 @@ class OpenAIBackend(Backend):
         return httpx.AsyncClient(headers=headers, timeout=timeout, limits=limits)
 
     async def _served(self) -> dict[str, Any]:
-        """Check that the server has the model, and look up which model is behind this name, which may be an alias.
+        """Check that the server has the model, and look up what it runs under this name, which may be an alias.
 
         Returns:
-            A mapping from `served_model` to the name of the model behind the alias. It is empty if the server gives no
-            such name or has no list of models.
+            A mapping with the key ``served_model``, whose value is the name of the model that the server runs. It is
+            empty if the server does not give that name or has no list of models.
 
         Raises:
             UserError: no server answers, it refuses the key, or its list lacks the model.
@@ -487,7 +488,7 @@ class OpenAIBackend(Backend):
         return {"served_model": storable(str(root))} if root else {}
 
     def _refusal(self, reply: httpx.Response) -> UserError:
-        """Return the error to raise for a reply that refuses a request. For status 401 and 403, it is about the key."""
+        """Return the error for a reply that refuses a request. At status 401 or 403, the error is about the key."""
         said = self._words(reply)
         if reply.status_code in (401, 403):
             key = f"the key in {KEY}" if self.headers else "a request without a key"
@@ -536,8 +537,8 @@ class OpenAIBackend(Backend):
     def _rollout(self, reply: httpx.Response) -> Rollout:
         """Return the rollout in the reply to a chat completion; raise `_BadReply` if it has none.
 
-        Some servers send the model's thought separately. It is put back in front of the response. The token count is
-        None if the server gives none or an impossible one.
+        Some servers send the model's thought in a field of its own. The thought is put back in front of the response.
+        The token count is None if the server gives none or an impossible one.
         """
         try:
             content = reply.json()
@@ -588,7 +589,8 @@ def _choice(content: Mapping[str, Any]) -> Mapping[str, Any]:
 def _error_of(content: Mapping[str, Any]) -> Any:
     """Return the error that a reply reports, or None if it reports none.
 
-    It is the value of `error`. In FastChat's replies it is the whole reply, whose `object` is then "error".
+    The error is the value of the reply's `error`. FastChat sends a reply whose `object` is "error"; the error is then
+    the whole reply.
     """
     return content.get("error") or (content if content.get("object") == "error" else None)
 
@@ -596,7 +598,7 @@ def _error_of(content: Mapping[str, Any]) -> Any:
 def _is_permanent(error: Any) -> bool:
     """Whether an error's code, status or type says that another attempt cannot succeed.
 
-    False if the error has none of these entries.
+    `error` is the error that a reply reports (`_error_of`). False if it has none of these entries.
     """
     if not isinstance(error, dict):
         return False
@@ -624,8 +626,9 @@ def _url(text: str) -> httpx.URL:
 def _secrets_in(url: httpx.URL) -> list[str]:
     """Return the parts of a URL that may be secret, so that they can be replaced in messages.
 
-    They are the login (user and password), the password alone, the query, and the query's values. Login and password
-    are returned in both forms, as written and as sent. Parts of three or fewer characters are left out.
+    The parts are the login (user and password), the password alone, the query, and the query's values. The login is
+    returned as written and in base64, and the password as written and decoded. Parts of up to three characters are left
+    out.
     """
     login, query = url.userinfo.decode(), url.query.decode()
     basic = b64encode(f"{url.username}:{url.password}".encode()).decode()
@@ -636,20 +639,19 @@ def _secrets_in(url: httpx.URL) -> list[str]:
 
 
 def _end_of(choice: Mapping[str, Any]) -> str:
-    """Return a choice's finish reason in lower case, with underscores and without a prefix; empty if it has none.
+    """Return a choice's finish reason in lower case, with underscores and without a prefix.
 
-    For example, `FinishReason.MAX_TOKENS` becomes `max_tokens`.
+    For example, `FinishReason.MAX_TOKENS` becomes `max_tokens`. The result is empty if there is no finish reason.
     """
     reason = str(choice.get("finish_reason") or "").rpartition(".")[2]
     return reason.lower().replace("-", "_").replace(" ", "_")
 
 
 def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
-    """Return why a response is not all that the model would say, as `Rollout.ended_by` stores it; None if it is all.
+    """Return what cut a response short, as `Rollout.ended_by` stores it, or None if nothing did.
 
-    The reasons are a content filter, a refusal and a call of tools; the length limit is not one of them. `end` is the
-    finish reason (`_end_of`). Some servers send `stop` instead, and only the message's key `refusal` or `tool_calls`
-    tells the reason.
+    The result is ``content_filter``, ``refusal`` or ``tool_calls``. The length limit does not count. `end` is the
+    finish reason (`_end_of`). If the finish reason does not tell, the message's key `refusal` or `tool_calls` does.
     """
     marks = [
         _WITHHELD.get(end),
@@ -659,10 +661,11 @@ def _ended_by(end: str, reply_message: Mapping[str, Any]) -> str | None:
 
 
 def _refused_setting(reply: httpx.Response, sent: Mapping[str, Any]) -> str | None:
-    """Return the name of a setting that the server refuses and that the request can do without, or None.
+    """Return the name of a setting that the server refuses and the request can do without, or None if there is none.
 
-    A request can do without the seed, and without a setting whose value in `sent` changes nothing. The first of these
-    that the refusal names is returned. If the server asks for `max_completion_tokens`, it is `max_tokens`.
+    `sent` has the settings of the request. A request can do without the seed, and without a setting whose value changes
+    nothing. If the reply names several such settings, the first is returned. If the reply asks for
+    `max_completion_tokens`, the result is `max_tokens`.
     """
     if reply.status_code not in (400, 422):
         return None

@@ -134,7 +134,7 @@ class TransformersBackend(Backend):
         return rollouts_PG
 
     def _rows(self, longest: int) -> int:
-        """Return how many responses of up to `longest` tokens, those of the prompt included, to sample in a batch."""
+        """Return how many responses to sample in a batch, if each has up to `longest` tokens with its prompt."""
         memory = free_memory(self._policy) // 2 if self._on_gpu else CPU_MEMORY
         wanted = max(BATCH // longest, LEAST_ROWS["cuda" if self._on_gpu else "cpu"])
         return min(rows_in(memory, self._policy, longest), wanted)

@@ -62,7 +62,7 @@ CPU_CACHE = 2 * 1024**3
 VLLM_CPU_KVCACHE_SPACE, in GiB, overrides it.
 """
 WAITING = 256
-"""Requests that wait in the engine, besides those that it works on."""
+"""Number of samples that wait in the engine, besides the samples in progress."""
 _SEED_BITS = 2**63 - 1
 LORA = "lora"
 """The only key that is not a setting of vLLM: the folder of an adapter (PEFT)."""
@@ -89,10 +89,10 @@ class VllmBackend(Backend):
 
     On a CPU it computes in float32, on a GPU in bfloat16 (float16 before Ampere), unless the settings say otherwise.
 
-    On a CPU, and with `seed_each` on a GPU, each sample is drawn from its own seed. The rest of its batch then affects
-    it only through rounding, which now and then changes a token. vLLM draws such samples one after the other, which
-    costs time at each token. Without such seeds, all samples draw from the engine's seed, and each depends on
-    everything that is sampled.
+    On a CPU, and with `seed_each` on a GPU, each sample is drawn from its own seed. Other samples of the batch then
+    affect a sample only through rounding, which now and then changes a token. vLLM draws seeded samples one after the
+    other, which costs time at each token. Otherwise all samples draw from the engine's seed, and a sample depends on
+    everything else that is sampled.
     """
 
     def __init__(self, model: str, options: BackendOptions, chat: ChatFormat) -> None:
@@ -258,8 +258,8 @@ class VllmBackend(Backend):
     def _rollout(self, completion: Any, opened: str, stop: Sequence[str]) -> Rollout:
         """Return the rollout of vLLM's completion; raise UserError if the engine aborted the response.
 
-        If the prompt ends with a mark that opens the thinking, `opened` is that mark, and is put in front of the
-        response; otherwise `opened` is empty. The response ends before the first of the stop texts.
+        `opened` is put in front of the response. It is the mark that opens the thinking, such as <think>, if the prompt
+        ends with one, or else empty. The response ends before the first of the texts in `stop`.
         """
         if completion.finish_reason in ("abort", "error"):
             # The engine failed here. Scoring the response as wrong would blame the model.
@@ -398,7 +398,7 @@ def read_model(
 def _reason(error: BaseException) -> str:
     """Return the line of an exception's message that says what went wrong.
 
-    It is the first line. In pydantic's errors it is the second, because the first only counts the problems.
+    It is the first line, except in pydantic's errors, whose first line only counts the problems.
     """
     lines = str(error).strip().splitlines()
     return (
@@ -409,8 +409,8 @@ def _reason(error: BaseException) -> str:
 def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
     """Raise UserError unless the user may set each of these settings of vLLM's engine.
 
-    `engine_args` is vLLM's `EngineArgs`. Refused are names that it does not have, names that olr sets itself, and a
-    `tensor_parallel_size` or `max_model_len` below 1. Only ``lora``, olr's own setting, is allowed besides.
+    A setting is allowed if `engine_args`, which is vLLM's class `EngineArgs`, has it and olr does not set it itself.
+    olr's own setting ``lora`` is allowed too. `tensor_parallel_size` and `max_model_len` must be at least 1.
     """
     names = {field.name for field in fields(engine_args)} - _SET_BY_OLR | {LORA}
     for key in settings:
@@ -438,7 +438,8 @@ def check_settings(settings: Mapping[str, Any], engine_args: type) -> None:
 def adapter_rank(folder: str) -> int:
     """Return the rank that vLLM has to reserve for the LoRA adapter in a folder.
 
-    It is the smallest rank among those that vLLM can reserve (`_RANKS`) that is not below the adapter's.
+    vLLM can reserve memory only for certain ranks (`_RANKS`). The result is the smallest of them that is not below the
+    adapter's rank.
 
     Raises:
         UserError: the folder holds no adapter, its weights are not usable, or its rank is larger than vLLM takes.

@@ -49,10 +49,11 @@ class _Dropped(Exception):
 
 
 def set_up_attention(model: Any) -> bool:
-    """Replace a model's "sdpa" attention by `_attend`, or by "eager" if sdpa would ignore one of its arguments.
+    """Make a model with "sdpa" attention use `_attend`, which computes the same with fewer copies.
 
-    sdpa ignores arguments that it does not know, and the scores would then be wrong without an error. A model stays as
-    it is if its attention is not sdpa or cannot be replaced.
+    torch's sdpa ignores arguments that it does not know, such as a cap on scores, and the scores would then be wrong
+    without an error. A model that passes such an argument uses "eager" instead. A model stays as it is if its attention
+    is not sdpa or cannot be replaced.
 
     Returns:
         Whether the model now uses `_attend`. If so, it accepts attention masks of any form.
@@ -94,8 +95,8 @@ def _attend(
     Several query heads may share one head of keys and values. transformers then copies keys and values for each query
     head.
 
-    Query is (B, heads, T, width). Key and value are (B, key heads, positions, width). The result is (B, T, heads,
-    width), with None in place of the attention weights.
+    Query is (B, heads, T, width). Key and value are (B, key heads, positions, width). The result is the attended
+    values, (B, T, heads, width), and None in place of the attention weights.
 
     Raises:
         _Dropped: `others` has an argument that sdpa would ignore without an error.
@@ -141,13 +142,13 @@ def attend_folded(
 ) -> Tensor:
     """Compute attention for one query token per row, without copying the keys and values that query heads share.
 
-    For the kernel, the query heads that share a head of keys become several tokens of that head.
+    Query heads that share a head of keys are passed to the kernel as several tokens of one head.
 
     Args:
         query: (B, heads, 1, width).
         key: (B, key heads, positions, width), where `heads` is a multiple of the number of key heads.
         value: in the shape of `key`.
-        attention_mask: which positions each row attends to.
+        attention_mask: which positions each row attends to, (B, 1, 1, positions).
         scaling: factor of the scores; None for torch's default.
 
     Returns:
@@ -164,12 +165,12 @@ def attend_folded(
 class PreallocatedLayer(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer of transformers' cache in a buffer with free room, so that appending a token seldom copies earlier ones.
 
-    The buffer doubles when it is full. Appending T single tokens therefore copies about 2 T tokens; without free room
-    it would copy half of T squared. Use the layer only for sampling: appended tokens have no gradient.
+    The buffer doubles when it is full. Appending T single tokens therefore copies about 2 T tokens. Without free room,
+    T² / 2 tokens would be copied. Use the layer only for sampling, because appended tokens have no gradient.
     """
 
     def __init__(self, layer: Any, room: int, dtype: torch.dtype) -> None:
-        """Take over the keys and values of a `DynamicLayer`, converted to `dtype`, for at most `room` more tokens."""
+        """Take over the keys and values of a `DynamicLayer`, converted to `dtype`; at most `room` tokens may follow."""
         super().__init__()  # type: ignore[no-untyped-call]
         self.lazy_initialization(layer.keys, layer.values)
         self._places = [layer.keys.to(dtype), layer.values.to(dtype)]

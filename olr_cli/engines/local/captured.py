@@ -56,7 +56,7 @@ def respond(
     without one.
 
     Args:
-        policy: the policy to sample from; it must allow fixed places (`Policy.has_fixed_places`).
+        policy: the policy to sample from. Its `has_fixed_places` must be true.
         prompts: token ids of each prompt.
         keys_PG: one random key per response (`olr_cli.seeding`).
         sampling: how tokens are drawn and where a response ends.
@@ -99,10 +99,9 @@ def respond(
 
 
 def _uniforms(keys_B: NDArray[np.uint64], start: int, end: int) -> Tensor:
-    """Return uniform random numbers for the tokens at positions from `start` up to `end`, (positions, B) float64.
+    """Return uniform random numbers for the tokens at positions `start` to `end` - 1, (positions, B) float64.
 
-    `keys_B` has a random key for each response. A number depends only on the response's key and on the token's
-    position.
+    `keys_B` has a random key for each response. A number depends only on this key and on the token's position.
     """
     return torch.from_numpy(
         np.stack([uniform_streams(keys_B, position) for position in range(start, end)])
@@ -175,7 +174,7 @@ class _Decoding:
         self._used += L
 
     def ends(self, start: int, end: int) -> Tensor:
-        """Return whether each token drawn at positions from `start` up to `end` ends its response, (B, positions).
+        """Return whether each token drawn at positions `start` to `end` - 1 ends its response, (B, positions).
 
         A token ends a response if it is an end token or completes a stop text.
         """
@@ -216,8 +215,8 @@ class _Decoding:
     def _recorded(self) -> Callable[[], None]:
         """Record a step as a CUDA graph, and return a function that replays it.
 
-        If a step cannot be recorded, return the plain step. That is so on a CPU, and for models that wait for the GPU
-        within a step, as some models with experts do.
+        If a step cannot be recorded, return `_step`, which computes it without a graph. A step cannot be recorded on a
+        CPU, or if the model waits for the GPU within the step, as some models with experts do.
         """
         if self._pool is None:
             return self._step
@@ -232,7 +231,7 @@ class _Decoding:
         return graph.replay
 
     def _step(self) -> None:
-        """Draw a token in every row, store it with its statistics, and compute the scores of the next one."""
+        """Draw a token in every row, store it with its statistics, and compute the scores of the next token."""
         written, window = self.written, self._window
         log_pi_BV = torch.log_softmax(
             self._logits_BV.float() / (self.sampling.temperature or 1.0), dim=-1

@@ -46,7 +46,7 @@ class _MicroBatch:
     """The input of one forward and backward pass: all rollouts of some prompts, or some rollouts of one prompt."""
 
     where: tuple[list[int], slice]
-    """Index into the step's (P, G)."""
+    """Index into the first two dimensions of the step's tensors: the prompts, and the rollouts of each."""
 
     prompts: list[list[int]]
     """Token ids of these prompts."""
@@ -118,14 +118,14 @@ class Grpo:
         Args:
             rollouts: sampled from the policy as it is now; mini-batches take the prompts in order.
             advantages_PG: the rollouts' advantages (Eq. 1 of the paper).
-            trains_P: whether each prompt takes part. A prompt that does not is left out of all sums and counts, but
-                keeps its place in its mini-batch. A mini-batch without a prompt that takes part makes no step.
+            trains_P: whether each prompt trains. A prompt that does not train is left out of all sums and counts, but
+                keeps its place in its mini-batch. A mini-batch in which no prompt trains makes no step.
             learning_rates: one per mini-batch; None for `train.learning_rate` in all of them.
 
         Returns:
             The metrics ``policy/{kl,entropy,clip_fraction,grad_norm,lr,nonfinite}``. ``kl`` is averaged like the loss,
-            over the prompts that take part; without a reference it is absent. ``entropy`` is that of the policy that
-            sampled, over the tokens of all rollouts. If no prompt takes part, ``kl``, ``clip_fraction`` and
+            over the prompts that train. ``entropy`` is that of the policy that sampled, averaged over the tokens of all
+            rollouts. Without a reference, ``kl`` is absent. If no prompt trains, ``kl``, ``clip_fraction`` and
             ``grad_norm`` are absent.
 
         Raises:
@@ -185,7 +185,7 @@ class Grpo:
             rollouts: the rollouts of the whole step.
             advantages_PG: the rollouts' advantages.
             old_logprobs_PGT: the tokens' log-probabilities under the policy that sampled, for the surrogate; None if
-                the policy has not changed since.
+                the policy has not changed since it sampled.
             mini_batch: indices of the mini-batch's prompts that train.
 
         Returns:
@@ -225,8 +225,8 @@ class Grpo:
     ) -> TokenLosses:
         """Return the losses of a micro-batch's tokens, from one pass of the policy and one of the reference, if any.
 
-        None for `old_logprobs_PGT` means that the policy has not changed since it sampled. Its present
-        log-probabilities are then used.
+        None for `old_logprobs_PGT` means that the policy has not changed since it sampled. The log-probabilities of
+        this pass are then used in their place.
         """
         now = self._statistics(
             self.policy,
@@ -268,10 +268,10 @@ class Grpo:
         )
 
     def _with_gradient(self, mini_batch: list[int], advantages_PG: Tensor) -> list[int]:
-        """Return the prompts of a mini-batch whose loss has a gradient, by index.
+        """Return the indices of those prompts of a mini-batch whose loss has a gradient.
 
-        These are the prompts with an advantage that is not 0; with a KL term or a confidence penalty, they are all
-        prompts. A prompt that is left out needs no pass, but its tokens still count in the mean.
+        With a KL term or a confidence penalty, these are all prompts. Otherwise they are the prompts with a rollout
+        whose advantage is not 0. A prompt that is left out needs no pass, but its tokens still count in the mean.
         """
         # The KL term and the penalty have a gradient even where all advantages are 0.
         if self.reference is not None or self.method.penalty_weight > 0:
@@ -283,8 +283,8 @@ class Grpo:
     def _computes_old_logprobs(self) -> bool:
         """Whether the update computes the surrogate's old log-probabilities itself instead of using the sampler's.
 
-        In float32 the sampler's are used. In bfloat16 the sampler, which multiplies one token at a time, rounds
-        differently from the update, by more than the clip tolerates.
+        In float32 the sampler's log-probabilities are used. In bfloat16 they differ from the update's by more than the
+        clip tolerates, because the sampler computes one token at a time and so rounds differently.
         """
         return self.policy.dtype != torch.float32
 
@@ -298,9 +298,9 @@ class Grpo:
 
         Call it before the first optimiser step. `mini_batches` has the indices of the prompts that train.
 
-        In float32 the sampler's values are returned. Otherwise values are computed for the prompts with a gradient in
-        the second and later mini-batches; all other values are 0. The first mini-batch needs none, because its own pass
-        still sees the policy that sampled.
+        In float32 the sampler's values are returned. Otherwise values are computed for the prompts whose loss has a
+        gradient, from the second mini-batch on. All other values are 0. The first mini-batch needs no values, because
+        its own pass still sees the policy that sampled.
         """
         if not self._computes_old_logprobs:
             return self._surrogate_logprobs(
@@ -370,8 +370,8 @@ class Grpo:
         Args:
             rollouts: the rollouts of the step.
             training: indices of the prompts that trained.
-            sums: the loss, the weighted sum of KL estimates and the number of clipped tokens, added up over all
-                mini-batches.
+            sums: three numbers: the loss, the weighted sum of KL estimates, and the number of clipped tokens. Each is
+                added up over all mini-batches.
             grad_norms: the gradient's norm at each optimiser step.
         """
         entropy = (

@@ -48,8 +48,8 @@ def load_model(path: str | Path, *, trust_remote_code: bool) -> tuple[Any, list[
 def end_ids(model: Any, tokenizer: Any) -> list[int]:
     """Return the ids of the tokens that end a response; raise UserError if there is none.
 
-    They are the end tokens of the generation config, the tokenizer's end token, and the token that closes an
-    assistant's turn.
+    These are the end tokens of the generation config, the tokenizer's end token, and the token with which the chat
+    template closes an assistant's turn.
     """
     named = (
         model.generation_config.eos_token_id
@@ -81,9 +81,9 @@ def device_of(name: Device) -> torch.device:
 
 
 def _make_savable(model: Any) -> None:
-    """Turn sampling on in a model's generation config if transformers would otherwise refuse to save it.
+    """Turn sampling on in a model's generation config if transformers would otherwise refuse to save the config.
 
-    It refuses a config that has sampling values, such as a temperature, while sampling is off.
+    transformers refuses a config that has sampling values, such as a temperature, while sampling is off.
     """
     try:
         model.generation_config.validate(strict=True)
@@ -94,7 +94,8 @@ def _make_savable(model: Any) -> None:
 def _untie_two_heads(model: Any) -> None:
     """Correct a configuration that calls output layer and embeddings tied although the files hold both.
 
-    transformers loads both. Other libraries, such as vLLM, believe the configuration and would load a different model.
+    transformers loads both from the files. Other libraries, such as vLLM, would follow the configuration and load a
+    different model.
     """
     head, embeddings = model.get_output_embeddings(), model.get_input_embeddings()
     if head is not None and head.weight is not embeddings.weight:
@@ -105,7 +106,7 @@ def _untie_two_heads(model: Any) -> None:
 def _check_architecture(model: Any, path: str | Path) -> None:
     """Raise UserError unless every layer keeps keys and values in a cache, and the model takes position ids.
 
-    Both are needed to read a prompt once for all of its responses.
+    The cache and the position ids are needed to read a prompt once for all of its responses.
     """
     with loading(path):
         layers = DynamicCache(config=model.config).layers

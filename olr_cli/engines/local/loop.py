@@ -79,7 +79,7 @@ def train(
         run: the attempt to train; its supervisor decides the labels.
         grpo: policy, reference and optimiser as they are after `run.done` steps.
         token_ids: for each training prompt, its token ids in each of its views (wordings).
-        held_out: for each held-out set, its prompts' token ids, by the prefix of the set's metrics, such as ``eval``.
+        held_out: maps the prefix of a held-out set's metrics, such as ``eval``, to the token ids of the set's prompts.
 
     Raises:
         Diverged: a loss, gradient or logit is not finite; everything before that step is kept.
@@ -163,7 +163,7 @@ def measure_held_out(
 ) -> Metrics:
     """Sample responses to the held-out prompts, and return the accuracy of each set as metrics.
 
-    `token_ids` has the prompts' token ids of each set, by the prefix of the set's metrics, such as ``eval``. Every
+    `token_ids` maps the prefix of a set's metrics, such as ``eval``, to the token ids of the set's prompts. Every
     measurement uses the same random numbers.
     """
     recipe, held_out, responses = run.recipe, run.data.held_out, {}
@@ -192,8 +192,8 @@ def sample_texts(
 ) -> SampledRollouts:
     """Sample G rollouts of each of P texts, and show the progress.
 
-    `texts` are token ids. `keys_PG` has a random key for each rollout. `what` names the rollouts in the progress
-    display.
+    `texts` has the token ids of each text, and `keys_PG` a random key for each rollout. `what` names the rollouts in
+    the progress display.
     """
     return sample(
         policy,
@@ -248,7 +248,7 @@ def sampled_step(
 def advantages_and_trains(
     decided: Decided, views: Sequence[View]
 ) -> tuple[torch.Tensor, list[bool]]:
-    """Return the advantages that the supervisor decided, (P * views, K), and whether each of these rows trains.
+    """Return the advantages that the supervisor decided, (P * views, K), and whether each row of them trains.
 
     A row has the K rollouts of one view, that is one wording, of a prompt.
     """
@@ -268,9 +268,10 @@ def begin_step(policy: Policy) -> Stopwatch:
 def speed(
     policy: Policy, sampled: SampledRollouts, trains: Sequence[bool], metrics: Metrics
 ) -> dict[str, float | None]:
-    """Return the metrics of a step's throughput (see `throughput`), and its peak of GPU memory, which is None on a CPU.
+    """Return metrics of a step's throughput and its peak of GPU memory (see `throughput`).
 
-    `trains` says whether each row of `sampled` trained. `metrics` has the seconds of the step's parts.
+    On a CPU the peak is None. `trains` says whether each row of `sampled` trained. `metrics` has the seconds of the
+    step's parts.
     """
     rollouts = sampled.lengths_PG.shape[1]
     prompts = [len(prompt) for prompt in sampled.prompts for _ in range(rollouts)]

@@ -33,7 +33,10 @@ class LoraPolicy(Policy):
     """A policy of which only a LoRA adapter trains, while the model's own weights stay frozen."""
 
     def __init__(self, policy: Policy, model: Any) -> None:
-        """Make a LoRA policy from `policy` and the peft model around its model, which peft has changed in place."""
+        """Make a LoRA policy from `policy` and a peft model.
+
+        `model` is the peft model. It wraps the model of `policy`, which peft has changed in place.
+        """
         # `super().__init__` would set up and probe the model a second time, so copy its results.
         vars(self).update(vars(policy))
         self.model = model
@@ -43,9 +46,10 @@ class LoraPolicy(Policy):
     def attach(
         cls, policy: Policy, recipe: Recipe, checkpoint: Path | None = None
     ) -> LoraPolicy:
-        """Return `policy` with a new adapter, which changes no score yet, or with the adapter of a checkpoint.
+        """Return `policy` with a new adapter, or with the adapter in the folder `checkpoint`.
 
-        The recipe sets rank, alpha and layers. The model of `policy` is changed in place.
+        A new adapter changes no score yet. The recipe sets rank, alpha and layers. The model of `policy` is changed in
+        place.
 
         Raises:
             UserError: `train.lora_layers` matches no layer, or matches a layer that shares its weights with another

@@ -54,7 +54,7 @@ class TokenLosses(NamedTuple):
     """The KL estimate, without its weight."""
 
     clipped: Tensor
-    """Whether the clip holds there."""
+    """Whether PPO's clip is active at the token."""
 
 
 def token_losses(
@@ -72,7 +72,7 @@ def token_losses(
         now: statistics of the policy that trains, with entropy if it is penalised, and self-certainty if labels are
             smoothed.
         old_logprobs: the tokens' log-probabilities under the policy that sampled, smoothed if labels are smoothed.
-        advantages: broadcastable to the log-probabilities.
+        advantages: the rollouts' advantages, broadcastable to the log-probabilities.
         reference_logprobs: log-probabilities under the frozen starting policy; None without a KL term.
         train: sets the clip and the weight of the KL.
         method: sets the weight of the confidence penalty, and the smoothing.
@@ -102,8 +102,8 @@ def clipped_surrogate(
 ) -> tuple[Tensor, Tensor]:
     """Return each token's loss, which is minus PPO's clipped surrogate, and whether the clip is active there.
 
-    PPO's clip limits how much a token can gain. The dual clip limits its loss, which is large where the advantage is
-    negative and the ratio large. (Ye et al. 2020, arXiv:1912.09729, Eq. 5; on by default in verl's
+    PPO's clip limits how much a token can gain. A second clip, the dual clip, limits a token's loss, which is large if
+    the advantage is negative and the ratio is large. (Ye et al. 2020, arXiv:1912.09729, Eq. 5; on by default in verl's
     `compute_policy_loss`.)
 
     Args:
@@ -111,12 +111,11 @@ def clipped_surrogate(
         old_logprobs: log pi(token) under the policy that sampled, in the same shape.
         advantages: broadcastable to `logprobs`.
         clip: how far the ratio of new to old probability may be from 1.
-        clip_high: how far the ratio may be above 1, if not `clip`. A larger value lets unlikely tokens gain more
-            (clip-higher; Yu et al. 2025, arXiv:2503.14476, Eq. 10). None for `clip`.
+        clip_high: how far the ratio may be above 1; None for `clip`. A value above `clip` lets unlikely tokens gain
+            more (clip-higher; Yu et al. 2025, arXiv:2503.14476, Eq. 10).
 
     Returns:
-        The losses, and a mask of the tokens whose loss PPO's clip makes larger. The dual clip does not count in the
-        mask.
+        The losses, and a mask of the tokens whose loss PPO's clip makes larger. The mask ignores the dual clip.
     """
     # Clamp, because exp of a large difference would be infinite and its gradient NaN.
     ratio = (logprobs - old_logprobs).clamp(-20, 20).exp()

@@ -73,8 +73,8 @@ class Context:
             room: the most tokens that will be appended. Memory is reserved for them, so that appending one seldom
                 copies earlier ones. Use 0, which reserves none, if the number is unknown or an appended token needs a
                 gradient.
-            dtype: type in which keys and values are kept if `room` is not 0, that is the type of the products that read
-                them.
+            dtype: type in which keys and values are kept if `room` is not 0. It should be the type of the matrix
+                products that read them.
         """
         self.cache.batch_repeat_interleave(times)
         for index, layer in enumerate(self.cache.layers if room else ()):
@@ -110,7 +110,7 @@ class Policy:
         has_plain_head: whether logits are a linear layer of the hidden states and nothing more.
         notes: sentences about weights that the files hold but the model lacks.
         recomputes: whether the update uses gradient checkpointing, which keeps only the values between layers and
-            computes the others again.
+            computes all others twice.
         chat: how prompts become text.
         cache_name: the keyword argument by which the model takes its cache.
         processor: contents, by name, of the files that say how images become tokens; empty for a text model.
@@ -163,6 +163,9 @@ class Policy:
 
         Device ``auto`` uses the GPU if there is one. `dtype` is the type of matrix products; None means bfloat16 on a
         GPU that supports it, and otherwise float32. `chat` says how prompts become text.
+
+        Raises:
+            UserError: the model cannot be loaded, or the local engine cannot run it.
         """
         _, tokenizer, _ = open_model(
             path, trust_remote_code=trust_remote_code, checks_weights=True
@@ -229,8 +232,8 @@ class Policy:
     def context_length(self) -> int | None:
         """The most tokens, prompt and response together, that the model is made for; None if it does not say.
 
-        For the position encoding "longrope" it is the original length. A longer row would change the encoding of every
-        position in its batch, even in short prompts.
+        For the position encoding "longrope" it is the shorter, original length, because a longer row would change the
+        encoding of every position in its batch, even in short prompts.
         """
         config = self.model.config
         rope = getattr(config.get_text_config(), "rope_parameters", None) or {}
@@ -277,9 +280,10 @@ class Policy:
     def without_gradients(self) -> Iterator[None]:
         """Turn gradients off, and autocast on, within the block; enter it once for a whole generation.
 
-        In float32 the block uses `inference_mode`, which is a little faster than `no_grad`. Autocast needs `no_grad`,
-        because under `inference_mode` it would cast a weight again at each use. It also keeps only casts of weights
-        that require a gradient, so within the block frozen weights, such as LoRA's base, require one.
+        In float32 the block uses `inference_mode`, which is a little faster than `no_grad`. With autocast it uses
+        `no_grad`, because under `inference_mode` a weight would be cast again at each use. Autocast also keeps only the
+        casts of weights that require a gradient. Frozen weights, such as those below a LoRA adapter, are therefore
+        marked to require one within the block.
         """
         if self.dtype == torch.float32:
             with torch.inference_mode():
@@ -332,7 +336,7 @@ class Policy:
     def recomputing(self) -> Iterator[None]:
         """Use gradient checkpointing for the passes in the block, if `recompute` was called and gradients are on.
 
-        A pass then keeps only the values between layers until its backward pass. It must use no cache.
+        A pass then keeps only the values between layers until its backward pass. The pass must not use a cache.
         """
         # Not transformers' own switch: that needs training mode, which brings dropout, and was renamed in 5.24.
         layers = self._layers if self.recomputes and torch.is_grad_enabled() else []
@@ -436,9 +440,9 @@ class Policy:
     def reads_whole(self, prompts: Sequence[Sequence[int]], response: int) -> bool:
         """Return whether the update uses `read_whole`, which reads each prompt again with each of its responses.
 
-        With gradient checkpointing it always does, because other passes need a cache. On a GPU it does if no prompt is
-        longer than `response`, the number of response tokens. One causal pass has faster kernels there, and that saves
-        more than reading short prompts again costs.
+        The update always uses `read_whole` with gradient checkpointing, because other passes need a cache. On a GPU the
+        update uses it if no prompt is longer than `response`, the number of response tokens. A causal pass has faster
+        kernels on a GPU, which save more than reading short prompts again costs.
         """
         return self.recomputes or (
             self.device.type == "cuda" and max(map(len, prompts)) <= response
@@ -467,8 +471,8 @@ class Policy:
     ) -> Tensor:
         """Let the model read tokens after those in `cache`, append them to `cache`, and return logits.
 
+        `mask_BS` covers cached and new positions, and is False at positions that no token may attend to.
         `logits_to_keep` is the number of last positions in each row whose logits are returned; 0 means all positions.
-        `mask_BS` covers cached and new positions, and is False where nothing may attend.
         """
         logits_BTV: Tensor = self.model(
             input_ids=tokens_BT,

@@ -33,8 +33,8 @@ They exceed any local window that a configuration does not name, such as the 256
 def counts_tokens(policy: Policy) -> bool:
     """Test with a few passes whether scores stay the same if positions between a prompt's tokens are left empty.
 
-    If they do, a beginning that prompts share needs to be read only once. With a sliding window they do not, because
-    the window counts empty positions too.
+    If scores stay the same, a beginning that prompts share needs to be read only once. With a sliding window scores
+    change, because the window counts empty positions too.
 
     Raises:
         UserError: the scores depend on later tokens, or on padding before a prompt, or a pass fails.

@@ -81,10 +81,12 @@ _BELOW_1 = 1 - 2**-53
 def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
     """Draw a token for each of B rollouts, by inverting its cumulative distribution at a random number.
 
-    That is the first token whose cumulative share exceeds the number. In a row of NaN it is the last token.
+    The result is the first token whose cumulative share exceeds the random number. In a row of NaN, it is the last
+    token.
 
-    In a large vocabulary, first a block of words is found and then a word in the block. The cumulative sums of all
-    words would take several times the memory of the probabilities. Sums are in float64, or rare tokens would get lost.
+    In a large vocabulary, first a block of words is found and then a word in the block. This saves memory, because
+    cumulative sums of all words would take several times the memory of the probabilities. Sums are in float64, because
+    otherwise rare tokens would get lost.
 
     Args:
         pi_DV: D rows of probabilities of V words, which need not add up to 1.
@@ -115,9 +117,9 @@ def drawn(pi_DV: Tensor, rows_B: Tensor, uniform_B: Tensor) -> Tensor:
 
 
 def _block_sums(pi_DV: Tensor) -> Tensor:
-    """Return the sum of each whole block of `_BLOCK` words, (D, blocks + 1) float64.
+    """Return the sum of the probabilities in each block of `_BLOCK` words, (D, blocks + 1) float64.
 
-    The last column is the sum of the words that fill no whole block.
+    The last column is the sum for the remaining words, which fill no whole block.
     """
     whole = pi_DV.shape[-1] // _BLOCK * _BLOCK
     blocks_DKW = pi_DV[:, :whole].view(len(pi_DV), -1, _BLOCK)
@@ -138,8 +140,8 @@ def _place(cumulative_BN: Tensor, threshold_B1: Tensor) -> Tensor:
 def ends_with_stop_text(policy: Policy, stop: Sequence[str], tokens_BT: Tensor) -> Tensor:
     """Return whether the last token of each response completes a stop text, (B,).
 
-    No response may have had a stop text before. Only the last tokens of a response are decoded, as many as the longest
-    stop text can take.
+    The tokens before the last one must not contain a stop text. Only the last tokens of a response are decoded, as many
+    as the longest stop text can take.
     """
     # Decode only the tail. A token is at least one byte of text, except special tokens, for which a few more are read.
     tail = max(len(text.encode()) for text in stop) + 4

@@ -31,8 +31,8 @@ _HEAD = 2**32
 def rows_to_sample(policy: Policy, longest: int) -> int:
     """Return how many responses to sample at once; at least one.
 
-    A response may have up to `longest` tokens, those of its prompt included. On a GPU the responses fill half of the
-    free memory. On a CPU they have at most `ON_A_CPU` tokens in all.
+    A response with its prompt may have up to `longest` tokens. On a GPU the responses together fill half of the free
+    memory. On a CPU they have at most `ON_A_CPU` tokens in all.
     """
     if policy.device.type != "cuda":
         return max(1, ON_A_CPU // longest)
@@ -51,8 +51,8 @@ def rows_in(memory: int, policy: Policy, longest: int) -> int:
 def tokens_to_train(policy: Policy) -> int:
     """Return the most tokens, prompts and responses together, for one forward and backward pass.
 
-    On a GPU their activations fill half of the memory that the optimiser leaves free. On a CPU the number is
-    `ON_A_CPU`.
+    On a GPU the activations of these tokens fill half of the memory that the optimiser leaves free. On a CPU the number
+    is `ON_A_CPU`.
     """
     if policy.device.type != "cuda":
         return ON_A_CPU
@@ -69,7 +69,7 @@ def tokens_to_train(policy: Policy) -> int:
 
 
 def free_memory(policy: Policy) -> int:
-    """Return the bytes of this run's share of the GPU that are not in use.
+    """Return the free bytes in the part of the GPU's memory that this run may use (`share`).
 
     Memory that torch keeps in its cache counts as free.
     """

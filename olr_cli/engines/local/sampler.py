@@ -65,8 +65,8 @@ class SampledRollouts:
     texts_PG: list[list[str]]
     """Responses as text (`ResponseTexts`).
 
-    If its prompt ends with the mark that opens the thinking, a text begins with that mark. It ends before the end token
-    or a stop text.
+    If its prompt ends with the mark that opens the thinking, a text begins with that mark. A text ends before the end
+    token or a stop text.
     """
 
     @property
@@ -103,7 +103,8 @@ def sample(
         sampling: how tokens are drawn. At temperature 0 the most likely token is taken, and statistics are those of
             temperature 1. A stop text ends a response like an end token; the response's text leaves it out.
         batch_tokens: the most tokens, of prompts and responses, whose keys and values are held at once. The rollouts of
-            one prompt are never split. None to measure how many tokens fit (`olr_cli.engines.local.room`).
+            one prompt are never split, even if they have more. None to measure how many tokens fit
+            (`olr_cli.engines.local.room`).
         report: is called while tokens are drawn, with the number of rollouts that have ended.
 
     Raises:
@@ -230,9 +231,10 @@ def _extend(
 ) -> Tensor:
     """Append a token to each rollout's row of `context`, and return the row that each rollout continues next.
 
-    Rollouts with equal tokens share a row. Where their tokens differ, the row is split. Rows that no rollout continues
-    are removed when a row is split, or once they are half of all rows. Removing them earlier would cost about as much
-    as it saves, because keys and values have to be moved.
+    `context_rows_B` has the present row of each rollout, and `tokens_B` its next token. Rollouts with equal tokens
+    share a row. Where their tokens differ, the row is split. Rows that no rollout continues are removed when a row is
+    split, or once they are half of all rows. Removing them earlier would cost about as much as it saves, because keys
+    and values have to be moved.
 
         rollout             0    1    2    3
         its row before      r0   r0   r0   r2        r1: all of its rollouts have ended

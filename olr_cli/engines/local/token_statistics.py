@@ -59,7 +59,7 @@ def response_statistics(
     def of(logits_NV: Tensor, place: Tensor, tokens: Tensor) -> TokenStatistics:
         """Return the statistics of tokens, each drawn from one of N rows of logits.
 
-        `place` has the row of each token. It has the shape of `tokens` and of the statistics.
+        `place` has the index of each token's row. The statistics have the shape of `place` and `tokens`.
         """
         # In float32: the ratios of the update come from these numbers.
         logits_NV = logits_NV.float()
@@ -87,7 +87,7 @@ def response_statistics(
         return of(states_ND, place_PGT, tokens_PGT)
 
     def of_hidden(hidden_ND: Tensor, place_M: Tensor, tokens_M: Tensor) -> TokenStatistics:
-        """Return the statistics of M tokens. Each was drawn from the row of hidden states that `place_M` names."""
+        """Return the statistics of M tokens, where `place_M` has the row of hidden states of each token."""
         with policy.precision():
             logits_NV = head(hidden_ND)
         return of(logits_NV, place_M, tokens_M)
@@ -109,7 +109,8 @@ def _in_pieces(
     The backward pass computes the logits of each piece again, so only one piece's logits are ever in memory.
 
     Args:
-        of: returns the statistics of tokens from some hidden states, the row of each token in them, and the tokens.
+        of: returns the statistics of tokens. Its arguments are rows of hidden states, the index of each token's row,
+            and the tokens.
         hidden_ND: all N rows of hidden states.
         place_PGT: the row of `hidden_ND` from which each token was drawn.
         tokens_PGT: the tokens.
