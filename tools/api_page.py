@@ -135,7 +135,7 @@ def _signature(node: Definition) -> str:
 
 
 def _text(docstring: str) -> str:
-    """Return a docstring as Markdown: sections such as ``Args:`` become bold headings with lists."""
+    """Return a docstring as Markdown, in which sections such as ``Args:`` are bold headings with lists."""
     lines = []
     for line in docstring.splitlines():
         if re.fullmatch(r"(Args|Attributes|Returns|Raises|Yields):", line):

@@ -90,7 +90,10 @@ _PATIENCE = 5.0
 
 @dataclass
 class Case:
-    """A mutant, that is a small change of the package, and how the tests on it ended."""
+    """A small change of the package (a mutant), and how the tests on it ended.
+
+    It was drawn for a room, that is a folder or a file of the package.
+    """
 
     room: str
     """The room for which it was drawn."""
@@ -241,8 +244,8 @@ class Tests:
 
         - First come tests of the change's room (its part of the package) that import the changed file, directly or
           through others.
-        - Then come tests of other rooms that are the fewest imports away. If the room has tests of its own, only tests
-          that import the changed file directly are taken.
+        - Then come tests of other rooms that are the fewest imports away. If the change's room has tests, those of
+          other rooms have to import the changed file directly.
         - Then come tests of the commands.
         - Last come tests that read all files as text.
         """

@@ -108,7 +108,7 @@ def _short(text: str) -> str:
 
 
 def _exempt(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the syntax nodes, from `node` and below it, that are never changed, because no test has to notice it.
+    """Yield the syntax nodes, from `node` and below it, that are not changed because no test has to notice a change.
 
     These are annotations, messages, assertions, arguments such as ``strict``, and code that only a type checker reads.
     """
@@ -133,9 +133,9 @@ def _name(function: ast.expr) -> str:
 
 
 def _changes(node: ast.AST, text: Text) -> Iterator[Change]:
-    """Yield the changes of one node itself, not of the nodes below it; nothing for kinds of nodes that are not changed.
+    """Yield the changes of one node itself, not of the nodes below it.
 
-    `text` returns the source of a node.
+    Many kinds of nodes have no changes. `text` returns the source of a node.
     """
     match node:
         case ast.Compare(ops=[_], comparators=[_]):

@@ -99,7 +99,7 @@ class Epochs:
         return self.settings.warmup_epochs + 1
 
     def selecting(self) -> int:
-        """Return the first epoch after the warm-up, from which on OLR replaces selected labels by the majority answer.
+        """Return the first epoch in which OLR can select labels, that is replace them by the majority answer.
 
         Raises:
             Lack: the method is not OLR, or no epoch follows the warm-up.
@@ -127,7 +127,8 @@ def _attempt(panel: PanelRows, epochs: Epochs) -> pl.DataFrame | Lack:
 def training_accuracy(epochs: Epochs) -> pl.DataFrame:
     """Return by epoch how often the majority answer is right, on clean and on noisy prompts.
 
-    If it is unknown which prompts are noisy, the rows are of all prompts together.
+    The frame has a row per metric and epoch (`Epochs.rows`). If it is unknown which prompts are noisy, the rows are of
+    all prompts together.
 
     Raises:
         Lack: true answers are unknown.
@@ -139,7 +140,7 @@ def training_accuracy(epochs: Epochs) -> pl.DataFrame:
 def accuracy_by_selection(epochs: Epochs) -> pl.DataFrame:
     """Return by epoch how often the majority answer is right where it replaced the label, and how often elsewhere.
 
-    The first epoch is the one after the warm-up.
+    The frame has a row per metric and epoch (`Epochs.rows`), from the first epoch after the warm-up on.
 
     Raises:
         Lack: true answers are unknown, the method is not OLR, or no epoch follows the warm-up.
@@ -152,7 +153,9 @@ def accuracy_by_selection(epochs: Epochs) -> pl.DataFrame:
 def slope(epochs: Epochs) -> pl.DataFrame:
     """Return by epoch, from epoch 2 on, the mean slope of the pass rates on clean and on noisy prompts.
 
-    If it is unknown which prompts are noisy, the rows are of prompts with a selected label and of the others.
+    The slope is that of a line fitted to the pass rates of a prompt's visits so far. The frame has a row per metric and
+    epoch (`Epochs.rows`). If it is unknown which prompts are noisy, the rows are of prompts whose label was selected
+    and of the other prompts.
 
     Raises:
         Lack: there is only one epoch, or the policy was not trained.
@@ -169,8 +172,8 @@ def slope(epochs: Epochs) -> pl.DataFrame:
 def selection_ratio(epochs: Epochs) -> pl.DataFrame:
     """Return by epoch the share of clean prompts and the share of noisy prompts whose label is replaced.
 
-    If it is unknown which prompts are noisy, the rows are of all prompts together. The first epoch is the one after the
-    warm-up.
+    The frame has a row per metric and epoch (`Epochs.rows`), from the first epoch after the warm-up on. If it is
+    unknown which prompts are noisy, the rows are of all prompts together.
 
     Raises:
         Lack: the method is not OLR, or no epoch follows the warm-up.
@@ -181,10 +184,11 @@ def selection_ratio(epochs: Epochs) -> pl.DataFrame:
 
 
 def criteria(epochs: Epochs) -> pl.DataFrame:
-    """Return by epoch how often the majority answers are right that slope, consistency or both would select.
+    """Return by epoch the share of right answers among the majority answers that OLR's criteria would select.
 
-    The criteria are applied to the stored history, whatever the run's own method selected. Without training, slopes are
-    chance; then the rows are of consistency alone.
+    The frame has a row per metric and epoch (`Epochs.rows`). The metrics are for slope, for consistency, and for both
+    together. The criteria are applied to the stored history, whatever the run's own method selected. Without training,
+    slopes are chance, so the rows are of consistency alone.
 
     Raises:
         Lack: true answers are unknown, no epoch follows the warm-up, or no majority answer meets a criterion.
@@ -199,7 +203,10 @@ def criteria(epochs: Epochs) -> pl.DataFrame:
 
 
 def effective_noise(epochs: Epochs) -> pl.DataFrame:
-    """Return by epoch the share of wrong labels that training uses, and the share of wrong labels in the data.
+    """Return by epoch the share of wrong labels in training, and the share of noisy labels in the data.
+
+    The first share counts the labels after replacement by majority answers. The frame has a row per metric and epoch
+    (`Epochs.rows`).
 
     Raises:
         Lack: true answers are unknown, or the method uses no labels.
@@ -303,8 +310,8 @@ def dynamics(arms: Sequence[Arm]) -> list[Chart]:
     per panel, metric and epoch.
 
     Panels (b) and (d) show which labels the run itself replaced by the majority answer; only OLR has these panels.
-    Panel (e) shows how often majority answers are right that each criterion *would* have selected from the same
-    history. If the arm's method is not OLR, this panel uses OLR's default settings, and says so.
+    Panel (e) takes the majority answers that each criterion *would* have selected from the same history, and shows how
+    many are right. If the arm's method is not OLR, panel (e) uses OLR's default settings, and says so.
 
     Raises:
         Lack: no arm has a panel with data.

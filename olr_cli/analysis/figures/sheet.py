@@ -60,8 +60,9 @@ class Chart:
 class Sheet:
     """A figure with a grid of panels.
 
-    A caller draws into each panel and then calls `chart`, which finishes the figure. Each row of the grid has `columns`
-    panels. `width` (of the whole figure) and `panel_height` are in inches.
+    The argument `panels` is the number of panels; the attribute `panels` has their axes. A caller draws into the panels
+    and then calls `chart`, which finishes the figure. Each row of the grid has `columns` panels. `width` (of the whole
+    figure) and `panel_height` are in inches.
     """
 
     def __init__(
@@ -113,7 +114,8 @@ class Sheet:
     ) -> None:
         """Show how the runs behind a line spread.
 
-        If no mean is over more than `FEW` runs, each run's value is drawn as a dot. Otherwise mean ± one sd is drawn.
+        The largest number of runs behind a point decides. From two to four (`FEW`), each run's value is drawn as a dot.
+        Above that, mean ± one sd is drawn. With single runs nothing is drawn.
 
         Args:
             axes: the panel.
@@ -172,7 +174,7 @@ class Sheet:
     ) -> None:
         """Draw a horizontal bar at the height `place`, and show how its runs spread.
 
-        Two to `FEW` runs are drawn as dots. Otherwise a whisker shows the sd, unless `sd` is None.
+        Two to four (`FEW`) runs are drawn as dots. Otherwise a whisker shows the sd, unless `sd` is None.
 
         Args:
             axes: the panel.
@@ -204,7 +206,7 @@ class Sheet:
     ) -> None:
         """Draw lines through means, write each line's name at its end, and show how its runs spread.
 
-        Few runs are drawn as dots. Otherwise mean ± one sd is drawn.
+        Up to four (`FEW`) runs are drawn as dots. For more runs, mean ± one sd is drawn.
 
         Args:
             axes: the panel.

@@ -156,7 +156,7 @@ def columns_of(panels: int, most: int) -> int:
 
 
 def lettered(number: int, title: str) -> str:
-    """Return the title of a panel, ``(a) …`` for number 0, ``(aa) …`` for number 26."""
+    """Return the title of a panel with its letter, such as ``(a) …`` for number 0 and ``(aa) …`` for number 26."""
     first, last = divmod(number, 26)
     letters = (chr(ord("a") + first - 1) if first else "") + chr(ord("a") + last)
     return f"({letters}) {title}"
@@ -186,9 +186,9 @@ def signs(width: float, size: float = FONT_SIZE) -> int:
 
 
 def mark(marker: str) -> dict[str, Any]:
-    """Return keyword arguments with which `Axes.plot` draws a marker, filled or hollow.
+    """Return keyword arguments with which `Axes.plot` draws a marker.
 
-    `marker` is a character of `MARKERS`, which decides whether it is hollow. Empty text means no marker.
+    `marker` is a character of `MARKERS`, or empty for no marker. Some markers are filled, others hollow.
     """
     return {"marker": marker, **({"markerfacecolor": "white"} if marker in _HOLLOW else {})}
 

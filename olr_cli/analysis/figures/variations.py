@@ -204,7 +204,8 @@ def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     share of visits whose label is selected. These metrics count all visits after warm-up, by the selection that each
     run made during its training.
 
-    The data have one row for each line or row of bars, value of the key and metric. GRPO beside a line has no value.
+    The data have one row for each line or row of bars, value of the key and metric. In rows of GRPO beside a line, the
+    value is null.
 
     Raises:
         Lack: no arms differ in this key alone.
@@ -265,8 +266,8 @@ def _rows(
     """Return the mean and spread of each arm over its seeds, with one row per variation, value of its key, and metric.
 
     The columns are key, panel, series (the variation's name), value, metric, mean, sd, runs, seeds (as one text), and
-    values (a list of the single runs' values). The column value has the value of the key if all values are numbers; it
-    is null for GRPO. Otherwise it has the name of a bar. Arms without a metric get no row for it.
+    values (a list of the single runs' values). If all values of the key are numbers, the column value has these
+    numbers, and null for GRPO. Otherwise it has the names of the bars. An arm without a metric gets no row for it.
 
     `values` takes a run and returns metric -> value. `metrics` are the metrics to keep.
     """

@@ -45,9 +45,9 @@ def count(
     Args:
         name: name of the table, one of `TABLES`.
         arms: the arms to compare.
-        baseline: name of the arm that others are compared with; for the table ``arms`` only.
-        reference: name of the arm at the upper end of a gap, instead of a baseline; for the table ``arms`` only. The
-            table shows how much of the gap to this arm other arms close.
+        baseline: name of the arm that others are compared with. Only the table ``arms`` takes it.
+        reference: name of an arm to take instead of a baseline, for the table ``arms`` only. The table then shows how
+            much of the gap between an arm ``X`` and the reference is closed by the arm ``X+method``.
         models: folders of evaluations of policies before training. Only the paper's tables of scores show them.
         with_published: whether to add the paper's numbers.
 

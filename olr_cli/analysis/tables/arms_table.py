@@ -113,8 +113,8 @@ def _on_other_questions(
 ) -> Iterator[str]:
     """Yield a sentence on each arm whose held-out questions differ from those of the arm that it is compared with.
 
-    `references` maps the name of an arm to the name of the arm that it is compared with. There is no sentence on an arm
-    whose held-out accuracy has no difference in `cells`.
+    `references` maps the name of an arm to the name of the arm that it is compared with. `cells` has the summaries by
+    metric and arm. If the summary of an arm's held-out accuracy has no difference, there is no sentence on the arm.
     """
     first = {arm.name: arm.runs[0].settings for arm in arms}
     held_out = {

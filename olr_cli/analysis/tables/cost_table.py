@@ -66,7 +66,7 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
 def _training_time(arm: Arm) -> TrainingTime | None:
     """Return an arm's training time, or None if no run of the arm has logged the time of a step.
 
-    Only steps in finished runs count that decided labels.
+    Only steps that decided labels count, and only in finished runs. Without a finished run the result has no times.
     """
     steps_by_run = {}
     for run in arm.runs:

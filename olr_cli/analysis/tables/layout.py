@@ -120,8 +120,8 @@ class Layout:
     def reference_key(self, setting: Setting) -> Hashable | None:
         """Return the key of the row with which a training with this setting is compared.
 
-        It is the row of the reference method under the same noise and, apart from OLR's own, the same settings. The
-        result is None for the reference method itself and for methods that use no labels.
+        It is the row of the reference method with the same noise and the same other settings, except OLR's settings.
+        The result is None for the reference method itself and for methods that use no labels.
         """
         if setting.method == self.reference or _uses_no_labels(setting):
             return None
@@ -134,8 +134,8 @@ class Layout:
     def names(self, setting: Setting) -> tuple[str, str]:
         """Return two texts for a row of the paper: the title above its group of rows, and the row's label.
 
-        The title names the noise that the group shares, such as ``Active noise 0.5``. It is empty for the policy before
-        training.
+        The title names the noise that the group shares, such as ``Active noise 0.5``. It is ``Unsupervised methods``
+        for methods that use no labels, and empty for the policy before training.
         """
         words = _words(setting, self.named)
         # The paper prints the authors' start_select_epoch, which is one less than our number of warm-up epochs.

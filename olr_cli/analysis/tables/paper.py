@@ -143,9 +143,10 @@ class PaperTable:
     # Output ---------------------------------------------------------------------------------------------------------
 
     def table(self) -> Table:
-        """Return the table to print: scores in percent with sd, and differences to the reference row with intervals.
+        """Return the table to print.
 
-        In a terminal, benchmark scores have neither sd nor intervals.
+        It has scores in percent with sd, and differences with intervals to a reference row, such as GRPO under the same
+        noise. In a terminal, benchmark scores have neither sd nor intervals.
         """
         columns = [*self._columns()]
         rows: list[Row] = []
