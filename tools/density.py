@@ -175,10 +175,7 @@ def _is_verb(docstring: str) -> bool:
 
 
 def rooms_of(package: Path) -> list[Room]:
-    """Measure all files of a package, and return a `Room` for each room, sorted by name.
-
-    A room is a folder of the package, or a file directly in the package.
-    """
+    """Measure all files of a package, and return a `Room` for each folder and file directly in it, sorted by name."""
     rooms: dict[str, Room] = {}
     for file in sorted(package.rglob("*.py")):
         place = file.relative_to(package)

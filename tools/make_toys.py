@@ -300,16 +300,11 @@ def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
 
 
 def make_toy(name: str, out: Path, seed: int = 0, steps: int = STEPS) -> dict[str, Any]:
-    """Train a built-in policy, save it in the new folder `out`, and return a record of it.
+    """Train the built-in policy `name`, save it in the new folder `out`, and return a record of it.
 
     The record has settings, versions, the digest of the weights, and accuracies. It is also stored as weights.json in
-    the folder.
-
-    Args:
-        name: name of the policy, a key of `MIXTURES`.
-        out: the folder to make.
-        seed: decides the initial weights and the batches.
-        steps: number of optimiser steps.
+    the folder. `name` is a key of `MIXTURES`. `seed` decides the initial weights and the batches. `steps` is the number
+    of optimiser steps.
     """
     out.mkdir(parents=True)
     policy = warm_up(MIXTURES[name], seed, steps)

@@ -121,8 +121,7 @@ class Case:
 def unseen(text: str) -> set[str]:
     """Return the names of the changes that are listed in the text of `mutants_unseen.txt`.
 
-    A name has the file and the change (`Case.name`). It is a line that is neither indented nor a comment. The indented
-    lines are reasons.
+    A name is a line that is neither indented nor a comment. The indented lines are reasons.
     """
     return {line for line in text.splitlines() if line and not line.startswith((" ", "#"))}
 
@@ -130,11 +129,8 @@ def unseen(text: str) -> set[str]:
 def draw(rooms: Sequence[str], size: int, seed: int, left_out: set[str]) -> list[Case]:
     """Draw `size` changes, from the rooms in turn, at most one per line of code.
 
-    Args:
-        rooms: names of folders or files of the package. Names joined by a comma are one room.
-        size: number of changes. Fewer are returned if the rooms have no more.
-        seed: seed of the draws.
-        left_out: names of changes that are not drawn (`Case.name`).
+    Fewer are returned if the rooms have no more lines to change. `rooms` are names of folders or files of the package;
+    names joined by a comma are one room. Changes whose names (`Case.name`) are in `left_out` are not drawn.
     """
     queues = [_shuffled(room, random.Random(f"{seed} {room}"), left_out) for room in rooms]
     turns = zip_longest(*queues)
@@ -242,12 +238,10 @@ class Tests:
     def of(self, case: Case) -> list[Path]:
         """Return the test files to run on a change, those most likely to notice it first.
 
-        - First come tests of the change's room (its part of the package) that import the changed file, directly or
-          through others.
-        - Then come tests of other rooms that are the fewest imports away. If the change's room has tests, those of
-          other rooms have to import the changed file directly.
-        - Then come tests of the commands.
-        - Last come tests that read all files as text.
+        First come tests of the change's room (its part of the package) that import the changed file, directly or
+        through others. Then come tests of other rooms that are the fewest imports away. If the change's room has tests,
+        those of other rooms have to import the changed file directly. Then come tests of the commands, and last those
+        that read all files as text.
         """
         away = {
             test: near[case.file]

@@ -73,12 +73,9 @@ class Epochs:
     def by_noise(self, prefix: str, *otherwise: str, first: int = 1) -> pl.DataFrame:
         """Return the rows of a metric on clean and on noisy prompts, or of other metrics if noise is unknown.
 
-        Epochs before `first` are left out.
-
-        Args:
-            prefix: beginning of the metric's name, such as ``slope/``; ``clean`` and ``noisy`` follow.
-            otherwise: names of the metrics to return instead if it is unknown which prompts are noisy.
-            first: the first epoch.
+        `prefix` is the beginning of the metric's name, such as ``slope/``; ``clean`` and ``noisy`` follow. If it is
+        unknown which prompts are noisy, the rows of the metrics `otherwise` are returned. Epochs before `first` are
+        left out.
         """
         rows = self.rows(*(prefix + group for group in _BY_NOISE), first=first)
         return self.rows(*otherwise, first=first) if rows.is_empty() else rows

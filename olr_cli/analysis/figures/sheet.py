@@ -112,18 +112,13 @@ class Sheet:
     def spread(
         self, axes: Axes, rows: pl.DataFrame, x: str, colour: str, *, joined: bool = True
     ) -> None:
-        """Show how the runs behind a line spread.
+        """Show how the runs behind a line spread, as dots or as mean ± one sd.
 
-        The largest number of runs behind a point decides. From two to four (`FEW`), each run's value is drawn as a dot.
-        Above that, mean ± one sd is drawn. With single runs nothing is drawn.
+        The largest number of runs behind a point decides. From two to four (`FEW`), each run's value is a dot. Above
+        that, mean ± one sd is an area, or a whisker at each point if not `joined`. With single runs nothing is drawn.
 
-        Args:
-            axes: the panel.
-            rows: one row per point, with the columns `x`, mean, sd and runs. Dots also need the column ``values``, a
-                list of the single runs' values; without this column mean ± one sd is drawn.
-            x: name of the column of the horizontal axis.
-            colour: the colour of the line.
-            joined: whether mean ± one sd is drawn as an area; otherwise as a whisker at each point.
+        `rows` has one row per point, with the columns `x`, mean, sd and runs. Dots also need the column ``values``, a
+        list of the single runs' values; without this column mean ± one sd is drawn.
         """
         if are_few(rows):
             dots = rows.select(x, "values").explode("values")
@@ -172,17 +167,10 @@ class Sheet:
         values: Sequence[float],
         **look: Any,
     ) -> None:
-        """Draw a horizontal bar at the height `place`, and show how its runs spread.
+        """Draw a horizontal bar of the length `mean` at the height `place`, and show how its runs spread.
 
-        Two to four (`FEW`) runs are drawn as dots. Otherwise a whisker shows the sd, unless `sd` is None.
-
-        Args:
-            axes: the panel.
-            place: position on the vertical axis.
-            mean: length of the bar.
-            sd: standard deviation of the runs.
-            values: the values of the single runs.
-            look: passed on to `Axes.barh`.
+        Two to four (`FEW`) runs are drawn as dots, at their `values`. Otherwise a whisker shows the sd, unless `sd` is
+        None. `look` is passed on to `Axes.barh`.
         """
         axes.barh(place, mean, height=0.7, **look)
         if 1 < len(values) <= FEW:

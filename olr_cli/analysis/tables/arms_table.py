@@ -33,8 +33,7 @@ def arms_table(
 
     Raises:
         Lack: no run has a value.
-        UserError: both a baseline and a reference are named, an arm of that name is missing, or a reference is named
-            and no arm has a name such as ``X+method``.
+        UserError: both are named, the named arm is missing, or no arm is named ``X+method`` although a reference is.
     """
     names = [arm.name for arm in arms]
     best, references = _compared(names, baseline, reference)
@@ -92,8 +91,7 @@ def _compared(
         The other arms: name of an arm -> name of the arm that it is compared with.
 
     Raises:
-        UserError: both are named, the named arm is missing, or a reference is named and no arm has a name such as
-            ``X+method``.
+        UserError: both are named, the named arm is missing, or no arm is named ``X+method`` although a reference is.
     """
     if baseline is not None and reference is not None:
         raise UserError(
