@@ -64,9 +64,10 @@ def found(module: str, name: str) -> Definition:
 
 
 def _described(node: Definition, level: int) -> Iterator[str]:
-    """Yield the Markdown parts for a definition: a heading of this `level`, the signature and the docstring.
+    """Yield parts of Markdown that describe a function or class: a heading, the signature and the docstring.
 
-    For a class, the fields and the public methods follow, with headings one level deeper.
+    `level` is the level of the heading. For a class, the fields and the public methods follow, with headings one level
+    deeper.
     """
     yield f"{'#' * level} `{node.name}`"
     yield f"```text\n{_signature(node)}\n```"
@@ -82,7 +83,7 @@ def _described(node: Definition, level: int) -> Iterator[str]:
 
 
 def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
-    """Yield (name, docstring) for each annotated field of a class that has a docstring.
+    """Yield (name, docstring) for each annotated field of a class. Fields without a docstring are left out.
 
     The docstring is put on one line.
     """
@@ -134,7 +135,7 @@ def _signature(node: Definition) -> str:
 
 
 def _text(docstring: str) -> str:
-    """Return a docstring as Markdown: sections such as ``Args:`` become bold headings with lists."""
+    """Return a docstring as Markdown, in which sections such as ``Args:`` are bold headings with lists."""
     lines = []
     for line in docstring.splitlines():
         if re.fullmatch(r"(Args|Attributes|Returns|Raises|Yields):", line):

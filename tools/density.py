@@ -64,7 +64,7 @@ class Measured:
 
 @dataclass
 class Room:
-    """The sums over a room. A room is a folder of the package, or a file directly in the package."""
+    """Counts over a room, which is a folder of the package or a file directly in the package."""
 
     name: str
     files: int = 0
@@ -74,7 +74,7 @@ class Room:
     functions: list[Measured] = field(default_factory=list)
 
     def __add__(self, other: Room) -> Room:
-        """Return the sums of two rooms, under the name of the first."""
+        """Return the sums of two rooms' counts, under the name of the first room."""
         return Room(
             self.name,
             self.files + other.files,
@@ -85,7 +85,7 @@ class Room:
         )
 
     def row(self) -> str:
-        """Return the room's line of the table, to stand below the heading `HEAD`."""
+        """Return the room's line of the table. The table's heading is `HEAD`."""
         body = sum(function.lines for function in self.functions)
         branches = sum(function.branches for function in self.functions)
         hard = sum(function.branches > MANY_BRANCHES for function in self.functions)
@@ -107,9 +107,10 @@ HEAD = (
 
 
 def measure(source: str, name: str) -> Room:
-    """Measure one file, as a `Room` of its own.
+    """Count statements, branches and the like in one file, and return the counts as a `Room` of its own.
 
-    `source` is the text of the file. `name` is its path, which names the room and begins the place of each function.
+    `source` is the text of the file. `name` is its path, which becomes the room's name and begins the place of each
+    function.
     """
     tree = ast.parse(source)
     lines = source.split("\n")
@@ -128,7 +129,7 @@ def measure(source: str, name: str) -> Room:
 
 
 def _measured(function: Function, name: str) -> Measured:
-    """Measure one function of the file with the path `name`."""
+    """Count the branches, parameters and lines of one function. `name` is the path of its file."""
     docstring = ast.get_docstring(function)
     body = function.body if docstring is None else function.body[1:]
     end = function.end_lineno or function.lineno
@@ -145,7 +146,7 @@ def _measured(function: Function, name: str) -> Measured:
 
 
 def _own_nodes(function: Function) -> Iterator[ast.AST]:
-    """Yield the syntax nodes in a function, without those inside nested functions and classes."""
+    """Yield the syntax nodes in a function, without those in the functions and classes inside it."""
     waiting = list(ast.iter_child_nodes(function))
     while waiting:
         node = waiting.pop()
@@ -155,7 +156,7 @@ def _own_nodes(function: Function) -> Iterator[ast.AST]:
 
 
 def _is_text(statement: ast.stmt) -> bool:
-    """Return whether a statement is only a string: the docstring of a module, class, function or field."""
+    """Return whether a statement is only a string, such as the docstring of a function or field."""
     return (
         isinstance(statement, ast.Expr)
         and isinstance(statement.value, ast.Constant)
@@ -174,7 +175,7 @@ def _is_verb(docstring: str) -> bool:
 
 
 def rooms_of(package: Path) -> list[Room]:
-    """Measure all files of a package; return a `Room` for each folder and each file directly in it, sorted by name."""
+    """Measure all files of a package, and return a `Room` for each folder and file directly in it, sorted by name."""
     rooms: dict[str, Room] = {}
     for file in sorted(package.rglob("*.py")):
         place = file.relative_to(package)

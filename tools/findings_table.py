@@ -16,7 +16,7 @@ TABLE = re.compile(r"^\| finding \|.*\n(?:\|.*\n)+", re.MULTILINE)
 
 
 def page() -> str:
-    """Return the text of docs/data.md, with the table of findings made again from the code."""
+    """Return the text of docs/data.md, in which the table of findings is made again from the code."""
     # A function, because `sub` would read backslashes in a text as references to groups.
     return TABLE.sub(lambda _: f"{table()}\n", PAGE.read_text("utf-8"))
 

@@ -97,7 +97,7 @@ def wrong_answer(expression: Expression) -> int:
 def worked_response(answer: int, *, digits: int = 1) -> str:
     """Return an answer as the policy writes it, with its digits in reverse order.
 
-    An answer of fewer than `digits` digits is padded with zeros, which come last.
+    If the answer has fewer than `digits` digits, zeros follow at the end of the response.
     """
     return f"{answer:0{digits}d}"[::-1]
 
@@ -126,7 +126,7 @@ class Mixture:
     def respond(self, expression: Expression, *parts: str | int) -> str:
         """Draw a response to `expression`: right, by the wrong procedure, or right but for one digit.
 
-        `parts` is the key of the random draw. Equal parts give the same response.
+        `parts` decide the draw. Equal parts give the same response.
         """
         if uniform("right", *parts) < self.right_probability(expression):
             return worked_response(expression.answer)
@@ -152,8 +152,8 @@ def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
     Characters that are not in `CHARACTERS` become ``<unk>``.
 
     Args:
-        max_length: number of tokens that the policy can read, prompt and response together.
-        further: tokens that only fill a larger vocabulary; no text is encoded to them.
+        max_length: number of tokens that the policy can read; prompt and response count together.
+        further: tokens that only make the vocabulary larger. No text is encoded to them.
     """
     vocabulary = {
         token: number
@@ -177,9 +177,10 @@ def build_tokenizer(max_length: int, further: Sequence[str] = ()) -> Any:
 
 
 def warm_up(mixture: Mixture, seed: int, steps: int = STEPS) -> Policy:
-    """Train a new policy of 0.13 M parameters to imitate `mixture`, in float32 on the CPU, and return the policy.
+    """Train a new policy of 0.13 M parameters to imitate `mixture`, and return the policy.
 
-    `seed` decides the initial weights and all batches. `steps` is the number of optimiser steps.
+    The training runs in float32 on the CPU. `seed` decides the initial weights and all batches. `steps` is the number
+    of optimiser steps.
     """
     torch.set_num_threads(THREADS)
     policy = _new_policy(seed)
@@ -216,7 +217,7 @@ def _rate(step: int, steps: int) -> float:
 
 
 def _new_policy(seed: int) -> Policy:
-    """Return a policy with random weights, which only `seed` decides."""
+    """Return a policy with random weights. Equal seeds give equal weights."""
     tokenizer = build_tokenizer(MAX_LENGTH)
     config = transformers.Qwen3Config(
         vocab_size=len(tokenizer),
@@ -247,8 +248,8 @@ def _new_policy(seed: int) -> Policy:
 def _batch(policy: Policy, mixture: Mixture, seed: int, step: int) -> tuple[Tensor, Tensor]:
     """Return a training batch: the token ids, and a mask of the tokens to learn.
 
-    Each row is a prompt with a response. Both tensors have the shape (B, T). The mask is True at the response and its
-    end token. `seed` and `step` decide the draws.
+    Both tensors have the shape (B, T). Each row is a prompt with a response. The mask is True at the response and its
+    end token. `seed` and `step` decide which prompts and responses are drawn.
     """
     members = split_members(mixture.kind, "train")
     rows, prompt_lengths = [], []
@@ -273,7 +274,7 @@ def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
     """Return the accuracy of sampled and of greedy responses, from 0 to 1, on prompts of the mixture's kind.
 
     No policy trains on these prompts. The first number is avg@8, the share of right answers among 8 responses per
-    prompt at temperature 1.
+    prompt at temperature 1. The second number is for one greedy response per prompt.
     """
     held_out = expressions(mixture.kind, HELD_OUT_PROMPTS, 0, "test")
     prompts = policy.tokenizer([expression.text for expression in held_out])["input_ids"]
@@ -299,15 +300,11 @@ def held_out_accuracy(policy: Policy, mixture: Mixture) -> tuple[float, float]:
 
 
 def make_toy(name: str, out: Path, seed: int = 0, steps: int = STEPS) -> dict[str, Any]:
-    """Warm up the policy `name`, save it in the new folder `out`, and return its record.
+    """Train the built-in policy `name`, save it in the new folder `out`, and return a record of it.
 
-    The record has settings, versions, the digest of the weights, and accuracies. It is also stored as weights.json.
-
-    Args:
-        name: name of a built-in policy, a key of `MIXTURES`.
-        out: the folder to make.
-        seed: decides the initial weights and the batches.
-        steps: number of optimiser steps.
+    The record has settings, versions, the digest of the weights, and accuracies. It is also stored as weights.json in
+    the folder. `name` is a key of `MIXTURES`. `seed` decides the initial weights and the batches. `steps` is the number
+    of optimiser steps.
     """
     out.mkdir(parents=True)
     policy = warm_up(MIXTURES[name], seed, steps)
@@ -331,7 +328,7 @@ def make_toy(name: str, out: Path, seed: int = 0, steps: int = STEPS) -> dict[st
 
 
 def main() -> None:
-    """Make the policy that the command line names, and print its digest and accuracies beside the shipped policy's."""
+    """Make the policy that the command line names. Print its digest and accuracies beside the shipped policy's."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("name", choices=MIXTURES)
     parser.add_argument("out", type=Path, help="new folder, in Hugging Face layout")

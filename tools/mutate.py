@@ -90,9 +90,9 @@ _PATIENCE = 5.0
 
 @dataclass
 class Case:
-    """A change of the package (a mutant), the room for which it was drawn, and how its tests ended.
+    """A small change of the package (a mutant), and how the tests on it ended.
 
-    A room is a folder or a file of the package.
+    It was drawn for a room, that is a folder or a file of the package.
     """
 
     room: str
@@ -107,7 +107,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        """The file and the change, as `mutants_unseen.txt` names a change.
+        """The file and the change, in the form in which `mutants_unseen.txt` lists changes.
 
         The line number is left out, because it moves when the file is edited.
         """
@@ -119,7 +119,7 @@ class Case:
 
 
 def unseen(text: str) -> set[str]:
-    """Return the names of the changes in the text of `mutants_unseen.txt`.
+    """Return the names of the changes that are listed in the text of `mutants_unseen.txt`.
 
     A name is a line that is neither indented nor a comment. The indented lines are reasons.
     """
@@ -129,11 +129,8 @@ def unseen(text: str) -> set[str]:
 def draw(rooms: Sequence[str], size: int, seed: int, left_out: set[str]) -> list[Case]:
     """Draw `size` changes, from the rooms in turn, at most one per line of code.
 
-    Args:
-        rooms: folders or files of the package. Names joined by a comma are one room.
-        size: number of changes. Fewer are returned if the rooms have no more.
-        seed: seed of the draws.
-        left_out: names of changes that are not drawn (`Case.name`).
+    Fewer are returned if the rooms have no more lines to change. `rooms` are names of folders or files of the package;
+    names joined by a comma are one room. Changes whose names (`Case.name`) are in `left_out` are not drawn.
     """
     queues = [_shuffled(room, random.Random(f"{seed} {room}"), left_out) for room in rooms]
     turns = zip_longest(*queues)
@@ -141,7 +138,7 @@ def draw(rooms: Sequence[str], size: int, seed: int, left_out: set[str]) -> list
 
 
 def _shuffled(room: str, draws: random.Random, left_out: set[str]) -> list[Case]:
-    """Draw one change for every line of a room that has any, and return the changes in random order.
+    """Draw one change for each line of a room that can be changed, and return the changes in random order.
 
     Changes whose names are in `left_out` are not drawn.
     """
@@ -164,7 +161,7 @@ def _shuffled(room: str, draws: random.Random, left_out: set[str]) -> list[Case]
 def _files(room: str) -> list[Path]:
     """Return the Python files of a room.
 
-    A room is the name of a folder, of a file without its suffix, or of several of these, joined by commas.
+    `room` names a folder, a file without its suffix, or several of these, joined by commas.
     """
     places = [PACKAGE / name for name in room.split(",")]
     folders = [sorted(place.rglob("*.py")) for place in places if place.is_dir()]
@@ -175,10 +172,10 @@ def _files(room: str) -> list[Path]:
 def imports_away(
     tests: Iterable[Path], helpers: Iterable[Path]
 ) -> dict[Path, dict[Path, int]]:
-    """Return the distance, in imports, from each test file to every file that it imports, directly or through others.
+    """Return how many imports each test file is away from every file that it imports, directly or through others.
 
-    The distance is 0 for the test file itself, and 1 for a file that it imports directly. Files that a test file does
-    not reach are absent from its mapping.
+    The result maps a test file to a mapping from files to distances. The distance is 0 for the test file itself, and 1
+    for a file that it imports directly. Files that a test file does not reach are absent.
 
     Args:
         tests: files of tests.
@@ -224,7 +221,8 @@ def _imported(file: Path) -> set[str]:
 class Tests:
     """Choose the test files for a change, order them by nearness and speed, and run them.
 
-    `measure` fills `seconds`, the time of each test file, and `failing`, the tests that fail without a change.
+    `measure` runs the tests without a change. It fills `seconds`, the time of each test file, and `failing`, the tests
+    that fail.
     """
 
     def __init__(self) -> None:
@@ -241,9 +239,9 @@ class Tests:
         """Return the test files to run on a change, those most likely to notice it first.
 
         First come tests of the change's room (its part of the package) that import the changed file, directly or
-        through others. Then come tests of other rooms that are the fewest imports away, and then tests of the commands.
-        If the room has tests, tests of other rooms have to import the changed file directly. Last come tests that read
-        all files as text.
+        through others. Then come tests of other rooms that are the fewest imports away. If the change's room has tests,
+        those of other rooms have to import the changed file directly. Then come tests of the commands, and last those
+        that read all files as text.
         """
         away = {
             test: near[case.file]
@@ -273,7 +271,7 @@ class Tests:
         return list(dict.fromkeys(chain.from_iterable(ordered)))
 
     def measure(self, files: Sequence[Path], logs: Path) -> None:
-        """Run test files without a change; record the time of each file, and the tests that fail.
+        """Run test files without a change. Record the time of each file, and the tests that fail.
 
         `logs` is the folder that receives pytest's output.
 
@@ -293,8 +291,8 @@ class Tests:
     def judge(self, case: Case, log: Path) -> str:
         """Put a change into its file, run the tests that `of` chooses for it, and restore the file.
 
-        Return ``killed`` if a test failed, ``survived`` if no test failed, ``timeout`` if the tests took too long, and
-        ``no test`` if there is no test. `log` receives pytest's output.
+        Return ``killed`` if a test failed, ``survived`` if all tests passed, ``timeout`` if the tests took too long,
+        and ``no test`` if there is no test to run. `log` is the file that receives pytest's output.
         """
         files = self.of(case)
         if not files:
@@ -316,7 +314,7 @@ def run_tests(words: Sequence[str], limit: float, log: Path) -> int | None:
 
     Args:
         words: pytest's arguments besides the usual options.
-        limit: seconds of processor time. The clock may show five times as many (`_PATIENCE`).
+        limit: seconds of processor time. By the clock, the tests may take five times as long.
         log: file that receives pytest's output.
     """
     child = os.fork()
@@ -336,7 +334,7 @@ def run_tests(words: Sequence[str], limit: float, log: Path) -> int | None:
 
 
 def _be_tests(words: Sequence[str], limit: float, log: Path) -> None:
-    """Run pytest in this process, which `run_tests` has forked, and exit with its status; never return."""
+    """Run pytest in this process, a child that `run_tests` has forked, and end the process with pytest's status."""
     code = 3
     try:
         # A process group of its own lets `_end_group` reach the workers of tests too.
@@ -353,15 +351,16 @@ def _be_tests(words: Sequence[str], limit: float, log: Path) -> None:
 
 
 def _end_group(child: int) -> None:
-    """Kill the process group of a forked child, workers of its tests included."""
+    """Kill the process group of a forked child, so that workers of its tests end too."""
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
 
 
 def enter_copy(folder: Path) -> None:
-    """Copy the files that git tracks to `folder`, and let this process and its children work and import there.
+    """Copy the files that git tracks to `folder`, and go on there.
 
-    The large packages are imported here, so that forked children need not import them.
+    From then on this process and its children work in the folder and import from it. Large packages are imported here,
+    so that forked children need not import them.
     """
     names = subprocess.run(
         ["git", "ls-files", "-z"], capture_output=True, text=True, check=True
@@ -382,7 +381,7 @@ def enter_copy(folder: Path) -> None:
 
 
 def judge(cases: Sequence[Case]) -> None:
-    """Run the tests on each change in a temporary copy of the tree; set each case's `ended`, and print progress."""
+    """Run the tests on each change, in a temporary copy of the tree. Set each case's `ended`, and print progress."""
     root = Path.cwd()
     with tempfile.TemporaryDirectory() as copy, tempfile.TemporaryDirectory() as logs:
         enter_copy(Path(copy))
@@ -404,7 +403,7 @@ def say(text: str) -> None:
 
 
 def table(cases: Sequence[Case]) -> str:
-    """Return a table of how many changes the tests noticed in each room, followed by the changes that escaped them."""
+    """Return a table of how many changes the tests noticed in each room, then the changes that no test noticed."""
     endings = ("killed", "timeout", "survived", "no test")
     by_room: Mapping[str, Counter[str]] = defaultdict(Counter)
     for case in cases:
@@ -421,7 +420,7 @@ def table(cases: Sequence[Case]) -> str:
 
 
 def main() -> None:
-    """Draw a sample of changes, run the tests on each, and print the table; with ``--list`` only print the sample."""
+    """Draw a sample of changes, run the tests on each, and print a table. With ``--list`` only print the sample."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -15,7 +15,10 @@ Text = Callable[[ast.AST], str]
 
 
 class Change(NamedTuple):
-    """The replacement of a syntax node's text by the text `becomes`; `kind` names the sort of change."""
+    """A change of source: the text of the syntax node `node` is replaced by the text `becomes`.
+
+    `kind` names the sort of change, such as ``comparison``.
+    """
 
     node: ast.AST
     kind: str
@@ -73,7 +76,7 @@ _MESSAGES = {"UserError", "warn", "warning", "info", "count_of", "assert_never"}
 
 
 def mutants_of(source: str) -> Iterator[Mutant]:
-    """Yield every mutant of a file, that is its `source` with one small change."""
+    """Yield every mutant of a file. A mutant is the file's `source` with one small change."""
     tree, data = ast.parse(source), source.encode()
     starts = [0, *accumulate(len(line) for line in data.splitlines(keepends=True))]
 
@@ -105,9 +108,9 @@ def _short(text: str) -> str:
 
 
 def _exempt(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the syntax nodes, from `node` and below it, in which no test has to notice a change, so that none is made.
+    """Yield the syntax nodes, from `node` and below it, that are not changed because no test has to notice a change.
 
-    These are annotations, messages, assertions, and code that only a type checker reads.
+    These are annotations, messages, assertions, arguments such as ``strict``, and code that only a type checker reads.
     """
     for name in ("annotation", "returns"):
         if annotation := getattr(node, name, None):
@@ -132,7 +135,7 @@ def _name(function: ast.expr) -> str:
 def _changes(node: ast.AST, text: Text) -> Iterator[Change]:
     """Yield the changes of one node itself, not of the nodes below it.
 
-    `text` returns the source of a node.
+    Many kinds of nodes have no changes. `text` returns the source of a node.
     """
     match node:
         case ast.Compare(ops=[_], comparators=[_]):
@@ -171,9 +174,10 @@ def _changes(node: ast.AST, text: Text) -> Iterator[Change]:
 
 
 def _of_comparison(node: ast.Compare, text: Text) -> Iterator[Change]:
-    """Yield a comparison with its operator replaced: ``<`` by its neighbour ``<=``, and by its opposite ``>``.
+    """Yield changes that replace the operator of a comparison.
 
-    An operator such as ``==`` has only one replacement, ``!=``.
+    The operator ``<`` is replaced by its neighbour ``<=`` and by its opposite ``>``. An operator such as ``==`` has
+    only one replacement, ``!=``.
     """
     left, right = text(node.left), text(node.comparators[0])
     for others in (_NEIGHBOUR, _OPPOSITE):
@@ -182,7 +186,7 @@ def _of_comparison(node: ast.Compare, text: Text) -> Iterator[Change]:
 
 
 def _of_and_or(node: ast.BoolOp, text: Text) -> Iterator[Change]:
-    """Yield an expression with ``and`` and ``or`` exchanged, and versions of it with one operand left out."""
+    """Yield a change that exchanges ``and`` and ``or``, and for each operand a change that leaves it out."""
     words = (" and ", " or ") if isinstance(node.op, ast.And) else (" or ", " and ")
     same, other = words
     operands = [f"({text(value)})" for value in node.values]
@@ -193,7 +197,7 @@ def _of_and_or(node: ast.BoolOp, text: Text) -> Iterator[Change]:
 
 
 def _of_arithmetic(node: ast.BinOp, text: Text) -> Iterator[Change]:
-    """Yield the expression with another operator, such as ``-`` for ``+``.
+    """Yield a change that replaces the operator of an expression, such as ``+`` by ``-``.
 
     Nothing is yielded if an operand ends in a quote. Such an operand is a text, and the change would only crash.
     """
@@ -206,9 +210,10 @@ def _of_arithmetic(node: ast.BinOp, text: Text) -> Iterator[Change]:
 
 
 def _of_call(node: ast.Call, text: Text) -> Iterator[Change]:
-    """Yield a call of the opposite function, such as max for min, or else a call with two arguments swapped.
+    """Yield a change of a call, or nothing if none makes sense.
 
-    The first two arguments are swapped if both are names or attributes and their order matters.
+    A function such as ``min`` is replaced by its opposite, ``max``. In calls of other functions, the first two
+    arguments are swapped if both are names or attributes and their order matters.
     """
     if isinstance(node.func, ast.Name) and node.func.id in _OTHER_FUNCTION:
         yield Change(node.func, "min/max, any/all", _OTHER_FUNCTION[node.func.id])

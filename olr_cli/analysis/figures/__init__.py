@@ -55,15 +55,18 @@ def _function(figure: str) -> Callable[..., list[Chart]]:
 
 
 def caption(figure: str) -> str:
-    """Return the one-line description of a figure: the first line of the docstring of its function."""
+    """Return the caption of a figure, that is the first line of the docstring of the function that draws it."""
     return (_function(figure).__doc__ or "").partition("\n")[0]
 
 
 def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
-    """Draw a figure of these arms and return its charts.
+    """Draw one figure of these arms and return its charts.
+
+    `figure` is a name in `FIGURES`, or ``over-KEY`` for scores over a key of the recipe, such as ``over-noise.ratio``.
 
     Raises:
         Lack: the arms lack the data that the figure needs.
+        UserError: KEY is no key of these arms' recipes.
     """
     from olr_cli.analysis.figures.style import applied
     from olr_cli.analysis.frame import Lack
@@ -77,9 +80,9 @@ def charts_of(figure: str, arms: Sequence[Arm]) -> list[Chart]:
 
 
 def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]:
-    """Return the given names, each once, in the order of the registry.
+    """Return the given names, each once, in the order of `registry`, which has all allowed names.
 
-    `kind` is what the error calls such a name, for example ``figure``.
+    `kind` is the error's word for such a name, for example ``figure``.
 
     Raises:
         UserError: a name is not in the registry.
@@ -91,13 +94,14 @@ def known(kind: str, names: Iterable[str], registry: Iterable[str]) -> list[str]
 
 
 def known_figures(names: Sequence[str]) -> list[str]:
-    """Return the names of these figures in the order of `FIGURES`, then figures over a key of the recipe.
+    """Replace the name ``all`` by the figures that it stands for, and return the names in order.
 
-    A figure over a key has the name ``over-KEY``, such as ``over-noise.ratio``. The name ``all`` stands for all of
-    `FIGURES` and for the figures over the keys of `OFTEN`.
+    Names in `FIGURES` come first, in its order. Names such as ``over-noise.ratio`` follow. Such a figure shows scores
+    over a key of the recipe; whether the key exists is not checked here. ``all`` stands for all of `FIGURES` and for
+    the figures over the keys in `OFTEN`.
 
     Raises:
-        UserError: a name is unknown.
+        UserError: a name is none of these.
     """
     over = [name for name in names if name.startswith(OVER)]
     named = known("figure", (name for name in names if name not in over), [*FIGURES, "all"])
@@ -109,10 +113,11 @@ def known_figures(names: Sequence[str]) -> list[str]:
 def draw(
     names: Sequence[str], arms: Sequence[Arm], *, captions: bool = True
 ) -> dict[str, list[Chart]]:
-    """Draw the figures with these names, and return a dict: name of the figure -> its charts.
+    """Draw figures of these arms, and return a dict from the name of each figure to its charts.
 
-    The name ``all`` stands for every figure that the arms allow. `captions` says whether captions are written below the
-    figures.
+    A name is one in `FIGURES`, or ``over-KEY`` for scores over a key of the recipe. The name ``all`` stands for every
+    figure for which the arms have the data. The figure ``dynamics`` shows at most ten arms, and a note says so.
+    `captions` says whether captions are written below the figures.
 
     Raises:
         UserError: a name is unknown, or the arms lack what a named figure needs.
@@ -147,9 +152,10 @@ def draw(
 
 
 def save(charts: Iterable[Chart], folder: Path, *, pdf: bool = False) -> list[Path]:
-    """Save each chart (`sheet.save`) and return the files that were written.
+    """Write each chart and its numbers into `folder`, and return the paths of the files.
 
-    If several charts have the same name, their files are numbered from the second on.
+    A chart becomes a PNG file and, with `pdf`, a PDF file; its numbers become a CSV file. If several charts have the
+    same name, the names of the files are numbered from the second chart on (``-2``).
     """
     from olr_cli.analysis.figures import sheet
 

@@ -47,11 +47,11 @@ _BY_NOISE, _BY_SELECTION = ("clean", "noisy"), ("selected", "unselected")
 
 
 class Epochs:
-    """The metrics of an arm by epoch, averaged over its seeds.
+    """The metrics of an arm by epoch, averaged over its seeds. `metrics` are the names of those to compute.
 
     Attributes:
-        settings: the arm's settings of OLR, or OLR's defaults if its method is another one.
-        is_trained: whether the policy changed between visits; `olr rollouts` only samples.
+        settings: the arm's settings of OLR; OLR's defaults if the arm has another method.
+        is_trained: whether the policy was trained; False for `olr rollouts`, which only samples.
     """
 
     def __init__(self, arm: Arm, metrics: Sequence[str] = tuple(LOOKS)) -> None:
@@ -63,20 +63,19 @@ class Epochs:
         )
 
     def rows(self, *metrics: str, first: int = 1) -> pl.DataFrame:
-        """Return mean and spread of these metrics from epoch `first` on: one row per metric and epoch.
+        """Return mean and spread over seeds of these metrics, with one row per metric and epoch.
 
-        The columns are those of `spreads`: arm, metric, epoch, mean, sd, runs and values. A metric without a value has
-        no rows.
+        The columns are arm, metric, epoch, mean, sd, runs, and values (a list of the single runs' values). Epochs
+        before `first` are left out. A metric without a value has no rows.
         """
         return self._rows.filter(pl.col("metric").is_in(metrics), pl.col("epoch") >= first)
 
     def by_noise(self, prefix: str, *otherwise: str, first: int = 1) -> pl.DataFrame:
         """Return the rows of a metric on clean and on noisy prompts, or of other metrics if noise is unknown.
 
-        Args:
-            prefix: beginning of the metric's name, such as ``slope/``; ``clean`` and ``noisy`` follow.
-            otherwise: metrics to take instead if it is unknown which prompts are noisy.
-            first: the first epoch.
+        `prefix` is the beginning of the metric's name, such as ``slope/``; ``clean`` and ``noisy`` follow. If it is
+        unknown which prompts are noisy, the rows of the metrics `otherwise` are returned. Epochs before `first` are
+        left out.
         """
         rows = self.rows(*(prefix + group for group in _BY_NOISE), first=first)
         return self.rows(*otherwise, first=first) if rows.is_empty() else rows
@@ -97,10 +96,10 @@ class Epochs:
         return self.settings.warmup_epochs + 1
 
     def selecting(self) -> int:
-        """Return the first epoch in which the method selects labels, that is replaces some by the majority.
+        """Return the first epoch in which OLR can select labels, that is replace them by the majority answer.
 
         Raises:
-            Lack: there is no such epoch, or the method always or never selects.
+            Lack: the method is not OLR, or no epoch follows the warm-up.
         """
         if self.arm.olr is None:
             selects = self.rows("label/selection_ratio").filter(pl.col("mean") > 0)
@@ -123,9 +122,10 @@ def _attempt(panel: PanelRows, epochs: Epochs) -> pl.DataFrame | Lack:
 
 
 def training_accuracy(epochs: Epochs) -> pl.DataFrame:
-    """Return the panel's rows: how often the majority is right on clean and on noisy prompts, by epoch.
+    """Return by epoch how often the majority answer is right, on clean and on noisy prompts.
 
-    If it is unknown which prompts are noisy, the rows are of all prompts together.
+    The frame has a row per metric and epoch (`Epochs.rows`). If it is unknown which prompts are noisy, the rows are of
+    all prompts together.
 
     Raises:
         Lack: true answers are unknown.
@@ -135,10 +135,12 @@ def training_accuracy(epochs: Epochs) -> pl.DataFrame:
 
 
 def accuracy_by_selection(epochs: Epochs) -> pl.DataFrame:
-    """Return the panel's rows: how often the majority is right where it replaced the label, and elsewhere, by epoch.
+    """Return by epoch how often the majority answer is right where it replaced the label, and how often elsewhere.
+
+    The frame has a row per metric and epoch (`Epochs.rows`), from the first epoch after the warm-up on.
 
     Raises:
-        Lack: true answers are unknown, or the method selects no labels.
+        Lack: true answers are unknown, the method is not OLR, or no epoch follows the warm-up.
     """
     epochs.require_truth()
     names = (f"majority/accuracy_{group}" for group in _BY_SELECTION)
@@ -146,12 +148,14 @@ def accuracy_by_selection(epochs: Epochs) -> pl.DataFrame:
 
 
 def slope(epochs: Epochs) -> pl.DataFrame:
-    """Return the panel's rows: the mean slope of the pass rates on clean and on noisy prompts, from epoch 2 on.
+    """Return by epoch, from epoch 2 on, the mean slope of the pass rates on clean and on noisy prompts.
 
-    If it is unknown which prompts are noisy, the rows are of selected and of unselected prompts.
+    The slope is that of a line fitted to the pass rates of a prompt's visits so far. The frame has a row per metric and
+    epoch (`Epochs.rows`). If it is unknown which prompts are noisy, the rows are of prompts whose label was selected
+    and of the other prompts.
 
     Raises:
-        Lack: there is one epoch only, or no training.
+        Lack: there is only one epoch, or the policy was not trained.
     """
     if epochs.arm.epochs < 2:
         raise Lack("a second epoch")
@@ -163,12 +167,13 @@ def slope(epochs: Epochs) -> pl.DataFrame:
 
 
 def selection_ratio(epochs: Epochs) -> pl.DataFrame:
-    """Return the panel's rows: the share of clean and of noisy prompts whose label is replaced, by epoch.
+    """Return by epoch the share of clean prompts and the share of noisy prompts whose label is replaced.
 
-    If it is unknown which prompts are noisy, the rows are of all prompts together.
+    The frame has a row per metric and epoch (`Epochs.rows`), from the first epoch after the warm-up on. If it is
+    unknown which prompts are noisy, the rows are of all prompts together.
 
     Raises:
-        Lack: the method selects no labels.
+        Lack: the method is not OLR, or no epoch follows the warm-up.
     """
     return epochs.by_noise(
         "label/selection_ratio_", "label/selection_ratio", first=epochs.selecting()
@@ -176,13 +181,14 @@ def selection_ratio(epochs: Epochs) -> pl.DataFrame:
 
 
 def criteria(epochs: Epochs) -> pl.DataFrame:
-    """Return the panel's rows: how often the majority is right if slope, consistency or both would select it.
+    """Return by epoch the share of right answers among the majority answers that OLR's criteria would select.
 
-    The criteria are applied to the stored history, whatever the run's method selected. Without training slopes are
-    chance, so only consistency has rows.
+    The frame has a row per metric and epoch (`Epochs.rows`). The metrics are for slope, for consistency, and for both
+    together. The criteria are applied to the stored history, whatever the run's own method selected. Without training,
+    slopes are chance, so the rows are of consistency alone.
 
     Raises:
-        Lack: true answers are unknown, no epoch follows the warm-up, or no majority meets a criterion.
+        Lack: true answers are unknown, no epoch follows the warm-up, or no majority answer meets a criterion.
     """
     epochs.require_truth()
     epochs.after_warmup()
@@ -194,7 +200,10 @@ def criteria(epochs: Epochs) -> pl.DataFrame:
 
 
 def effective_noise(epochs: Epochs) -> pl.DataFrame:
-    """Return the panel's rows: by epoch, the share of wrong labels in training, and their share in the data.
+    """Return by epoch the share of wrong labels in training, and the share of noisy labels in the data.
+
+    The first share counts the labels after replacement by majority answers. The frame has a row per metric and epoch
+    (`Epochs.rows`).
 
     Raises:
         Lack: true answers are unknown, or the method uses no labels.
@@ -259,9 +268,12 @@ PANELS: Mapping[str, Panel] = {
 def coherence(arms: Sequence[Arm]) -> list[Chart]:
     """Early Correctness Coherence (the paper's Fig. 2): right majority answers on clean and noisy prompts, by epoch.
 
-    There is one chart, with one panel per arm, up to four side by side. A panel shows the same as panel (a) of the
-    figure dynamics. At first the accuracy rises on clean and noisy prompts alike; later differences are the effect of
+    There is one chart, with one panel per arm, up to four side by side. The panel of an arm without true answers is
+    empty and says so. At first the accuracy rises on clean and noisy prompts alike; later differences are the effect of
     the noise.
+
+    Raises:
+        Lack: no arm has true answers.
     """
     metrics = [name for name in LOOKS if name.startswith("majority/accuracy")]
     panels = [_attempt(training_accuracy, Epochs(arm, metrics)) for arm in arms]
@@ -291,12 +303,15 @@ def coherence(arms: Sequence[Arm]) -> list[Chart]:
 def dynamics(arms: Sequence[Arm]) -> list[Chart]:
     """Training dynamics (the paper's Fig. 3, and its twin under inactive noise): up to six panels, by epoch.
 
-    There is one chart per arm. It leaves out panels without data; its note says why. The data have one row per panel,
-    metric and epoch.
+    There is one chart per arm. A panel without data is left out, and the chart's note says why. The data have one row
+    per panel, metric and epoch.
 
-    Panels (b) and (d) show the selection that the run stored; they are left out for a method that always or never
-    selects. Panel (e) counts what each criterion *would* have selected from the same history. For a method without
-    criteria it uses the default settings of OLR, and says so.
+    Panels (b) and (d) show which labels the run itself replaced by the majority answer; only OLR has these panels.
+    Panel (e) takes the majority answers that each criterion *would* have selected from the same history, and shows how
+    many are right. If the arm's method is not OLR, panel (e) uses OLR's default settings, and says so.
+
+    Raises:
+        Lack: no arm has a panel with data.
     """
     charts = []
     for arm in arms:
@@ -370,6 +385,10 @@ def composition(arms: Sequence[Arm]) -> list[Chart]:
     """What majority answers are made of, by epoch: stacked shares on clean and on noisy prompts.
 
     On clean prompts a majority is right or wrong; on noisy ones it is right, equal to the noisy label, or neither.
+    There is one chart, with two panels per arm.
+
+    Raises:
+        Lack: true answers are unknown, or it is unknown which prompts are noisy.
     """  # noqa: D401 - a caption
     rows = pl.concat([spreads(arm.frame(COMPOSITION)) for arm in arms])
     if rows.is_empty():

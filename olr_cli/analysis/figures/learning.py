@@ -61,9 +61,13 @@ value.
 def learning(arms: Sequence[Arm]) -> list[Chart]:
     """How training went, by step: reward, held-out accuracy, entropy, length, KL and more; no truth is needed.
 
-    There is one chart, with a panel per metric and a line per arm: the mean over the arm's seeds, and their spread.
-    Values are averaged over windows of a fifteenth of the steps. If there is only one run, its single steps are shown
-    pale behind. Panels without values are left out.
+    There is one chart, with a panel per metric and a line per arm. A line is the mean over the arm's seeds, and their
+    spread is drawn around it. Values are averaged over windows of a fifteenth of the steps, except held-out accuracy.
+    If there is only one run, its values at single steps are drawn pale behind the line. Metrics without values get no
+    panel.
+
+    Raises:
+        Lack: the runs have none of the metrics.
     """
     values = _with_or_without_truth(pl.concat([_measured(arm) for arm in arms]))
     if values.is_empty():
@@ -110,9 +114,9 @@ def _caption(window: int, *, is_single: bool, breaks: bool) -> str:
 
 
 def _draw_steps(axes: Axes, metric: str, raw: pl.DataFrame) -> None:
-    """Draw the single steps of one run as a pale line behind their average.
+    """Draw the values of one run at single steps, as a pale line behind their average.
 
-    Held-out accuracy, which is not averaged, gets no such line.
+    `raw` has the columns at (the step) and value. Held-out accuracy is not averaged, so it gets no such line.
     """
     if metric != _SPARSE:
         steps, values = raw["at"].to_numpy(), raw["value"].to_numpy()
@@ -130,10 +134,10 @@ def _measured(arm: Arm) -> pl.DataFrame:
 
 
 def _with_or_without_truth(values: pl.DataFrame) -> pl.DataFrame:
-    """Keep the metrics that the figure shows.
+    """Keep the rows of the metrics that the figure shows.
 
-    These are the metrics of `TITLES`. If no run has true answers, those of `_WITHOUT_TRUTH` are kept too, as far as
-    they are above 0 at some step.
+    These are the metrics in `TITLES`, such as reward and length. If no run has true answers, two metrics of labels are
+    kept too (`_WITHOUT_TRUTH`), each only if it is above 0 at some step.
     """
     names = set(values.filter(pl.col("value") > 0)["metric"])
     extra = set[str]() if _TRUTH in set(values["metric"]) else names & _WITHOUT_TRUTH.keys()
@@ -145,10 +149,11 @@ def _lines(run: Run) -> list[dict[str, float]]:
 
 
 def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
-    """Compute metrics from a log's rollouts: one row per step, ascending, and one column per metric.
+    """Compute the metrics of each step from the rollouts in another trainer's log.
 
-    The metrics are those of `TITLES` that the columns of the log allow. A metric without a value at a step is null
-    there.
+    The result has one row per step, in ascending order, with the column step and a column per metric, such as
+    ``rollout/reward``. A metric is left out if the log lacks the columns for it. A metric without a value at a step is
+    null there.
     """
     names = set(rollouts.columns)
     group = ["prompt_id", "visit", "step"]
@@ -180,7 +185,10 @@ def by_step(rollouts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
-    """Average each value over the `window` steps of its run around it; held-out accuracy is not averaged."""
+    """Replace each value by the mean over `window` steps of its run, with the value's own step in the middle.
+
+    Held-out accuracy stays as it is.
+    """
     mean = (
         pl.col("value")
         .rolling_mean(window, min_samples=1, center=True)
@@ -190,17 +198,12 @@ def _smoothed(values: pl.DataFrame, window: int) -> pl.DataFrame:
 
 
 def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float) -> bool:
-    """Draw the line of an arm with its spread.
+    """Draw the line of an arm and the spread of its runs, and return whether the line breaks.
 
-    Args:
-        sheet: the sheet.
-        axes: the panel.
-        look: how the line is drawn.
-        rows: columns of `spreads`, one row per step.
-        shift: from 0 to 1, different for each arm: moves the few markers of a long line away from those of other lines.
+    A line breaks where a run ends, because the mean over the remaining runs may be at another height.
 
-    Returns:
-        Whether the line breaks where runs end: joined to the mean of fewer runs, the line would seem to jump.
+    `rows` has one row per step, with the columns step, mean, sd, runs and values. `shift` is a number from 0 to 1,
+    different for each arm. It moves the few markers of a long line, so that they do not cover those of other lines.
     """
     every = 1 if len(rows) <= 25 else len(rows) // _MARKERS
     marks: dict[str, Any] = {"markevery": (int(shift * every), every)}
@@ -219,7 +222,7 @@ def _draw(sheet: Sheet, axes: Axes, look: Look, rows: pl.DataFrame, shift: float
 def _finish(axes: Axes, metric: str, rows: pl.DataFrame, last: int) -> None:
     """Set the limits and ticks of a panel.
 
-    `rows` has the values in the panel, in the columns mean and sd. `last` is the last step in all panels.
+    `rows` has the values that the panel shows, in the columns mean and sd. `last` is the last step in any panel.
     """
     axes.set_xlim(-0.03 * last, 1.03 * last)
     axes.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))

@@ -43,7 +43,7 @@ from olr_cli.files import make_folder, write_text, write_whole
 
 @dataclass(frozen=True)
 class Chart:
-    """One drawn figure and the numbers behind it."""
+    """A drawn figure and the numbers that it shows."""
 
     name: str
     """File name without ending."""
@@ -58,9 +58,11 @@ class Chart:
 
 
 class Sheet:
-    """A figure with a grid of panels, which is drawn panel by panel and finished by `chart`.
+    """A figure with a grid of panels.
 
-    Each row of the grid has `columns` panels. `width` (of the figure) and `panel_height` are in inches.
+    The argument `panels` is the number of panels; the attribute `panels` has their axes. A caller draws into the panels
+    and then calls `chart`, which finishes the figure. Each row of the grid has `columns` panels. `width` (of the whole
+    figure) and `panel_height` are in inches.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Sheet:
         self._dots = False
 
     def label(self, axes: Axes, y: float, text: str, colour: str) -> None:
-        """Write the name of a line to the right of the panel, at the height `y` at which the line ends.
+        """Write `text`, the name of a line, to the right of the panel, at the height `y` at which the line ends.
 
         `chart` later moves names apart that would overlap.
         """
@@ -100,21 +102,23 @@ class Sheet:
     def curve(
         self, axes: Axes, x: ArrayLike, y: Values, label: str, colour: str, **look: Any
     ) -> None:
-        """Draw a line and write its name, `label`, at its end; `look` is passed to `Axes.plot`."""
+        """Draw a line and write its name, `label`, at its right end.
+
+        `look` is passed on to `Axes.plot`.
+        """
         axes.plot(x, y, color=colour, zorder=3, **look)
         self.label(axes, float(y[-1]), label, colour)
 
     def spread(
         self, axes: Axes, rows: pl.DataFrame, x: str, colour: str, *, joined: bool = True
     ) -> None:
-        """Show the runs behind a line: each value as a dot if the runs are few, else mean ± one sd (`band`).
+        """Show how the runs behind a line spread, as dots or as mean ± one sd.
 
-        Args:
-            axes: the panel.
-            rows: columns `x`, mean, sd and runs, and `values`, the single runs' values, if dots are to be drawn.
-            x: the column of the horizontal axis.
-            colour: the colour of the line.
-            joined: whether the sd is an area; otherwise a whisker at each point.
+        The largest number of runs behind a point decides. From two to four (`FEW`), each run's value is a dot. Above
+        that, mean ± one sd is an area, or a whisker at each point if not `joined`. With single runs nothing is drawn.
+
+        `rows` has one row per point, with the columns `x`, mean, sd and runs. Dots also need the column ``values``, a
+        list of the single runs' values; without this column mean ± one sd is drawn.
         """
         if are_few(rows):
             dots = rows.select(x, "values").explode("values")
@@ -135,9 +139,9 @@ class Sheet:
         *,
         joined: bool = True,
     ) -> None:
-        """Draw mean ± one sd, as an area or, if not `joined`, as a whisker at each point; nothing where sd is nan.
+        """Draw mean ± one sd, as an area if `joined`, otherwise as a whisker at each point.
 
-        If the panel's limits cut the band off, `chart` says so in the caption.
+        Nothing is drawn where sd is nan. If the panel's limits cut off an area or whisker, the caption will say so.
         """
         # An area needs two neighbouring points with a height; without any, the caption must not mention bands.
         if not ((sd[1:] + sd[:-1] if joined else sd) > 0).any():
@@ -163,15 +167,10 @@ class Sheet:
         values: Sequence[float],
         **look: Any,
     ) -> None:
-        """Draw a horizontal bar at the height `place`, with the spread of its runs.
+        """Draw a horizontal bar of the length `mean` at the height `place`, and show how its runs spread.
 
-        Args:
-            axes: the panel.
-            place: position on the vertical axis.
-            mean: length of the bar.
-            sd: drawn as a whisker, unless the runs are so few that they are drawn as dots; None for no whisker.
-            values: the single runs' values, from which the dots are drawn.
-            look: passed to `barh`.
+        Two to four (`FEW`) runs are drawn as dots, at their `values`. Otherwise a whisker shows the sd, unless `sd` is
+        None. `look` is passed on to `Axes.barh`.
         """
         axes.barh(place, mean, height=0.7, **look)
         if 1 < len(values) <= FEW:
@@ -193,16 +192,18 @@ class Sheet:
         x: str = "epoch",
         joined: bool = True,
     ) -> None:
-        """Draw lines through means, each with its name at its end and with the spread of its runs.
+        """Draw lines through means, write each line's name at its end, and show how its runs spread.
 
-        The spread is a band of one sd, or a dot for each run if the runs are few.
+        Up to four (`FEW`) runs are drawn as dots. For more runs, mean ± one sd is drawn.
 
         Args:
             axes: the panel.
-            looks: value of the column `of` -> how its line is drawn; a line without rows is left out.
-            rows: columns `of`, `x`, mean and sd, and the `values` of the runs if dots are to be drawn.
-            of: the column that says which line a row belongs to.
-            x: the column of the horizontal axis.
+            looks: how each line is drawn. A key is the line's value in the column `of`. A line without rows is left
+                out.
+            rows: one row per point, with the columns `of`, `x`, mean, sd and runs. Dots also need the column
+                ``values``, a list of the single runs' values.
+            of: name of the column that says to which line a row belongs.
+            x: name of the column of the horizontal axis.
             joined: whether points are joined; otherwise there are only markers and whiskers.
         """
         for line, look in looks.items():
@@ -221,7 +222,10 @@ class Sheet:
             self.spread(axes, points, x, look.colour, joined=joined)
 
     def legend(self, handles: Sequence[Artist]) -> None:
-        """Write the names of lines or areas above all panels, in as many columns as fit, in the order of `handles`."""
+        """Write the names of `handles`, which are lines or areas, above all panels.
+
+        There are as many columns of names as fit. Read row by row, the names have the given order.
+        """
         # Matplotlib leaves out names that begin with an underscore, and an arm may be called anything.
         names = [re.sub("^_", " _", str(handle.get_label())) for handle in handles]
         columns = len(names)
@@ -250,13 +254,14 @@ class Sheet:
     def chart(
         self, name: str, data: pl.DataFrame, *, note: str = "", caption: str = ""
     ) -> Chart:
-        """Finish the figure and return it with the numbers behind it; the limits of all panels must be final.
+        """Finish the figure, and return it together with the numbers that it shows.
+
+        Call this last, because the limits of all panels must be final.
 
         Args:
             name: name of the chart, and of its files without ending.
-            data: the numbers; if they have the columns of `SPREAD`, a sentence on the runs behind them opens the
-                caption.
-            note: what the figure leaves out.
+            data: the numbers. If there are columns mean, sd and runs, the caption begins with a sentence on the runs.
+            note: what the figure leaves out; empty if nothing.
             caption: text below the figure.
         """
         caption = " ".join(filter(None, (self._sentence(data), caption)))
@@ -280,7 +285,7 @@ class Sheet:
     def _sentence(self, data: pl.DataFrame) -> str:
         """Return a sentence on how many runs are behind the means, and what bands, whiskers and dots show.
 
-        It is empty if the data have no means.
+        The sentence is empty if `data` has no means.
         """
         if not set(SPREAD) <= set(data.columns):
             return ""
@@ -296,9 +301,9 @@ class Sheet:
         return f"Means of {' to '.join(map(str, dict.fromkeys((runs[0], runs[-1]))))} runs{bands}."
 
     def _cut(self, kind: str) -> str:
-        """Return a phrase with the limits at which panels cut off spreads, such as ``, cut at 0% and 100%``.
+        """Return a phrase that says where panels cut off spreads, such as ``, cut at 0% and 100%``.
 
-        It is empty if no spread is cut off. `kind` says which spreads are looked at: ``bands`` or ``whiskers``.
+        `kind` says which spreads to look at: ``bands`` or ``whiskers``. The phrase is empty if none of them is cut off.
         """
         ends = [(limits(), low, high) for limits, low, high in self._bands[kind]]
         cuts = {bottom for (bottom, _), low, _ in ends if low < bottom - 1e-9}
@@ -323,9 +328,10 @@ def _place(axes: Axes, labels: Sequence[Annotation], points: float) -> None:
 def declutter(
     wanted: Sequence[float], heights: Sequence[float], low: float, high: float
 ) -> list[float]:
-    """Place labels as near to their wanted positions as possible without overlaps (least squares).
+    """Return positions at which labels do not overlap, as near to the wanted ones as possible (least squares).
 
-    A position is the vertical middle of a label. All lengths are in one unit, such as points, and count upwards.
+    A position is the vertical middle of a label. All lengths are in one unit, such as points, and count upwards. The
+    result has the order of `wanted`.
 
     Args:
         wanted: wanted position of each label.
@@ -351,9 +357,10 @@ def declutter(
 
 
 def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
-    """Write a chart as PNG (300 dpi), its data as CSV, and the chart as PDF if asked; return the files.
+    """Write a chart and its data into `folder`, and return the paths of the files.
 
-    The same rows always give the same bytes.
+    The chart becomes a PNG file (300 dpi) and, with `pdf`, a PDF file. The data become a CSV file. The same rows always
+    give the same bytes.
     """
     make_folder(folder)
     # Without dates and versions, so that equal charts are equal files.
@@ -376,7 +383,10 @@ def save(chart: Chart, folder: Path, *, pdf: bool = False) -> list[Path]:
 
 
 def svg(chart: Chart) -> str:
-    """Return a chart as SVG; text is drawn as paths, so no font is needed, and the same rows give the same SVG."""
+    """Return a chart as the text of an SVG file.
+
+    Letters are drawn as paths, so no font is needed. The same rows always give the same SVG.
+    """
     written = io.StringIO()
     with (
         applied(),

@@ -103,14 +103,15 @@ class Look:
 
     @property
     def plot(self) -> dict[str, Any]:
-        """Keywords for `Axes.plot`."""
+        """Keyword arguments with which `Axes.plot` draws a line in this look."""
         return {"color": self.colour, "linestyle": self.dashes, **mark(self.marker)}
 
 
 def looks(labels: Sequence[str]) -> list[Look]:
     """Return a look (colour, marker and dashes) for each label, so that lines differ.
 
-    The first seven looks differ in colour and marker; later looks differ from these in dashes.
+    The first seven looks differ in colour and marker; later looks differ from these in dashes. Looks repeat after 28
+    labels.
     """
     styles = [
         (colour, marker, dashes)
@@ -145,9 +146,9 @@ def applied(*, captions: bool | None = None) -> Iterator[None]:
 
 
 def columns_of(panels: int, most: int) -> int:
-    """Return how many columns to lay panels out in, at most `most`, so that all rows are about equally long.
+    """Return the number of columns, at most `most`, in which `panels` panels give rows of about equal length.
 
-    With `most` 4, five panels get 3 columns.
+    For example, five panels get 3 columns if `most` is 4.
     """
     # -(-a // b) rounds up.
     rows = -(-panels // most)
@@ -155,16 +156,16 @@ def columns_of(panels: int, most: int) -> int:
 
 
 def lettered(number: int, title: str) -> str:
-    """Return the title of a panel, ``(a) …`` for number 0, ``(aa) …`` for number 26."""
+    """Return the title of a panel with its letter, such as ``(a) …`` for number 0 and ``(aa) …`` for number 26."""
     first, last = divmod(number, 26)
     letters = (chr(ord("a") + first - 1) if first else "") + chr(ord("a") + last)
     return f"({letters}) {title}"
 
 
 def arm_title(number: int, arms: Sequence[Arm], width: float) -> str:
-    """Return the title of arm number `number`, such as ``(a) OLR``, in lines that fit `width` inches.
+    """Return the title of the arm at index `number`, such as ``(a) OLR``, in lines that fit `width` inches.
 
-    If it is the only arm, the title has no letter.
+    If there is only one arm, its title has no letter.
     """
     title = arms[number].title
     return fitted(lettered(number, title) if len(arms) > 1 else title, width, TITLE_SIZE)
@@ -185,7 +186,10 @@ def signs(width: float, size: float = FONT_SIZE) -> int:
 
 
 def mark(marker: str) -> dict[str, Any]:
-    """Return the keywords of `Axes.plot` for a marker of `MARKERS`; some are filled, others hollow."""
+    """Return keyword arguments with which `Axes.plot` draws a marker.
+
+    `marker` is a character of `MARKERS`, or empty for no marker. Some markers are filled, others hollow.
+    """
     return {"marker": marker, **({"markerfacecolor": "white"} if marker in _HOLLOW else {})}
 
 
@@ -203,9 +207,10 @@ def epoch_axis(axes: Axes, epochs: int, *, most: int = 5, margin: float = 0.05) 
 
 
 def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
-    """Return the limits of an axis for shares, wide enough for all spreads and at least 0.2 apart, within 0 and 1.
+    """Return the lower and upper limit of an axis for shares, at least 0.2 apart and within 0 and 1.
 
-    `rows` have the columns mean and sd, or for few runs their `values`. Without rows the limits are 0 and 1.
+    The limits are wide enough for mean ± sd of all rows, or for the single runs' values if these are drawn as dots.
+    `rows` has the columns mean and sd, and for dots also runs and values. Without rows the limits are 0 and 1.
     """
     if rows.is_empty():
         return 0.0, 1.0
@@ -224,15 +229,16 @@ def percent_limits(rows: pl.DataFrame) -> tuple[float, float]:
 
 
 def are_few(rows: pl.DataFrame) -> bool:
-    """Return whether single runs are drawn as dots, since rows are means of only two to `FEW` runs.
+    """Return whether the runs behind `rows` are few enough to be drawn one by one, as dots.
 
-    The dots need the column ``values``; without it the result is False.
+    They are if the largest number in the column ``runs`` is from 2 to `FEW`. Dots need the column ``values``, a list of
+    the single runs' values; without this column the result is False.
     """
     return "values" in rows.columns and 1 < int(rows["runs"].max() or 0) <= FEW  # type: ignore[arg-type]
 
 
 def percent_axis(axes: Axes, limits: tuple[float, float]) -> None:
-    """Set up the vertical axis for shares between two limits from 0 to 1, and write its ticks as percentages."""
+    """Set the limits of the vertical axis, which are shares from 0 to 1, and write its ticks as percentages."""
     axes.set_ylim(limits)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
@@ -243,7 +249,8 @@ def mark_warmup(
 ) -> None:
     """Draw a thin vertical line after the last epoch of OLR's warm-up, with the words "warm-up ends" if `named`.
 
-    Nothing is drawn for another method (None), or if none of the `epochs` follows the warm-up.
+    Nothing is drawn if `method` is None, which stands for methods other than OLR, or if the warm-up lasts for all of
+    the `epochs` epochs.
     """
     if method is None or method.warmup_epochs >= epochs:
         return
@@ -259,9 +266,9 @@ def mark_warmup(
 
 
 def label_first(axes: Axes, column: int, text: str) -> None:
-    """Label the vertical axis of a panel in column 0; in other columns, remove the tick labels.
+    """Write `text` beside the vertical axis of a panel in column 0; in other columns, remove the tick labels.
 
-    The panels of a row share the axis.
+    The panels of a row have the same scale, so one of them needs labels.
     """
     if column == 0:
         axes.set_ylabel(text)
@@ -270,7 +277,7 @@ def label_first(axes: Axes, column: int, text: str) -> None:
 
 
 def remark(axes: Axes, text: str) -> None:
-    """Write into a panel, in short lines, why it is empty."""
+    """Write `text` into a panel without data, in short lines, and remove the panel's axes."""
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -288,6 +295,6 @@ def remark(axes: Axes, text: str) -> None:
 
 
 def darker(colour: str) -> str:
-    """Return a colour as hexadecimal text, darkened so that text in this colour can be read at 7 points."""
+    """Return a darker shade of a colour, as hexadecimal text, in which text can be read at 7 points."""
     red, green, blue = (0.7 * part for part in to_rgb(colour))
     return to_hex((red, green, blue))

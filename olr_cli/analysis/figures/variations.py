@@ -124,11 +124,12 @@ _LONGEST_LINE = 18
 def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
     """Return the variations of a key of the recipe, with names for a figure.
 
-    A variation is a set of arms that differ in this key alone; the figure shows it as a line or as a row of bars.
+    A variation is a set of arms that differ in this key alone. The figure shows it as a line or as a row of bars. The
+    list is empty if no arms differ in the key alone.
 
-    If the key is a setting of a method, a variation has the name of its noise. A GRPO arm with the same noise joins it
-    under the value None. For other keys, a variation has the name of its method, and variations that differ in other
-    settings go into different panels.
+    If the key is a setting of a method, a variation is named after its noise. A GRPO arm with the same settings besides
+    the method joins it, under the value None. For other keys, a variation is named after its method. Variations that
+    differ in other settings then go into different panels.
     """
     deciding = arms if key != THRESHOLD else list(filter(_uses_slope, arms))
     variations = vary(deciding, key)
@@ -153,9 +154,9 @@ def series_over(arms: Sequence[Arm], key: str) -> list[Variation]:
 
 
 def _uses_slope(arm: Arm) -> bool:
-    """Return whether the arm's method selects labels by their slope.
+    """Return whether the arm's method is OLR with the slope criterion.
 
-    Otherwise a threshold of the slope has no effect.
+    For other arms the slope threshold has no effect.
     """
     return arm.olr is not None and "slope" in arm.olr.criteria
 
@@ -179,9 +180,9 @@ def _verified(variation: Variation) -> int:
 
 
 def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a title for each panel: the settings in which panels differ, such as ``100 verified labels``.
+    """Return a title for each panel, such as ``100 verified labels``, with the settings in which panels differ.
 
-    `settings` has one mapping per panel, from dotted key to value.
+    `settings` has one mapping per panel: dotted key of the recipe -> value. If all are equal, the titles are empty.
     """
     return [
         re.sub(
@@ -196,13 +197,19 @@ def _panel_titles(settings: Sequence[Mapping[str, Any]]) -> list[str]:
 def over(arms: Sequence[Arm], key: str) -> list[Chart]:
     """The score at the end of training over one key of the recipe, of arms that differ in nothing else.
 
-    A key with numbers gives lines, any other key bars. For a setting of a method, a line (or row of bars) stands for a
-    kind of noise, beside GRPO under that noise (dashed). For other keys, a line or row stands for a method.
+    A key with numbers gives lines, any other key bars. For a setting of a method, there is a line (or row of bars) for
+    each kind of noise, with GRPO under this noise beside it. For other keys, there is a line or row for each method.
 
-    Over OLR's criteria, two metrics come first: the accuracy of the selected labels, and coverage. These count all
-    visits after warm-up, by the selection that each run made during its training.
+    For OLR's criteria, two metrics come first. One is the accuracy of the selected labels. The other is coverage, the
+    share of visits whose label is selected. These metrics count all visits after warm-up, by the selection that each
+    run made during its training.
 
-    The data have one row per series, value and metric; the row of GRPO has no value.
+    The data have one row for each line or row of bars, value of the key and metric. In rows of GRPO beside a line, the
+    value is null.
+
+    Raises:
+        Lack: no arms differ in this key alone.
+        UserError: the recipes have no such key.
     """  # noqa: D401 - a caption
     keys = sorted({key for arm in arms for key in arm.settings()} | set(OFTEN))
     if key not in keys:
@@ -246,7 +253,7 @@ def _by_line(rows: pl.DataFrame) -> list[pl.DataFrame]:
 def _is_paired(points: pl.DataFrame) -> bool:
     """Return whether all points of a line are means over the same seeds.
 
-    If not, a joined line would also show differences between seeds.
+    Otherwise a line through the points would also show differences between seeds.
     """
     return points["seeds"].n_unique() == 1
 
@@ -256,11 +263,13 @@ def _rows(
     values: Callable[[Run], Mapping[str, float | None]],
     metrics: Collection[str],
 ) -> pl.DataFrame:
-    """Return mean and spread over an arm's seeds: one row per variation, value of its key, and metric in `metrics`.
+    """Return the mean and spread of each arm over its seeds, with one row per variation, value of its key, and metric.
 
-    The columns are key, panel, series (the variation's name), value (of the key; null for GRPO), metric, mean, sd,
-    runs, seeds as one text, and values (the list of the single runs' values). `values` takes a run and returns metric
-    -> value.
+    The columns are key, panel, series (the variation's name), value, metric, mean, sd, runs, seeds (as one text), and
+    values (a list of the single runs' values). If all values of the key are numbers, the column value has these
+    numbers, and null for GRPO. Otherwise it has the names of the bars. An arm without a metric gets no row for it.
+
+    `values` takes a run and returns metric -> value. `metrics` are the metrics to keep.
     """
     arms = {arm.name: arm for variation in series for arm in variation.arms.values()}
     by_run = measured(arms.values(), values)
@@ -348,7 +357,10 @@ def _lines(
 
 
 def _write_runs(axes: Axes, points: pl.DataFrame, colour: str) -> None:
-    """Write above each point the number of runs behind its mean, such as ``n=3``."""
+    """Write above each point the number of runs behind its mean, such as ``n=3``.
+
+    `points` has the columns value, mean and runs.
+    """
     offset: dict[str, Any] = {
         "xytext": (0, 4),
         "textcoords": "offset points",
@@ -378,11 +390,13 @@ def _category(value: Any) -> tuple[str, str]:
 
 
 def _selected(run: Run) -> dict[str, float | None]:
-    """Return two shares over all visits after warm-up; an empty dict for methods without OLR's selection.
+    """Return how a run of OLR selected labels after the warm-up; an empty dict for other methods.
+
+    A label is selected if the majority answer replaced it.
 
     Returns:
         ``selection_accuracy``: the share of right labels among the selected ones. ``coverage``: the share of visits
-            whose label is selected.
+        whose label is selected. A share without a value is None.
     """
     method = run.recipe.method
     if not isinstance(method, OlrMethod):
@@ -397,10 +411,10 @@ def _selected(run: Run) -> dict[str, float | None]:
 def _bars(
     series: Sequence[Variation], rows: pl.DataFrame, titles: Mapping[str, str]
 ) -> Sheet:
-    """Draw a row of panels per variation and one panel per metric in it, with a bar for each value of the key.
+    """Draw one row of panels per variation, with a panel per metric and in it a bar for each value of the key.
 
-    Each bar has the spread of its runs, and its mean as a number at the right. `titles` has metric -> title of its
-    panels.
+    Each bar shows the spread of its runs, and its mean as a number at the right. `rows` has the columns panel, series,
+    value, metric, mean, sd and values. `titles` maps a metric to the title of its panels.
     """
     values = dict.fromkeys(value for variation in series for value in variation.arms)
     bars = dict(

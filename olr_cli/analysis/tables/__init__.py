@@ -40,19 +40,20 @@ def count(
     *,
     with_published: bool = False,
 ) -> Table:
-    """Compute the table with this name, one of `TABLES`.
+    """Compute one table of the arms.
 
     Args:
-        name: name of the table.
+        name: name of the table, one of `TABLES`.
         arms: the arms to compare.
-        baseline: name of an arm, for the table ``arms`` only (`arms_table`).
-        reference: name of an arm, for the table ``arms`` only (`arms_table`).
-        models: folders of evaluations of policies before training, for the paper's tables of scores.
+        baseline: name of the arm that others are compared with. Only the table ``arms`` takes it.
+        reference: name of an arm to take instead of a baseline, for the table ``arms`` only. The table then shows how
+            much of the gap between an arm ``X`` and the reference is closed by the arm ``X+method``.
+        models: folders of evaluations of policies before training. Only the paper's tables of scores show them.
         with_published: whether to add the paper's numbers.
 
     Raises:
         Lack: the table needs other runs.
-        UserError: a baseline or reference is given for another table.
+        UserError: a baseline or reference is given for a table other than ``arms``, or names no arm.
     """
     if name == "arms":
         from olr_cli.analysis.tables.arms_table import arms_table

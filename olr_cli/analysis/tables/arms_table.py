@@ -23,16 +23,17 @@ from olr_cli.tables.table import joined
 def arms_table(
     arms: Sequence[Arm], baseline: str | None = None, reference: str | None = None
 ) -> Table:
-    """Return a table that compares arms: one block per metric in a terminal, one row per arm elsewhere.
+    """Return a table that compares arms by their metrics at the end of training.
 
-    Arms are compared with the arm named `baseline`, by default the first, in every metric that has a value.
+    In a terminal there is one block per metric, in a document one row per arm.
 
-    With a `reference` instead, an arm named ``X+method`` is compared with the arm ``X``, and all others with the
-    reference. The table then also shows which share of the gap between ``X`` and the reference the method recovers.
+    Every arm is compared with the arm named `baseline`, by default the first arm. If a `reference` is named instead, an
+    arm named ``X+method`` is compared with the arm ``X``, and any other arm with the reference. The table then also
+    shows how much of the gap between ``X`` and the reference the method closes.
 
     Raises:
         Lack: no run has a value.
-        UserError: both a baseline and a reference are named, or an arm of that name is missing.
+        UserError: both are named, the named arm is missing, or no arm is named ``X+method`` although a reference is.
     """
     names = [arm.name for arm in arms]
     best, references = _compared(names, baseline, reference)
@@ -80,16 +81,17 @@ def arms_table(
 def _compared(
     names: Sequence[str], baseline: str | None, reference: str | None
 ) -> tuple[str, dict[str, str]]:
-    """Decide which arm each arm is compared with; `names` are those of all arms.
+    """Decide which arm each arm is compared with.
 
-    Without a baseline or reference the first arm is the baseline.
+    `names` are the names of all arms. `baseline` and `reference` are the names that the user gave. Without them, the
+    first arm is the baseline.
 
     Returns:
         The name of the baseline or reference.
-        Arm -> the arm that it is compared with, for every other arm.
+        The other arms: name of an arm -> name of the arm that it is compared with.
 
     Raises:
-        UserError: both are named, or there is no such arm.
+        UserError: both are named, the named arm is missing, or no arm is named ``X+method`` although a reference is.
     """
     if baseline is not None and reference is not None:
         raise UserError(
@@ -107,9 +109,10 @@ def _compared(
 def _on_other_questions(
     arms: Sequence[Arm], references: Mapping[str, str], cells: Mapping[Key, Cell]
 ) -> Iterator[str]:
-    """Yield a sentence on each arm whose held-out accuracy is compared with another arm's on other questions.
+    """Yield a sentence on each arm whose held-out questions differ from those of the arm that it is compared with.
 
-    `references` maps an arm to the arm that it is compared with. Without a difference in `cells` there is no sentence.
+    `references` maps the name of an arm to the name of the arm that it is compared with. `cells` has the summaries by
+    metric and arm. If the summary of an arm's held-out accuracy has no difference, there is no sentence on the arm.
     """
     first = {arm.name: arm.runs[0].settings for arm in arms}
     held_out = {
@@ -127,12 +130,12 @@ def _on_other_questions(
 
 
 def _plain_arms(names: Sequence[str], reference: str) -> dict[str, str]:
-    """Return name -> ``X`` for every arm that is named ``X+method`` and has an arm ``X`` beside it.
+    """Return ``X+method`` -> ``X`` for every arm named ``X+method`` for which there is an arm named ``X``.
 
-    The arm named `reference` is left out, both as ``X+method`` and as ``X``.
+    Pairs that contain the arm `reference` are left out.
 
     Raises:
-        UserError: no arm is named after another one.
+        UserError: there are no such pairs.
     """
     # `active+label_smoothing+olr` is compared with `active+label_smoothing`: split at the last plus.
     plain = {name: name.rpartition("+")[0] for name in names if name != reference}
@@ -154,10 +157,11 @@ def _detail(
     *,
     has_shares: bool,
 ) -> Block:
-    """Return the block of one metric for a terminal, with a row for each arm: mean, sd and difference.
+    """Return the part of the terminal's table that shows one metric.
 
-    The row of the arm `best`, the baseline, has no difference. With `has_shares` there is a column for the share of the
-    gap that an arm recovers.
+    There is a row for each arm, with mean, sd and difference. `best` is the name of the baseline or reference. Its row
+    says ``baseline`` instead of a difference. With `has_shares`, a further column says how much of the gap an arm
+    closes.
     """
     heads = [
         "arm",
@@ -185,7 +189,10 @@ def _detail(
 def _document(
     metrics: Sequence[str], arms: Sequence[str], cells: Mapping[Key, Cell]
 ) -> Block:
-    """Return the block for documents, such as Markdown: a row for each arm, with all metrics and their differences."""
+    """Return the table for documents, such as Markdown.
+
+    There is a row for each arm and a column for each metric, with means and differences.
+    """
     columns = [
         Column("arm"),
         Column("n"),

@@ -19,10 +19,10 @@ PHASES = ("RLVR training", "OLR update", "Total")
 
 
 class TrainingTime(NamedTuple):
-    """The training time of an arm: medians over its finished runs, in seconds.
+    """The training time of an arm, as medians over its finished runs.
 
-    `seconds` maps a phase to its median; `runs` is the number of finished runs. Without any, `runs` is 0 and `seconds`
-    is empty.
+    `runs` is the number of finished runs. `seconds` maps each phase of `PHASES` to its median in seconds; it is empty
+    if no run is finished.
     """
 
     arm: Arm
@@ -31,12 +31,13 @@ class TrainingTime(NamedTuple):
 
 
 def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
-    """Return a table of the arms' training time by phase, in seconds, without held-out evaluation and checkpoints.
+    """Return a table of the arms' training time in seconds, by phase.
 
+    The phases are RLVR training, OLR update and their total. Held-out evaluation and checkpoints do not count.
     `with_published` adds a row with the paper's times.
 
     Raises:
-        Lack: no run has times.
+        Lack: no run has logged the time of a step.
     """
     times = [time for arm in arms if (time := _training_time(arm))]
     if not times:
@@ -63,7 +64,10 @@ def cost_table(arms: Sequence[Arm], *, with_published: bool = False) -> Table:
 
 
 def _training_time(arm: Arm) -> TrainingTime | None:
-    """Return an arm's training time, or None if no run of the arm has logged the time of a step."""
+    """Return an arm's training time, or None if no run of the arm has logged the time of a step.
+
+    Only steps that decided labels count, and only in finished runs. Without a finished run the result has no times.
+    """
     steps_by_run = {}
     for run in arm.runs:
         if steps := [
@@ -120,7 +124,10 @@ def _notes(times: Sequence[TrainingTime], *, with_published: bool) -> Iterator[s
 
 
 def _machine(arm: Arm) -> str:
-    """Return engine, device, threads and host of the arm's runs as a text; different machines are joined by a slash."""
+    """Return a text with the engine, device, threads and host of the arm's runs.
+
+    Different machines are joined by a slash. If nothing is known, the text is ``an unknown machine``.
+    """
     machines = []
     for run in arm.runs:
         for attempt in read_manifest(run.path)["attempts"]:

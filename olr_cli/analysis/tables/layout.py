@@ -67,7 +67,7 @@ has.
 
 @dataclass(frozen=True)
 class Layout:
-    """The rows of one of the paper's tables, how they are named, and what they are compared with."""
+    """The layout of one of the paper's tables: its rows, their names, and the method that they are compared with."""
 
     rows: Sequence[PublishedRow]
     """The paper's rows, in its order."""
@@ -86,7 +86,7 @@ class Layout:
 
     @classmethod
     def of(cls, table: str) -> Layout:
-        """Return the layout of the paper's table with this name, derived from the published scores."""
+        """Return the layout of the paper's table with this name, such as ``baselines``, from the published scores."""
         rows = published_table(table)
         values = {
             key: {getattr(row.setting, key) for row in rows} - {None} for key in _WORDS
@@ -98,25 +98,30 @@ class Layout:
 
     @cached_property
     def printed(self) -> dict[Hashable, PublishedRow]:
-        """The paper's rows: key of a row (`Layout.key`) -> row."""
+        """The paper's rows, by the key that tells rows of the table apart (`Layout.key`)."""
         return {self.key(row.setting): row for row in self.rows}
 
     def varied(self, setting: Setting) -> Any:
-        """Return the value of the setting that the table varies, or None if it varies none besides method and noise."""
+        """Return the value that `setting` has in the field that the table varies, such as the slope threshold.
+
+        The result is None if the table varies nothing besides method and noise.
+        """
         return getattr(setting, self.varies) if self.varies else None
 
     def key(self, setting: Setting) -> Hashable:
-        """Return the key of the row that a training with this setting belongs in.
+        """Return a key that says in which row of the table a training with this setting belongs.
 
-        Trainings with the same key, such as one of ours and one of the paper's, share a row.
+        The key has the method, the noise, other settings that decide labels or rewards, and the value that the table
+        varies. Trainings with the same key, such as one of ours and one of the paper's, share a row.
         """
         noise = setting.noise_type, setting.noise_ratio
         return setting.method, *noise, setting.besides, self.varied(setting)
 
     def reference_key(self, setting: Setting) -> Hashable | None:
-        """Return the key of the row that a training with this setting is compared with.
+        """Return the key of the row with which a training with this setting is compared.
 
-        The result is None for the reference itself and for methods that use no labels.
+        It is the row of the reference method with the same noise and the same other settings, except OLR's settings.
+        The result is None for the reference method itself and for methods that use no labels.
         """
         if setting.method == self.reference or _uses_no_labels(setting):
             return None
@@ -127,9 +132,10 @@ class Layout:
         )
 
     def names(self, setting: Setting) -> tuple[str, str]:
-        """Return the title above a group of the paper's rows, and the label of the row with this setting in it.
+        """Return two texts for a row of the paper: the title above its group of rows, and the row's label.
 
-        The title names the noise that the group's rows share. It is empty for the policy before training.
+        The title names the noise that the group shares, such as ``Active noise 0.5``. It is ``Unsupervised methods``
+        for methods that use no labels, and empty for the policy before training.
         """
         words = _words(setting, self.named)
         # The paper prints the authors' start_select_epoch, which is one less than our number of warm-up epochs.
@@ -144,7 +150,8 @@ class Layout:
     def full_label(self, setting: Setting) -> str:
         """Return the label of a row that the paper's table does not have.
 
-        It names the method, the noise, and the setting that varies in the table.
+        The label names the method, the noise, other settings that decide labels or rewards, and the value that the
+        table varies.
         """
         noise = "" if _uses_no_labels(setting) else setting.noise or "no marked labels"
         words = (
@@ -157,7 +164,10 @@ class Layout:
 
 
 def compared_with(table: str) -> tuple[str, str]:
-    """Return the method that other rows of a paper's table are compared with, and a phrase that describes it."""
+    """Return the method with which other rows of a paper's table are compared, and a phrase that describes it.
+
+    The method is ``grpo`` if the table has it, otherwise ``olr``.
+    """
     methods = {row.setting.method for row in published_table(table)}
     return next(named for named in _REFERENCES.items() if named[0] in methods)
 

@@ -61,7 +61,7 @@ _Shown: TypeAlias = Callable[["PaperRow"], str | Cell]
 
 @dataclass(frozen=True)
 class PaperRow:
-    """A row of the paper's table, or one of ours that the paper does not have."""
+    """A row of the paper's table, or a row of ours that the paper's table does not have."""
 
     block: str
     """Title above the group of rows that it belongs to."""
@@ -85,7 +85,10 @@ class PaperRow:
 
     @property
     def below_start(self) -> tuple[int, int] | None:
-        """How many runs ended below their own held-out accuracy before training, and of how many; None if unknown."""
+        """How many runs ended below their held-out accuracy before training, and how many runs were compared.
+
+        None if unknown.
+        """
         share = self.cells.get(BELOW_START)
         # The share is a mean of 0 and 1 over n runs; `round` removes the floating-point error from the count.
         return (round(share.number * share.n), share.n) if share else None
@@ -94,11 +97,11 @@ class PaperRow:
 class PaperTable:
     """One of the paper's tables, with the scores of our arms in its rows.
 
-    Rows without a score are left out. `models` are folders of evaluations of policies before training; `with_published`
-    adds the paper's scores.
+    `name` is the table's name, such as ``baselines``. `models` are folders of evaluations of policies before training.
+    `with_published` adds the paper's scores. Rows without a score are left out.
 
     Attributes:
-        rows: the paper's rows in its order, then ours that the paper does not have.
+        rows: the paper's rows in its order, then rows of ours that the paper does not have.
         notes: sentences for the reader.
 
     Raises:
@@ -140,9 +143,10 @@ class PaperTable:
     # Output ---------------------------------------------------------------------------------------------------------
 
     def table(self) -> Table:
-        """Return the rows as a table: scores in percent with sd, and differences with intervals.
+        """Return the table to print.
 
-        In a terminal, benchmark scores have neither sd nor intervals.
+        It has scores in percent with sd, and differences with intervals to a reference row, such as GRPO under the same
+        noise. In a terminal, benchmark scores have neither sd nor intervals.
         """
         columns = [*self._columns()]
         rows: list[Row] = []
@@ -204,7 +208,10 @@ class PaperTable:
                 yield Column(brief, is_dim=True), partial(papers, is_change=True)
 
     def _lines(self) -> Iterator[dict[str, Any]]:
-        """Yield one dict of plain values per row and column of scores, for CSV and JSON; shares are from 0 to 1."""
+        """Yield the numbers for CSV and JSON, as one dict for each row and each column of scores.
+
+        Shares are from 0 to 1. Unknown numbers are None.
+        """
         names = dict.fromkeys(
             score.name for score in (*self._source.columns, *self._published)
         )
@@ -240,10 +247,10 @@ class PaperTable:
     # The rows ---------------------------------------------------------------------------------------------------------
 
     def _all_rows(self) -> Iterator[PaperRow]:
-        """Yield the paper's rows, then ours that the paper does not have, ordered by noise.
+        """Yield the paper's rows, then rows of ours that the paper does not have, ordered by noise.
 
-        A row with several of our arms is yielded once for each arm. A row with none is yielded once, without our
-        scores.
+        A row with several of our arms is yielded once for each arm. A row with none of our arms is yielded once,
+        without our scores.
         """
         rows = {}
         for key, printed in self._layout.printed.items():
@@ -274,9 +281,10 @@ class PaperTable:
             yield replace(row, detail=detail, setting=setting, arm=arm.name, cells=cells)
 
     def _papers(self, row: PublishedRow) -> dict[str, Cell]:
-        """Return the paper's scores of a row: column -> score, with its difference to the reference row, if any.
+        """Return the paper's scores of a row, by the name of their column.
 
-        If the table has no published scores, the dict is empty.
+        A score has its difference to the reference row, if there is such a row. The dict is empty if the table shows no
+        published scores.
         """
         other = self._layout.printed.get(self._layout.reference_key(row.setting))
         cells = {}
@@ -287,9 +295,10 @@ class PaperTable:
         return cells
 
     def _sort_key(self, setting: Setting) -> tuple[Any, ...]:
-        """Return the sort key of a row.
+        """Return the key by which rows that the paper does not have are sorted.
 
-        Rows are sorted by noise, then references before others, then by the value that the table varies.
+        It sorts by noise first. Under the same noise, rows that are not compared with another row come first. After
+        that it sorts by the value that the table varies.
         """
         noise = setting.noise_type or "", float(setting.noise_ratio or 0), setting.besides
         is_compared = self._by_key[self._layout.key(setting)][0].name in self._compared
@@ -299,8 +308,8 @@ class PaperTable:
     def _reference_arm(self, arm: Arm) -> Arm | None:
         """Return the arm that `arm` is compared with, or None if there is none.
 
-        It is an arm in the reference row that is measured on the same task. Of several, it is the one whose settings
-        differ least.
+        Candidates are the arms in the reference row with the same starting policy, training data and held-out data. Of
+        several candidates, the one is taken whose settings differ least from those of `arm`.
         """
         settings = arm.settings()
 
@@ -375,9 +384,10 @@ class PaperTable:
 
 
 def departures(arms: Sequence[Arm], varies: str) -> Iterator[str]:
-    """Yield a sentence on each setting in which our arms depart from the paper's, and one if methods do.
+    """Yield sentences on how our arms depart from the paper.
 
-    `varies` is the setting that the table varies; it gets no sentence.
+    There is a sentence for each setting of OLR whose value is not the paper's, except for the setting `varies`, which
+    the table varies. A last sentence follows if a method's definition is partly our own.
     """
     for name, symbol in _SYMBOLS.items():
         methods = [arm.olr for arm in arms if arm.olr]
@@ -402,14 +412,14 @@ def _cell(
     is_change: bool = False,
     in_full: bool = False,
 ) -> str | Cell:
-    """Return a row's score in the column `name`, or an empty text if it has none.
+    """Return a row's score in the column `name`, or an empty text if the row has none.
 
     Args:
         name: name of the score.
         row: the row.
-        is_published: whether it is the paper's score.
-        is_change: whether it is the difference to the reference row.
-        in_full: whether a terminal also shows the sd or interval.
+        is_published: whether to take the paper's score instead of ours.
+        is_change: whether to take the score's difference to the reference row.
+        in_full: whether the sd or interval is shown in a terminal too.
     """
     cell = (row.published if is_published else row.cells).get(name)
     cell = cell.change if cell and is_change else cell
@@ -417,10 +427,10 @@ def _cell(
 
 
 def _details(arms: Sequence[Arm]) -> list[str]:
-    """Return a text per arm that tells several arms of one row apart; empty for a single arm.
+    """Return a text for each arm that tells it apart from the other arms of the same row.
 
-    The text has the noise of the arm's data and its other settings, as far as the arms differ in them. If texts would
-    be equal, all are the names of the arms.
+    The text has the noise of the arm's data and its other settings, as far as the arms differ in them. If two texts
+    would be equal, the names of the arms are returned. The text of a single arm is empty.
     """
     if len(arms) < 2:
         return [""] * len(arms)
