@@ -62,7 +62,9 @@ def test_every_answer_is_right_where_it_is_the_gold(judge):
 @pytest.mark.parametrize(
     "gold, answer", [(r"17.5\%", "17.5"), (r"\text{odd}", r"\text{odd function}")]
 )
-def test_a_pair_that_some_grader_accepts_in_one_order_may_match_in_both(judge, gold, answer):
+def test_a_pair_that_some_grader_accepts_in_one_order_may_match_in_both(
+    judge, gold, answer
+):
     assert judge.matches([(gold, answer)]) == [True]
     assert judge.matches([(answer, gold)]) != [True]
     assert judge.may_match([(gold, answer), (answer, gold)]) == [True, True]
