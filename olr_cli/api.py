@@ -420,7 +420,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         asks = [in_percent(of_one) for of_one in turns]
         return [
             float(bool(verdict))
-            for verdict in verdicts(cells, answers, self._supervisor.judge, None, asks)
+            for verdict in verdicts(cells, answers, self._supervisor.judge, in_percent=asks)
         ]
 
     def log(self, metrics: Mapping[str, float]) -> None:

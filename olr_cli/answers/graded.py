@@ -155,7 +155,8 @@ def verdicts(
     answers: Sequence[str | None],
     judge: Judge,
     tolerance: float | None = None,
-    in_percent: Sequence[bool] | None = None,
+    *,
+    in_percent: Sequence[bool],
 ) -> list[Verdict]:
     """Return the verdict on each answer, which is right if the answer matches any of its golds.
 
@@ -164,13 +165,12 @@ def verdicts(
         answers: the answers, None for a missing one.
         judge: decides which answers match.
         tolerance: relative tolerance for numbers; by default the judge's.
-        in_percent: for each answer, whether its question asks for a percentage; by default, none does.
+        in_percent: for each answer, whether its question asks for a percentage.
     """
-    percent_flags = [False] * len(golds) if in_percent is None else in_percent
     # A placeholder such as N/A is no gold: an answer that repeats it must not be right.
     golds_by_answer = [
         [Gold(text, is_percent) for text in answer_golds if not is_placeholder(text)]
-        for answer_golds, is_percent in zip(golds, percent_flags, strict=True)
+        for answer_golds, is_percent in zip(golds, in_percent, strict=True)
     ]
     grading = Grading([[answer] for answer in answers], judge, tolerance)
     grading.ask(golds_by_answer)
@@ -201,7 +201,9 @@ def verify(
     values = gold if isinstance(gold, Iterable) and not isinstance(gold, str) else [gold]
     golds = [str(value) for value in values if value is not None]
     answer_text = None if answer is None else str(answer)
-    return verdicts([golds], [answer_text], shared_judge(), tolerance, [in_percent])[0]
+    return verdicts(
+        [golds], [answer_text], shared_judge(), tolerance, in_percent=[in_percent]
+    )[0]
 
 
 def parse(response: str | None, extractor: str = "last_answer") -> str | None:

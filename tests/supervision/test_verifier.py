@@ -248,3 +248,12 @@ def test_errors_do_not_depend_on_the_other_prompts_of_a_step(judge, draw):
                 rewards.setdefault(group.prompt.prompt_id, of_one.rewards) == of_one.rewards
             )
     assert len(set(rewards.values())) == 3
+
+
+@each("truth, undecided", (None, 0), ("十二", 1))
+def test_without_a_true_answer_no_verdict_is_undecided(judge, truth, undecided):
+    prompt = Prompt("p", (), "x+1", truth, None, is_verified=True)
+    rollouts = tuple(Rollout(f"\\boxed{{{answer}}}") for answer in ("x", "十二", "\\foo{"))
+    supervisor = make_supervisor(Recipe(), 1, judge, None)
+    decided = supervisor.supervise(Step.of([RolloutGroup(prompt, 1, 1, rollouts)]))
+    assert decided.undecided == undecided
