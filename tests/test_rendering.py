@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import textwrap
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
@@ -26,6 +27,24 @@ def test_a_bar_in_a_cell_ends_no_markdown_cell_and_a_name_is_no_markup():
         "|---|---|",
         r"| \`a\` \*b\* \<i> \$x\$ \| \\ | 1 |",
     ]
+
+
+@each(
+    "kinds, rules",
+    (["", "compared", "compared", ""], 2),
+    (["compared", "compared", ""], 1),
+    (["compared", "compared"], 1),
+    (["", "compared", "", "compared"], 3),
+    (["title", "compared", "title"], 3),
+)
+def test_latex_has_a_rule_below_the_heads_and_above_each_comparison_and_later_title(
+    kinds, rules
+):
+    shown = [Row(["arm"] if kind == "title" else ["arm", "1"], kind) for kind in kinds]
+    lines = tables.latex(table(*shown)).splitlines()
+    found = [number for number, line in enumerate(lines) if line == "\\midrule"]
+    assert len(found) == rules
+    assert all(b - a > 1 for a, b in itertools.pairwise(found))
 
 
 def test_commas_quotes_and_line_breaks_come_back_from_csv():

@@ -299,7 +299,7 @@ def _latex_body(
     """
     for index, (row, (name, *numbers)) in enumerate(rows):
         # A chain of two comparisons: this row is `compared`, and the row before is not.
-        if row.kind == "compared" != rows[index - 1][0].kind:
+        if index and row.kind == "compared" != rows[index - 1][0].kind:
             yield "\\midrule"
         if row.kind == "title":
             # The first row already has a rule above it, below the heads.
