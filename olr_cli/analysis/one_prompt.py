@@ -97,12 +97,10 @@ def read_shown(
     # GRPO never replaces a label, so the given one is shown with the votes on it. A later setting may name another
     # method.
     as_given = ["method.name=grpo", *settings]
-    if stores := evaluations_among(places):
+    if stores := evaluations_among(places, columns, benchmark):
         return _with_one_visit(
             evaluations_history(stores, benchmark, as_given, keeps_responses=True)
         )
-    if benchmark is not None:
-        raise UserError("only evaluations have benchmarks", "leave it out", "benchmark")
     history = read_history(places, as_given, columns, keeps_responses=True, report=report)
     if not history.is_run:
         return _with_one_visit(history)

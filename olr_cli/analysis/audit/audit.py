@@ -137,13 +137,7 @@ def audit_history(
                 f"set {key}",
             )
     places = [source] if isinstance(source, Path) else source
-    stores = evaluations_among(places)
-    if columns if stores else benchmark:
-        raise UserError(
-            "columns are of logs, and a benchmark is of evaluations",
-            "leave it out",
-            "columns" if stores else "benchmark",
-        )
+    stores = evaluations_among(places, columns, benchmark)
     if stores:
         return evaluations_history(
             stores, benchmark, settings, keeps_responses=keeps_responses

@@ -27,13 +27,23 @@ EVALUATIONS = "olr evaluate"
 _COLUMNS = ("problem_id", "gold", "answer", "answer_class", "tokens")
 
 
-def evaluations_among(places: Sequence[Path]) -> list[EvaluationStore]:
+def evaluations_among(
+    places: Sequence[Path],
+    columns: Mapping[str, str] | None = None,
+    benchmark: str | None = None,
+) -> list[EvaluationStore]:
     """Return the evaluations at some places, each once; an empty list if the places are runs or logs.
 
     A place is the folder of an evaluation, or a folder with several evaluations in it.
 
+    Args:
+        places: folders and files.
+        columns: the columns that a command was given; only logs have some.
+        benchmark: the benchmark that a command was given; only evaluations have one.
+
     Raises:
-        UserError: some places hold evaluations, and others something else.
+        UserError: some places hold evaluations, and others something else; or `columns` are given for evaluations, or
+            a `benchmark` for something else.
     """
     at_places = {
         place: evaluation_folders(place)
@@ -45,6 +55,12 @@ def evaluations_among(places: Sequence[Path]) -> list[EvaluationStore]:
         raise UserError(
             f"{next(iter(at_places))} holds evaluations, and {others[0]} is something else",
             "audit the two apart",
+        )
+    if columns if at_places else benchmark:
+        raise UserError(
+            "columns are of logs, and a benchmark is of evaluations",
+            "leave it out",
+            "columns" if at_places else "benchmark",
         )
     folders = [folder for of_place in at_places.values() for folder in of_place]
     return [*map(EvaluationStore, {it.resolve(): it for it in folders}.values())]
