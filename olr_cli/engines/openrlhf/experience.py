@@ -219,13 +219,13 @@ def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
 def step_work(
     experiences: Sequence[Any], decided: Decided, order: Sequence[int]
 ) -> StepWork:
-    """Return the numbers of tokens of a step's rollouts, and which rollouts take part in the update.
+    """Return how many tokens each rollout has and whether it trains, in the order of the micro-batches.
 
     Call it before `give_rewards`, which clears the action masks of prompts that do not train.
 
     Args:
-        experiences: micro-batches. `index` has the positions of their samples in OpenRLHF's list. `attention_mask`
-            marks all tokens, and `action_mask` the response tokens.
+        experiences: the micro-batches. `index` has the positions of their samples in OpenRLHF's list. `attention_mask`
+            is 1 at all tokens, and `action_mask` at response tokens.
         decided: the supervisor's decisions.
         order: for each rollout of `decided`, its position in OpenRLHF's list of samples.
     """
@@ -253,16 +253,18 @@ def give_rewards(
 
     A prompt that does not train gets an action mask of 0, so that the update counts none of its tokens.
 
-    If OpenRLHF divides rewards by their group's standard deviation, `batch.rewards` gets the supervisor's advantages in
-    place of rewards. Rounding in float32 could make equal rewards differ, and the division would inflate the
-    difference, whereas the advantages of equal rewards are exactly 0. Other advantages already have unit deviation, so
-    the division leaves them as they are. In both cases `batch.info["reward"]`, which OpenRLHF logs, gets the rewards.
+    If `normalised`, OpenRLHF divides the `rewards` of each group by their standard deviation. Then `rewards` gets the
+    supervisor's advantages instead, for this reason: rounding in float32 could make equal rewards differ, and the
+    division would inflate the difference. The advantages of equal rewards are exactly 0. Other advantages have been
+    divided already, so a second division leaves them as they are.
+
+    In both cases `info["reward"]`, which OpenRLHF logs, gets the rewards.
 
     Args:
         experiences: the micro-batches, changed in place. `index` has the positions of their samples in OpenRLHF's list.
         decided: the supervisor's decisions.
         order: for each rollout of `decided`, its position in OpenRLHF's list of samples.
-        normalised: whether OpenRLHF divides by the standard deviation.
+        normalised: whether OpenRLHF divides by the standard deviation (`divides_by_std`).
     """
     rewards, inputs = torch.zeros(len(order)), torch.zeros(len(order))
     rewards[list(order)] = torch.tensor(decided.rewards)

@@ -61,7 +61,7 @@ def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") ->
     Args:
         error: the exception that ended the job; Ray may have wrapped it.
         dead: Ray actors of the job that have died, the first death first.
-        log: the output of this attempt of the job; it shows what a dead process printed last.
+        log: what the job has printed. It is searched for the last lines of a dead process.
     """
     cause = cause_of(error)
     match cause:

@@ -92,7 +92,7 @@ class JobFiles:
             file.write(f"{sentence}\n")
 
     def announcements(self) -> list[str]:
-        """Return all sentences that the job has announced since it was last started, in order.
+        """Return all sentences that this job has announced, in order.
 
         A sentence that is still being written is left out.
         """
@@ -116,7 +116,7 @@ class JobFiles:
         return JobEnd(**json.loads(self._end.read_text(encoding="utf-8")))
 
     def forget_last_attempt(self) -> None:
-        """Remove what the last process of this job left.
+        """Remove what an earlier job of this run left.
 
         That is the record of its end, its announcements, the universal checkpoint, the file `ready`, which exists once
         the first step has begun, and the file `stop`, which asks the job to stop.
@@ -177,7 +177,7 @@ def put_together(checkpoint: Path, target: Path) -> None:
     With ZeRO, every GPU of the policy holds a part of the float32 weights and of Adam's moments, and saves its part in
     a file. DeepSpeed loads these files only on the same number of GPUs (`DeepSpeedEngine._load_zero_checkpoint`).
     DeepSpeed's converter (checkpoint/ds_to_universal.py) makes a folder for each weight instead. The result takes 12
-    bytes of disk per parameter. The conversion needs as much again.
+    bytes of disk per parameter. During the conversion, temporary files take another 12.
 
     Raises:
         OSError: the disk is full or not writable.

@@ -275,7 +275,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def supervise(
         self, read: Future[ReadRollouts], batches: list[Any], forwards: list[PolicyForward]
     ) -> None:
-        """Decide a step's labels and rewards, write the rewards into its micro-batches, and keep the decisions.
+        """Decide a step's labels and rewards, and write the rewards into its micro-batches.
+
+        The decisions are kept for `save_logs_and_checkpoints`, which records them.
 
         Args:
             read: the pending result of the method `read`, which this method waits for.
@@ -446,7 +448,7 @@ def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
 
 
 def policy_entropy(decided: Decided) -> Metrics:
-    """Return ``policy/entropy``, the mean entropy over a step's response tokens, in nats.
+    """Return the metric ``policy/entropy``, the mean entropy over a step's response tokens, in nats.
 
     The entropy is of the policy that sampled the tokens, before the update. Without tokens, return an empty mapping.
     """
