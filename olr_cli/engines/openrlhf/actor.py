@@ -43,8 +43,8 @@ _CHUNK_LOGITS = 2**24
 class PolicyForward(NamedTuple):
     """The policy's log-probabilities, entropies and self-certainties at response tokens, from one forward pass.
 
-    Each tensor is on the CPU and has the shape (B, A), for B sequences and the A positions of OpenRLHF's action mask.
-    Where the mask is 0, entropies and self-certainties are 0.
+    Each tensor is on the CPU and has the shape (B, A): B sequences, and A positions as in OpenRLHF's action mask, which
+    is 1 at response tokens. Only values there are meaningful. Elsewhere, entropies and self-certainties are 0.
     """
 
     log_probs: Tensor
@@ -58,10 +58,10 @@ class PolicyForward(NamedTuple):
 
 
 def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
-    """Return the values at the positions whose logits predict the last `actions` tokens, as a view (B, actions).
+    """Return the values at the positions whose logits predict the last `actions` tokens: a view (B, actions).
 
-    `values_BT` has one value for each token of a sequence. The logits at a token predict the next token, so each value
-    is taken from the position before the token that it belongs to.
+    `values_BT` has one value for each of the T positions of B sequences. The logits at a position predict the token at
+    the next one. The result therefore leaves out the last position, and has the `actions` positions before it.
     """
     return values_BT[:, :-1][:, -actions:]
 
@@ -69,8 +69,8 @@ def _at_actions(values_BT: Tensor, actions: int) -> Tensor:
 def token_statistics(logits_BTV: Tensor, action_mask_BA: Tensor) -> tuple[Tensor, Tensor]:
     """Return the entropy and the self-certainty of the policy at each response token, without gradient.
 
-    Self-certainty is KL(uniform || policy). Both results are in nats, have the shape (B, A), and are 0 where the action
-    mask is 0. Positions are processed in small chunks, which saves memory.
+    Self-certainty is KL(uniform || policy). Both results are in nats and have the shape (B, A) of `action_mask_BA`,
+    which is 1 at response tokens. Where it is 0, they are 0. To save memory, positions are processed in chunks.
     """
     B, T, V = logits_BTV.shape
     actions = action_mask_BA.shape[1]
@@ -105,11 +105,11 @@ def self_certainties(
 
 
 def averaged(loss: Any) -> Any:
-    """Wrap OpenRLHF's policy loss so that it takes the argument `token_level_loss` and ignores it.
+    """Wrap OpenRLHF's policy loss in a function that drops the keyword argument `token_level_loss`.
 
-    The argument says whether to average over tokens or over responses. `PolicyUpdate.training_step` adds it for the KL
-    loss and the entropy penalty, but OpenRLHF passes it to the policy loss too. The policy loss already knows the
-    answer from the flag `actor.loss_agg_mode`.
+    The argument says whether to average over tokens or over responses. `PolicyUpdate.training_step` sets it for the KL
+    loss and the entropy penalty, but OpenRLHF passes it to the policy loss too, which does not accept it. The policy
+    loss follows the flag `actor.loss_agg_mode` instead.
     """
     return lambda *arguments, token_level_loss, **options: loss(*arguments, **options)
 
@@ -118,8 +118,9 @@ class SmoothedLoss:
     """Compute OpenRLHF's policy loss from label-smoothed log-probabilities.
 
     Smoothing mixes the log-probability of the sampled token with the mean over all tokens
-    (`olr_cli.engines.local.loss.smoothed`). This class smooths the log-probabilities of the policy in training. Those
-    of the policy that sampled are smoothed already, in the experience. Other quantities, such as the KL, are not
+    (`olr_cli.engines.local.loss.smoothed`). The loss compares the policy in training with the old policy, which sampled
+    the responses. This class smooths only the log-probabilities of the policy in training;
+    `SupervisedTrainer.supervise` has already smoothed the old policy's. Other quantities, such as the KL, are not
     smoothed.
     """
 
@@ -147,8 +148,8 @@ class SmoothedLoss:
     ) -> None:
         """Keep the smoothed log-probabilities of a forward pass for the next call of the loss.
 
-        torch calls this hook after each forward pass. Passes without gradients are ignored. `arguments` begins with the
-        token ids, and `result` is (log-probabilities, the model's output).
+        torch calls this hook after each forward pass of `actor`. If gradients are off, nothing is kept. The first of
+        `arguments` has the token ids. `result` is (log-probabilities, the model's output).
         """
         if not torch.is_grad_enabled():  # a pass of sampling statistics
             return
@@ -223,10 +224,10 @@ def _norms_checked(zero: Any) -> Iterator[None]:
 
 
 class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
-    """Update the policy on one rank as OpenRLHF does, with label smoothing and prompts that do not train.
+    """Update the policy on one rank as OpenRLHF does, with label smoothing and without the prompts that do not train.
 
-    The tokens of prompts that do not train are masked, and no mean counts them. A loss or gradient that is infinite or
-    NaN raises `NonFinite`.
+    The supervisor may exclude prompts of a step from training. Their tokens have the action mask 0, and no mean counts
+    them. If a loss or gradient is infinite or NaN, the update raises `NonFinite`.
     """
 
     actor_loss_fn: Any
@@ -240,10 +241,10 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
             self.actor_loss_fn = SmoothedLoss(self.actor_loss_fn, self.actor, smoothing)
 
     def ppo_train(self, kl_ctl: float) -> dict[str, Any]:
-        """Run OpenRLHF's update on this rank's share of a step, and return OpenRLHF's metrics of the update.
+        """Train on the samples of a step that this rank has received; return OpenRLHF's metrics of the update, by name.
 
-        Samples stay in the order in which `balance.deal` put them; OpenRLHF would shuffle them. `kl_ctl` is the weight
-        of the KL.
+        OpenRLHF would shuffle the samples. Here they stay in the order of `balance.deal`. `kl_ctl` is the weight of the
+        KL term in the loss.
         """
         # OpenRLHF looks the class up in its own module and always passes shuffle=True.
         ppo_actor.DataLoader = lambda *arguments, **options: DataLoader(
@@ -255,15 +256,21 @@ class PolicyUpdate(ActorPPOTrainer):  # type: ignore[misc]
     def training_step(
         self, experience: Any, kl_ctl: float, step: int, loss_batch_info: dict[str, Any]
     ) -> dict[str, Any]:
-        """Train on one micro-batch and return OpenRLHF's status of it, with corrected metrics.
+        """Train on one micro-batch; return OpenRLHF's status of it, with loss, entropy and KL corrected.
 
-        OpenRLHF reports each micro-batch's part of a mini-batch's mean, and averages these parts weighted by tokens.
-        Long micro-batches would then count twice, so loss, entropy and KL are corrected here. With means over tokens,
-        OpenRLHF's average becomes the mean over all tokens of the step. With means over responses, it becomes the
-        average of the mini-batches' means, weighted by tokens.
+        OpenRLHF reports what the micro-batch contributes to the mean of its mini-batch. Later it averages all reports,
+        with the micro-batches' numbers of tokens as weights. A long micro-batch contributes more already, so its length
+        would count twice. The correction divides each report by the micro-batch's share of the mini-batch's tokens.
+        OpenRLHF's average is then one of these:
 
-        A micro-batch in which no token trains adds nothing to the gradient or to a mean. `loss_batch_info` has
-        OpenRLHF's counts of tokens and samples in the mini-batch, by name.
+        - If the loss is a mean over tokens: the mean over all tokens of the step.
+        - If the loss is a mean over responses: the average of the mini-batches' means, weighted by their numbers of
+          tokens.
+
+        If no token of the micro-batch trains, it adds nothing to the gradient or to any average.
+
+        `loss_batch_info` has OpenRLHF's counts of tokens and samples in the mini-batch, by name. The other arguments go
+        to OpenRLHF unchanged.
         """
         # If no prompt of a whole mini-batch trains, divide its sums by 1: 0 / 0 would make every weight NaN.
         totals = {
@@ -334,7 +341,7 @@ class PolicyActor(PolicyModelActor.__ray_metadata__.modified_class):  # type: ig
         return PolicyForward(*(tensor.to("cpu") for tensor in (log_probs_BA, *statistics)))
 
     def take_gpu_peak(self) -> int | None:
-        """Return the peak of torch's GPU memory since the last call, in bytes; None without a GPU."""
+        """Return the peak of torch's GPU memory since the last call, in bytes, and reset it; None without a GPU."""
         if not torch.cuda.is_available():
             return None
         peak = torch.cuda.max_memory_allocated()

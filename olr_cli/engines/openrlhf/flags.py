@@ -39,7 +39,7 @@ INSTALL = "docs/openrlhf-install.md tells how to install it"
 
 @dataclass(frozen=True)
 class Places:
-    """What the flags of a job need besides the recipe: paths, the token limit, and the number of views.
+    """What a job's flags need besides the recipe: the model, paths, the token limit, and the number of views.
 
     A view is a wording in which a prompt is sampled.
     """
@@ -199,11 +199,14 @@ def recipe_flags(
 ) -> dict[str, Any]:
     """Return OpenRLHF's flags for a recipe, as name without dashes -> value.
 
-    The value True stands for a flag without a value. A flag with None or False is left out of the command line. A tuple
-    stands for several values. The recipe's own `engine.flags` take precedence.
+    The value True stands for a flag without a value, and a tuple for several values. A flag with None or False is to be
+    left out of the command line (`arguments`). The recipe's own `engine.flags` take precedence.
 
-    `places` has paths and sizes, and `attention` is transformers' name of the attention implementation. `done` is the
-    number of complete steps, on which vLLM's seed depends.
+    Args:
+        recipe: the recipe.
+        places: the model, paths and sizes of this job.
+        attention: transformers' name of the attention implementation.
+        done: number of complete steps. vLLM's seed depends on it, so that a resumed run draws other random numbers.
     """
     engine, train, keys = (
         engine_section(recipe, OpenRlhfEngine),

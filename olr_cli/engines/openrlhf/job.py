@@ -138,10 +138,10 @@ def _variables(recipe: Recipe) -> dict[str, str]:
 
 
 def _check_room(wanted: int, files: JobFiles | None) -> None:
-    """Raise `UserError` unless Ray has `wanted` GPUs and as many CPUs in total.
+    """Raise `UserError` if Ray has fewer than `wanted` GPUs or fewer than `wanted` CPUs in total, free or not.
 
-    If other jobs hold so many GPUs or CPUs that this job has to wait, announce that through `files`, because OpenRLHF
-    waits silently. If `files` is None, because the job has started its own Ray, nothing is announced.
+    If other jobs hold so many of them that this job must wait, announce that through `files`, because OpenRLHF waits
+    silently. Pass None as `files` if the job has started its own Ray, which no other job can use.
     """
     import ray
 
@@ -194,8 +194,9 @@ def _put_ours_in_place(recipe: Recipe, run_path: Path, node_id: str) -> None:
 def sequences_at_once(recipe: Recipe) -> int:
     """Return how many sequences each vLLM engine may sample at once (`max_num_seqs`).
 
-    It is the engine's share of a step's rollouts, but at least 128 and at most 512. Without this setting, engines made
-    by OpenRLHF would sample 128 sequences at once on any card. If the key-value cache is full, sequences wait.
+    A step's rollouts are divided equally among the engines; the result is an engine's part, but at least 128 and at
+    most 512. Without this setting, OpenRLHF's engines would sample 128 at once on any GPU. If a GPU has no memory left
+    for the keys and values of so many, vLLM lets some sequences wait.
     """
     rollouts = recipe.train.prompts_per_step * recipe.train.rollouts_per_prompt
     views = len(compose(recipe.method).views)
@@ -225,9 +226,9 @@ def policy_threads(recipe: Recipe) -> int:
 
 
 def _dead_actors() -> list[Process]:
-    """Return this job's Ray actors that have died, the first death first.
+    """Return this job's Ray actors that have died, the first death first; wait up to 10 seconds for Ray's answer.
 
-    The list is empty if Ray was not started or does not answer within 10 seconds.
+    If Ray was not started or does not answer in time, the list is empty.
     """
     import ray
 
@@ -242,7 +243,10 @@ def _dead_actors() -> list[Process]:
 
 
 def _deaths() -> list[Process]:
-    """Ask Ray which of this job's actors have died; return them, the first death first."""
+    """Ask Ray which of this job's actors have died; return them, the first death first.
+
+    This may block for a minute if Ray itself has died, so `_dead_actors` calls it in a thread.
+    """
     import ray
     from ray._private.state import actors
 

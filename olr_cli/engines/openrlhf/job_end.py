@@ -61,7 +61,7 @@ def end_of(error: BaseException, dead: Sequence[Process] = (), log: str = "") ->
     Args:
         error: the exception that ended the job; Ray may have wrapped it.
         dead: Ray actors of the job that have died, the first death first.
-        log: the output of this attempt of the job; it shows what a dead process printed last.
+        log: what the job has printed. It is searched for the last lines of a dead process.
     """
     cause = cause_of(error)
     match cause:
@@ -149,9 +149,14 @@ def _process_in(text: str) -> Process | None:
 def _last_words(died: Process, text: str, log: str) -> str:
     """Return a sentence that explains why a process died, from what it printed last.
 
-    If vLLM says that one of its processes was killed, the sentence says so. Otherwise it quotes the first exception
-    that does not merely report another one. For a `UserError`, the exception's message is the whole sentence. If no
-    exception was printed, the sentence quotes the last line.
+    The first of these that was printed decides:
+
+    1. A message that one of vLLM's processes was killed. The sentence says so.
+    2. An exception that does not only report the failure of something else. The sentence quotes the first one. For a
+       `UserError`, the sentence is the exception's message alone.
+    3. Any line that is not a warning. The sentence says that the process was killed, and quotes the last such line.
+
+    If nothing was printed, the sentence only says that the process was killed.
 
     Args:
         died: the process that died.
@@ -183,8 +188,8 @@ def _killed_in_vllm(printed: Sequence[str], *, has_cause: bool) -> str | None:
 
     Args:
         printed: lines that the parent of vLLM's processes printed.
-        has_cause: whether an exception among the lines may explain the death. If so, only lines that name a signal
-            count.
+        has_cause: whether the lines have an exception that may explain the death. If so, vLLM's messages count only if
+            they name the signal: without a signal, the process may have ended because of the exception.
     """
     for killed in filter(None, map(_KILLED_PROCESS.search, printed)):
         if killed["code"] != "None" or not has_cause:

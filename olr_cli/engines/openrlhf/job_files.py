@@ -38,7 +38,7 @@ class JobStopped(Exception):
 
 @dataclass(frozen=True)
 class JobEnd:
-    """How a job ended: finished, stopped, or one of four kinds of failure, with the reason."""
+    """How and why a job ended: it finished, stopped on request, or failed in one of the four ways in `kind`."""
 
     kind: Literal["finished", "stopped", "user", "diverged", "worker", "bug"]
     """Kind of end.
@@ -92,7 +92,10 @@ class JobFiles:
             file.write(f"{sentence}\n")
 
     def announcements(self) -> list[str]:
-        """Return all sentences announced in this attempt, in order, without one that is still being written."""
+        """Return all sentences that this job has announced, in order.
+
+        A sentence that is still being written is left out.
+        """
         if not self._announced.exists():
             return []
         text = self._announced.read_text(encoding="utf-8")
@@ -113,9 +116,10 @@ class JobFiles:
         return JobEnd(**json.loads(self._end.read_text(encoding="utf-8")))
 
     def forget_last_attempt(self) -> None:
-        """Remove what the last attempt has left.
+        """Remove what an earlier job of this run left.
 
-        That is its recorded end, its announcements, the ready and stop files, and the universal checkpoint.
+        That is the record of its end, its announcements, the universal checkpoint, the file `ready`, which exists once
+        the first step has begun, and the file `stop`, which asks the job to stop.
         """
         for file in (self.ready, self.stop, self._end, self._announced):
             file.unlink(missing_ok=True)
@@ -125,7 +129,8 @@ class JobFiles:
 def held_out_label(prefix: str, row: int) -> str:
     """Return the label ``prefix:row``, which OpenRLHF keeps with a held-out prompt.
 
-    `prefix` is the beginning of the names of the set's metrics, and `row` is the prompt's row in the set.
+    `prefix` is the set's name in its metrics: ``eval`` for the test set, or ``validation``. `row` is the prompt's row
+    in the set.
     """
     return f"{prefix}:{row}"
 
@@ -172,7 +177,7 @@ def put_together(checkpoint: Path, target: Path) -> None:
     With ZeRO, every GPU of the policy holds a part of the float32 weights and of Adam's moments, and saves its part in
     a file. DeepSpeed loads these files only on the same number of GPUs (`DeepSpeedEngine._load_zero_checkpoint`).
     DeepSpeed's converter (checkpoint/ds_to_universal.py) makes a folder for each weight instead. The result takes 12
-    bytes of disk per parameter. The conversion needs as much again.
+    bytes of disk per parameter. During the conversion, temporary files take another 12.
 
     Raises:
         OSError: the disk is full or not writable.

@@ -53,12 +53,12 @@ def missing_here(recipe: Recipe) -> Iterator[str]:
             if installed_version(package) is None:
                 yield f"the package {package} is not installed here; {INSTALL}"
     if address is not None:
-        yield from _unanswered(address)
+        yield from _cluster_problem(address)
     elif device == "cuda":
         compiler = os.environ.get("CXX") or "c++"
         if shutil.which(compiler.split()[0]) is None:
             yield f"there is no C++ compiler ({compiler}), and DeepSpeed compiles its Adam; install g++"
-        yield from _other_toolkit()
+        yield from _toolkit_problem()
 
 
 def version_warnings() -> list[str]:
@@ -168,7 +168,7 @@ def _is_open(file: Path) -> bool:
     return False
 
 
-def _unanswered(address: str) -> Iterator[str]:
+def _cluster_problem(address: str) -> Iterator[str]:
     """Yield a sentence if no connection to a Ray cluster's address succeeds within 5 seconds; otherwise nothing.
 
     For ``auto`` and ``local``, which are not addresses, nothing is yielded.
@@ -188,7 +188,7 @@ def _unanswered(address: str) -> Iterator[str]:
         )
 
 
-def _other_toolkit() -> Iterator[str]:
+def _toolkit_problem() -> Iterator[str]:
     """Yield a sentence if the CUDA toolkit with which DeepSpeed compiles is missing or is not of torch's version.
 
     Any two versions 12.x count as the same, because DeepSpeed accepts them too. Nothing is yielded if torch has no CUDA

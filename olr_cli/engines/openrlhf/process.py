@@ -153,9 +153,9 @@ def leashed(parent: int) -> list[int]:
 
 
 def shared_memory(processes: Iterable[int]) -> set[Path]:
-    """Return the files in /dev/shm through which these processes share memory and semaphores of Python.
+    """Return the files in /dev/shm through which these processes share memory, and those of Python's semaphores.
 
-    Python removes the files only if a process ends by itself. One of them, vLLM's queue to its workers, has 160 MiB.
+    If a process is killed, Python does not remove its files. The largest, vLLM's queue to its workers, takes 160 MiB.
     """
     files: set[Path] = set()
     for process in processes:

@@ -115,7 +115,8 @@ class StartingModel:
 def _policy_digest(path: str, config: Any) -> str:
     """Return the digest of a model's weights, as manifests record it.
 
-    For a folder it is a sha256 in hex. For a model of the hub it is ``commit`` and the hub's commit.
+    For a folder it is the sha256 of the weights, in hex. For a model of the hub it is ``commit <hash>``, with the hub's
+    commit.
 
     Raises:
         UserError: the folder has no weights in the format safetensors.

@@ -86,7 +86,7 @@ class ReadRollouts(NamedTuple):
 
 @dataclass(frozen=True)
 class SupervisedStep:
-    """The supervisor's decisions about a step, its token counts and its sampler gap, kept until the step is recorded.
+    """A step that is not recorded yet: the supervisor's labels and rewards, token counts, and the sampler gap.
 
     The sampler gap is the mean absolute difference between vLLM's and the policy's log-probabilities.
     """
@@ -98,7 +98,7 @@ class SupervisedStep:
 
 
 class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ignore[misc]
-    """Run OpenRLHF's training loop with labels and rewards from the supervisor, and with olr's records."""
+    """Run OpenRLHF's training loop with labels and rewards from olr's supervisor, and record every step."""
 
     run_path: Path  # locked by the command that started the job
     _step: int  # the step in progress, from 1
@@ -153,10 +153,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
         return ResponseTexts(self.tokenizer)
 
     def get_max_steps(self) -> int:
-        """Return OpenRLHF's number of steps, after waiting until every vLLM engine has started.
+        """Wait until every vLLM engine has started, then return OpenRLHF's total number of steps.
 
-        OpenRLHF asks for the number before it makes the policy. If vLLM does not sleep between steps, OpenRLHF itself
-        would not wait for the engines. If an engine had died, the policy would then wait for it for many minutes.
+        OpenRLHF calls this before it makes the policy, and does not always wait for the engines itself. If an engine
+        had died unnoticed, the policy would wait for it for many minutes. Here the death raises Ray's error at once.
         """
         batch_vllm_engine_call(self.vllm_engines, "get_num_unfinished_requests")
         steps: int = super().get_max_steps()
@@ -275,7 +275,9 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def supervise(
         self, read: Future[ReadRollouts], batches: list[Any], forwards: list[PolicyForward]
     ) -> None:
-        """Decide a step's labels and rewards, write the rewards into its micro-batches, and keep the decisions.
+        """Decide a step's labels and rewards, and write the rewards into its micro-batches.
+
+        The decisions are kept for `save_logs_and_checkpoints`, which records them.
 
         Args:
             read: the pending result of the method `read`, which this method waits for.
@@ -388,7 +390,10 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
     def _speed(
         self, status: dict[str, Any], work: StepWork, metrics: Metrics
     ) -> dict[str, float | None]:
-        """Return the seconds of the update and of the whole step, the throughput, and the peak of GPU memory.
+        """Return the time, speed and memory metrics of a step, as name of the metric -> value.
+
+        They are the seconds of the update and of the whole step, tokens and samples per second, and the peak of GPU
+        memory in GB, which is None on a CPU.
 
         Args:
             status: what OpenRLHF reports of the step, with the seconds of the step's parts.
@@ -426,9 +431,12 @@ class SupervisedTrainer(PPOTrainer.__ray_metadata__.modified_class):  # type: ig
 def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
     """Sample responses to all held-out prompts, and return an OpenRLHF `Experience` for each response.
 
-    vLLM receives all prompts at once. OpenRLHF would pass as many at a time as a training step has, and would wait for
-    the longest response each time. `generator` is OpenRLHF's `SamplesGenerator`, and `settings` are its options by
-    name.
+    vLLM receives all prompts at once. OpenRLHF would send them in batches of the size of a training step, and wait for
+    the longest response of each batch.
+
+    Args:
+        generator: OpenRLHF's `SamplesGenerator`, which has the prompts.
+        settings: its options by name.
     """
     rollout = generator.args.rollout
     step_size, rollout.batch_size = rollout.batch_size, len(generator.eval_dataloader)
@@ -440,7 +448,7 @@ def held_out_samples(generator: Any, settings: Mapping[str, Any]) -> list[Any]:
 
 
 def policy_entropy(decided: Decided) -> Metrics:
-    """Return ``policy/entropy``, the mean entropy over a step's response tokens, in nats.
+    """Return the metric ``policy/entropy``, the mean entropy over a step's response tokens, in nats.
 
     The entropy is of the policy that sampled the tokens, before the update. Without tokens, return an empty mapping.
     """

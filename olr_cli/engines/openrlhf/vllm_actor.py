@@ -28,11 +28,11 @@ serves all sequences of a GPU.
 
 
 class AgentExecutor(SingleTurnAgentExecutor):  # type: ignore[misc]
-    """Ask vLLM for responses that also end at a stop text or at the end of their chat turn.
+    """Ask vLLM for responses that also end at a stop text or at the end of the chat turn.
 
-    OpenRLHF has no flag for such ends. For one response in eight, this class also asks for the log-probabilities of the
-    tokens, to measure how far vLLM is from the policy. OpenRLHF asks for log-probabilities only if it corrects the
-    update by them.
+    OpenRLHF has no flag for these ends. For every eighth response, this class also asks for the log-probabilities of
+    the tokens. They show how far vLLM is from the policy (`sampler_gap`). Asking for every response would slow vLLM
+    down.
     """
 
     stop: Sequence[str] = ()
