@@ -266,7 +266,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
                 may be None if the method needs no labels.
             prompt_ids: the prompt's id; by default it is made from the prompt's question.
             true_answers: the prompt's true answer, or None if unknown. It serves to report accuracy. Active noise also
-                needs it, because it draws the label from answers that differ from it (R3).
+                needs it: the label is drawn from answers that differ from the true answer (R3).
             noise_types: the noise in the prompt's label: ``clean``, ``inactive``, ``active``, or ``active_frozen`` for
                 a wrong label that stays the same at every visit. By default it is derived from the label and the true
                 answer.
@@ -455,8 +455,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the run in the run directory after the step at which `state` was saved; remove the steps after it.
 
-        `state` is what `state_dict` returned. Raise UserError if the directory holds another run, or if the run has
-        another recipe, apart from the sections `train` and `model`.
+        `state` is what `state_dict` returned. Raise UserError if the directory holds another run. Also raise it if the
+        run's recipe differs from this object's in other sections than `train` and `model`.
         """
         self.close("interrupted")
         self._reset()
@@ -490,9 +490,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> RunWriter:
         """Make the writer of the run directory at the first call; return the same writer at every later call.
 
-        The first step shows how many prompts a step has, and how many rollouts a prompt. The first call puts both
-        numbers into the recipe, except those that the recipe already has. Raise UserError if the directory holds a run
-        already, or if this object was closed.
+        The first step shows how many prompts a step has, and how many rollouts each prompt has. The first call puts
+        both numbers into the recipe, except those that the recipe already has. Raise UserError if the directory holds a
+        run already, or if this object was closed.
 
         `groups` are the groups of the step: each prompt with its completions. Only the first call reads them.
         """

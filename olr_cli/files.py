@@ -130,8 +130,9 @@ def is_out_of_memory(error: BaseException) -> bool:
 def error_number(error: BaseException) -> int:
     """Return the operating system's error number (errno) behind an exception, or 0 if there is none.
 
-    The number comes from the first OSError among the exception and its causes. If there is none, the exception's text
-    is searched for the system's words for an error. Exceptions of safetensors, polars and Ray only have these words.
+    The number comes from the first OSError among the exception and its causes. Exceptions of safetensors, polars and
+    Ray have no such cause, but quote the system's words for the error. So without an OSError, the exception's text is
+    searched for such words.
     """
     for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno:
@@ -182,7 +183,8 @@ def read_text(
             the file must be UTF-8 or UTF-16.
 
     Raises:
-        UserError: the file cannot be read, is too large, or is not text in these encodings.
+        UserError: the file cannot be read, is too large, or is not text in these encodings, or there is no such
+            encoding.
     """
     try:
         with regular(file).open("rb") as source:
@@ -219,8 +221,8 @@ def read_text(
 def _decoded(content: bytes, encoding: str) -> str:
     """Decode the bytes of a file; `encoding` is used only if they are neither UTF-8 nor UTF-16 with a byte order mark.
 
-    UTF-8 comes first because text in another encoding is hardly ever valid UTF-8. A user can thus keep the setting for
-    a file in that encoding when olr's export of it, which is UTF-8, is read.
+    UTF-8 is tried first, because text in another encoding is hardly ever valid UTF-8. What olr exports is UTF-8, so an
+    export can be read with the same `encoding` as the file that it was made from.
 
     Raises:
         UnicodeDecodeError: the bytes cannot be decoded.
@@ -409,10 +411,10 @@ def write_new(
 
 
 def sweep(folder: Path, *, is_held: bool = False) -> None:
-    """Remove the temporary files that killed processes of olr have left in a folder.
+    """Remove temporary files that olr has left in a folder because its process was killed.
 
     A file is removed if it is at least a minute old and its process has ended. If `is_held`, this process has locked
-    the folder. No other process can then be writing there, so all such files are removed.
+    the folder, so no other process can be writing there. Then all such files are removed.
     """
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]

@@ -34,12 +34,12 @@ def audit(*places: PathName, verified: Sequence[PathName] = ()) -> pl.DataFrame:
     """Return a table of the prompts of stored rollouts, the one with the most doubtful label first (`olr audit`).
 
     Args:
-        places: paths of a run, of several runs of `olr rollouts`, of the files of a log, or of evaluations.
+        places: the paths of one run, several runs of `olr rollouts`, the files of one log, or several evaluations.
         verified: files of verified labels.
 
     Returns:
         One row per prompt, with the columns of ``olr audit --out`` such as rank, prompt_id, given_label, answers (with
-        counts) and status. The column question is added; it is null if the question is unknown.
+            counts) and status. The column question is added; it is null if the question is unknown.
     """
     history = audit_history([Path(place) for place in places], [])
     with history.judge() as judge:

@@ -183,7 +183,7 @@ def shown_until_stopped(
         progress: the display.
         path: the run directory.
         words: the command that continues the run.
-        kept_at_once: what the printed sentence says is stored after a second Ctrl-C: everything up to the last
+        kept_at_once: how much is stored after a second Ctrl-C, for the printed sentence: everything up to the last
             ``checkpoint``, or up to the last ``complete step``.
 
     Raises:

@@ -189,7 +189,7 @@ class Waiting:
         self._is_shown = False
 
     def say(self, sentence: str) -> None:
-        """Print a sentence on the progress, without a full stop, unless it comes too soon after the last one."""
+        """Print a sentence on the progress, without a full stop; drop it if another was printed a short while ago."""
         now = time.monotonic()
         if now < self._next_line or sys.stderr is None:
             return

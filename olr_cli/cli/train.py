@@ -139,7 +139,7 @@ def _sweep(
         recipe: name or file of the recipe.
         recipes: the options `--set`, `--index` (train only this run) and `--jobs` (runs at a time).
         storage: the folder of all runs, and whether only to show them.
-        program: the whole of `olr`, which is called again in a process for each run.
+        program: the entry point of `olr`. Each run gets a process of its own, which calls it.
     """
     from olr_cli.engines.rehearse import sweep_answer
     from olr_cli.engines.sweep import train_all
