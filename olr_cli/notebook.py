@@ -39,7 +39,7 @@ def audit(*places: PathName, verified: Sequence[PathName] = ()) -> pl.DataFrame:
 
     Returns:
         One row per prompt, with the columns of ``olr audit --out`` such as rank, prompt_id, given_label, answers (with
-            counts) and status. The column question is added; it is null if the question is unknown.
+        counts) and status. The column question is added; it is null if the question is unknown.
     """
     history = audit_history([Path(place) for place in places], [])
     with history.judge() as judge:
