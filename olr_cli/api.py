@@ -163,8 +163,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     once. As a context manager, it calls `close` at the end.
 
     Args:
-        run_dir: the directory for labels, rollouts, metrics and the recipe. It must not hold a run yet, unless you load
-            that run's state. If it is None, a temporary folder is used, and deleted together with this object.
+        run_dir: the directory for labels, rollouts, metrics and the recipe. To continue a run that it already holds,
+            call `load_state_dict` first; otherwise the first step raises UserError. If it is None, a temporary folder
+            is used, and deleted together with this object.
         recipe: keys of a recipe as nested mappings, or the name of a recipe file. The method is OLR unless
             `method.name` says otherwise. `train` and `model.path` describe what the trainer does, and are only stored.
             `data.verified` names a file of verified labels, with a prompt_id or a question in each row.
@@ -264,12 +265,13 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
             labels: the prompt's label in the data, or `SENTINEL` for a prompt marked as inactive or active noise. It
                 may be None if the method needs no labels.
             prompt_ids: the prompt's id; by default it is made from the prompt's question.
-            true_answers: the prompt's true answer, or None if unknown. It serves to report accuracy. Noisy labels are
-                drawn from the answers that differ from it (R3).
-            noise_types: the noise in the prompt's label: ``clean``, ``inactive``, ``active`` or ``active_frozen``; by
-                default derived from the label and the true answer.
-            step: the number of this step, from 1, as a check; None for no check. A UserError is raised if another step
-                is due, because a step was lost or repeated.
+            true_answers: the prompt's true answer, or None if unknown. It serves to report accuracy. Active noise also
+                needs it: the label is drawn from answers that differ from the true answer (R3).
+            noise_types: the noise in the prompt's label: ``clean``, ``inactive``, ``active``, or ``active_frozen`` for
+                a wrong label that stays the same at every visit. By default it is derived from the label and the true
+                answer.
+            step: the number that this step must have, from 1. If another number is due, a step was lost or repeated,
+                and UserError is raised. None skips this check.
 
         Returns:
             Rewards in the order of the completions, the decided labels, and the step's metrics.
@@ -311,11 +313,11 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         a group in the order of its completions.
 
         Args:
-            groups: each prompt of the step once, with its completions.
-            step: the number of this step, from 1, as a check; a UserError is raised if another step is due. None for no
-                check.
-            complete: whether these are the last groups of the step. If it is False, the returned metrics are empty, and
-                the whole step is stored by the call with the last groups, or by `finish_step`.
+            groups: each prompt once, with its completions.
+            step: the number that this step must have, from 1; UserError is raised if another number is due. None skips
+                this check.
+            complete: whether these are the last groups of the step. If False, the returned metrics are empty, and the
+                step is stored only by a later call with the last groups, or by `finish_step`.
         """
         number = self._step + 1
         if step is not None and step != number:
@@ -391,9 +393,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         data_sources: Sequence[str] | None = None,
         prompts: Sequence[str | Chat] | None = None,
     ) -> list[float]:
-        """Return 1.0 for every completion whose answer is right, else 0.0; for held-out prompts.
+        """Return 1.0 for every completion whose answer is right, else 0.0.
 
-        Nothing is recorded. Each argument has one item per completion.
+        Use this to evaluate: it decides no labels and records nothing. Each argument has one item per completion.
 
         Args:
             completions: texts, chats or rollouts.
@@ -426,8 +428,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def log(self, metrics: Mapping[str, float]) -> None:
         """Add the trainer's own metrics to those of the latest step, or to step 0 if there has been no step.
 
-        The next step, `flush`, `state_dict` and `close` write them to metrics.jsonl. Metrics that come for the same
-        step after that are dropped.
+        They are written to metrics.jsonl by the next step, `flush`, `state_dict` or `close`. Once a step's metrics are
+        written, further metrics for that step are dropped without an error.
         """
         # If the latest step's line is already in the file, as after `state_dict` or a resume, these metrics are
         # dropped.
@@ -453,8 +455,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue the run in the run directory after the step at which `state` was saved; remove the steps after it.
 
-        `state` is what `state_dict` returned. Raise UserError if the directory holds another run, or if the run has
-        another recipe, apart from the sections `train` and `model`.
+        `state` is what `state_dict` returned. Raise UserError if the directory holds another run. Also raise it if the
+        run's recipe differs from this object's in other sections than `train` and `model`.
         """
         self.close("interrupted")
         self._reset()
@@ -465,8 +467,8 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     def close(self, status: Status = "finished") -> None:
         """Write what is pending, note in the manifest how the run ended (`status`), and release the run directory.
 
-        The groups of an incomplete step are stored as a step. If the run is finished and has verified labels, log how
-        many of them belong to its prompts, as a warning if some belong to none.
+        The groups of an incomplete step are stored as a step. If `status` is ``finished`` and there are verified
+        labels, log how many of them matched prompts of the run. This is a warning if some matched none.
         """
         self.finish_step()
         self.flush()
@@ -486,11 +488,13 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
     # The run directory --------------------------------------------------------------------------------------------
 
     def _open(self, groups: Sequence[tuple[Prompt, Sequence[Any]]]) -> RunWriter:
-        """Return the writer of the run directory, which the first call makes.
+        """Make the writer of the run directory at the first call; return the same writer at every later call.
 
-        At the first call, `groups` are the groups of the first step: each prompt with its completions. The recipe gets
-        their numbers of prompts and of rollouts per prompt, unless it has these numbers already. Raise UserError if the
-        directory holds a run already, or if this object was closed.
+        The first step shows how many prompts a step has, and how many rollouts each prompt has. The first call puts
+        both numbers into the recipe, except those that the recipe already has. Raise UserError if the directory holds a
+        run already, or if this object was closed.
+
+        `groups` are the groups of the step: each prompt with its completions. Only the first call reads them.
         """
         path = self.run_dir
         if self._run is not None:
@@ -516,9 +520,9 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         return self._write_to(RunWriter.create(path, self.recipe))
 
     def _resume(self, run_id: str) -> None:
-        """Continue the run in the run directory after the current step, and remove later steps.
+        """Continue the stored run `run_id` after step `self._step`, and remove its later steps.
 
-        Raise UserError if the id of the stored run is not `run_id`. Also raise it if the stored recipe differs from
+        Raise UserError if the run directory does not hold this run. Also raise it if the stored recipe differs from
         this object's in other sections than `train` and `model`.
         """
         path = self.run_dir
@@ -551,10 +555,10 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
         self._write_to(RunWriter.resume(path, self.recipe), is_resumed=True)
 
     def _write_to(self, run: RunWriter, *, is_resumed: bool = False) -> RunWriter:
-        """Begin to write to `run`, and return it.
+        """Begin to write to `run`, whose directory this process has locked, and return it.
 
-        This process has locked the directory of `run`. The lock is released if this method fails. The prompts and the
-        history stored in the run are read. If `is_resumed`, the steps after the current one are removed first.
+        The stored prompts and history of the run are read, so that decisions depend on them. With `is_resumed`, the
+        steps after `self._step` are removed first. If anything fails, the lock is released.
         """
         with ExitStack() as lock:
             lock.enter_context(run)
@@ -589,7 +593,7 @@ class OnlineLabelRefinement(AbstractContextManager["OnlineLabelRefinement"]):
 
         Args:
             groups: each prompt with its completions.
-            marked: the prompts of `groups`, in order. `is_verified` is set for those with a verified label.
+            marked: the same prompts in the same order, with `is_verified` set on those that have a verified label.
         """
         names = {name for part in self._decided for name in part.labels["prompt_id"]}
         known = {} if self._run is None else self._run.prompts
@@ -658,10 +662,13 @@ def _recipe_tree(
 
 
 def _warn_if_unread(missing: float, responses: Sequence[str]) -> None:
-    """Log a warning if more than 90 % of the responses have no answer that can be read, with a hint how to read them.
+    """Log a warning if no answer can be read from more than 90 % of the responses.
 
-    `missing` is the share of responses without an answer. `responses` are their texts, of which the first give the
-    hint.
+    The warning also suggests an extractor, if there is one that reads most of the first 100 responses.
+
+    Args:
+        missing: the share of responses without an answer, from 0 to 1.
+        responses: the texts of all responses.
     """
     if missing > 0.9:
         logging.getLogger(__name__).warning(
@@ -677,9 +684,9 @@ def _joined(parts: Sequence[Columns]) -> Columns:
 
 
 def _rollout(completion: str | Chat | Rollout, prompt: Sequence[Message]) -> Rollout:
-    """Return a completion as a `Rollout`, so that it can be read again without its prompt.
+    """Return a completion as a `Rollout` whose response can be read without the prompt.
 
-    If the prompt ended with a tag such as ``<think>``, the tag is put in front of the response.
+    If `prompt` ends with a tag such as ``<think>``, the response begins with the same tag.
     """
     rollout = (
         completion

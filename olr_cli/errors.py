@@ -39,7 +39,8 @@ class UserError(Exception):
     def of(cls, sentence: str, *, remedy: str, place: str = "") -> Self:
         """Make an error from a sentence ``problem; remedy``, which is split at its last semicolon.
 
-        A sentence without a semicolon is the problem alone. The remedy is then the argument `remedy`.
+        If the sentence has no semicolon, all of it is the problem, and the argument `remedy` is the remedy. Otherwise
+        this argument is ignored.
         """
         problem, semicolon, own_remedy = sentence.rpartition("; ")
         return (

@@ -84,9 +84,10 @@ def writing(target: Path) -> Iterator[None]:
 
 
 def system_problem(error: BaseException) -> str | None:
-    """Return what to tell the user about an error of the system as a whole, such as a full disk; None for other errors.
+    """Return what to tell the user about an error of the disk or the operating system; None for any other error.
 
-    The text is ``problem; remedy``. For a missing temporary folder it is the remedy alone.
+    Examples are a full disk and too many open files. The text is ``problem; remedy``. If the system has no usable
+    temporary folder, the text is only the remedy.
     """
     # tempfile raises this, and torch calls tempfile when it is imported.
     if "No usable temporary directory" in str(error):
@@ -96,11 +97,11 @@ def system_problem(error: BaseException) -> str | None:
 
 @contextmanager
 def naming_the_disks_error(folder: Path) -> Iterator[None]:
-    """Replace torch's error by the system's if the block fails because nothing can be written to `folder`.
+    """Raise the operating system's error in place of torch's if the block fails because `folder` cannot be written to.
 
-    On a full disk, torch.save only says "unexpected pos 4544 vs 4438". After any RuntimeError of the block, 1 MiB is
-    written to `folder` as a test. If the test fails, its error is raised, which names the reason. Otherwise the block's
-    error is raised.
+    On a full disk, torch.save only says "unexpected pos 4544 vs 4438". So after any RuntimeError of the block, 1 MiB is
+    written to `folder` as a test. If that fails too, its OSError is raised, which names the reason. If it succeeds, the
+    block's error is raised.
     """
     try:
         yield
@@ -127,10 +128,11 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def error_number(error: BaseException) -> int:
-    """Return the system's error number (errno) behind an exception, or 0 if there is none.
+    """Return the operating system's error number (errno) behind an exception, or 0 if there is none.
 
-    It is the number of an OSError among the exception's causes. Some exceptions have no such cause but contain the
-    system's text for the error, such as those of safetensors, polars and Ray. So the exception's text is searched too.
+    The number comes from the first OSError among the exception and its causes. Exceptions of safetensors, polars and
+    Ray have no such cause, but quote the system's words for the error. So without an OSError, the exception's text is
+    searched for such words.
     """
     for cause in causes(error):
         if isinstance(cause, OSError) and cause.errno:
@@ -156,7 +158,7 @@ def regular(file: Path) -> Path:
 def digest_of(files: Iterable[Path]) -> str:
     """Return one SHA-256, in hexadecimal, over the names and contents of files in the given order.
 
-    A name is without its folder. Raise UserError if a file is a pipe, a device or a socket.
+    The folders of the files make no difference. Raise UserError if a file is a pipe, a device or a socket.
     """
     total = hashlib.sha256()
     for file in files:
@@ -172,15 +174,17 @@ def read_text(
 ) -> str:
     """Return the text of a file without its byte order mark.
 
-    The file is UTF-8, or UTF-16 with a byte order mark, or else in `encoding`.
+    The file may be UTF-8, or UTF-16 with a byte order mark. If it is neither, it is read in `encoding`.
 
     Args:
         file: the file to read.
         at_most: the largest allowed size in bytes; None for any.
-        encoding: the recipe's `data.encoding`, which errors then name. None allows no third encoding.
+        encoding: the value of the recipe's `data.encoding`; an error then tells the user to change that key. None if
+            the file must be UTF-8 or UTF-16.
 
     Raises:
-        UserError: the file cannot be read, is too large, or is not text in these encodings.
+        UserError: the file cannot be read, is too large, or is not text in these encodings, or there is no such
+            encoding.
     """
     try:
         with regular(file).open("rb") as source:
@@ -217,9 +221,12 @@ def read_text(
 def _decoded(content: bytes, encoding: str) -> str:
     """Decode the bytes of a file; `encoding` is used only if they are neither UTF-8 nor UTF-16 with a byte order mark.
 
-    Text in another encoding is hardly ever valid UTF-8 by chance. So the same setting works for a file and for what olr
-    exports from it, which is UTF-8. Raise UnicodeDecodeError if the bytes cannot be decoded, and LookupError if there
-    is no such encoding.
+    UTF-8 is tried first, because text in another encoding is hardly ever valid UTF-8. What olr exports is UTF-8, so an
+    export can be read with the same `encoding` as the file that it was made from.
+
+    Raises:
+        UnicodeDecodeError: the bytes cannot be decoded.
+        LookupError: there is no such encoding; raised even if it is not needed.
     """
     # A misspelt name raises even if the encoding is not needed for this file.
     codecs.lookup(encoding)
@@ -238,15 +245,15 @@ def read_lines(
 ) -> Iterator[str]:
     """Yield the lines of a text file without its byte order mark; every line ending becomes a line feed.
 
-    UTF-8 is read line by line. With any other encoding, the whole file is read first. Raise UserError if the file
-    cannot be read or decoded.
+    UTF-8 is read line by line. In any other encoding, the whole file is read first. Raise UserError if the file cannot
+    be read or decoded.
 
     Args:
         file: the file to read.
-        is_cut: whether the file may end inside a character, because its writer may have been stopped. Such a last line
-            is yielded as ``{``, which is invalid JSON.
-        encoding: the recipe's `data.encoding`, which is tried if the file is neither UTF-8 nor UTF-16 with a byte order
-            mark. None allows no third encoding.
+        is_cut: whether the file may end inside a character, because its writer was stopped. Such a last line is yielded
+            as ``{``. This is invalid JSON, so readers of logs treat it like any other line that was cut off.
+        encoding: the value of the recipe's `data.encoding`, for a file that is neither UTF-8 nor UTF-16 with a byte
+            order mark. None if the file must be UTF-8 or UTF-16.
     """
     try:
         with regular(file).open("rb") as content:
@@ -272,9 +279,9 @@ def read_lines(
 
 
 def storable(text: str) -> str:
-    """Replace each half of a surrogate pair, which UTF-8 cannot hold, by a question mark.
+    """Return the text with a question mark for each character that UTF-8 cannot hold (a lone surrogate).
 
-    Call this before a text is used for anything. The stored text is then the text that was used.
+    Call this as soon as a text comes in, so that the text that is used equals the text that is stored.
     """
     return text.encode("utf-8", "replace").decode("utf-8")
 
@@ -375,10 +382,10 @@ def write_new(
     *,
     replaces: bool = False,
 ) -> bool:
-    """Let `write` fill a new file; return True, or False if the file already existed with the same bytes.
+    """Write a file, unless it already exists with the same bytes; return whether it was written.
 
-    A command can thus be repeated. If the file exists with other content, it is replaced if `replaces` is True;
-    otherwise UserError is raised.
+    The same command can therefore run twice without an error. If the file exists with other content, it is replaced if
+    `replaces` is True; otherwise UserError is raised.
 
     Args:
         target: the file.
@@ -404,10 +411,10 @@ def write_new(
 
 
 def sweep(folder: Path, *, is_held: bool = False) -> None:
-    """Remove the temporary files that killed processes of olr have left in a folder.
+    """Remove temporary files that olr has left in a folder because its process was killed.
 
     A file is removed if it is at least a minute old and its process has ended. If `is_held`, this process has locked
-    the folder. No other process can then be writing there, so all such files are removed.
+    the folder, so no other process can be writing there. Then all such files are removed.
     """
     for leftover in folder.glob(".*.tmp"):
         process = leftover.name.split(".")[-2]
@@ -478,7 +485,8 @@ def write_text(target: Path, text: str) -> None:
 def sync(path: Path) -> None:
     """Wait until a file's bytes, or a folder's entries, are on the disk.
 
-    Some file systems cannot wait. Then a sentence that says so is added to `departures`, which a run's manifest lists.
+    If the file system cannot do this, return at once, and add a sentence that says so to `departures`. A run's manifest
+    lists the sentences in `departures`.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -496,8 +504,8 @@ def sync(path: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file, a folder or a link that is not needed any more; the target of a link stays.
 
-    If the system refuses, the path stays too. Then a sentence that says so is added to `departures`, which a run's
-    manifest lists.
+    If the operating system refuses, the path stays and no error is raised. A sentence that says so is then added to
+    `departures`. A run's manifest lists the sentences in `departures`.
     """
     try:
         if path.is_dir() and not path.is_symlink():

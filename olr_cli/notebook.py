@@ -34,7 +34,7 @@ def audit(*places: PathName, verified: Sequence[PathName] = ()) -> pl.DataFrame:
     """Return a table of the prompts of stored rollouts, the one with the most doubtful label first (`olr audit`).
 
     Args:
-        places: paths of a run, of several runs of `olr rollouts`, of the files of a log, or of evaluations.
+        places: the paths of one run, several runs of `olr rollouts`, the files of one log, or several evaluations.
         verified: files of verified labels.
 
     Returns:
@@ -67,9 +67,10 @@ def figure(name: str, *runs: PathName) -> Figure:
     """Return a figure of runs for a notebook to show (`olr analyze --figure`).
 
     Args:
-        name: learning, coherence, dynamics, composition, arms, or ``over-KEY``, where KEY is a key of the recipe.
-        runs: run directories, or folders that contain runs. An arm is the runs that differ only in their seed. For
-            figures with one chart per arm, such as dynamics, name the runs of one arm; otherwise UserError is raised.
+        name: learning, coherence, dynamics, composition, arms, or ``over-KEY``. The last shows scores over the values
+            of KEY, a key of the recipe, as in ``over-noise.ratio``.
+        runs: run directories, or folders that contain runs. Runs that differ only in their seed are one arm. Figures
+            such as dynamics have one chart per arm; they raise UserError if the runs belong to several arms.
     """
     # Imported here: matplotlib is slow to import, and only this function needs it.
     from olr_cli.analysis import figures

@@ -92,10 +92,11 @@ def raised_at(error: Exception) -> str:
 
 @contextmanager
 def running(what: str, place: str = "") -> Iterator[None]:
-    """Raise a UserError in place of any error that the block raises; for blocks that run a user's code.
+    """Run the block, which calls a user's code; raise any error of it as a UserError.
 
-    The message begins with `what`, which names this code. `place` is where the user can fix it, such as a key of the
-    recipe.
+    Args:
+        what: names the user's code at the start of the error's message.
+        place: where the user can fix the code's error, such as a key of the recipe.
     """
     try:
         yield

@@ -134,12 +134,13 @@ def _allowed(allow: Sequence[str], *, strict: bool) -> set[str]:
 
 
 def _limit(model: str | None, *, trust_remote_code: bool) -> Limit:
-    """Return the length above which a prompt is too long.
+    """Return the length above which a prompt is too long, together with its unit and how to measure it.
 
-    With a model, this is training's default limit (`TrainSection.max_prompt_tokens`), counted in the model's tokens.
+    Without a model, lengths are counted in characters. With one, they are counted in its tokens, and the limit is the
+    default of `train.max_prompt_tokens`.
 
     Args:
-        model: a folder, hub id or built-in policy; None: the limit is counted in characters.
+        model: a folder, hub id or built-in policy; None for no model.
         trust_remote_code: whether the model's own code may be run to load its tokenizer.
     """
     from olr_cli.data.check import CHARACTERS, Limit
@@ -196,17 +197,18 @@ def _lines(checked: Checked) -> Iterator[Line]:
 
 
 def _next(
-    checked: Checked, named: str, words: Sequence[str], export: Path | None
+    checked: Checked, source: str, words: Sequence[str], export: Path | None
 ) -> dict[str, str]:
-    """Return the command to propose next, as a mapping of the command to its purpose.
+    """Return the command that `olr check` proposes at its end, as a dictionary: command -> its purpose.
 
-    For a log this is `olr audit`; for a data set with unusable rows, `olr check --export`; else `olr rollouts`.
+    For a log this is `olr audit`. For a data set with rows that cannot be graded, it is `olr check --export`, unless
+    such an export has just been written. Otherwise it is `olr rollouts`.
 
     Args:
         checked: the findings.
-        named: the data set as the user named it.
-        words: words for the next command: the data set or its export, and the options on how to read it.
-        export: the file of the export; None if the command wrote none.
+        source: the data set as the user wrote it; its ending decides the format of the proposed export.
+        words: words for the proposed command: the data set or its export, and the options on how to read it.
+        export: the file that `--export` has written; None if there is none.
     """
     from olr_cli.data.findings import UNUSABLE
     from olr_cli.data.writers import csv_suffix
@@ -215,8 +217,8 @@ def _next(
     if checked.is_log:
         return {f"olr audit {data_set}": "which labels its answers contradict"}
     if export is None and any(finding.kind in UNUSABLE for finding in checked.findings):
-        suffix = csv_suffix(named) or (
-            ".parquet" if named.endswith(".parquet") else ".jsonl"
+        suffix = csv_suffix(source) or (
+            ".parquet" if source.endswith(".parquet") else ".jsonl"
         )
         return {
             f"olr check {data_set} --export clean{suffix}": "without what cannot be graded"

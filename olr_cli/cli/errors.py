@@ -75,8 +75,8 @@ def _user_error(
 
     Args:
         error: what the command raised.
-        command: the command, which is named if a package is missing.
-        values: the values of the command's arguments, which may contain the directory of a damaged run.
+        command: the command. The error names it if an optional package is missing.
+        values: the values of the command's arguments. Folders among them are searched for damaged runs.
     """
     # A missing optional package is for the user to install; any other failed import is a bug.
     if isinstance(error, ModuleNotFoundError):
@@ -96,8 +96,9 @@ def _user_error(
 def _with_options(error: UserError, command: Callable[P, R]) -> UserError:
     """Return a copy of an error that names the command's options in place of Python arguments or recipe keys.
 
-    A recipe's key, such as `data.columns`, becomes an option if the command has that option and no `--set`. An example
-    of a value ("as in data.columns=…") becomes text that can be pasted into the command.
+    If the command has no `--set`, a recipe's key becomes the option of the same name: `data.columns` becomes
+    `--columns`. Otherwise the key stays. An example such as "as in data.columns=…" becomes words that can be typed: "as
+    in --columns …", or "as in --set data.columns=…".
     """
     # Parameters such as `set_` and `format_` end in an underscore, since Python has these names itself.
     arguments = {name.removesuffix("_") for name in inspect.signature(command).parameters}
@@ -173,14 +174,17 @@ def shown_until_stopped(
     *,
     kept_at_once: str = "checkpoint",
 ) -> Iterator[None]:
-    """Run the block and then end the progress display. If the run is stopped, say how to continue it, and exit.
+    """Run the block, a training or sampling run, and then end its progress display.
+
+    If the run is stopped, print how to continue it and how much of it is stored, and exit. After a first Ctrl-C, the
+    present step is finished and stored. A second Ctrl-C stops the run at once.
 
     Args:
         progress: the display.
         path: the run directory.
         words: the command that continues the run.
-        kept_at_once: ``checkpoint`` or ``complete step``. If a second Ctrl-C stops the run at once, everything up to
-            the last checkpoint or complete step is kept. After a first Ctrl-C, the present step is finished and kept.
+        kept_at_once: how much is stored after a second Ctrl-C, for the printed sentence: everything up to the last
+            ``checkpoint``, or up to the last ``complete step``.
 
     Raises:
         Exit: the run was stopped (see `olr_cli.runs.interrupts.exit_status`), or the engine's own process failed.

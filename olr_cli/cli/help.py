@@ -22,8 +22,8 @@ def _without_types(parameters: list[Any]) -> list[Any]:
 class Command(TyperCommand):
     """A command of typer whose help leaves out types, and which allows an option without its value.
 
-    An option with the metavar `[FILE.yaml]` takes the next word only if it ends in .yaml or .yml; otherwise its value
-    is `-`.
+    typer itself has no such options. Here, an option with the metavar `[FILE.yaml]` takes the next word as its value if
+    this word ends in .yaml or .yml. Otherwise the option has no value, for which the command gets `-`.
     """
 
     def get_params(self, ctx: Any) -> Any:

@@ -134,8 +134,8 @@ def _answer(
 
     Args:
         noisy: the prompts, each with its type of noise.
-        refused: the wrong answers in the rollouts that did not become labels, because another grader may call them
-            right, each as (label, answer). None if no rollouts were given.
+        refused: pairs (the prompt's label, a wrong answer in the rollouts). These answers did not become labels,
+            because another grader may call them right. None if no rollouts were given.
         file: the file that was written.
         notes: sentences on the data set.
     """
@@ -168,8 +168,8 @@ def _lines(
     Args:
         noisy: the prompts, each with its type of noise.
         counted: type of noise -> number of prompts.
-        refused: the wrong answers in the rollouts that did not become labels, because another grader may call them
-            right, each as (label, answer). None if no rollouts were given.
+        refused: pairs (the prompt's label, a wrong answer in the rollouts). These answers did not become labels,
+            because another grader may call them right. None if no rollouts were given.
     """
     labels = f", labels in {noisy.label_column}" if noisy.label_column else ""
     yield Line("Read", f"{noisy.source}: {len(noisy)} prompts{labels}")

@@ -161,9 +161,9 @@ TRUST_REMOTE_CODE = Option(
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Return a copy of a command in which each parameter that is a named tuple is replaced by options for typer.
 
-    Each field of the named tuple becomes an option, which is the field's default. The heading of these options in the
-    help is the named tuple's docstring up to a colon, without a full stop. The heading `More` is for rarely used
-    options.
+    Each field of the named tuple becomes one option; the field's default is the typer Option that describes it. The
+    help lists these options below a heading of their own: the text before the colon in the named tuple's docstring. The
+    heading `More` is for rarely used options.
     """
     keyword, parameters = inspect.Parameter.KEYWORD_ONLY, list[inspect.Parameter]()
     groups: dict[str, Any] = {}

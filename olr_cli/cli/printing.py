@@ -53,9 +53,10 @@ def show(answer: Answer, shape: str = "terminal") -> None:
 
     Args:
         answer: the output.
-        shape: ``terminal`` prints everything as text. ``markdown``, ``latex`` and ``csv`` print only the tables to
-            standard output. ``json`` prints one object with everything, and ``event`` prints it as a run's last JSON
-            line.
+        shape: the form in which it is printed. ``terminal`` prints everything as text. ``markdown``, ``latex`` and
+            ``csv`` print only the tables to standard output. ``json`` prints everything as one JSON object. ``event``
+            is for commands that have printed a JSON line for each event of a run: it prints everything as one more such
+            line, for the event ``finished``.
     """
     if shape == "json":
         typer.echo(_json(answer))
@@ -95,12 +96,12 @@ def _json(answer: Answer) -> str:
 
 
 def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
-    """Print one part of an answer: a table, a line with its head, or plain text.
+    """Print one part of an answer: a table, a line with a heading, or plain text.
 
     Args:
         part: what to print.
         shape: how a table is printed: ``terminal``, ``markdown``, ``latex`` or ``csv``.
-        indent: the width of a line's head, in characters.
+        indent: the width of a line's heading, in characters.
     """
     if isinstance(part, Table):
         print_table(part, shape)
@@ -114,12 +115,12 @@ def _print_part(part: Table | Line | str, shape: str, indent: int) -> None:
 
 
 def _is_footnote(note: str, answer: Answer) -> bool:
-    """Return whether a table of the answer prints this note itself, as a footnote."""
+    """Return whether a table of the answer has this note among its footnotes, so that it is printed with the table."""
     return any(note in table.footnotes for table in answer.tables)
 
 
 def _print_next(answer: Answer) -> None:
-    """Print the next commands that an answer proposes."""
+    """Print the commands that an answer proposes to run next, with their purposes."""
     for place, (command, purpose) in enumerate(answer.next.items()):
         head = ("  or" if place else "Next") + ("" if answer.indent else ":")
         text = f"{command}   ({purpose})" if purpose else command
@@ -146,9 +147,9 @@ def show_dry_run(answer: Answer, *, as_json: bool) -> None:
 
 
 def _print_line(line: Line, indent: int, *, err: bool = False) -> None:
-    """Print a line with its head in bold, to standard error if `err` is set, else to standard output.
+    """Print a line with its heading in bold, to standard error if `err` is set, else to standard output.
 
-    The head fills at least `indent` columns. Text is never read as rich's markup, because prompts and labels are data:
+    The heading is padded to `indent` columns. Text is never read as rich's markup, because prompts and labels are data:
     `[1, 2]` has to stay `[1, 2]`.
     """
     from rich.console import Console
@@ -188,7 +189,7 @@ class Waiting:
         self._is_shown = False
 
     def say(self, sentence: str) -> None:
-        """Print a sentence on the progress, without a full stop, unless it comes too soon after the last one."""
+        """Print a sentence on the progress, without a full stop; drop it if another was printed a short while ago."""
         now = time.monotonic()
         if now < self._next_line or sys.stderr is None:
             return

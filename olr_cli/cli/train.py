@@ -139,7 +139,7 @@ def _sweep(
         recipe: name or file of the recipe.
         recipes: the options `--set`, `--index` (train only this run) and `--jobs` (runs at a time).
         storage: the folder of all runs, and whether only to show them.
-        program: the whole of `olr`, which is called again in a process for each run.
+        program: the entry point of `olr`. Each run gets a process of its own, which calls it.
     """
     from olr_cli.engines.rehearse import sweep_answer
     from olr_cli.engines.sweep import train_all
@@ -172,14 +172,15 @@ def _sweep(
     else:
         overrides = [word for setting in settings for word in ("--set", setting)]
         words = ["train", recipe, *overrides, "--sweep", "--run-dir", str(folder)]
-        train_one = partial(_be_olr, program, words)
+        train_one = partial(_train_run_of_sweep, program, words)
         raise typer.Exit(train_all(runs, folder, jobs or 1, train_one))
 
 
-def _be_olr(program: Callable[[], None], words: list[str], number: int) -> None:
-    """Train one run of a sweep; this is called in a process of its own, and runs the whole of `olr` there.
+def _train_run_of_sweep(program: Callable[[], None], words: list[str], number: int) -> None:
+    """Train one run of a sweep, by running the whole of `olr` in this process.
 
-    The run's errors and output are then the same as if a user had typed the command.
+    The caller starts a process for each run. The run's errors and output are then the same as if a user had typed the
+    command.
 
     Args:
         program: the entry point of `olr`.

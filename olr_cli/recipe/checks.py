@@ -108,12 +108,11 @@ def _update_warnings(train: TrainSection) -> Iterator[str]:
 
 
 def steepest_slope(visits: int) -> Fraction:
-    """Return the largest least-squares slope that pass rates can have over this number of visits; 0 below two visits.
+    """Return the largest least-squares slope (R12) that pass rates can have over this number of visits.
 
-    A visit is the rollouts of one prompt in one epoch. Its pass rate lies between 0 and 1. The slope (Eq. slope, R12)
-    is sum x(i) p(i) / sum x(i)^2, where p(i) is the pass rate of visit i, and x(i) is i minus the mean of all i. The
-    slope is largest if p is 0 where x is negative and 1 where x is positive. That gives 3 t / (2 (t^2 - 1)) for an even
-    number t of visits and 3 / (2 t) for an odd one.
+    A visit is the rollouts of one prompt in one epoch. Its pass rate is between 0 and 1. The slope is largest if the
+    first half of the pass rates is 0 and the second half is 1; a rate in the middle has no effect. For t visits the
+    slope is then 3 t / (2 (t^2 - 1)) if t is even, and 3 / (2 t) if t is odd. Below two visits it is 0.
     """
     if visits < 2:
         return Fraction(0)

@@ -48,9 +48,10 @@ def bundled_recipes() -> Path:
 
 
 def find_recipe(name: str | Path) -> Path:
-    """Return the path of a recipe file, which `name` gives as a path or as the name of a recipe that comes with olr.
+    """Return the path of a recipe file, given its path or the name of a recipe that comes with olr.
 
-    A file with this path takes precedence. Raise UserError if there is no such recipe, or if the file is a data set.
+    If `name` fits both, the file with this path is returned. Raise UserError if it fits neither, or if the file's
+    ending (.csv, .tsv, .jsonl, .parquet) is one of a data set.
     """
     path = Path(name)
     # os.path returns False for a name that is too long; pathlib raises.
@@ -149,11 +150,11 @@ def with_layers(path: str | Path, overrides: Iterable[str]) -> tuple[Recipe, lis
 
 
 def marked(recipe: Recipe, layers: Sequence[Layer]) -> Recipe:
-    """Return a copy of the recipe that marks each key whose code a stored recipe names and the user does not.
+    """Return a copy of the recipe in which keys are marked if they run code that only a stored recipe names.
 
-    Code means a function from outside olr, or code that comes with a model. A stored recipe lies in the folder of a
-    run, and may be a stranger's. So `Recipe.require_named` refuses to run the code of marked keys. If the user's own
-    file or settings name the same code, the key is not marked.
+    Code is a function from outside olr, or code that comes with a model. A stored recipe lies in the folder of a run
+    and may be a stranger's. `Recipe.require_named` therefore refuses to run the code of marked keys. A key is not
+    marked if the user's own file or settings name the same code.
 
     `layers` are the layers that the recipe was merged from. Each says whether its keys come from a stored recipe.
     """
@@ -282,9 +283,9 @@ def _read_keys(file: Path) -> dict[str, Any]:
 def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of `base` overridden by those of `top`, merged section by section.
 
-    Some sections have several kinds, which a key selects (`noise.type`, `engine.name`). If `top` selects another kind,
-    the section's keys in `base` that the new kind lacks are dropped. If `top` selects another method (`method.name`),
-    all keys of that section in `base` are dropped, because each method has its own defaults.
+    Some sections have several kinds, which one key selects (`noise.type`, `engine.name`). If `top` selects another
+    kind, the section loses those keys of `base` that the new kind lacks. If `top` selects another method
+    (`method.name`), the section loses all keys of `base`, because each method has its own defaults.
 
     A mapping under the key ``extractor`` is not merged but replaced as a whole.
     """
@@ -303,21 +304,21 @@ def overlay(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _keys_of_kind(
-    name: str, below: Mapping[str, Any], value: Mapping[str, Any]
+    name: str, below: Mapping[str, Any], above: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return the keys of a section that stay when other keys are laid over them.
+    """Return those keys of a section that stay when the keys `above` are laid over them.
 
-    Some sections have several kinds, which one key selects, such as `noise.type`. If `value` selects another kind, the
-    keys that this kind lacks are dropped. If it selects another method, all keys are dropped. All keys stay if `value`
+    Some sections have several kinds, which one key selects, such as `noise.type`. If `above` selects another kind, the
+    keys that this kind lacks are dropped. If it selects another method, all keys are dropped. All keys stay if `above`
     does not change the kind, or if it names an unknown kind.
 
     Args:
         name: the section's name, such as ``noise``.
         below: the section's keys so far.
-        value: the section's keys that are laid over them.
+        above: the section's keys that are laid over them.
     """
     tag, kinds = KINDS.get(name, ("", {}))
-    new = value.get(tag)
+    new = above.get(tag)
     if not isinstance(new, str) or new == below.get(tag):
         return below
     # Keys of the same name may have other defaults there: warmup_epochs is 5 for OLR and 0 for a rule of your own.

@@ -56,10 +56,10 @@ class MethodSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _add_presets(cls, keys: Any) -> Any:
-        """Fill in the keys that are not set and for which the named method presets a value; return all keys.
+        """Return the section's keys, with the named method's presets for those that are not set.
 
-        A user's own label rule, whose name has a colon, presets nothing, so its keys are returned unchanged. Anything
-        but a dictionary is returned unchanged too. Raise pydantic's error if there is no such method.
+        A label rule of the user's own, whose name has a colon, has no presets, so its keys are returned unchanged. So
+        is anything but a dictionary. Raise pydantic's error if there is no such method.
         """
         if not isinstance(keys, dict) or ":" in str(keys.get("name")):
             return keys
@@ -71,9 +71,10 @@ class MethodSection(Section):
 
     @model_validator(mode="after")
     def _refuse_other_presets(self) -> MethodSection:
-        """Raise ValueError if a key has another value than the method presets, because that would be another method.
+        """Return the section; raise ValueError if a key has another value than the method presets for it.
 
-        If the preset is a number, such as the weight of a penalty, any number above 0 is allowed.
+        With another value, it would be another method. If the preset is a number, such as the weight of a penalty, any
+        number above 0 is allowed.
         """
         for key, preset in self.row.presets.items():
             value, is_number = getattr(self, key), isinstance(preset, float)
@@ -96,7 +97,10 @@ class MethodSection(Section):
 
     @property
     def row(self) -> MethodRow:
-        """What the method's name stands for: a rule for the label, a reward, and presets of other keys."""
+        """What the method's name stands for: a rule for the label, a reward, and presets of other keys.
+
+        This is the method's row in `METHODS`.
+        """
         return METHODS[self.name]
 
     def default_of(self, key: str) -> Any:
@@ -143,8 +147,8 @@ class OlrMethod(MethodSection):
 class ScoreMethod(MethodSection):
     """The section `method` for token_entropy and sequence_entropy.
 
-    These methods need no labels. They reward a response by the policy's own token probabilities, as a mean or a sum
-    over the response's tokens.
+    These methods need no labels. They reward a response by the policy's own token probabilities. `score_reduction` says
+    whether the reward is the mean or the sum over the response's tokens.
     """
 
     name: str = "token_entropy"
@@ -189,9 +193,10 @@ RewardChoice = Literal["verifier"] | IntrinsicReward
 
 
 class MethodRow(NamedTuple):
-    """What the name of a method stands for: a rule for the label, a reward, and presets of the section's other keys.
+    """What the name of a method stands for, as a row of the table `METHODS`.
 
-    The presets decide which prompts train and what is added to the loss.
+    A method has a rule for the label and a reward, and may preset other keys of the section. The presets decide which
+    prompts train and what is added to the loss.
     """
 
     summary: str

@@ -52,10 +52,11 @@ def read_yaml(file: Path) -> Any:
 
 
 def _parse_sections(text: str) -> dict[str, Any] | None:
-    """Parse YAML text one top-level key at a time, and cache the value of each part; return None if it cannot be split.
+    """Parse YAML text one top-level key at a time; return None if this is not possible or the text has an error.
 
-    The cache pays because the recipes of a sweep share most of their text. The result is also None for a text with an
-    error. The caller then parses the whole text, and its error names the right line.
+    The value of each part is cached, because the recipes of a sweep share most of their text. The result is a copy, so
+    callers may change it. After None, the caller parses the text as a whole. If that fails, the error names the right
+    line of the file.
     """
     head, *sections = _SECTION.split(text)
     # A document's end may come before the file's end, which only a complete parse notices.
@@ -73,10 +74,11 @@ def _parse_sections(text: str) -> dict[str, Any] | None:
 
 @functools.lru_cache(maxsize=1024)
 def _parse_section(text: str) -> Any:
-    """Parse the YAML text of one section key by key, so that the value of each key is cached.
+    """Return ``{section: {key: value, …}}`` for the YAML text of one section.
 
-    The result is ``{section: {key: value, …}}``. A text that cannot be split into keys is parsed as a whole. Return
-    None if the values cannot be merged into one section, for example because a key comes twice.
+    The text is split into its keys, so that the value of each key is cached. If it cannot be split, it is parsed as a
+    whole. Return None if a part turns out to hold several keys, or a key that another part holds too. The result is
+    shared by all callers, so they must not change it.
     """
     head, *keys = _KEY.split(text)
     name = head.removesuffix(":\n")
@@ -90,7 +92,10 @@ def _parse_section(text: str) -> Any:
 
 @functools.lru_cache(maxsize=4096)
 def _parse_part(text: str) -> Any:
-    """Parse YAML text with `parse_yaml`, and remember the value for the next time the same text comes."""
+    """Parse YAML text with `parse_yaml`, and cache the value by the text.
+
+    Callers get the cached object itself, so they must not change it.
+    """
     return parse_yaml(text)
 
 

@@ -49,7 +49,7 @@ Key = dict[str, Any]
 class _Group(NamedTuple):
     """Recipe keys that stand below one title in the reference of keys (`olr recipes keys`).
 
-    The title is a section, such as ``method``, or one kind of a section, such as ``method.name=olr``.
+    The title is a section's name, such as ``method``, or one variant of a section, such as ``method.name=olr``.
     """
 
     title: str
@@ -60,9 +60,11 @@ class _Group(NamedTuple):
 def key_table(prefix: str = "") -> Table:
     """Return a table of the recipe keys whose dotted names begin with `prefix`, one part of the table per section.
 
-    A row shows a key's name, allowed values and default, and on a page also its meaning. Some sections have several
-    kinds, which a key selects. Keys that differ between kinds stand below a row such as ``method.name=olr``. Raise
-    UserError if no key begins with `prefix`.
+    A row shows a key's name, allowed values and default. Printed as a document (Markdown), the row also has a column
+    for the key's meaning. In a terminal the meaning is on a line of its own below the row.
+
+    Some sections have several variants, such as the methods. Keys of one variant stand below a row that names it, such
+    as ``method.name=olr``. Raise UserError if no key begins with `prefix`.
     """
     columns = [
         Column("key"),
@@ -94,9 +96,10 @@ def key_table(prefix: str = "") -> Table:
 
 
 def _rows(key: Key) -> tuple[Row, Row]:
-    """Return two table rows for a key: its name, values, default and meaning, and a note with the meaning alone.
+    """Return two table rows for a key: one with its name, values, default and meaning, and one with the meaning alone.
 
-    A page shows only the first row. A terminal has no room for the meaning in the first row, so it also shows the note.
+    Printed as a document, the table has only the first row. A terminal is too narrow for the column of meanings, so it
+    shows the first row without it, and the second row below.
     """
     type_, null, _ = key["type"].partition(" or null")
     words = (
@@ -202,13 +205,14 @@ def _groups_of_kinds(
 
 
 def _preset(value: Mapping[str, Any], preset: Any) -> dict[str, Any]:
-    """Return the JSON schema of a key under a method that presets the key, with only the values allowed there.
+    """Return the JSON schema of a key, changed for a method that gives the key a value of its own (a preset).
 
-    If the preset is a text, only this text is allowed. If it is a number, any number above 0 is allowed.
+    The preset becomes the default. If it is a text, no other value is allowed. If it is a number, any number above 0 is
+    allowed.
 
     Args:
-        value: the JSON schema of the key in general.
-        preset: the value that the method presets; it becomes the default.
+        value: the key's JSON schema under other methods.
+        preset: the value that the method gives the key.
     """
     if isinstance(preset, str):
         return {"const": preset, "default": preset, "description": value["description"]}
@@ -282,7 +286,8 @@ def _range(value: Mapping[str, Any]) -> str:
     """Return the bounds of a number in words, as in ``0 to 1`` or ``at least 1``; empty if it has none.
 
     `value` is the JSON schema of the number. pydantic writes some bounds under JSON schema's names (``minimum``) and
-    others under its own (``ge``). Bounds of a million or more are left out.
+    others under its own (``ge``). Bounds of a million or more are left out, because they are technical limits, such as
+    64 bits, that no sensible value comes near.
     """
     # Whole numbers above 0 are at least 1; say it this way for both bounds.
     step = 1 if value["type"] == "integer" else 0
@@ -299,19 +304,19 @@ def _range(value: Mapping[str, Any]) -> str:
 
 
 def _bounds(
-    value: Mapping[str, Any], at: Sequence[str], beyond: Sequence[str], step: int
+    value: Mapping[str, Any], inclusive: Sequence[str], exclusive: Sequence[str], step: int
 ) -> list[tuple[float, bool]]:
     """Return the lower or the upper bounds in a JSON schema of a number, as pairs (bound, whether it is excluded).
 
     Args:
         value: the JSON schema of the number.
-        at: names of bounds that are themselves allowed, such as ``minimum``.
-        beyond: names of bounds that are excluded, such as ``exclusiveMinimum``.
-        step: added to excluded bounds. For whole numbers it is 1 (lower bounds) or -1 (upper bounds), so that "above 0"
-            becomes "at least 1", a bound that is allowed. For other numbers it is 0.
+        inclusive: the schema's names for bounds that are allowed values, such as ``minimum``.
+        exclusive: the schema's names for bounds that are not allowed values, such as ``exclusiveMinimum``.
+        step: what turns an exclusive bound into an inclusive one. For whole numbers it is 1 (lower bounds) or -1 (upper
+            bounds), so that "above 0" becomes "at least 1". For other numbers it is 0, and the bound stays exclusive.
     """
-    bounds = [(value[name], False) for name in at if name in value]
-    return bounds + [(value[name] + step, not step) for name in beyond if name in value]
+    bounds = [(value[name], False) for name in inclusive if name in value]
+    return bounds + [(value[name] + step, not step) for name in exclusive if name in value]
 
 
 def _written(value: Any) -> str:

@@ -142,10 +142,11 @@ class Recipe(Section):
         return self
 
     def of_strangers(self, keys: Iterable[str]) -> Recipe:
-        """Return a copy of the recipe that marks some keys as set by a stored recipe alone, not by the user.
+        """Return a copy of the recipe in which `keys` are marked as set by a stored recipe alone, not by the user.
 
         A stored recipe lies in the folder of a run, and may be a stranger's. `require_named` therefore refuses to run
-        the code of marked keys. Keys that name no code from outside olr are ignored. Earlier marks are dropped.
+        the code of marked keys. Those of `keys` that name no code from outside olr are not marked. Earlier marks are
+        dropped.
         """
         recipe = self.model_copy()
         recipe._of_strangers = frozenset(keys) & self.code().keys()
@@ -318,9 +319,9 @@ def changed_keys(old: Recipe, new: Recipe) -> list[str]:
 def refused_changes(old: Recipe, new: Recipe) -> list[str]:
     """Return the changes that forbid continuing a run with the recipe `new`; an empty list if nothing forbids it.
 
-    `old` is the run's recipe. A change is a text ``key: old value -> new value``. Fewer epochs are always refused. More
-    epochs are allowed if the learning rate is constant and has no warm-up, because then no earlier step depends on the
-    number of epochs.
+    `old` is the run's recipe. A change is a text ``key: old value -> new value``; for `train.epochs` it goes on with
+    the reason. Fewer epochs are always refused. More epochs are allowed if the learning rate is constant and has no
+    warm-up, because then no earlier step depends on the number of epochs.
     """
     refused = [
         change

@@ -32,7 +32,7 @@ def _as_written(number: Decimal) -> float | str:
 
 
 def _require_few_places(number: Decimal) -> Decimal:
-    """Return the number; raise if it has more than `_MOST_PLACES` decimal places.
+    """Return the number; raise pydantic's error if it has more than `_MOST_PLACES` decimal places.
 
     The number is later used as an exact fraction, which could exhaust memory with too many places.
     """
@@ -45,7 +45,7 @@ def _require_few_places(number: Decimal) -> Decimal:
 
 
 def require_number(value: Any) -> Any:
-    """Return the value unchanged; raise if it is true or false, which pydantic would read as 1 and 0."""
+    """Return the value unchanged; raise pydantic's error for true and false, which pydantic would read as 1 and 0."""
     if isinstance(value, bool):
         raise PydanticCustomError(
             "truth", "Input should be a number, neither true nor false"
@@ -54,9 +54,10 @@ def require_number(value: Any) -> Any:
 
 
 def _require_not_tiny(temperature: float) -> float:
-    """Return the temperature; raise if it is above 0 but below `LEAST_TEMPERATURE`.
+    """Return the temperature; raise pydantic's error if it is above 0 but below `LEAST_TEMPERATURE`.
 
-    Logits divided by such a temperature would overflow float32. 0, for greedy sampling, passes.
+    Logits divided by such a temperature would overflow float32. 0 is allowed, because it means greedy sampling, which
+    divides nothing.
     """
     if 0 < temperature < LEAST_TEMPERATURE:
         raise PydanticCustomError(
@@ -73,9 +74,10 @@ _EXTRACTOR_KINDS = ("regex", "after", "tag", "function")
 def _extractor_as_text(value: Any) -> Any:
     """Turn an extractor that is written as a mapping, ``{after: "####"}``, into the text ``after:####``.
 
-    An extractor says how answers are read from responses. For the kind ``function`` the result is the name of the
-    function alone. Anything but a mapping is returned unchanged. Raise if the mapping has several keys, an unknown key,
-    or no text.
+    An extractor says how answers are read from responses. ``{function: "mine.py:read"}`` becomes ``mine.py:read``,
+    without the word ``function``. Anything but a mapping is returned unchanged.
+
+    Raise pydantic's error unless the mapping has exactly one key, this key is a known kind, and its value is a text.
     """
     if not isinstance(value, dict):
         return value
@@ -94,7 +96,7 @@ def _extractor_as_text(value: Any) -> Any:
 
 
 def _require_text(text: str) -> str:
-    """Return the text; raise if it is empty or only white space."""
+    """Return the text unchanged; raise ValueError if it is empty or only white space."""
     if not text.strip():
         raise ValueError("the text is empty; fill it in, or leave the key out")
     return text
@@ -159,7 +161,7 @@ class Section(BaseModel):
 def flatten(nested: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return nested dictionaries as one dictionary: dotted key -> value.
 
-    `prefix` is put before every key. An empty dictionary leaves no key.
+    `prefix` is put before every key. A key whose value is an empty dictionary is left out.
     """
     flat: dict[str, Any] = {}
     for name, value in nested.items():

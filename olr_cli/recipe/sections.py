@@ -43,10 +43,10 @@ OTHER_ROLES: Mapping[str, ColumnRole] = {
 
 
 def _roles_by_our_names(columns: Any) -> Any:
-    """Return a mapping role -> column in which roles with names from logs (``prompt``) have our names (``question``).
+    """Rename roles in `columns` that have a log's name, such as ``prompt``, to ours, such as ``question``.
 
-    A role is what a column of a data file holds. Raise ValueError if two roles get the same name. Anything but a
-    dictionary is returned unchanged.
+    `columns` maps roles to columns (`data.columns`); a role is what a column of a data file holds. The result is a new
+    dictionary. Raise ValueError if two roles get the same name. Anything but a dictionary is returned unchanged.
     """
     if not isinstance(columns, dict):
         return columns
@@ -428,9 +428,10 @@ class OpenRlhfEngine(Section):
     @field_validator("flags")
     @classmethod
     def _flags_are_values(cls, flags: dict[str, Any]) -> dict[str, Any]:
-        """Return the further flags of OpenRLHF; raise ValueError if a value begins with a dash, or is a nested list.
+        """Return the further options for OpenRLHF unchanged; raise ValueError if a value may not be passed on.
 
-        OpenRLHF would read a value with a dash as another flag, which olr has not checked.
+        A value must not begin with a dash, because OpenRLHF would read it as another flag, which olr has not checked.
+        Nor may a list contain lists or dictionaries.
         """
         for name, value in flatten(flags).items():
             # A list becomes several words on the command line, each of which could begin with a dash.
@@ -452,10 +453,10 @@ class OpenRlhfEngine(Section):
 
     @property
     def engines(self) -> int:
-        """The number of vLLM engines: `vllm_engines` if it is set.
+        """The number of vLLM engines.
 
-        Otherwise it is 1 without `colocate`. With `colocate`, it is as many engines as fit on the policy's GPUs, at
-        least 1.
+        If `vllm_engines` is not set, there is one engine without `colocate`. With `colocate`, there are as many as fit
+        on the policy's GPUs, at least one.
         """
         if self.vllm_engines is not None:
             return self.vllm_engines

@@ -29,7 +29,10 @@ _LOGS = "logs"
 
 @dataclass(frozen=True, slots=True)
 class SweepRun:
-    """One run of a sweep: its name without the seed (`arm`), its folder, and its recipe."""
+    """One run of a sweep: the name of its settings (`arm`), its folder below the sweep's (`place`), and its recipe.
+
+    Runs that differ only in their seed have the same `arm`.
+    """
 
     arm: str
     """Its arm and values of the grid, without the seed."""

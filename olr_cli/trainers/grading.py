@@ -109,9 +109,11 @@ def compute_score(
 ) -> float:
     """Reward a right answer with 1.0 and any other with 0.0, for verl's `reward.custom_reward_function`.
 
-    If the right answer cannot be read, only an answer with exactly the same text gets 1.0, because verl cannot leave
-    out a reward. All rewards of the group are then usually equal, and the group teaches nothing. `extractor` and
-    `opened` are set in `custom_reward_function.reward_kwargs`.
+    verl cannot leave out a reward. If the right answer cannot be read, a response therefore gets 1.0 only if its answer
+    is exactly the same text, else 0.0. Usually all responses to such a prompt then get the same reward, so GRPO learns
+    nothing from them.
+
+    `extractor` and `opened` are set in `custom_reward_function.reward_kwargs`.
 
     Args:
         data_source: the name of the data set, which decides how the answer is read if `extractor` is None.
@@ -168,8 +170,8 @@ def _verdicts(
             the answer, for example after ``####``.
         extractors: how the answer is read from the completion.
         prompts: texts or chats.
-        marks: the tag, such as ``<think>``, with which the chat template opened the thinking. If it is empty or None,
-            the tag is looked for at the end of the prompt.
+        marks: the tag that opens the thinking, such as ``<think>``, if the chat template puts one at the end of the
+            prompt. If the item is empty or None, the text of the prompt is searched for such a tag at its end.
     """
     for mark in {*marks} - {None, ""}:
         if not opened_by(str(mark)):

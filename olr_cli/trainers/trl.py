@@ -264,9 +264,10 @@ class OlrReward(TrainerCallback, ExportableState):
             self._olr.load_state_dict(saved)
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count one more micro-batch.
+        """Count one more micro-batch of training.
 
-        From the count, `state` knows whether a checkpoint comes in the middle of a generated batch.
+        From this count, the method `state` finds out whether TRL has finished with the completions that it generated
+        last.
         """
         self._micro_batches += 1
 
@@ -288,9 +289,9 @@ class OlrReward(TrainerCallback, ExportableState):
     def state(self) -> dict[str, Any]:
         """Return what TRL's checkpoint stores about this object in trainer_state.json: the run's id and step.
 
-        The run's id and step are in ``attributes.olr``, which is None without a run. TRL may train on a generated batch
-        in several parts or several times. If the checkpoint comes before the batch is used up, the step before is
-        stored, because a resume generates the batch again. See `transformers.trainer_callback.ExportableState`.
+        They are in ``attributes.olr``, which is None without a run. TRL may train on the completions of one generation
+        in several steps or several times. If it has not finished with them, one step less is stored, because after a
+        resume TRL generates them again. See `transformers.trainer_callback.ExportableState`.
         """
         saved = None
         if self._olr is not None:
@@ -307,9 +308,10 @@ class OlrReward(TrainerCallback, ExportableState):
 
 
 def _rows(columns: Mapping[str, Any], size: int) -> list[dict[str, Any]]:
-    """Return a list of `size` rows, each a dictionary: name of a column -> value.
+    """Turn columns into a list of `size` rows, each a dictionary: name of a column -> value.
 
-    `columns` has the name of a column -> its values. An entry that is not a list of `size` values is left out.
+    `columns` maps a column's name to the list of its values. It may also have other arguments of TRL: anything that is
+    not a list of `size` values is left out.
     """
     lists = {
         name: column

@@ -83,9 +83,11 @@ class OlrRewardManager(RewardManagerBase):  # type: ignore[misc]
     async def run_single(self, data: Any) -> dict[str, Any]:
         """Return the reward of one response, once all responses to the same prompt have arrived.
 
-        `data` is the response in verl's form; of several sequences, the last one is graded. The result is
-        ``{"reward_score": reward, "reward_extra_info": {"acc": reward}}``. A response to a held-out prompt does not
-        wait for others.
+        The result is ``{"reward_score": reward, "reward_extra_info": {"acc": reward}}``. A response to a held-out
+        prompt does not wait for others.
+
+        `data` is the response as verl's DataProto. If it has several sequences, the last one is graded, because it
+        holds the answer.
         """
         # A trajectory may have several sequences; the last one holds the answer.
         item = data[len(data) - 1]
