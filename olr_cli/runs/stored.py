@@ -35,7 +35,7 @@ _SAME_ARM = UNDECIDING | {
 class Run:
     """A stored run: its recipe, what its manifest says, and its tables.
 
-    If `log` is set, another trainer's log takes the place of a run directory.
+    A log of another trainer can be read as a run. It is then in `log`, and there is no run directory.
     """
 
     path: Path
