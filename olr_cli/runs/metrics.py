@@ -51,8 +51,8 @@ def read_metrics(run: Path, having: str = "") -> list[Metrics]:
 def _whole_lines(file: Path, having: str = "") -> Iterator[dict[str, Any]]:
     """Yield the complete lines of metrics.jsonl as dicts, nulls included.
 
-    A last line that a kill cut off is left out. If `having` names a metric, most lines without it are left out too,
-    since they need not be parsed. The caller must drop the rest.
+    A last line that a kill cut off is left out. If `having` names a metric, most lines without it are skipped unparsed,
+    to save time. The caller must drop those that remain.
 
     Raises:
         UserError: any other line is damaged.

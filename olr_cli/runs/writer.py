@@ -204,7 +204,7 @@ class RunWriter(AbstractContextManager["RunWriter"]):
         append_metrics(self.path, step, epoch, metrics)
 
     def add_prompts(self, prompts: Iterable[Prompt], mark: Mark) -> None:
-        """Append to the run's file of prompts those that it does not have yet, and update the manifest.
+        """Append new prompts to the run's file of prompts, and update the manifest.
 
         It is for another trainer's prompts, which arrive step by step.
 

@@ -275,7 +275,8 @@ class ColumnSupervisor:
         )
 
     def _with_labels(self, visits: pl.DataFrame) -> pl.DataFrame:
-        """Add the label that each visit has in the data, and whether the majority replaces it (R14, R15).
+        """Add the label that each visit has unless the majority replaces it, and whether the majority does so (R14,
+        R15).
 
         Returns:
             `visits` with three more columns:
@@ -457,8 +458,8 @@ def _with_history(
 
     Args:
         visits: one row per visit, with its majority.
-        rows: all visits of the same prompts so far, with the columns of `_PAST`. First come the visits of earlier
-            blocks, several in one row as sums. Then follows one row for each row of `visits`, in the same order.
+        rows: sums over visits, with the columns of `_PAST`. First come sums over the visits of earlier blocks. Then
+            comes one row for each row of `visits`, in the same order.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
         recipe: sets the slope threshold.
 
@@ -508,7 +509,7 @@ def _with_historical_majority(visits: pl.DataFrame, classes: pl.DataFrame) -> pl
 
         - is_consistent: whether the visit's majority is the historical majority; false if one of them is missing.
         - historical_majority: the most frequent spelling of the historical majority at this visit. If no rollout of the
-          visit is in that class, the text is that of `spelled_before`. Null without a historical majority.
+          visit is in that class, it is the text in the column spelled_before. Null without a historical majority.
     """
     here = classes.select("group", historical_key="key", spelled_here="text")
     keys = ["group", "historical_key"]
@@ -531,8 +532,8 @@ def _historical_majorities(
     """Find for each row the class of answers that was its prompt's majority most often up to this row (R13).
 
     Args:
-        rows: one row per visit, with the columns of `_PAST`. Several earlier visits may be one row, as sums. Each
-            prompt's latest visits come last, in order.
+        rows: sums over visits, with the columns of `_PAST`. First come sums over the visits of earlier blocks. Then
+            comes one row for each later visit, in order.
         of_prompt: computes running sums over the rows of the same prompt.
         texts: one row per distinct answer, with its number and that of its class (`ColumnSupervisor._texts`).
 
@@ -573,8 +574,8 @@ def _slope_ratios(rows: pl.DataFrame, of_prompt: _Running) -> list[tuple[int, in
     It is the exact least-squares slope. With fewer than two visits it is (0, 1).
 
     Args:
-        rows: one row per visit, with the columns of `_PAST` and the column number, which says how many visits the
-            prompt has had up to this row. Several earlier visits may be one row, as sums.
+        rows: as in `_historical_majorities`: sums over visits, with the columns of `_PAST`. One more column,
+            ``number``, says how many visits the prompt has had up to this row.
         of_prompt: computes running sums over the rows of the same prompt.
     """
     scale = math.lcm(*rows["rollouts"].unique())

@@ -147,7 +147,7 @@ def selected_under(
 def accuracy_among(selected: pl.Expr) -> pl.Expr:
     """Return an expression for the share of right majority answers among the visits for which `selected` is true.
 
-    Visits without a true answer are left out. If no visit remains, the value is null.
+    Visits whose true answer is unknown are left out. If no visit remains, the value is null.
     """
     return _mean(_RIGHT, selected)
 

@@ -98,8 +98,8 @@ def keep_fraction(method: MethodSection, prompts: Collection[Prompt]) -> Fractio
     or, by default, the share of `prompts` that are not marked as noise.
 
     Raises:
-        UserError: the default is needed, but all prompts are marked as noise, or it is not known of some prompt whether
-            its label is noise.
+        UserError: the default is needed, but all prompts are marked as noise, or it is unknown whether some label is
+            noise.
     """
     if method.prompts in ("all", "verified"):
         return Fraction(1)
